@@ -26,11 +26,13 @@ pub mod agent;
 pub mod budget;
 mod clock;
 pub mod compaction;
+mod control;
 pub mod hook;
 pub mod journal;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 pub mod provider;
+mod redacted;
 pub mod schema;
 pub mod simulate;
 mod telemetry;

@@ -9,7 +9,7 @@
 //!
 //! The loom tests in `loom_tests.rs` check every order of its steps.
 
-use super::sync::{Arc, Mutex, lock};
+use crate::control::sync::{Arc, Mutex, lock};
 use endstop_core::{DecidedBy, NanoUsd, Outcome, Termination, Usage};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

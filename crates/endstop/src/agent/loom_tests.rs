@@ -8,9 +8,9 @@
 //! A waiter is a thread that sleeps until its waker is woken. A missed wake-up is a deadlock and a
 //! waker that is left behind is a leak; loom reports both.
 
-use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
 use super::handle::{AgentEvent, RunHandle};
+use crate::control::{Control, Request};
 use endstop_core::{Outcome, Termination};
 use loom::future::block_on;
 use loom::sync::atomic::AtomicBool;

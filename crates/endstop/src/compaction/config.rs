@@ -12,11 +12,13 @@
 //! ```
 
 use super::{DropOldTurns, ElideToolResults, InOrder, Summarise};
-use crate::agent::COMPACTION_SHARE;
 use endstop_core::CompactionSpec;
 use endstop_core::limits::unknown_key;
 use serde::Serialize;
 use serde_json::Value;
+
+/// The fraction of the context window at which a loop with a compactor shortens its conversation.
+pub const COMPACTION_SHARE: f64 = 0.6;
 
 /// A built-in strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -7,13 +7,13 @@
 //! ```
 
 use super::lines::Lines;
+use super::log_output::Said;
+use endstop_process::CommandLine;
 use endstop_process::pipe::{reached, read_some};
 use endstop_process::talk::{self, KillOnDrop, Talk};
-use endstop_process::{Capture, CommandLine};
-use endstop_wire::redact::excerpt;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::process::ChildStdout;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -26,9 +26,6 @@ const STEP: Duration = Duration::from_secs(1);
 /// still hold the pipe.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// Number of bytes that are stored of each end of the log output.
-const KEEP: usize = 240;
-
 /// The process of a server. Dropping it kills the process.
 pub(super) struct Process {
     pub(super) said: Said,
@@ -39,22 +36,6 @@ pub(super) struct Process {
     ended: Arc<OnceLock<String>>,
     over: CancellationToken,
     kill: DropGuard,
-}
-
-/// The log output of a process, shortened: standard error and lines that are not messages.
-#[derive(Clone)]
-pub(super) struct Said(Arc<Mutex<Capture>>);
-
-impl Said {
-    pub(super) fn take(&self, bytes: &[u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(bytes);
-    }
-
-    /// Returns the log output without credentials, or `None` if it is empty.
-    pub(super) fn short(&self) -> Option<String> {
-        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner).text();
-        Some(excerpt(text.trim())).filter(|text| !text.is_empty())
-    }
 }
 
 impl Process {
@@ -71,7 +52,7 @@ impl Process {
         }
         let command = allowed.iter().fold(command, CommandLine::allow_variable);
         let Talk { command, input, output, errors } = talk::start(&command)?;
-        let said = Said(Arc::new(Mutex::new(Capture::keeping(KEEP))));
+        let said = Said::new();
         let lines = Lines::new(input, output, said.clone());
         let kill = CancellationToken::new();
         let process = Process {

@@ -9,6 +9,7 @@
 
 pub mod http;
 mod login;
+pub(crate) mod network;
 pub mod record;
 pub mod recording;
 pub mod replay;

@@ -16,7 +16,7 @@
 //! `endstop detect --jsonl` reads the same exchange lines. [`Recorder`](super::record::Recorder)
 //! writes the file, [`Replay`](super::replay::Replay) replays it.
 
-use super::http::web_address;
+use super::network::web_address;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;

@@ -11,8 +11,8 @@
 //! # }
 //! ```
 
-use crate::agent::{Control, Request};
 use crate::budget::SharedBudget;
+use crate::control::{Control, Request};
 use endstop_core::{NanoUsd, Unreported, Usage};
 use endstop_process::Stop;
 use serde_json::{Map, Value};

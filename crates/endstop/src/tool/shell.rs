@@ -15,7 +15,8 @@
 //!
 //! [`process`](crate::process) describes how commands are contained and stopped.
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput, seconds_argument, text_argument};
+use super::arguments::{seconds_argument, text_argument};
+use super::{Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop_process::{CommandLine, Finished};
 use serde_json::{Map, Value, json};
 use std::time::Duration;

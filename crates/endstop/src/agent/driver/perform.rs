@@ -5,11 +5,13 @@
 //! for effect in effects { driver.perform(effect); }
 //! ```
 
-use super::super::questions::{answer, whose};
-use super::super::{Control, Request, user_code};
-use super::{AgentEvent, Call, Driver, Work, in_provider};
+use super::{Call, Driver, Work, in_provider};
+use crate::agent::handle::AgentEvent;
+use crate::agent::questions::{answer, whose};
+use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
+use crate::control::{Control, Request};
 use crate::provider::CallSpec;
 use crate::tool::{Tool, ToolContext, ToolOutput};
 use endstop_core::{

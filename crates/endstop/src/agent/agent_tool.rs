@@ -23,8 +23,9 @@
 //! - The outer model receives the inner answer if the run succeeded. Otherwise it receives an error
 //!   that names the termination, with the last text.
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
-use crate::agent::{AgentBuilder, AgentLoop};
+use super::agent_loop::AgentLoop;
+use super::builder::AgentBuilder;
+use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
 use endstop_core::Outcome;
 use serde_json::{Map, Value, json};
 use std::fmt;

@@ -8,25 +8,25 @@
 use std::time::Duration;
 
 #[cfg(not(all(test, endstop_loom)))]
-pub(super) use std::{
+pub(crate) use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::ThreadId,
 };
 
 #[cfg(all(test, endstop_loom))]
-pub(super) use loom::{
+pub(crate) use loom::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::ThreadId,
 };
 
 /// Locks, ignoring poison: a panic while the lock is held leaves no partial change.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Waits for a notification, at most this long. loom's version never times out, so a notification
 /// that is never sent shows up as a deadlock.
-pub(super) fn wait_timeout<'a, T>(
+pub(crate) fn wait_timeout<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
     limit: Duration,
@@ -35,7 +35,7 @@ pub(super) fn wait_timeout<'a, T>(
 }
 
 /// Returns the id of the calling thread.
-pub(super) fn current_thread() -> ThreadId {
+pub(crate) fn current_thread() -> ThreadId {
     #[cfg(not(all(test, endstop_loom)))]
     return std::thread::current().id();
     #[cfg(all(test, endstop_loom))]
