@@ -382,7 +382,7 @@ impl AgentBuilder {
         if let Some(schema) = self.schema {
             match OutputSchema::new(schema) {
                 Ok(schema) => config.schema = Some(Arc::new(schema)),
-                Err(problem) => return refuse(problem),
+                Err(problem) => return refuse(problem.to_string()),
             }
         }
         let least = config.compaction.least_gain;

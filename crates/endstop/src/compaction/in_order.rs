@@ -151,7 +151,10 @@ mod tests {
             .then(Gives(|_| Compaction::NotNeeded));
         let failed = order.compact(request.clone()).await;
         let Compaction::Failed(why) = failed else { panic!("{failed:?}") };
-        assert!(why.starts_with("no; torn: empty: there are no messages; grown: "), "{why}");
+        assert!(
+            why.starts_with("no; torn: empty: the conversation has no messages; grown: "),
+            "{why}"
+        );
         let (_, by) = done(&order.then(DropOldTurns::default()), &request).await;
         assert_eq!(by, "drop");
     }

@@ -33,7 +33,7 @@ mod test_support;
 mod turns;
 
 pub use compactor::{CompactionFuture, Compactor};
-pub use config::{COMPACTION_SHARE, CompactionConfig, Strategy};
+pub use config::{COMPACTION_SHARE, CompactionConfig, CompactionConfigError, Strategy};
 pub use drop_turns::DropOldTurns;
 pub use elide::ElideToolResults;
 pub use in_order::InOrder;

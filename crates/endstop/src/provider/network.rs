@@ -12,6 +12,7 @@ use std::time::Duration;
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
+#[cfg(feature = "http")]
 /// Parses a URL and checks that its scheme is http or https.
 pub(crate) fn web_address(address: &str) -> Result<Url, String> {
     let url = Url::parse(address).map_err(|error| error.to_string())?;

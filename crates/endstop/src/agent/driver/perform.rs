@@ -78,7 +78,7 @@ impl Driver {
             }
             Effect::Validate { id, candidate } => {
                 let result = match &self.shared.config.schema {
-                    Some(schema) => schema.validate(&candidate),
+                    Some(schema) => schema.validate(&candidate).map_err(|error| error.to_string()),
                     None => Ok(candidate),
                 };
                 self.queue.push_back(EventKind::Validated { id, result });

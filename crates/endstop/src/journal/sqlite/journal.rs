@@ -8,11 +8,15 @@ use super::texts::Known;
 use super::{schema, tables};
 use crate::journal::error::{JournalError, JournalErrorKind};
 use endstop_wire::redact::KnownKeys;
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use rusqlite::{Connection, OpenFlags, params};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The bytes that have a meaning in the path of a URI.
+const IN_URI: &AsciiSet = &CONTROLS.add(b'?').add(b'#').add(b'%');
 
 /// A journal in one SQLite file. Cloning is cheap; clones share the connection.
 #[derive(Clone)]
@@ -88,12 +92,8 @@ impl SqliteJournal {
         let open = |immutable: bool| -> Result<(Connection, Deadline, i64), JournalError> {
             let connection = if immutable {
                 // `immutable` can only be set in a URI, so the path must be percent-encoded.
-                let spelled = |byte: &u8| match byte {
-                    b'?' | b'#' | b'%' | 0x80.. => format!("%{byte:02x}"),
-                    _ => char::from(*byte).to_string(),
-                };
                 let path = path.as_os_str().as_encoded_bytes();
-                let address: String = path.iter().map(spelled).collect();
+                let address = percent_encode(path, IN_URI);
                 Connection::open_with_flags(format!("file:{address}?immutable=1"), flags)
             } else {
                 Connection::open_with_flags(path, flags - OpenFlags::SQLITE_OPEN_URI)

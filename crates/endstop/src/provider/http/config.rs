@@ -7,6 +7,7 @@ use super::super::recording::Header;
 use super::super::replay::Replay;
 use super::super::sign::Signer;
 use super::super::transport::Transport;
+use super::error::HttpError;
 use endstop_core::Price;
 use endstop_wire::catalog::models::{self, ModelLimits};
 use endstop_wire::catalog::prices;
@@ -89,7 +90,7 @@ impl HttpProvider {
     /// The provider or format is unknown (the message lists the choices); a key is missing (the
     /// message names its variable); an address is invalid; or a key would be sent to another
     /// machine over `http://` without [`HttpOptions::allow_http`].
-    pub fn from_env(options: &HttpOptions) -> Result<HttpProvider, String> {
+    pub fn from_env(options: &HttpOptions) -> Result<HttpProvider, HttpError> {
         HttpProvider::new(options, &|name| std::env::var(name).ok())
     }
 
@@ -100,7 +101,7 @@ impl HttpProvider {
     pub fn new(
         options: &HttpOptions,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<HttpProvider, String> {
+    ) -> Result<HttpProvider, HttpError> {
         // The option names either a format or a server's dialect of one, for example `snowflake`. A
         // dialect applies only together with a custom base URL.
         let spoken = options.api.as_deref().and_then(|name| wire_api::dialect(name).ok());
@@ -111,15 +112,15 @@ impl HttpProvider {
                 Some(family.ok_or_else(|| {
                     let asked = Family::ALL.iter().filter(|family| family.read_only().is_none());
                     let choices: Vec<&str> = asked.map(|family| family.as_str()).collect();
-                    format!("api `{name}`: {}", endstop_core::limits::unknown_key(name, &choices))
+                    let problem = endstop_core::limits::unknown_key(name, &choices).to_string();
+                    HttpError::UnknownApi { name: name.to_owned(), problem }
                 })?)
             }
         };
         if let Some(other) = api.and_then(Family::read_only) {
             let name = options.api.as_deref().unwrap_or_default();
-            return Err(format!(
-                "the format `{name}` can be decoded by `endstop detect`, but not sent; use {other}"
-            ));
+            let (name, instead) = (name.to_owned(), other.to_string());
+            return Err(HttpError::ReadOnlyApi { name, instead });
         }
         // A bare model name with a custom base URL: a compatible server, in the requested format.
         let compatible = api.unwrap_or(Family::OpenAiChat).provider();
@@ -146,7 +147,7 @@ impl HttpProvider {
             }
             other => other,
         }
-        .map_err(|error| error.to_string())?;
+        .map_err(HttpError::Resolve)?;
 
         // Check the base before the path is appended, because the appended part could supply the
         // host that the base lacks.
@@ -162,19 +163,18 @@ impl HttpProvider {
             let variable = of_place.or(resolved.provider.base_url_var).filter(|_| !own_address);
             // Show only the part after the `@`: the part before it may contain a password.
             let shown = secrets_out(resolved.base_url.rsplit('@').next().unwrap_or_default());
-            format!(
-                "invalid {} `{shown}`: {problem}; expected http://HOST[:PORT][/PATH] or https://…",
-                variable.unwrap_or("base URL (--base-url)")
-            )
+            HttpError::Address {
+                setting: variable.unwrap_or("base URL (--base-url)").to_owned(),
+                address: shown.to_string(),
+                problem,
+            }
         })?;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let mut set = |name: &str, value: &str, secret: bool| -> Result<(), String> {
-            let wrong = || {
-                format!(
-                    "the header `{name}` cannot be sent: its value contains a character that is not allowed in a header, such as a line break; look at {}",
-                    variables(resolved.provider, name).join(" or ")
-                )
+        let mut set = |name: &str, value: &str, secret: bool| -> Result<(), HttpError> {
+            let wrong = || HttpError::Header {
+                name: name.to_owned(),
+                variables: variables(resolved.provider, name).join(" or "),
             };
             let mut header = HeaderValue::from_str(value).map_err(|_| wrong())?;
             header.set_sensitive(secret);
@@ -189,7 +189,7 @@ impl HttpProvider {
         }
         // Only the provider's own server uses its dialect. Compatible servers use the plain format,
         // unless the option or the host name selects a dialect.
-        let dialect = resolved.dialect(own_address).map_err(|error| error.to_string())?;
+        let dialect = resolved.dialect(own_address).map_err(HttpError::Dialect)?;
         let by_name = spoken.filter(|dialect| Family::named(dialect.name).is_none());
         let by_host = url.host_str().and_then(|host| wire_api::dialect_at(host, dialect.family));
         let dialect = by_name.or(by_host).filter(|_| own_address).unwrap_or(dialect);
@@ -201,7 +201,10 @@ impl HttpProvider {
             (prices::lookup(provider, model), models::limits(provider, model))
         };
         let keys = match &resolved.login {
-            Some(login) => Some(Arc::new(Keys::new(login, resolved.provider.name)?)),
+            Some(login) => {
+                let keys = Keys::new(login, resolved.provider.name);
+                Some(Arc::new(keys.map_err(HttpError::Unsupported)?))
+            }
             None => None,
         };
         // Cleartext is refused only if there is a secret to protect: a key, a signature or a
@@ -212,23 +215,26 @@ impl HttpProvider {
                 || keys.is_some()
                 || address(url.as_str()) != url.as_str())
         {
-            let unset = match variables(resolved.provider, "").join(" and ") {
-                none if none.is_empty() => none,
-                variables => format!(" unset {variables},"),
-            };
-            return Err(format!(
-                "the key of {} would be sent unencrypted to `{}`, because the address begins with http://: use https://,{unset} or allow it with --allow-http (`HttpOptions::allow_http` in code)",
-                resolved.provider.name,
-                url.host_str().unwrap_or_default(),
-            ));
+            return Err(HttpError::Cleartext {
+                provider: resolved.provider.name.to_owned(),
+                host: url.host_str().unwrap_or_default().to_owned(),
+                variables: variables(resolved.provider, "").join(" and "),
+            });
         }
+        let signer = match &resolved.signing {
+            Some(keys) => {
+                let signer = Signer::new(keys, resolved.provider.name);
+                Some(Arc::new(signer.map_err(HttpError::Unsupported)?))
+            }
+            None => None,
+        };
         Ok(HttpProvider {
-            transport: Transport::Network(client(&url)?),
+            transport: Transport::Network(client(&url).map_err(HttpError::Client)?),
             recorder: None,
             url,
             stream_url,
             headers,
-            signer: resolved.signing.as_ref().map(|keys| Arc::new(Signer::new(keys))),
+            signer,
             keys,
             dialect,
             name: resolved.provider.id,
@@ -245,7 +251,7 @@ impl HttpProvider {
     ///
     /// # Errors
     /// The recorder already records another provider.
-    pub fn record(mut self, recorder: &Recorder) -> Result<HttpProvider, String> {
+    pub fn record(mut self, recorder: &Recorder) -> Result<HttpProvider, HttpError> {
         let url = address(self.url.as_str());
         let header = Header {
             provider: self.name.to_owned(),
@@ -258,7 +264,9 @@ impl HttpProvider {
             max_output: self.limits.max_output,
             task: None,
         };
-        recorder.attach(header, self.secrets())?;
+        if !recorder.attach(header, self.secrets()) {
+            return Err(HttpError::RecorderInUse);
+        }
         self.recorder = Some(recorder.clone());
         Ok(self)
     }
@@ -275,13 +283,14 @@ impl HttpProvider {
     ///
     /// # Errors
     /// The recording's header names an unknown provider or format.
-    pub fn replay(replay: &Replay) -> Result<HttpProvider, String> {
+    pub fn replay(replay: &Replay) -> Result<HttpProvider, HttpError> {
         let recording = replay.recording();
         let header = &recording.header;
         let provider = endstop_wire::catalog::providers::provider(&header.provider)
-            .ok_or_else(|| format!("`provider`: `{}` is not known", header.provider))?;
+            .ok_or_else(|| format!("`provider`: `{}` is not known", header.provider))
+            .map_err(HttpError::Recording)?;
         let place = |name: &str, url: &str| {
-            web_address(url).map_err(|problem| format!("`{name}`: {problem}"))
+            web_address(url).map_err(|problem| HttpError::Recording(format!("`{name}`: {problem}")))
         };
         let url = place("url", &header.url)?;
         let stream_url = match &header.stream_url {
@@ -296,7 +305,7 @@ impl HttpProvider {
             headers: HeaderMap::new(),
             signer: None,
             keys: None,
-            dialect: recording.dialect()?,
+            dialect: recording.dialect().map_err(HttpError::Recording)?,
             name: provider.id,
             model: header.model.clone(),
             price: header.price,

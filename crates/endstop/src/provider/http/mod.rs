@@ -9,6 +9,8 @@
 
 mod call;
 mod config;
+mod error;
 mod session;
 
 pub use config::{HttpOptions, HttpProvider};
+pub use error::HttpError;
