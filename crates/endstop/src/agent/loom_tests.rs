@@ -1,5 +1,6 @@
-//! loom tests of `ending` and `control`: loom explores every order of the threads' steps, and every
-//! value that each thread can observe.
+//! loom tests of `control` and of the handle: loom explores every order of the threads' steps, and
+//! every value that each thread can observe. The outcome is in a cell of tokio, whose own tests
+//! explore its steps; here they happen at once.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg endstop_loom" CARGO_TARGET_DIR=target/loom cargo test -p endstop --lib loom_tests
@@ -16,7 +17,6 @@ use loom::future::block_on;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -58,111 +58,6 @@ impl Wake for Woken {
     fn wake(self: std::sync::Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// A driver's task, which may be dropped before it has delivered its outcome.
-struct Guard(EndingCell);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.0.write(lost(false, Duration::ZERO));
-    }
-}
-
-#[test]
-fn concurrent_writes_first_outcome_wins() {
-    orders("two writers, two waiters, two preemptions", Some(2), || {
-        let cell = EndingCell::default();
-        let writers = [Termination::Stop, Termination::Cancelled].map(|termination| {
-            let cell = cell.clone();
-            thread::spawn(move || cell.write(ended(termination)).then_some(termination))
-        });
-        let waiter = thread::spawn({
-            let cell = cell.clone();
-            move || block_on(cell.wait()).termination
-        });
-        let seen = block_on(cell.wait()).termination;
-        let wrote = writers.map(|writer| writer.join().unwrap());
-        let won: Vec<Termination> = wrote.into_iter().flatten().collect();
-        assert_eq!(won, [seen]);
-        assert_eq!(waiter.join().unwrap(), seen);
-        assert_eq!(cell.get().unwrap().termination, seen);
-    });
-}
-
-#[test]
-fn waiters_before_and_after_write_return() {
-    all_orders("waiters before and after", || {
-        let cell = EndingCell::default();
-        let woken = std::sync::Arc::<Woken>::default();
-        let before = Waker::from(std::sync::Arc::clone(&woken));
-        let mut waiting = pin!(cell.wait());
-        assert!(waiting.as_mut().poll(&mut Context::from_waker(&before)).is_pending());
-        let writer = thread::spawn({
-            let cell = cell.clone();
-            move || cell.write(ended(Termination::Stop))
-        });
-        let between = block_on(cell.wait()).termination;
-        assert!(writer.join().unwrap());
-        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        assert_eq!(block_on(waiting).termination, between);
-        assert_eq!(block_on(cell.wait()).termination, between);
-    });
-}
-
-#[test]
-fn dropped_task_and_writer_write_once() {
-    all_orders("a writer and a drop guard", || {
-        let cell = EndingCell::default();
-        let guard = Guard(cell.clone());
-        let gone = thread::spawn(move || drop(guard));
-        let writer = thread::spawn({
-            let guard = Guard(cell.clone());
-            move || guard.0.write(ended(Termination::Submitted))
-        });
-        let seen = block_on(cell.wait()).termination;
-        gone.join().unwrap();
-        let won = writer.join().unwrap();
-        assert_eq!(won, seen == Termination::Submitted);
-        assert_eq!(cell.get().unwrap().termination, seen);
-    });
-}
-
-#[test]
-fn dropped_wait_loses_no_wakeup() {
-    all_orders("a wait that is dropped", || {
-        let cell = EndingCell::default();
-        let mut dropped = Box::pin(cell.wait());
-        let first = Waker::from(std::sync::Arc::<Woken>::default());
-        assert!(dropped.as_mut().poll(&mut Context::from_waker(&first)).is_pending());
-        let writer = thread::spawn({
-            let cell = cell.clone();
-            move || cell.write(ended(Termination::Stop))
-        });
-        // Another waiter registers, the first is dropped, and the second keeps waiting.
-        let mut waiting = pin!(cell.wait());
-        let second = Waker::from(std::sync::Arc::<Woken>::default());
-        let _ = waiting.as_mut().poll(&mut Context::from_waker(&second));
-        drop(dropped);
-        assert_eq!(block_on(waiting).termination, Termination::Stop);
-        assert!(writer.join().unwrap());
-    });
-}
-
-#[test]
-fn moved_wait_wakes_its_new_task() {
-    all_orders("a wait that moves", || {
-        let cell = EndingCell::default();
-        let writer = thread::spawn({
-            let cell = cell.clone();
-            move || cell.write(ended(Termination::Stop))
-        });
-        let mut waiting = pin!(cell.wait());
-        let first = Waker::from(std::sync::Arc::<Woken>::default());
-        let _ = waiting.as_mut().poll(&mut Context::from_waker(&first));
-        assert_eq!(block_on(waiting).termination, Termination::Stop);
-        assert!(writer.join().unwrap());
-    });
 }
 
 /// Returns the requests that a driver receives, up to a terminate.

@@ -1,4 +1,4 @@
-//! The synchronization primitives of `ending` and `control`: the standard library's, or loom's in
+//! The synchronization primitives of `control`: the standard library's, or loom's in
 //! the tests that explore every order of steps.
 //!
 //! ```text
