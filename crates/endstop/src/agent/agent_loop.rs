@@ -1,4 +1,9 @@
 //! The loop itself: starts runs, one at a time, and stops them.
+//!
+//! ```text
+//! let slot = agent.take_slot()?; // no other run starts
+//! let handle = slot.start(Beginning::New(conversation));
+//! ```
 
 use super::conversation::{Conversation, check_history};
 use super::driver::{Beginning, Driver};

@@ -1,4 +1,8 @@
 //! The settings of a loop.
+//!
+//! ```text
+//! let Config { provider, limits, tools, .. } = &shared.config;
+//! ```
 
 use super::handle::AgentEvent;
 use super::policy::SharedPolicy;

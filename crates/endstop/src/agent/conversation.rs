@@ -1,4 +1,8 @@
 //! The input of a run, and the check of a conversation that the user supplied.
+//!
+//! ```text
+//! check_history("history", &messages)?; // providers would accept it
+//! ```
 
 use super::start_error::StartError;
 use endstop_core::{Message, history};

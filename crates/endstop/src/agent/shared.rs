@@ -1,4 +1,9 @@
 //! The state that the clones of a loop and its driver share.
+//!
+//! ```text
+//! shared.tell(&control, &event)?;           // to the observers
+//! shared.finished(number, Some(&outcome));  // the loop is idle again
+//! ```
 
 use super::config::Config;
 use super::handle::AgentEvent;

@@ -1,4 +1,8 @@
 //! The interface of a compactor.
+//!
+//! ```text
+//! let result = compactor.compact(CompactionRequest::new(messages)).await;
+//! ```
 
 use super::request::CompactionRequest;
 use endstop_core::Compaction;

@@ -1,4 +1,8 @@
 //! Measures of a conversation.
+//!
+//! ```text
+//! bytes(&short) < bytes(&messages)
+//! ```
 
 use endstop_core::{Message, MessageId};
 

@@ -1,4 +1,8 @@
 //! Errors of a journal.
+//!
+//! ```text
+//! if error.kind == JournalErrorKind::Busy { … }
+//! ```
 
 /// Error of a journal operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

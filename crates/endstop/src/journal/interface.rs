@@ -1,4 +1,10 @@
 //! The interface of a journal: what a loop asks of it.
+//!
+//! ```text
+//! let mut log = journal.begin(&header)?;
+//! log.append(&records)?; // before their effects are performed
+//! log.ended(&outcome, &text)?;
+//! ```
 
 use super::error::JournalError;
 use super::recorded::{RecordedRun, RunHeader};

@@ -1,4 +1,8 @@
 //! Errors of connecting to an MCP server.
+//!
+//! ```text
+//! MCP server `files`: it was not ready within 30 s: …
+//! ```
 
 /// Error of [`McpServer::connect`](super::McpServer::connect). Its text names the server and the
 /// fix.

@@ -1,4 +1,9 @@
 //! The log output of a server process.
+//!
+//! ```text
+//! said.take(b"listening on stdin\n");
+//! said.short() // Some("listening on stdin")
+//! ```
 
 use endstop_process::Capture;
 use endstop_wire::redact::excerpt;

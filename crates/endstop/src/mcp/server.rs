@@ -1,4 +1,8 @@
 //! The configuration of an MCP server.
+//!
+//! ```text
+//! let server = McpServer::http("docs", "https://host/mcp").header("authorization", token);
+//! ```
 
 use super::stdio;
 use endstop_wire::redact::{KnownKeys, address};

@@ -1,4 +1,9 @@
 //! Connects to an MCP server and holds its tools.
+//!
+//! ```text
+//! let tools = server.connect().await?;
+//! tools.close().await;
+//! ```
 
 use super::connection::Connection;
 use super::error::{McpError, McpErrorKind};

@@ -1,4 +1,8 @@
 //! A request to the scripted server.
+//!
+//! ```text
+//! server.requests()[0].body["model"]
+//! ```
 
 use serde_json::Value;
 use std::collections::BTreeMap;

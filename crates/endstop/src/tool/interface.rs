@@ -1,4 +1,8 @@
 //! The interface of a tool.
+//!
+//! ```text
+//! let output = tool.call(arguments, context).await;
+//! ```
 
 use super::context::ToolContext;
 use super::output::ToolOutput;

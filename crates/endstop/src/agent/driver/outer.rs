@@ -1,4 +1,8 @@
 //! The tool call of another run on whose behalf a run works.
+//!
+//! ```text
+//! let outer = Outer::new(context); // what this run spends is reported there
+//! ```
 
 use crate::tool::ToolContext;
 use endstop_core::{NanoUsd, Unreported, Usage};

@@ -1,4 +1,8 @@
 //! Describes the failures of SQLite.
+//!
+//! ```text
+//! connection.execute(sql, []).map_err(|error| failure(path, &error))?;
+//! ```
 
 use crate::journal::error::{JournalError, JournalErrorKind};
 use rusqlite::ErrorCode;

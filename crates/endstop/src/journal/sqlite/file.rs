@@ -1,4 +1,8 @@
 //! Creates the file of a journal, and removes the access that other users have to it.
+//!
+//! ```text
+//! let exposed = create(path)?; // the access that other users had
+//! ```
 
 use std::path::Path;
 

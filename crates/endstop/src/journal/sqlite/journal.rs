@@ -1,4 +1,8 @@
 //! The file of a journal and its connection.
+//!
+//! ```text
+//! let connection = journal.connection(); // locked, its timeout reset
+//! ```
 
 use super::driver::Driver;
 use super::failure::{failure, problem};

@@ -1,4 +1,8 @@
 //! Stores runs: the header of a run, its events as they happen, and its end.
+//!
+//! ```text
+//! let log = journal.go_on("4k2v9x0abc")?; // this process drives the run now
+//! ```
 
 use super::failure::problem;
 use super::journal::SqliteJournal;

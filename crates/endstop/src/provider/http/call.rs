@@ -1,4 +1,9 @@
 //! A call over HTTP: sends the request and decodes the response as it arrives.
+//!
+//! ```text
+//! let mut call = HttpCall::new(tap, dialect, asked, facts);
+//! call.send(Unsent { url, headers, body }, &provider); // now a stream of events
+//! ```
 
 use super::super::record::Tap;
 use super::super::recording::Ended;

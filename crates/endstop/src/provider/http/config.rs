@@ -1,4 +1,8 @@
 //! The configuration of an HTTP provider: its model, its server and its key.
+//!
+//! ```text
+//! let provider = HttpProvider::from_env(&options)?.record(&recorder)?;
+//! ```
 
 use super::super::login::Keys;
 use super::super::network::{cleartext, client, web_address};

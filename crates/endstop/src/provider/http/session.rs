@@ -1,4 +1,9 @@
 //! A session of an HTTP provider: encodes the conversation of a run and starts its calls.
+//!
+//! ```text
+//! let mut session = provider.open(spec);
+//! let stream = session.call(CallSpec { messages, epoch, output_cap });
+//! ```
 
 use super::super::transport::{Transport, shown};
 use super::super::{

@@ -1,4 +1,8 @@
 //! Parts that several wire formats encode alike.
+//!
+//! ```text
+//! halves("hello") // ["he", "llo"]
+//! ```
 
 use crate::testkit::Turn;
 use endstop_wire::stream::eventstream::frame;

@@ -1,4 +1,8 @@
 //! Selects the format of a reply by the request.
+//!
+//! ```text
+//! let reply = Reply::turn(&request, &Turn::text("hello"));
+//! ```
 
 use super::{
     anthropic, bedrock_converse, bedrock_invoke, cohere_v2, gemini, ollama, openai_chat,
