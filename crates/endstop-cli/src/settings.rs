@@ -275,7 +275,7 @@ impl Settings {
             let schema = source
                 .json()
                 .map_err(|error| Failure::usage(format!("--output-schema {}", error.message)))?;
-            OutputSchema::new(schema.clone()).map_err(wrong)?;
+            OutputSchema::new(schema.clone()).map_err(|error| wrong(error.to_string()))?;
             settings.output_schema = Some(schema);
         }
         Ok(())
@@ -383,8 +383,9 @@ fn price_text(value: &Value) -> Option<String> {
 fn known_tools(place: &str, names: &[String]) -> Result<()> {
     // `finish` is added with any tool and has no built-in entry, but naming it is allowed.
     for name in names.iter().filter(|name| *name != "finish") {
-        endstop::tool::built_in(name)
-            .map_err(|problem| Failure::usage(format!("{place}: {}", shown(&problem))))?;
+        endstop::tool::built_in(name).map_err(|problem| {
+            Failure::usage(format!("{place}: {}", shown(&problem.to_string())))
+        })?;
     }
     Ok(())
 }

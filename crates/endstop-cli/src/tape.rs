@@ -81,11 +81,12 @@ impl Tape {
             return HttpProvider::replay(replay)
                 .map_err(|problem| Failure::usage(format!("--replay: line 1: {problem}")));
         }
-        let provider = HttpProvider::from_env(options).map_err(Failure::usage)?;
+        let provider =
+            HttpProvider::from_env(options).map_err(|error| Failure::usage(error.to_string()))?;
         let Some((file, recorder)) = &mut self.record else { return Ok(provider) };
         let made = recorder.insert(Recorder::new(file.create()?));
         made.hide(&endstop::process::environment_secrets());
-        provider.record(made).map_err(Failure::fault)
+        provider.record(made).map_err(|error| Failure::fault(error.to_string()))
     }
 
     /// Keeps these values out of the recording.

@@ -5,7 +5,6 @@
 //! use endstop::hook::{Hook, HookFuture};
 //! use endstop::{Answer, ConsultPoint, Hooks};
 //! /// Vetoes a success until the tests were run.
-//! /// No success before the tests were run.
 //! struct TestsFirst;
 //! impl Hook for TestsFirst {
 //!     fn points(&self) -> Hooks { Hooks { stop: true, ..Hooks::default() } }
@@ -21,8 +20,9 @@
 //! }
 //! ```
 
-use crate::compaction::CompactionRequest;
-use endstop_core::{Answer, Compaction, ConsultPoint, Hooks, ToolCall};
+pub use crate::compaction::{CompactionFuture, Compactor};
+
+use endstop_core::{Answer, ConsultPoint, Hooks, ToolCall};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -47,41 +47,6 @@ pub trait Approver: Send + Sync {
     /// Returns the decision. The future is dropped if the run ends first; a prompt should then be
     /// dismissed.
     fn approve(&self, call: ToolCall) -> HookFuture<'_>;
-}
-
-/// The future of a compactor's result.
-pub type CompactionFuture<'a> = Pin<Box<dyn Future<Output = Compaction> + Send + 'a>>;
-
-/// Shortens a conversation. The built-in compactors are in [`compaction`](crate::compaction).
-///
-/// The result is accepted if it is enough shorter, is valid for providers, and contains the task,
-/// pinned messages and everything that the model has not answered yet. Otherwise the compaction has
-/// failed, and the conversation stays unchanged.
-///
-/// ```
-/// use endstop::compaction::CompactionRequest;
-/// use endstop::core::history;
-/// use endstop::hook::{CompactionFuture, Compactor};
-/// use endstop::{Compaction, Role};
-///
-/// /// Drops everything that is answered, except the task.
-/// struct Forget;
-/// impl Compactor for Forget {
-///     fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
-///         let open = history::open_from(&request.messages);
-///         let messages = request.messages.into_iter().enumerate().filter_map(|(at, message)| {
-///             let stays = at >= open || request.task == Some(message.id) || message.pinned;
-///             stays.then_some(message)
-///         });
-///         let done = Compaction::done("forget", messages.collect());
-///         Box::pin(async { done })
-///     }
-/// }
-/// # let _ = Forget;
-/// ```
-pub trait Compactor: Send + Sync {
-    /// Shortens the conversation. The future is dropped if the run ends first.
-    fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_>;
 }
 
 /// `true` if `points` includes the one of `point`.

@@ -26,12 +26,13 @@ pub mod agent;
 pub mod budget;
 mod clock;
 pub mod compaction;
+mod control;
 pub mod hook;
 pub mod journal;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-pub mod process;
 pub mod provider;
+mod redacted;
 pub mod schema;
 pub mod simulate;
 mod telemetry;
@@ -45,6 +46,15 @@ pub use agent::{
 pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;
+
+/// Runs shell commands and kills the whole process tree of a command when it ends.
+pub mod process {
+    #[doc(inline)]
+    pub use endstop_process::{
+        Capture, CommandLine, Finished, Orphans, Stop, environment_secrets,
+        hide_from_other_processes, keeper,
+    };
+}
 
 /// Compiles the examples of the README and of the book.
 #[cfg(doctest)]

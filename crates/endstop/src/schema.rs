@@ -6,12 +6,34 @@
 //! use serde_json::json;
 //! let schema = OutputSchema::new(json!({"type": "object", "required": ["age"]})).unwrap();
 //! assert!(schema.validate(&json!("{\"age\": 36}")).is_ok());
-//! assert!(schema.validate(&json!("{}")).unwrap_err().contains("age"));
+//! assert!(schema.validate(&json!("{}")).unwrap_err().to_string().contains("age"));
 //! ```
 
 use endstop_core::structured;
 use serde_json::Value;
 use std::fmt;
+
+/// Error of an output schema.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// The schema is invalid.
+    #[error("the output schema is not valid{}: {problem}", at(.path))]
+    Invalid {
+        /// Path of the invalid part; empty for the schema as a whole.
+        path: String,
+        /// The reason.
+        problem: String,
+    },
+    /// No value of an answer satisfies the schema. The message is for the model: at most five
+    /// violations with their paths.
+    #[error("{0}")]
+    Unsatisfied(String),
+}
+
+fn at(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" at `{path}`") }
+}
 
 /// A compiled schema that answers must satisfy.
 pub struct OutputSchema {
@@ -29,13 +51,12 @@ impl OutputSchema {
     /// Compiles a JSON Schema. References to other documents are not fetched.
     ///
     /// # Errors
-    /// The schema is invalid. The message says at which path.
-    pub fn new(schema: Value) -> Result<OutputSchema, String> {
-        let validator =
-            jsonschema::validator_for(&schema).map_err(|e| match e.instance_path().as_str() {
-                "" => format!("the output schema is not valid: {e}"),
-                at => format!("the output schema is not valid at `{at}`: {e}"),
-            })?;
+    /// The schema is invalid.
+    pub fn new(schema: Value) -> Result<OutputSchema, SchemaError> {
+        let validator = jsonschema::validator_for(&schema).map_err(|e| SchemaError::Invalid {
+            path: e.instance_path().to_string(),
+            problem: e.to_string(),
+        })?;
         Ok(OutputSchema { schema, validator })
     }
 
@@ -47,9 +68,8 @@ impl OutputSchema {
     /// Returns the first value of an answer that satisfies the schema.
     ///
     /// # Errors
-    /// No value satisfies the schema. The message is for the model: at most five violations with
-    /// their paths.
-    pub fn validate(&self, candidate: &Value) -> Result<Value, String> {
+    /// No value satisfies the schema.
+    pub fn validate(&self, candidate: &Value) -> Result<Value, SchemaError> {
         structured::accept(candidate, |value| {
             let problems: Vec<String> = self
                 .validator
@@ -63,5 +83,6 @@ impl OutputSchema {
                 .collect();
             if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
         })
+        .map_err(SchemaError::Unsatisfied)
     }
 }

@@ -132,7 +132,8 @@ fn agent(
         ..HttpOptions::default()
     };
     // Reads no environment variables, because a demo needs no key and must not send one.
-    let provider = HttpProvider::new(&options, &|_| None).map_err(Failure::fault)?;
+    let provider = HttpProvider::new(&options, &|_| None)
+        .map_err(|error| Failure::fault(error.to_string()))?;
     let mut builder = AgentLoop::builder(provider)
         .system("You are a careful engineer. Work in the current folder.")
         .limits(limits.clone())
@@ -151,7 +152,8 @@ fn tools(mut builder: AgentBuilder, name: &str) -> Result<AgentBuilder> {
         _ => &[],
     };
     for name in names {
-        let tool = endstop::tool::built_in(name).map_err(Failure::usage)?;
+        let tool =
+            endstop::tool::built_in(name).map_err(|error| Failure::usage(error.to_string()))?;
         builder = builder.shared_tool(tool);
     }
     Ok(builder)

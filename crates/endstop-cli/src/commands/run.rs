@@ -335,7 +335,8 @@ fn build(
         if name == "finish" || settings.tools[..at].contains(name) {
             continue;
         }
-        let tool = endstop::tool::built_in(name).map_err(Failure::usage)?;
+        let tool =
+            endstop::tool::built_in(name).map_err(|error| Failure::usage(error.to_string()))?;
         builder = builder.shared_tool(tool);
         if settings.ask {
             builder = builder.permission(name, Permission::Ask);

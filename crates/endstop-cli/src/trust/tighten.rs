@@ -117,15 +117,16 @@ pub(crate) fn compaction_over(
 ) -> Result<CompactionConfig, String> {
     // The file's value is parsed alone first, so that an error names what the file wrote and not a
     // merged value.
-    CompactionConfig::read(value)?;
+    let read = |value: &Value| CompactionConfig::read(value).map_err(|error| error.to_string());
+    read(value)?;
     let Ok(Value::Object(mut all)) = serde_json::to_value(own) else {
-        return CompactionConfig::read(value);
+        return read(value);
     };
     match value {
         Value::Object(table) => all.extend(table.clone()),
         strategies => drop(all.insert("strategies".to_owned(), strategies.clone())),
     }
-    CompactionConfig::read(&Value::Object(all))
+    read(&Value::Object(all))
 }
 
 /// `true` if `theirs` shortens a conversation at least as early and keeps at most as much, using

@@ -1,7 +1,12 @@
 //! The builder of an [`AgentLoop`]: collects the settings and validates them together.
 
+use super::agent_loop::AgentLoop;
+use super::config::Config;
+use super::conversation::check_history;
+use super::handle::AgentEvent;
 use super::policy::SharedPolicy;
-use super::{AgentEvent, AgentLoop, Config, Lifecycle, Shared, StartError, State, check_history};
+use super::shared::{Lifecycle, Shared, State};
+use super::start_error::StartError;
 use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
 use crate::hook::{Approver, Compactor, Hook};
@@ -33,11 +38,15 @@ pub struct AgentBuilder {
     finish_tool: Option<bool>,
 }
 
-/// The fraction of the context window at which a loop with a compactor shortens its conversation.
-pub const COMPACTION_SHARE: f64 = 0.6;
+impl AgentLoop {
+    /// Creates a builder for a loop that calls this provider.
+    pub fn builder(provider: impl Provider + 'static) -> AgentBuilder {
+        AgentBuilder::new(Arc::new(provider))
+    }
+}
 
 impl AgentBuilder {
-    pub(super) fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
+    fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
         AgentBuilder {
             config: Config {
                 price: provider.price(),
@@ -373,7 +382,7 @@ impl AgentBuilder {
         if let Some(schema) = self.schema {
             match OutputSchema::new(schema) {
                 Ok(schema) => config.schema = Some(Arc::new(schema)),
-                Err(problem) => return refuse(problem),
+                Err(problem) => return refuse(problem.to_string()),
             }
         }
         let least = config.compaction.least_gain;

@@ -1,116 +1,38 @@
-//! The write-once outcome of a run: every waiter is answered exactly once, even if the driver's
-//! task is lost.
+//! The write-once outcome of a run: its waiter is answered, even if the driver's task is lost.
 //!
 //! ```text
 //! let ending = EndingCell::default();
 //! ending.write(outcome);            // true: the first outcome wins
 //! let outcome = ending.wait().await;
 //! ```
-//!
-//! The loom tests in `models.rs` check every order of its steps.
 
-use super::sync::{Arc, Mutex, lock};
 use endstop_core::{DecidedBy, Layer, NanoUsd, Outcome, Termination, Usage};
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::SetOnce;
 
-/// A cell for an outcome that is written once and may be awaited by many tasks.
+/// A cell for an outcome that is written once. Only the handle of the run waits for it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EndingCell(Arc<Mutex<Cell>>);
-
-#[derive(Debug, Default)]
-struct Cell {
-    outcome: Option<std::sync::Arc<Outcome>>,
-    /// The wakers of waiting tasks; empty once the outcome is written.
-    waiting: Vec<(u64, Waker)>,
-    next: u64,
-}
+pub(crate) struct EndingCell(Arc<SetOnce<Arc<Outcome>>>);
 
 impl EndingCell {
     /// Writes the outcome. Returns `false` and changes nothing if there already is one.
     pub(crate) fn write(&self, outcome: Outcome) -> bool {
-        let waiting = {
-            let mut cell = lock(&self.0);
-            if cell.outcome.is_some() {
-                return false;
-            }
-            cell.outcome = Some(std::sync::Arc::new(outcome));
-            std::mem::take(&mut cell.waiting)
-        };
-        for (_, waker) in waiting {
-            // Wakers are the caller's code; a panicking one must not prevent the others from being
-            // woken.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-        }
-        true
+        // The waker is the caller's code. The outcome is written before it is called, so a panic
+        // of the waker changes nothing; it must not reach the driver.
+        let written = catch_unwind(AssertUnwindSafe(|| self.0.set(Arc::new(outcome)).is_ok()));
+        written.unwrap_or(true)
     }
 
     /// Returns the outcome if it is written.
-    pub(crate) fn get(&self) -> Option<std::sync::Arc<Outcome>> {
-        lock(&self.0).outcome.clone()
+    pub(crate) fn get(&self) -> Option<Arc<Outcome>> {
+        self.0.get().map(Arc::clone)
     }
 
-    /// Returns a future of the outcome.
-    pub(crate) fn wait(&self) -> Wait<'_> {
-        Wait { cell: self, place: None }
-    }
-}
-
-/// A future of the outcome. Dropping it removes its waker.
-#[derive(Debug)]
-pub(crate) struct Wait<'a> {
-    cell: &'a EndingCell,
-    place: Option<u64>,
-}
-
-impl Cell {
-    /// Registers the waker to be woken when the outcome is written. Returns the waker that it
-    /// replaces.
-    fn register(&mut self, place: &mut Option<u64>, waker: Waker) -> Option<Waker> {
-        let place = *place.get_or_insert(self.next);
-        let mine = self.waiting.iter_mut().find(|(waiting, _)| *waiting == place);
-        if let Some((_, old)) = mine {
-            return Some(std::mem::replace(old, waker));
-        }
-        self.next = self.next.max(place + 1);
-        self.waiting.push((place, waker));
-        None
-    }
-
-    fn forget(&mut self, place: u64) -> Option<Waker> {
-        let at = self.waiting.iter().position(|(waiting, _)| *waiting == place)?;
-        Some(self.waiting.swap_remove(at).1)
-    }
-}
-
-impl Future for Wait<'_> {
-    type Output = std::sync::Arc<Outcome>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Clone and drop wakers outside the lock: dropping one may free its task, and with the task
-        // a handle whose `Drop` takes this lock.
-        let waker = cx.waker().clone();
-        let replaced = {
-            let mut cell = lock(&self.cell.0);
-            match &cell.outcome {
-                Some(outcome) => return Poll::Ready(std::sync::Arc::clone(outcome)),
-                None => cell.register(&mut self.place, waker),
-            }
-        };
-        drop(replaced);
-        Poll::Pending
-    }
-}
-
-impl Drop for Wait<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            let waker = lock(&self.cell.0).forget(place);
-            drop(waker);
-        }
+    /// Waits for the outcome.
+    pub(crate) async fn wait(&self) -> Arc<Outcome> {
+        Arc::clone(self.0.wait().await)
     }
 }
 
@@ -158,5 +80,41 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         provider: None,
         run_id: None,
         verified: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Wake, Waker};
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker of the caller");
+        }
+    }
+
+    #[tokio::test]
+    async fn first_outcome_wins() {
+        let cell = EndingCell::default();
+        assert!(cell.get().is_none());
+        assert!(cell.write(Outcome { turns: 1, ..lost(false, Duration::ZERO) }));
+        assert!(!cell.write(Outcome { turns: 2, ..lost(false, Duration::ZERO) }));
+        assert_eq!(cell.get().map(|outcome| outcome.turns), Some(1));
+        assert_eq!(cell.wait().await.turns, 1);
+    }
+
+    #[tokio::test]
+    async fn panicking_waker_keeps_outcome() {
+        let cell = EndingCell::default();
+        let mut waiting = pin!(cell.wait());
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(cell.write(lost(true, Duration::ZERO)));
+        assert_eq!(waiting.await.termination, Termination::Terminated);
+        assert_eq!(cell.wait().await.termination, Termination::Terminated);
     }
 }

@@ -3,8 +3,8 @@
 //! Dropping the handle cancels the run; [`RunHandle::detach`] prevents that. A slow reader may miss
 //! text deltas (the event that ends the turn has the whole text), but never a lifecycle event.
 
-use super::control::Control;
 use super::ending::EndingCell;
+use crate::control::Control;
 use endstop_core::{Outcome, RunEvent, TurnDelta};
 use futures_core::Stream;
 use serde::Serialize;

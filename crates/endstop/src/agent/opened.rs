@@ -6,7 +6,10 @@
 //! queue.extend(opened.faults); // a panic ends the run before its first model call
 //! ```
 
-use super::{COMPACTION_SHARE, Config, Conversation, user_code};
+use super::config::Config;
+use super::conversation::Conversation;
+use super::user_code;
+use crate::compaction::COMPACTION_SHARE;
 use crate::journal::RunHeader;
 use crate::provider::{Session, SessionSpec, ToolDefinition};
 use endstop_core::{

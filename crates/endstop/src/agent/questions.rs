@@ -5,7 +5,7 @@
 //! let answer = answer(&hooks, approver.as_deref(), point, &control).await;
 //! ```
 
-use super::{Control, Request};
+use crate::control::{Control, Request};
 use crate::hook::{Approver, Hook, asks};
 use endstop_core::{Answer, ConsultPoint};
 use std::sync::Arc;

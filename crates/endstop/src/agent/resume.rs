@@ -29,10 +29,14 @@
 //! # #[cfg(not(feature = "journal"))] fn main() {}
 //! ```
 
+use super::agent_loop::AgentLoop;
+use super::config::Config;
+use super::conversation::Conversation;
 use super::driver::{Again, Beginning};
+use super::handle::RunHandle;
 use super::opened::Opened;
 use super::recorder::Recorder;
-use super::{AgentLoop, Config, Conversation, RunHandle, StartError};
+use super::start_error::StartError;
 use crate::journal::{Journal, RecordedRun, RunHeader};
 use endstop_core::replay::{GoesOn, close, go_on};
 use endstop_core::{Replay, Resumption, RunSpec, Step, TerminationPolicy};
@@ -91,7 +95,7 @@ impl AgentLoop {
     /// or secrets were removed from the conversation.
     pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
         let how = how.into();
-        let place = self.take_place()?;
+        let slot = self.take_slot()?;
         let config = &self.0.config;
         let Some(journal) = &config.journal else {
             let what = "the loop has no journal to resume from; set `AgentBuilder::journal`";
@@ -99,7 +103,7 @@ impl AgentLoop {
         };
         let opened = Opened::new(config);
         let again = find(&**journal, config, opened, &how)?;
-        Ok(place.start(Beginning::Again(Box::new(again))))
+        Ok(slot.start(Beginning::Again(Box::new(again))))
     }
 }
 

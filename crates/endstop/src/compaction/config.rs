@@ -7,16 +7,18 @@
 //! assert_eq!(config.strategies, [Strategy::Elide, Strategy::Drop]);
 //! assert_eq!(CompactionConfig::read(&json!("off"))?.strategies, []);
 //! let problem = CompactionConfig::read(&json!("shrink")).unwrap_err();
-//! assert!(problem.ends_with("on, off, elide, drop, summarise"), "{problem}");
-//! # Ok::<(), String>(())
+//! assert!(problem.to_string().ends_with("on, off, elide, drop, summarise"), "{problem}");
+//! # Ok::<(), endstop::compaction::CompactionConfigError>(())
 //! ```
 
 use super::{DropOldTurns, ElideToolResults, InOrder, Summarise};
-use crate::agent::COMPACTION_SHARE;
 use endstop_core::CompactionSpec;
 use endstop_core::limits::unknown_key;
 use serde::Serialize;
 use serde_json::Value;
+
+/// The fraction of the context window at which a loop with a compactor shortens its conversation.
+pub const COMPACTION_SHARE: f64 = 0.6;
 
 /// A built-in strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -74,6 +76,49 @@ impl Default for CompactionConfig {
     }
 }
 
+/// Error of [`CompactionConfig::read`]. Its text names the key and the choices.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompactionConfigError {
+    /// A value is not a share.
+    #[error("invalid `{key}` `{value}`: expected a share between 0 and 1, for example 0.6")]
+    Share {
+        /// The key.
+        key: String,
+        /// The value.
+        value: Value,
+    },
+    /// A value is not a whole number above zero.
+    #[error("invalid `{key}` `{value}`: expected a whole number, 1 or more")]
+    Count {
+        /// The key.
+        key: String,
+        /// The value.
+        value: Value,
+    },
+    /// A key or a strategy is unknown.
+    #[error("`{name}` is an {problem}")]
+    Unknown {
+        /// The key or the strategy.
+        name: String,
+        /// A description with the choices.
+        problem: String,
+    },
+    /// The value is neither a strategy nor a list of strategies.
+    #[error("expected `on`, `off`, a strategy or a list of strategies")]
+    NoStrategies,
+    /// The value of `strategies` is invalid.
+    #[error("`strategies`: {0}")]
+    Strategies(Box<CompactionConfigError>),
+}
+
+impl CompactionConfigError {
+    fn unknown(name: &str, choices: &[&str]) -> CompactionConfigError {
+        let problem = unknown_key(name, choices).to_string();
+        CompactionConfigError::Unknown { name: name.to_owned(), problem }
+    }
+}
+
 const KEYS: [&str; 5] = ["strategies", "at", "keep_turns", "least_gain", "max_failures"];
 const CHOICES: [&str; 5] = ["on", "off", "elide", "drop", "summarise"];
 
@@ -88,7 +133,7 @@ impl CompactionConfig {
     ///
     /// # Errors
     /// The value is invalid. The message names the key and the choices.
-    pub fn read(value: &Value) -> Result<CompactionConfig, String> {
+    pub fn read(value: &Value) -> Result<CompactionConfig, CompactionConfigError> {
         let Value::Object(table) = value else {
             let strategies = strategies(value)?;
             return Ok(CompactionConfig { strategies, ..CompactionConfig::default() });
@@ -97,7 +142,10 @@ impl CompactionConfig {
         for (key, value) in table {
             let share = || {
                 let share = value.as_f64().filter(|share| *share > 0.0 && *share < 1.0);
-                share.ok_or_else(|| format!("invalid `{key}` `{value}`: expected a share between 0 and 1, for example 0.6"))
+                share.ok_or_else(|| CompactionConfigError::Share {
+                    key: key.clone(),
+                    value: value.clone(),
+                })
             };
             let count = || {
                 let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
@@ -105,20 +153,21 @@ impl CompactionConfig {
                     // With zero allowed failures no compaction would be tried before a call; `off`
                     // is the setting for that.
                     .filter(|count| *count > 0)
-                    .ok_or_else(|| {
-                        format!("invalid `{key}` `{value}`: expected a whole number, 1 or more")
+                    .ok_or_else(|| CompactionConfigError::Count {
+                        key: key.clone(),
+                        value: value.clone(),
                     })
             };
             match key.as_str() {
                 "strategies" => {
-                    config.strategies =
-                        strategies(value).map_err(|problem| format!("`{key}`: {problem}"))?;
+                    config.strategies = strategies(value)
+                        .map_err(|problem| CompactionConfigError::Strategies(Box::new(problem)))?;
                 }
                 "at" => config.at = share()?,
                 "least_gain" => config.least_gain = share()?,
                 "keep_turns" => config.keep_turns = count()? as usize,
                 "max_failures" => config.max_failures = count()?,
-                _ => return Err(format!("`{key}` is an {}", unknown_key(key, &KEYS))),
+                _ => return Err(CompactionConfigError::unknown(key, &KEYS)),
             }
         }
         Ok(config)
@@ -138,13 +187,11 @@ impl CompactionConfig {
     }
 }
 
-fn strategies(value: &Value) -> Result<Vec<Strategy>, String> {
-    let wrong = || "expected `on`, `off`, a strategy or a list of strategies".to_owned();
+fn strategies(value: &Value) -> Result<Vec<Strategy>, CompactionConfigError> {
+    let wrong = || CompactionConfigError::NoStrategies;
     let named = |name: &str| {
         let known = Strategy::ALL.into_iter().find(|strategy| strategy.as_str() == name.trim());
-        known.ok_or_else(|| {
-            format!("`{}` is an {}", name.trim(), unknown_key(name.trim(), &CHOICES))
-        })
+        known.ok_or_else(|| CompactionConfigError::unknown(name.trim(), &CHOICES))
     };
     match value {
         Value::Bool(true) => Ok(Strategy::ALL.to_vec()),
@@ -190,9 +237,9 @@ mod tests {
                 "`strategies`: `shrink` is an unknown name; expected one of on, off, elide, drop, summarise",
             ),
         ] {
-            assert_eq!(CompactionConfig::read(&value).unwrap_err(), problem);
+            assert_eq!(CompactionConfig::read(&value).unwrap_err().to_string(), problem);
         }
-        let unknown = CompactionConfig::read(&json!({"att": 0.5})).unwrap_err();
+        let unknown = CompactionConfig::read(&json!({"att": 0.5})).unwrap_err().to_string();
         assert!(unknown.starts_with("`att` is an unknown"), "{unknown}");
         for (value, strategies) in [
             (json!("on"), Strategy::ALL.to_vec()),

@@ -11,9 +11,10 @@
 //! # }
 //! ```
 
+use super::compactor::{CompactionFuture, Compactor};
+use super::messages::{bytes, fresh_id};
+use super::request::CompactionRequest;
 use super::turns::{Piece, old, pieces};
-use super::{CompactionRequest, bytes, fresh_id};
-use crate::hook::{CompactionFuture, Compactor};
 use endstop_core::{Compaction, Message, Role};
 
 /// Drops old turns, the oldest first, until the conversation meets its target size. The task,
@@ -102,7 +103,7 @@ fn told(message: &Message) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compaction::tests::{conversation, says, turn, valid};
+    use crate::compaction::test_support::{conversation, says, turn, valid};
 
     #[test]
     fn oldest_turns_are_dropped_until_target() {

@@ -11,9 +11,10 @@
 //! # }
 //! ```
 
+use super::compactor::{CompactionFuture, Compactor};
+use super::messages::bytes;
+use super::request::CompactionRequest;
 use super::turns::{Piece, older_than, pieces};
-use super::{CompactionRequest, bytes};
-use crate::hook::{CompactionFuture, Compactor};
 use endstop_core::{Compaction, Message, Part, ToolResult, history};
 
 /// Bytes that remain of the start and of the end of a result in the unanswered turn.
@@ -125,7 +126,7 @@ fn cut(result: &ToolResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compaction::tests::{conversation, says, turn, valid};
+    use crate::compaction::test_support::{conversation, says, turn, valid};
 
     #[test]
     fn old_results_become_notes() {

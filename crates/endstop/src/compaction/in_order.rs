@@ -9,8 +9,9 @@
 //! # let _ = gentle;
 //! ```
 
-use super::{CompactionRequest, DropOldTurns, ElideToolResults, Summarise, bytes};
-use crate::hook::{CompactionFuture, Compactor};
+use super::compactor::{CompactionFuture, Compactor};
+use super::messages::bytes;
+use super::{CompactionRequest, DropOldTurns, ElideToolResults, Summarise};
 use endstop_core::{Compaction, NanoUsd, history};
 use std::sync::Arc;
 
@@ -105,7 +106,7 @@ impl Compactor for InOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compaction::tests::{conversation, valid};
+    use crate::compaction::test_support::{conversation, valid};
     use endstop_core::{Message, MessageId, Role};
 
     /// Returns a fixed result for every request.

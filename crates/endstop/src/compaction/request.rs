@@ -9,7 +9,7 @@
 //! assert_eq!(request.target, request.bytes() / 2);
 //! ```
 
-use super::bytes;
+use super::messages::bytes;
 use crate::budget::SharedBudget;
 use crate::provider::Provider;
 use crate::tool::ToolContext;

@@ -11,10 +11,11 @@
 //! The prompt is bounded, and the call has a time limit and an output cap. Its cost counts towards
 //! the run's ceilings, even if the run is stopped during the call.
 
+use super::compactor::{CompactionFuture, Compactor};
+use super::messages::{bytes, fresh_id};
+use super::request::CompactionRequest;
 use super::turns::{old, pieces};
-use super::{CompactionRequest, bytes, fresh_id};
 use crate::budget::{Amount, SharedBudget};
-use crate::hook::{CompactionFuture, Compactor};
 use crate::provider::{CallEvent, CallSpec, Provider, Response, SessionSpec, detect};
 use endstop_core::{
     Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta,
@@ -400,7 +401,7 @@ fn excerpt(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::compaction::request::Means;
-    use crate::compaction::tests::{conversation, says, valid};
+    use crate::compaction::test_support::{conversation, says, valid};
     use crate::testkit::{ScriptedModel, Turn};
     use crate::tool::ToolContext;
 
@@ -468,7 +469,7 @@ mod tests {
         let model = ScriptedModel::new([Turn::text("never")]);
         let mut request = request(model.clone(), None);
         request.messages = conversation(3, 20_000);
-        request.messages[2] = crate::compaction::tests::turn(1, 10, false).1;
+        request.messages[2] = crate::compaction::test_support::turn(1, 10, false).1;
         let failed = Summarise::default().summarise(&request).await.unwrap_err();
         assert_eq!(
             (failed.as_str(), model.turns_left()),

@@ -63,7 +63,7 @@ pub(super) fn old(pieces: &[Piece], keep: usize) -> impl Iterator<Item = &Piece>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compaction::tests::{conversation, turn};
+    use crate::compaction::test_support::{conversation, turn};
 
     #[test]
     fn unanswered_turn_counts_as_newest() {

@@ -13,9 +13,9 @@
 //! # Ok::<(), endstop::journal::JournalError>(())
 //! ```
 
-use super::{JournalError, JournalErrorKind};
+use super::error::{JournalError, JournalErrorKind};
 use crate::provider::ToolDefinition;
-use crate::provider::replay::stands_for;
+use crate::redacted::stands_for;
 use endstop_core::{
     Event, EventKind, Limits, Registry, Replay, RunSpec, TerminationPolicy, ToolSpec,
 };

@@ -4,8 +4,8 @@
 //! let output = output(ServerResult::CallToolResult(result)); // a tool's output
 //! ```
 
-use crate::process::Capture;
 use crate::tool::ToolOutput;
+use endstop_process::Capture;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 
 /// Returns the tool output for an answer of the server.

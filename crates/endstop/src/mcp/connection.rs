@@ -6,9 +6,11 @@
 //! connection.close().await;
 //! ```
 
+use super::error::{McpError, McpErrorKind};
 use super::guard::Guard;
+use super::server::{McpServer, Place};
 use super::stdio::Process;
-use super::{McpError, McpErrorKind, McpServer, Place, answer, http};
+use super::{answer, http};
 use crate::tool::{ToolContext, ToolOutput};
 use endstop_wire::redact::excerpt;
 use rmcp::model::{

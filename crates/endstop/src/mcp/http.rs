@@ -4,8 +4,8 @@
 //! let transport = transport("https://host/mcp", &headers, false)?;
 //! ```
 
-use super::LARGEST_MESSAGE;
-use crate::provider::http::{cleartext, client};
+use super::lines::LARGEST_MESSAGE;
+use crate::provider::network::{cleartext, client};
 use endstop_wire::redact::address;
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};

@@ -9,8 +9,7 @@
 //! lines to standard output. A message that is too large is not stored; the call that it answers
 //! ends with an error.
 
-use super::LARGEST_MESSAGE;
-use super::stdio::Said;
+use super::log_output::Said;
 use super::top_level::TopLevel;
 use rmcp::RoleClient;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
@@ -24,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 type Input = Box<dyn AsyncWrite + Send + Unpin>;
 type Output = Box<dyn AsyncRead + Send + Unpin>;
+
+/// The largest message that is accepted, in bytes.
+pub(super) const LARGEST_MESSAGE: usize = 4 << 20;
 
 /// Capacity that the line buffer is shrunk to after a longer line.
 const USUAL_LINE: usize = 64 * 1024;

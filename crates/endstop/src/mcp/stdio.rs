@@ -7,11 +7,13 @@
 //! ```
 
 use super::lines::Lines;
-use crate::process::{Capture, CommandLine, Leash, Talk, reached, read_some};
-use endstop_wire::redact::excerpt;
+use super::log_output::Said;
+use endstop_process::CommandLine;
+use endstop_process::pipe::{reached, read_some};
+use endstop_process::talk::{self, KillOnDrop, Talk};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::process::ChildStdout;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -24,9 +26,6 @@ const STEP: Duration = Duration::from_secs(1);
 /// still hold the pipe.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// Number of bytes that are stored of each end of the log output.
-const KEEP: usize = 240;
-
 /// The process of a server. Dropping it kills the process.
 pub(super) struct Process {
     pub(super) said: Said,
@@ -37,22 +36,6 @@ pub(super) struct Process {
     ended: Arc<OnceLock<String>>,
     over: CancellationToken,
     kill: DropGuard,
-}
-
-/// The log output of a process, shortened: standard error and lines that are not messages.
-#[derive(Clone)]
-pub(super) struct Said(Arc<Mutex<Capture>>);
-
-impl Said {
-    pub(super) fn take(&self, bytes: &[u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(bytes);
-    }
-
-    /// Returns the log output without credentials, or `None` if it is empty.
-    pub(super) fn short(&self) -> Option<String> {
-        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner).text();
-        Some(excerpt(text.trim())).filter(|text| !text.is_empty())
-    }
 }
 
 impl Process {
@@ -68,8 +51,8 @@ impl Process {
             command = command.in_dir(dir);
         }
         let command = allowed.iter().fold(command, CommandLine::allow_variable);
-        let Talk { leash, input, output, errors } = command.talk()?;
-        let said = Said(Arc::new(Mutex::new(Capture::keeping(KEEP))));
+        let Talk { command, input, output, errors } = talk::start(&command)?;
+        let said = Said::new();
         let lines = Lines::new(input, output, said.clone());
         let kill = CancellationToken::new();
         let process = Process {
@@ -83,7 +66,7 @@ impl Process {
         let (ended, over) = (Arc::clone(&process.ended), process.over.clone());
         let end = End { close: process.close.clone(), gone, kill };
         let holding = async move {
-            let how = hold(leash, errors, &said, &end).await;
+            let how = hold(command, errors, &said, &end).await;
             // No other place sets this value, so `set` cannot fail.
             let _ = ended.set(how);
             over.cancel();
@@ -122,24 +105,24 @@ struct End {
 }
 
 /// Supervises a process until its end and describes how it ended.
-async fn hold(mut leash: Leash, errors: ChildStdout, said: &Said, end: &End) -> String {
+async fn hold(mut command: KillOnDrop, errors: ChildStdout, said: &Said, end: &End) -> String {
     let mut buffer = vec![0; 4096];
     let mut errors = Some(errors);
     let mut deadline: Option<Instant> = None;
-    let mut steps = [Leash::ask as fn(&Leash), Leash::kill].into_iter();
+    let mut steps = [KillOnDrop::ask as fn(&KillOnDrop), KillOnDrop::kill].into_iter();
     let mut killed = false;
     let how = loop {
         tokio::select! {
             biased;
             // `biased` with the end first, so that a process that has ended is not signalled. The
             // output is read last, because a flood of it must not delay a kill.
-            how = leash.ended() => break how,
+            how = command.ended() => break how,
             () = end.kill.cancelled(), if !killed => {
                 killed = true;
                 // Skip the gentle steps, so that the next deadline only reports a process that has
                 // not exited.
                 steps.by_ref().for_each(drop);
-                leash.kill();
+                command.kill();
                 deadline = Some(Instant::now() + STEP * 2);
             }
             () = end.close.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STEP),
@@ -148,7 +131,7 @@ async fn hold(mut leash: Leash, errors: ChildStdout, said: &Said, end: &End) -> 
             () = end.gone.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STEP),
             () = reached(deadline) => match steps.next() {
                 Some(step) => {
-                    step(&leash);
+                    step(&command);
                     deadline = Some(Instant::now() + STEP);
                 }
                 // The process layer waits this long for the deaths, so wait once more for its

@@ -6,7 +6,8 @@
 //! ```
 
 use super::connection::Connection;
-use super::{McpError, McpErrorKind, McpServer, Place};
+use super::error::{McpError, McpErrorKind};
+use super::server::{McpServer, Place};
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop_core::limits::unknown_key;
 use rmcp::model::{PaginatedRequestParams, Tool as Described};

@@ -9,13 +9,13 @@
 //! that `gcloud auth application-default login` wrote, else from the machine's own service account.
 
 #[cfg(feature = "google-login")]
-pub(super) use fetched::Keys;
+pub(crate) use fetched::Keys;
 #[cfg(not(feature = "google-login"))]
-pub(super) use unknown::Keys;
+pub(crate) use unknown::Keys;
 
 #[cfg(feature = "google-login")]
 mod fetched {
-    use crate::provider::http::web_address;
+    use crate::provider::network::web_address;
     use endstop_core::{ErrorClass, ModelError};
     use endstop_wire::catalog::providers::LoginVars;
     use endstop_wire::endpoint::Login;
@@ -37,7 +37,7 @@ mod fetched {
     const MACHINE_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Fetches access tokens and caches each until it expires.
-    pub(in crate::provider) struct Keys {
+    pub(crate) struct Keys {
         login: Login,
         provider: &'static str,
         source: OnceCell<Arc<dyn TokenProvider>>,
@@ -51,10 +51,7 @@ mod fetched {
 
     impl Keys {
         #[expect(clippy::unnecessary_wraps, reason = "without the feature it fails")]
-        pub(in crate::provider) fn new(
-            login: &Login,
-            provider: &'static str,
-        ) -> Result<Keys, String> {
+        pub(crate) fn new(login: &Login, provider: &'static str) -> Result<Keys, String> {
             Ok(Keys { login: login.clone(), provider, source: OnceCell::new() })
         }
 
@@ -63,7 +60,7 @@ mod fetched {
         /// # Errors
         /// There are no credentials, or no token can be obtained with them. The message does not
         /// contain them.
-        pub(in crate::provider) async fn header(&self) -> Result<HeaderValue, ModelError> {
+        pub(crate) async fn header(&self) -> Result<HeaderValue, ModelError> {
             self.fetch().await.map_err(|problem| {
                 let LoginVars { file, command, .. } = self.login.vars;
                 let message = format!(
@@ -157,17 +154,17 @@ mod unknown {
 
     /// No tokens, because the feature is disabled.
     #[derive(Debug)]
-    pub(in crate::provider) enum Keys {}
+    pub(crate) enum Keys {}
 
     impl Keys {
-        pub(in crate::provider) fn new(_: &Login, provider: &'static str) -> Result<Keys, String> {
+        pub(crate) fn new(_: &Login, provider: &'static str) -> Result<Keys, String> {
             Err(format!(
                 "no key for {provider}: this program is built without application default credentials (feature `google-login`)"
             ))
         }
 
         #[expect(clippy::unused_async, reason = "as with the feature")]
-        pub(in crate::provider) async fn header(&self) -> Result<HeaderValue, ModelError> {
+        pub(crate) async fn header(&self) -> Result<HeaderValue, ModelError> {
             match *self {}
         }
     }

@@ -7,12 +7,24 @@
 //! [`Provider::is_terminal`] decides if a response ends the model's part in the run. The optional
 //! [`Provider::detect_termination`] gives the exact reason, and is preferred.
 
+#[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "http")]
 mod login;
+#[cfg(any(feature = "http", feature = "mcp"))]
+pub(crate) mod network;
+#[cfg(feature = "http")]
 pub mod record;
+#[cfg(feature = "http")]
 pub mod recording;
+#[cfg(feature = "http")]
 pub mod replay;
+#[cfg(feature = "bedrock")]
 mod sign;
+#[cfg(all(feature = "http", not(feature = "bedrock")))]
+#[path = "unsigned.rs"]
+mod sign;
+#[cfg(feature = "http")]
 mod transport;
 
 use endstop_core::signal::{YesNo, default_detection};

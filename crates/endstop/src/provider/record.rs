@@ -124,18 +124,16 @@ impl Recorder {
         self.lock().problem.clone()
     }
 
-    /// Sets what is recorded, and the `secrets` to redact.
-    pub(super) fn attach(&self, header: Header, secrets: Vec<Vec<u8>>) -> Result<(), String> {
+    /// Sets what is recorded, and the `secrets` to redact. Returns `false` and changes nothing if
+    /// another provider is recorded already.
+    pub(super) fn attach(&self, header: Header, secrets: Vec<Vec<u8>>) -> bool {
         let mut inner = self.lock();
         if inner.header.is_some() {
-            return Err(
-                "the recorder already records another provider; create one recorder for each"
-                    .to_owned(),
-            );
+            return false;
         }
         inner.header = Some(header);
         inner.hide(secrets);
-        Ok(())
+        true
     }
 
     /// Starts the recording of a call.

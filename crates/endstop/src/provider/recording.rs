@@ -16,7 +16,7 @@
 //! `endstop detect --jsonl` reads the same exchange lines. [`Recorder`](super::record::Recorder)
 //! writes the file, [`Replay`](super::replay::Replay) replays it.
 
-use super::http::web_address;
+use super::network::web_address;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -28,7 +28,6 @@ use endstop_wire::dialect::{Dialect, dialect};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::fmt;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -115,7 +114,8 @@ pub struct Recording {
 }
 
 /// A file that is not a valid recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", place(.file, *.line))]
 pub struct RecordingError {
     /// The file's name.
     pub file: String,
@@ -125,16 +125,10 @@ pub struct RecordingError {
     pub problem: String,
 }
 
-impl fmt::Display for RecordingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "{}: line {line}: {}", self.file, self.problem),
-            None => write!(f, "{}: {}", self.file, self.problem),
-        }
-    }
+/// Returns the file's name with the line.
+fn place(file: &str, line: Option<u64>) -> String {
+    line.map_or_else(|| file.to_owned(), |line| format!("{file}: line {line}"))
 }
-
-impl std::error::Error for RecordingError {}
 
 impl Recording {
     /// Reads a recording from a file.

@@ -1,7 +1,7 @@
 //! Request signatures with AWS Signature Version 4, over each request's body and time.
 //!
 //! ```text
-//! let signer = Signer::new(&keys);
+//! let signer = Signer::new(&keys, "Amazon Bedrock")?;
 //! let more = signer.headers(&url, &headers, body, clock::now())?; // authorization, x-amz-date …
 //! ```
 
@@ -31,13 +31,14 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    pub(super) fn new(keys: &SigningKeys) -> Signer {
+    #[expect(clippy::unnecessary_wraps, reason = "without the feature it fails")]
+    pub(super) fn new(keys: &SigningKeys, _provider: &str) -> Result<Signer, String> {
         let session = keys.session.as_ref().map(|token| token.expose().to_owned());
-        Signer {
+        Ok(Signer {
             identity: Credentials::new(&keys.id, keys.secret.expose(), session, None, "endstop"),
             service: keys.service,
             region: keys.region.clone(),
-        }
+        })
     }
 
     /// Returns the credentials to redact.
@@ -114,7 +115,7 @@ mod tests {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         }
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_440_938_160);
-        let signer = Signer::new(&keys);
+        let signer = Signer::new(&keys, "Amazon Bedrock").unwrap();
         let shown = format!("{signer:?}");
         assert!(!shown.contains("EXAMPLE") && shown.contains(region), "{shown}");
         let url = Url::parse(url).unwrap();
@@ -176,7 +177,12 @@ mod tests {
             SystemTime::UNIX_EPOCH - Duration::from_nanos(1),
             SystemTime::UNIX_EPOCH + years(1_000),
         ] {
-            let signed = Signer::new(&keys).headers(&url, &HeaderMap::new(), b"", at);
+            let signed = Signer::new(&keys, "Amazon Bedrock").unwrap().headers(
+                &url,
+                &HeaderMap::new(),
+                b"",
+                at,
+            );
             assert!(signed.is_ok_and(|more| more.contains_key("authorization")), "{at:?}");
         }
     }

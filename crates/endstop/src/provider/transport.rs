@@ -59,7 +59,7 @@ pub(super) enum Step {
 }
 
 /// The connection was reset in the middle of a body.
-pub(super) struct Broke;
+pub(super) struct ConnectionReset;
 
 impl Transport {
     pub(super) fn send(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Sending {
@@ -118,11 +118,14 @@ impl Sending {
 
 impl Body {
     /// Polls for the next bytes; `None` at the end of the body.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broke>>> {
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, ConnectionReset>>> {
         match self {
             Body::Network(body) => {
                 let next = ready!(body.as_mut().poll_next(cx));
-                Poll::Ready(next.map(|chunk| chunk.map_err(|_| Broke)))
+                Poll::Ready(next.map(|chunk| chunk.map_err(|_| ConnectionReset)))
             }
             Body::Recording { played, step } => match step {
                 Step::Bytes => {
@@ -132,7 +135,7 @@ impl Body {
                 }
                 Step::End => match played.ended() {
                     Ended::Clean | Ended::Failed => Poll::Ready(None),
-                    Ended::Reset => Poll::Ready(Some(Err(Broke))),
+                    Ended::Reset => Poll::Ready(Some(Err(ConnectionReset))),
                     Ended::Aborted => {
                         *step = Step::HungUp;
                         played.hung_up();

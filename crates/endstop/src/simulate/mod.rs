@@ -79,20 +79,21 @@ impl<'s> Simulation<'s> {
     fn new(scenario: &'s Scenario, policies: &Registry) -> Result<Simulation<'s>, ScenarioError> {
         let at = |field: &str| {
             let field = field.to_owned();
-            move |problem: String| ScenarioError { field, problem }
+            move |problem: &dyn std::fmt::Display| ScenarioError {
+                field,
+                problem: problem.to_string(),
+            }
         };
         let schema = match &scenario.output_schema {
-            Some(schema) => Some(OutputSchema::new(schema.clone()).map_err(at("output_schema"))?),
+            Some(schema) => {
+                Some(OutputSchema::new(schema.clone()).map_err(|e| at("output_schema")(&e))?)
+            }
             None => None,
         };
         let policy = match &scenario.policy {
-            Some(spec) => Some(
-                policies
-                    .build(spec)
-                    .map(Policy::into_inner)
-                    .map_err(|e| e.to_string())
-                    .map_err(at("policy"))?,
-            ),
+            Some(spec) => {
+                Some(policies.build(spec).map(Policy::into_inner).map_err(|e| at("policy")(&e))?)
+            }
             None => None,
         };
         let tools = scenario
@@ -251,7 +252,7 @@ impl<'s> Simulation<'s> {
             }
             Effect::Validate { id, candidate } => {
                 let result = match &self.schema {
-                    Some(schema) => schema.validate(&candidate),
+                    Some(schema) => schema.validate(&candidate).map_err(|error| error.to_string()),
                     None => Ok(candidate),
                 };
                 self.soon(EventKind::Validated { id, result });

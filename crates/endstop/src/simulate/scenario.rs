@@ -4,7 +4,6 @@
 use endstop_core::{ErrorClass, Limits};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::fmt;
 
 /// A scenario in the format that `endstop simulate` reads.
 #[derive(Clone, Debug, Deserialize)]
@@ -218,7 +217,8 @@ pub(super) enum What {
 }
 
 /// The error of a scenario that cannot be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{problem}", at(.field))]
 pub struct ScenarioError {
     /// Path of the field within the scenario, for example `turns[2].finish`.
     pub field: String,
@@ -226,18 +226,11 @@ pub struct ScenarioError {
     pub problem: String,
 }
 
-impl fmt::Display for ScenarioError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `serde_path_to_error` writes `.` for the scenario as a whole.
-        if self.field.is_empty() || self.field == "." {
-            f.write_str(&self.problem)
-        } else {
-            write!(f, "`{}`: {}", self.field, self.problem)
-        }
-    }
+/// Returns the start of the message, with the field.
+fn at(field: &str) -> String {
+    // `serde_path_to_error` writes `.` for the scenario as a whole.
+    if field.is_empty() || field == "." { String::new() } else { format!("`{field}`: ") }
 }
-
-impl std::error::Error for ScenarioError {}
 
 impl Scenario {
     /// Reads a scenario.

@@ -16,6 +16,7 @@
 mod formats;
 mod model;
 mod reply;
+mod request;
 mod server;
 pub mod sse;
 pub mod strict;
@@ -23,5 +24,6 @@ mod turn;
 
 pub use model::ScriptedModel;
 pub use reply::Reply;
-pub use server::{Request, Server};
+pub use request::Request;
+pub use server::Server;
 pub use turn::Turn;

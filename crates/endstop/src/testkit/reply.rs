@@ -1,6 +1,5 @@
 //! A reply of the scripted server: chunks of bytes with pauses, and the faults between them.
 
-use super::{Request, Turn, formats};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -41,22 +40,6 @@ impl Reply {
             endless_head: false,
             claimed: None,
         }
-    }
-
-    /// Creates the reply for a scripted turn, in the format that the request asks for, streamed or
-    /// not.
-    pub fn turn(request: &Request, turn: &Turn) -> Reply {
-        let headed = |reply: Reply| {
-            let headers = turn.headers.iter();
-            headers.fold(reply, |reply, (name, value)| reply.header(name, value)).after(turn.delay)
-        };
-        if let Some((status, body)) = &turn.error {
-            // Proxies send their error pages as HTML, and clients must not read those as JSON.
-            let page = body.trim_start().starts_with('<');
-            let kind = if page { "text/html; charset=utf-8" } else { "application/json" };
-            return headed(Reply::new(*status, kind, body.clone()));
-        }
-        headed(formats::reply(request, turn))
     }
 
     /// Creates a reply with status 200 and a JSON body.

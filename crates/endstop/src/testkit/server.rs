@@ -13,8 +13,9 @@
 //!
 //! The server runs on its own thread in real time, so that tests with a paused clock can use it.
 
-use super::reply::Send;
-use super::{Reply, Turn};
+use super::reply::{Reply, Send};
+use super::request::Request;
+use super::turn::Turn;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,25 +28,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-
-/// A request that the server received.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Number of the request, from 1.
-    pub number: u64,
-    /// Time at which the request was complete.
-    pub at: Instant,
-    /// Method, for example `POST`.
-    pub method: String,
-    /// Path of the request.
-    pub path: String,
-    /// Headers, by lower-case name.
-    pub headers: BTreeMap<String, String>,
-    /// Body as JSON; null if it is not valid JSON.
-    pub body: Value,
-    /// Body as received.
-    pub bytes: Vec<u8>,
-}
 
 type Responder = dyn Fn(&Request) -> Reply + std::marker::Send + Sync;
 

@@ -11,10 +11,10 @@
 //! # }
 //! ```
 
-use crate::agent::{Control, Request};
 use crate::budget::SharedBudget;
-use crate::process::Stop;
+use crate::control::{Control, Request};
 use endstop_core::{NanoUsd, Unreported, Usage};
+use endstop_process::Stop;
 use serde_json::{Map, Value};
 use std::future::Future;
 use std::path::{Path, PathBuf};

@@ -6,9 +6,8 @@
 //! # let _ = tool;
 //! ```
 
-use super::{
-    Tool, ToolContext, ToolFuture, ToolOutput, confine, count_argument, regular, text_argument,
-};
+use super::arguments::{count_argument, text_argument};
+use super::{Tool, ToolContext, ToolFuture, ToolOutput, confine, regular};
 use serde_json::{Map, Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

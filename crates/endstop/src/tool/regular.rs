@@ -214,19 +214,19 @@ mod other {
     use std::io;
     use std::path::Path;
 
-    pub(in super::super) fn may_be_replaced(_: &File) -> io::Result<bool> {
+    pub(crate) fn may_be_replaced(_: &File) -> io::Result<bool> {
         Ok(true)
     }
 
-    pub(in super::super) fn take_after(_: &File, _: &File) -> io::Result<bool> {
+    pub(crate) fn take_after(_: &File, _: &File) -> io::Result<bool> {
         Ok(true)
     }
 
-    pub(in super::super) fn drop_privileges(_: &File) -> io::Result<()> {
+    pub(crate) fn drop_privileges(_: &File) -> io::Result<()> {
         Ok(())
     }
 
-    pub(in super::super) fn is_still(_: &Path, _: &File) -> bool {
+    pub(crate) fn is_still(_: &Path, _: &File) -> bool {
         true
     }
 }

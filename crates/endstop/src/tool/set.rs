@@ -21,12 +21,14 @@ use std::sync::Arc;
 pub struct ToolSet(Vec<Arc<dyn Tool>>);
 
 /// The reason why a tool could not be added or found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolSetError {
     /// There already is a tool with that name.
+    #[error("there are two tools named `{0}`: rename one, or replace it")]
     Duplicate(String),
     /// There is no tool with that name.
+    #[error("tool `{name}`: {}", unknown(.name, .choices))]
     Unknown {
         /// The requested name.
         name: String,
@@ -34,32 +36,18 @@ pub enum ToolSetError {
         choices: Vec<String>,
     },
     /// The name is one that providers would refuse.
+    #[error("invalid tool name `{0}`: expected 1 to 64 letters, digits, `_` and `-`")]
     Name(String),
 }
 
-impl fmt::Display for ToolSetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ToolSetError::Duplicate(name) => {
-                write!(f, "there are two tools named `{name}`: rename one, or replace it")
-            }
-            ToolSetError::Unknown { name, choices } if choices.is_empty() => {
-                write!(f, "tool `{name}`: there are no tools")
-            }
-            ToolSetError::Unknown { name, choices } => {
-                let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
-                let problem = endstop_core::limits::unknown_key(name, &choices);
-                write!(f, "tool `{name}`: {problem}")
-            }
-            ToolSetError::Name(name) => write!(
-                f,
-                "invalid tool name `{name}`: expected 1 to 64 letters, digits, `_` and `-`"
-            ),
-        }
+/// Names the choices, and the one that was probably meant.
+fn unknown(name: &str, choices: &[String]) -> String {
+    if choices.is_empty() {
+        return "there are no tools".to_owned();
     }
+    let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
+    endstop_core::limits::unknown_key(name, &choices).to_string()
 }
-
-impl std::error::Error for ToolSetError {}
 
 impl ToolSet {
     /// Adds a tool.

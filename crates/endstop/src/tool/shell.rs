@@ -15,8 +15,9 @@
 //!
 //! [`process`](crate::process) describes how commands are contained and stopped.
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput, seconds_argument, text_argument};
-use crate::process::{CommandLine, Finished};
+use super::arguments::{seconds_argument, text_argument};
+use super::{Tool, ToolContext, ToolFuture, ToolOutput};
+use endstop_process::{CommandLine, Finished};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -172,7 +173,7 @@ fn left(pids: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Capture;
+    use endstop_process::Capture;
 
     #[test]
     fn unkilled_processes_are_reported_as_error() {

@@ -6,7 +6,8 @@
 //! # let _ = tool;
 //! ```
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput, confine, replace, text_argument};
+use super::arguments::text_argument;
+use super::{Tool, ToolContext, ToolFuture, ToolOutput, confine, replace};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 

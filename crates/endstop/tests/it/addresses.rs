@@ -38,7 +38,7 @@ fn key_over_http_is_refused() {
             ..HttpOptions::default()
         };
         let env = set(variables);
-        let problem = HttpProvider::new(&options, &env).unwrap_err();
+        let problem = HttpProvider::new(&options, &env).unwrap_err().to_string();
         assert!(problem.contains("unencrypted") && problem.contains("allow_http"), "{problem}");
         assert!(!problem.contains("pw"), "{problem}");
         let allowed = HttpOptions { allow_http: true, ..options.clone() };
@@ -50,7 +50,10 @@ fn key_over_http_is_refused() {
         // Without a key there is nothing to protect.
         let open = HttpOptions { base_url: Some("http://h/v1".into()), ..options };
         let keyless = HttpProvider::new(&open, &set(&[]));
-        assert!(keyless.is_ok() || !keyless.unwrap_err().contains("unencrypted"), "{model}");
+        assert!(
+            keyless.is_ok() || !keyless.unwrap_err().to_string().contains("unencrypted"),
+            "{model}"
+        );
     }
 }
 

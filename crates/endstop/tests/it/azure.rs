@@ -145,10 +145,10 @@ async fn unknown_deployment_is_not_retried() {
 #[test]
 fn missing_setting_is_named() {
     let options = HttpOptions { model: "azure/d".into(), ..HttpOptions::default() };
-    let problem = HttpProvider::new(&options, &|_| None).unwrap_err();
+    let problem = HttpProvider::new(&options, &|_| None).unwrap_err().to_string();
     assert!(problem.contains("AZURE_OPENAI_AD_TOKEN or AZURE_OPENAI_API_KEY"), "{problem}");
     let key = |name: &str| (name == KEY.0).then(|| KEY.1.to_owned());
-    let problem = HttpProvider::new(&options, &key).unwrap_err();
+    let problem = HttpProvider::new(&options, &key).unwrap_err().to_string();
     assert!(problem.contains("set AZURE_OPENAI_ENDPOINT"), "{problem}");
     // An endpoint given as base URL works too, and uses Azure's dialect.
     let options = HttpOptions { base_url: Some("https://h".into()), ..options };

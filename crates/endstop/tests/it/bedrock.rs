@@ -286,9 +286,9 @@ async fn broken_frames_retried_and_exceptions_typed() {
 fn missing_setting_is_named() {
     let options =
         HttpOptions { model: "bedrock/amazon.nova-lite-v1:0".into(), ..HttpOptions::default() };
-    let problem = HttpProvider::new(&options, &|_| None).unwrap_err();
+    let problem = HttpProvider::new(&options, &|_| None).unwrap_err().to_string();
     assert!(problem.contains("AWS_BEARER_TOKEN_BEDROCK"), "{problem}");
     let key = |name: &str| (name == "AWS_BEARER_TOKEN_BEDROCK").then(|| "k".to_owned());
-    let problem = HttpProvider::new(&options, &key).unwrap_err();
+    let problem = HttpProvider::new(&options, &key).unwrap_err().to_string();
     assert!(problem.contains("AWS_REGION or AWS_DEFAULT_REGION"), "{problem}");
 }

@@ -59,10 +59,10 @@ fn decode_only_format_is_refused() {
     };
     let key = |_: &str| Some("dummy".to_owned());
     for options in [options("cohere/command-r", None), options("m", Some("http://127.0.0.1:9"))] {
-        let error = HttpProvider::new(&options, &key).unwrap_err();
+        let error = HttpProvider::new(&options, &key).unwrap_err().to_string();
         assert!(error.contains("decoded") && error.contains("cohere-v2"), "{error}");
     }
     let unknown = HttpOptions { api: Some("cohere-v3".to_owned()), ..options("cohere/m", None) };
-    let error = HttpProvider::new(&unknown, &key).unwrap_err();
+    let error = HttpProvider::new(&unknown, &key).unwrap_err().to_string();
     assert!(error.contains("cohere-v2") && !error.contains("cohere-v1"), "{error}");
 }

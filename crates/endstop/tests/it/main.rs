@@ -27,6 +27,7 @@ mod many_calls;
 mod nested;
 mod ollama;
 #[cfg(target_os = "linux")]
+#[path = "../../../endstop-process/tests/kept/processes.rs"]
 mod processes;
 mod record;
 mod scenarios;

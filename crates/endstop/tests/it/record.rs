@@ -187,7 +187,7 @@ async fn recorder_accepts_only_one_provider() {
     let recorder = Recorder::new(file.clone());
     recorder.task("Is it?");
     let live = provider(&server, "openai-chat").record(&recorder).unwrap();
-    let other = provider(&server, "openai-chat").record(&recorder).unwrap_err();
+    let other = provider(&server, "openai-chat").record(&recorder).unwrap_err().to_string();
     assert!(other.contains("another provider"), "{other}");
     assert!(file.bytes().is_empty(), "nothing was asked yet");
     let agent = AgentLoop::builder(live).build().unwrap();

@@ -164,7 +164,7 @@ fn built_in_tools_are_found_by_name() {
         assert_eq!(tool.schema()["type"], "object");
         assert!(tool.touches_machine());
     }
-    let unknown = built_in("shel").err().unwrap();
+    let unknown = built_in("shel").err().unwrap().to_string();
     assert!(unknown.contains("`shell`") && unknown.contains("write_file"), "{unknown}");
     let finish = finish::definition();
     assert_eq!(finish.name, "finish");

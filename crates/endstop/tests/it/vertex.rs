@@ -321,7 +321,7 @@ fn invalid_address_names_its_variable() {
             Some(if name.ends_with("BASE_URL") { "localhost:8080" } else { "mine" }.to_owned())
         };
         let options = HttpOptions { model: format!("vertex/{model}"), ..HttpOptions::default() };
-        let problem = HttpProvider::new(&options, &env).unwrap_err();
+        let problem = HttpProvider::new(&options, &env).unwrap_err().to_string();
         assert!(problem.starts_with(&format!("invalid {variable} `localhost:8080`")), "{problem}");
     }
 }

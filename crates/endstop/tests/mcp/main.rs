@@ -21,7 +21,7 @@ mod checks;
 #[cfg(target_os = "linux")]
 mod hosts;
 #[cfg(target_os = "linux")]
-#[path = "../it/processes.rs"]
+#[path = "../../../endstop-process/tests/kept/processes.rs"]
 mod processes;
 #[cfg(target_os = "linux")]
 mod server;

@@ -5,10 +5,10 @@
 //! driver.finish(outcome).await;
 //! ```
 
-use super::super::ending::lost;
-use super::super::handle::{AgentEvent, WarningEvent};
-use super::super::pending::Pending;
 use super::{Driver, in_provider};
+use crate::agent::ending::lost;
+use crate::agent::handle::{AgentEvent, WarningEvent};
+use crate::agent::pending::Pending;
 use crate::budget::Amount;
 use crate::tool::{Spent, ToolContext};
 use endstop_core::{Effect, EffectId, Event, EventKind, Message, Outcome, Role, Step, Termination};

@@ -5,16 +5,20 @@
 //! delivers the run's one outcome.
 
 mod closing;
+mod outer;
 mod perform;
 mod spending;
 
+use super::conversation::Conversation;
 use super::ending::EndingCell;
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::opened::Opened;
 use super::recorder::Recorder;
+use super::shared::Shared;
+use super::user_code;
 use super::user_code::Panicked;
-use super::{Control, Conversation, Request, Shared, user_code};
 use crate::budget::{Amount, SharedBudget};
+use crate::control::{Control, Request};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallStream, Provider, Response, Session};
 use crate::telemetry::Trace;
@@ -23,7 +27,7 @@ use endstop_core::{
     Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Run, Step,
     TerminationSignal, TurnDelta,
 };
-use spending::Outer;
+use outer::Outer;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;

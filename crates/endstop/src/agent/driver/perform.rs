@@ -5,11 +5,13 @@
 //! for effect in effects { driver.perform(effect); }
 //! ```
 
-use super::super::questions::{answer, whose};
-use super::super::{Control, Request, user_code};
-use super::{AgentEvent, Call, Driver, Work, in_provider};
+use super::{Call, Driver, Work, in_provider};
+use crate::agent::handle::AgentEvent;
+use crate::agent::questions::{answer, whose};
+use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
+use crate::control::{Control, Request};
 use crate::provider::CallSpec;
 use crate::tool::{Tool, ToolContext, ToolOutput};
 use endstop_core::{
@@ -76,7 +78,7 @@ impl Driver {
             }
             Effect::Validate { id, candidate } => {
                 let result = match &self.shared.config.schema {
-                    Some(schema) => schema.validate(&candidate),
+                    Some(schema) => schema.validate(&candidate).map_err(|error| error.to_string()),
                     None => Ok(candidate),
                 };
                 self.queue.push_back(EventKind::Validated { id, result });

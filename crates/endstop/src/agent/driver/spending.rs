@@ -11,26 +11,6 @@ use crate::budget::{Amount, SharedBudget};
 use crate::tool::{Spent, ToolContext};
 use endstop_core::{EffectId, Event, EventKind, NanoUsd, Outcome, Run, Step, Unreported, Usage};
 
-/// The tool call of another run on whose behalf this run works, and the totals reported to that
-/// run.
-pub(super) struct Outer {
-    context: ToolContext,
-    usage: Usage,
-    cost: NanoUsd,
-    unreported: Unreported,
-}
-
-impl Outer {
-    pub(super) fn new(context: ToolContext) -> Outer {
-        Outer {
-            context,
-            usage: Usage::default(),
-            cost: NanoUsd::ZERO,
-            unreported: Unreported::NOTHING,
-        }
-    }
-}
-
 impl Driver {
     /// Books what running tools have spent on models of their own, so that the kernel knows of it
     /// before it decides.

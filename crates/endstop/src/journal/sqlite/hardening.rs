@@ -11,7 +11,7 @@
 //! views are disabled, and for readers triggers as well; functions with side effects are refused;
 //! and a statement is interrupted when its time is up.
 
-use super::{failure, problem};
+use super::failure::{failure, problem};
 use crate::journal::{JournalError, JournalErrorKind};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -240,13 +240,13 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use super::super::schema;
+    use super::super::tables;
     use super::*;
 
     #[test]
     fn own_triggers_are_harmless() {
         let connection = Connection::open_in_memory().unwrap();
-        for part in [schema::RUNS_AND_LOG, schema::SHARED, schema::TRIGGERS] {
+        for part in [tables::RUNS_AND_LOG, tables::SHARED, tables::TRIGGERS] {
             connection.execute_batch(part).unwrap();
         }
         let triggers: Vec<Object> =

@@ -14,9 +14,10 @@
 //! The oldest runs are removed first. A run that a process drives is never removed. A run that has
 //! not ended stays unless [`PruneSpec::unfinished`] covers it, because it can still be resumed.
 
+use super::driver;
+use super::journal::SqliteJournal;
 use super::space::{self, Pages};
 use super::write::all_or_none;
-use super::{SqliteJournal, driver};
 use crate::journal::JournalError;
 use rusqlite::{Connection, params};
 use std::cell::Cell;

@@ -1,7 +1,9 @@
 //! Reads the journal: the list of runs, a complete run, and the intact part of a damaged one.
 
+use super::failure::problem;
 use super::hardening::Room;
-use super::{SqliteJournal, driver, header, problem, texts};
+use super::journal::SqliteJournal;
+use super::{driver, header, texts};
 use crate::journal::redaction::{cuts_for_model, cuts_of};
 use crate::journal::{JournalError, JournalErrorKind, RecordedRun};
 use endstop_core::{Event, EventKind, bounded_json};

@@ -1,114 +1,15 @@
-//! The tables of the journal; creates them, checks their version, and refuses other files.
+//! Creates the tables of the journal, checks their version, and refuses other files.
 //!
 //! ```text
-//! sqlite3 journal.db "SELECT id, termination, cost_usd FROM runs ORDER BY started_ms DESC LIMIT 5"
-//! sqlite3 journal.db "SELECT seq, name, effects FROM events WHERE run = '…' ORDER BY seq"
+//! schema::prepare(&mut connection, path)?; // creates or upgrades the tables
 //! ```
 
-use super::{failure, problem};
+use super::failure::{failure, problem};
+use super::tables::{APPLICATION, PATIENCE, RUNS_AND_LOG, SHARED, TRIGGERS, VERSION};
+use super::{space, upgrade};
 use crate::journal::{JournalError, JournalErrorKind};
 use rusqlite::Connection;
 use std::path::Path;
-use std::time::Duration;
-
-/// Version of the tables, stored as `user_version`.
-pub(super) const VERSION: i64 = 3;
-
-/// The `application_id` of a journal: "Ends" in ASCII.
-pub(super) const APPLICATION: i64 = 0x456e_6473;
-
-/// Time to wait for another process that has locked the file.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The tables of runs and events. The key of an event combines the number of its run and its place
-/// in the run, so that the events of a run are adjacent and a new event follows the last: a step
-/// then writes few pages. The view `events` shows both values separately.
-pub(super) const RUNS_AND_LOG: &str = "
-CREATE TABLE runs (
-    number      INTEGER PRIMARY KEY,
-    id          TEXT NOT NULL UNIQUE,
-    continues   TEXT,              -- the ended run that this run continues
-    started_ms  INTEGER NOT NULL,  -- Unix time
-    version     TEXT NOT NULL,     -- of Endstop
-    provider    TEXT,
-    model       TEXT,
-    task        TEXT NOT NULL,
-    header      TEXT NOT NULL,     -- empty: stored in parts and conversation; otherwise all of it, as JSON
-    driver      TEXT,              -- the process that drives it
-    ended_ms    INTEGER,
-    termination TEXT,
-    category    TEXT,
-    turns       INTEGER,
-    cost_usd    REAL,
-    outcome     TEXT,              -- JSON; its messages are ended_conversation
-    verified    INTEGER,
-    conversation INTEGER,          -- the one that the run began with; 0: empty; NULL: in the header
-    ended_conversation INTEGER     -- the one that the run ended with; NULL: in the outcome
-) STRICT;
-CREATE TABLE log (
-    key         INTEGER PRIMARY KEY, -- number of the run << 32 | place in it, from 0, without a gap
-    at_ns       INTEGER NOT NULL,  -- on the run's clock
-    wall_ms     INTEGER NOT NULL,  -- Unix time
-    name        TEXT NOT NULL,
-    event       TEXT NOT NULL,     -- JSON: the event that the kernel received
-    effects     TEXT               -- JSON: the effects that the kernel requested; written before they are performed
-) STRICT;
-CREATE VIEW events (run, seq, at_ns, wall_ms, name, event, effects) AS
-    SELECT runs.id, log.key & 4294967295, at_ns, wall_ms, name, event, effects
-    FROM runs JOIN log ON log.key BETWEEN runs.number << 32 AND runs.number << 32 | 4294967295;
-";
-
-/// The tables of values that runs share. Numbers of conversations are never reused
-/// (`AUTOINCREMENT`), because a process caches the numbers of those that it has stored.
-pub(super) const SHARED: &str = "
-CREATE TABLE texts (
-    number      INTEGER PRIMARY KEY,
-    digest      BLOB NOT NULL UNIQUE, -- SHA-256 of the text
-    text        TEXT NOT NULL         -- JSON: a message, or a part of a header
-) STRICT;
-CREATE TABLE conversations (
-    number      INTEGER PRIMARY KEY AUTOINCREMENT,
-    before      INTEGER NOT NULL,  -- the conversation without its last message; 0: empty
-    text        INTEGER NOT NULL   -- its last message
-) STRICT;
-CREATE UNIQUE INDEX conversations_by_end ON conversations (before, text);
-CREATE TABLE parts (
-    run         INTEGER NOT NULL,
-    place       TEXT NOT NULL,     -- its place in the header: a JSON pointer
-    text        INTEGER NOT NULL,
-    PRIMARY KEY (run, place)
-) STRICT, WITHOUT ROWID;
-";
-
-/// Triggers that keep stored events unchanged, whichever program writes to the file.
-/// [`hardening`](super::hardening) accepts only triggers of this form.
-pub(super) const TRIGGERS: &str = "
-CREATE TRIGGER a_run_ends_once BEFORE UPDATE OF outcome, termination ON runs
-    WHEN OLD.termination IS NOT NULL
-    BEGIN SELECT RAISE(ABORT, 'the run has ended already'); END;
-CREATE TRIGGER what_happened_stands BEFORE UPDATE ON log
-    BEGIN SELECT RAISE(ABORT, 'events are not changed'); END;
-CREATE TRIGGER what_was_said_stands BEFORE UPDATE ON texts
-    BEGIN SELECT RAISE(ABORT, 'messages are not changed'); END;
-CREATE TRIGGER a_conversation_stands BEFORE UPDATE ON conversations
-    BEGIN SELECT RAISE(ABORT, 'conversations are not changed'); END;
-CREATE TRIGGER a_run_goes_whole AFTER DELETE ON runs
-    BEGIN
-        DELETE FROM log WHERE key BETWEEN OLD.number << 32 AND OLD.number << 32 | 4294967295;
-        DELETE FROM parts WHERE run = OLD.number;
-    END;
-";
-
-/// Length of the write-ahead log in bytes at which it is checkpointed. Large, so that a page that
-/// many steps write is copied only once and the file is synced rarely.
-pub(super) const MOST_IN_LOG: u64 = 8 << 20;
-/// Lower bound for the bytes that a transaction adds to the log: two pages.
-pub(super) const LEAST_IN_LOG: u64 = 8192;
-
-/// Returns the first and the last possible key of a run's events.
-pub(super) fn keys(run: i64) -> (i64, i64) {
-    (run << 32, run << 32 | 0xffff_ffff)
-}
 
 /// Creates the tables in an empty file and upgrades those of an earlier version. Refuses a file
 /// that is not a journal or is of a later version.
@@ -133,7 +34,7 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Jo
         .map_err(wrong)?;
     match check(&transaction, path)? {
         Some(VERSION) => return Ok(()),
-        Some(version) => super::upgrade::upgrade(&transaction, version),
+        Some(version) => upgrade::upgrade(&transaction, version),
         None => [RUNS_AND_LOG, SHARED, TRIGGERS]
             .iter()
             .try_for_each(|tables| transaction.execute_batch(tables)),
@@ -143,7 +44,7 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Jo
     transaction.pragma_update(None, "user_version", VERSION).map_err(wrong)?;
     transaction.commit().map_err(wrong)?;
     if known.is_some() {
-        super::space::return_much(path);
+        space::return_much(path);
     }
     Ok(())
 }

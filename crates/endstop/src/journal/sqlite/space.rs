@@ -1,6 +1,6 @@
 //! Measures the disk space of a journal and returns freed pages to the file system.
 
-use super::schema;
+use super::tables;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
@@ -77,6 +77,6 @@ fn rewrite(connection: &Connection) -> rusqlite::Result<()> {
     // The file is complete without this checkpoint, so it does not wait for readers.
     connection.busy_timeout(std::time::Duration::ZERO)?;
     let copied = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-    connection.busy_timeout(schema::PATIENCE)?;
+    connection.busy_timeout(tables::PATIENCE)?;
     copied
 }

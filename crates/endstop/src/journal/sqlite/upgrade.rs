@@ -9,6 +9,7 @@
 //! itself, as rows of version 2 do.
 
 use super::header::split_value;
+use super::tables::{RUNS_AND_LOG, SHARED, TRIGGERS};
 use super::texts::{EMPTY, Text, append};
 use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, params};
@@ -50,7 +51,6 @@ ALTER TABLE runs ADD COLUMN ended_conversation INTEGER;
 
 /// Upgrades the tables; must be called inside a transaction.
 pub(super) fn upgrade(connection: &Connection, version: i64) -> rusqlite::Result<()> {
-    use super::schema::{RUNS_AND_LOG, SHARED, TRIGGERS};
     if version < 2 {
         connection.execute_batch(SET_ASIDE_1)?;
         connection.execute_batch(RUNS_AND_LOG)?;

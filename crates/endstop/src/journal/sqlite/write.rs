@@ -5,7 +5,8 @@
 //! journal.try_writing(|connection| insert.execute(…))                  // `None`: it would have to wait
 //! ```
 
-use super::{SqliteJournal, schema};
+use super::journal::SqliteJournal;
+use super::tables;
 use crate::journal::JournalError;
 use rusqlite::{Connection, ErrorCode};
 use std::sync::TryLockError;
@@ -21,7 +22,7 @@ impl SqliteJournal {
     ) -> Result<T, JournalError> {
         let connection = self.connection();
         let impatient = self.0.impatient.load(Ordering::Relaxed);
-        let patience = if impatient { Duration::ZERO } else { schema::PATIENCE };
+        let patience = if impatient { Duration::ZERO } else { tables::PATIENCE };
         let written = connection.busy_timeout(patience).and_then(|()| write(&connection));
         self.0.impatient.store(is_busy(&written), Ordering::Relaxed);
         let result = written.map_err(|error| self.failure(&error))?;
@@ -35,7 +36,7 @@ impl SqliteJournal {
         write: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T, JournalError>> {
         // A checkpoint is due, and it waits for the disk.
-        if self.0.in_log.load(Ordering::Relaxed) >= schema::MOST_IN_LOG {
+        if self.0.in_log.load(Ordering::Relaxed) >= tables::MOST_IN_LOG {
             return None;
         }
         let connection = match self.0.connection.try_lock() {
@@ -56,7 +57,7 @@ impl SqliteJournal {
     /// Checkpoints the write-ahead log when it is long. That waits for the disk, so it happens
     /// here, on a thread that may block, and not in an arbitrary later statement.
     fn copy_log(&self, connection: &Connection) {
-        if self.0.in_log.load(Ordering::Relaxed) < schema::MOST_IN_LOG {
+        if self.0.in_log.load(Ordering::Relaxed) < tables::MOST_IN_LOG {
             return;
         }
         self.0.in_log.store(0, Ordering::Relaxed);
@@ -67,7 +68,7 @@ impl SqliteJournal {
     /// Adds the bytes of a write to the estimated length of the log, plus the pages that a
     /// transaction writes at least.
     pub(super) fn grows(&self, bytes: usize) {
-        self.0.in_log.fetch_add(bytes as u64 + schema::LEAST_IN_LOG, Ordering::Relaxed);
+        self.0.in_log.fetch_add(bytes as u64 + tables::LEAST_IN_LOG, Ordering::Relaxed);
     }
 }
 

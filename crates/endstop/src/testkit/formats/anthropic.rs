@@ -1,6 +1,6 @@
 //! Encodes a scripted turn in the format of Anthropic's messages.
 
-use super::raw_arguments;
+use super::parts::raw_arguments;
 use crate::testkit::Turn;
 use serde_json::{Value, json};
 

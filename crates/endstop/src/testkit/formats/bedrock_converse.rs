@@ -1,6 +1,6 @@
 //! Encodes a scripted turn in the format of Bedrock's Converse: a body, or binary frames.
 
-use super::raw_arguments;
+use super::parts::raw_arguments;
 use crate::testkit::Turn;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ pub(super) fn body(turn: &Turn) -> Value {
 }
 
 pub(super) fn events(turn: &Turn) -> Vec<Vec<u8>> {
-    let event = |kind: &str, data: &Value| super::message(kind, data);
+    let event = |kind: &str, data: &Value| super::parts::message(kind, data);
     // `p` is padding that Bedrock adds to every event; decoders must ignore it.
     let mut events = vec![event("messageStart", &json!({"role": "assistant", "p": "abcd"}))];
     for (index, block) in blocks(turn).into_iter().enumerate() {

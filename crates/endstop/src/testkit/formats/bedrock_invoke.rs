@@ -13,6 +13,6 @@ pub(super) fn events(turn: &Turn) -> Vec<Vec<u8>> {
         // Only the data is in the frame; its `type` names the event.
         .filter_map(|event| event.split_once("data: "))
         .map(|(_, data)| json!({"bytes": STANDARD.encode(data.trim()), "p": "abcd"}))
-        .map(|chunk| super::message("chunk", &chunk))
+        .map(|chunk| super::parts::message("chunk", &chunk))
         .collect()
 }

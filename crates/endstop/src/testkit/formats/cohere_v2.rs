@@ -1,7 +1,7 @@
 //! Encodes a scripted turn in the format of Cohere's `/v2/chat`. In a turn with calls the reasoning
 //! is the `tool_plan`, otherwise a `thinking` block.
 
-use super::halves;
+use super::parts::halves;
 use crate::testkit::Turn;
 use serde_json::{Value, json};
 

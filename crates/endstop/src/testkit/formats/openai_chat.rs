@@ -1,6 +1,6 @@
 //! Encodes a scripted turn in the format of OpenAI's chat completions.
 
-use super::halves;
+use super::parts::halves;
 use crate::testkit::Turn;
 use serde_json::{Value, json};
 

@@ -1,0 +1,63 @@
+//! Runs shell commands and kills the whole process tree of a command when it ends.
+//!
+//! ```
+//! use endstop_process::{CommandLine, Stop};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> std::io::Result<()> {
+//! let finished = CommandLine::new("echo out; echo err >&2; exit 3").run(&Stop::never()).await?;
+//! assert_eq!(finished.output.text().replace('\r', ""), "out\nerr\n");
+//! assert_eq!(finished.how(), "exit status 3");
+//! # Ok(()) }
+//! ```
+//!
+//! - Each command runs in its own process group (Windows: a job object). However the command ends,
+//!   the rest of its group is then killed, so no background child outlives it.
+//! - [`Stop`] asks the whole group to end (SIGTERM) and kills it after a grace period. Dropping the
+//!   future kills it at once.
+//! - On Linux, children that left the group (`setsid`, daemons) are killed too when the command
+//!   ends or is killed. On other systems they are not found.
+//! - If this process is killed itself, even with SIGKILL, its commands die with it: on Windows
+//!   always, on Unix if its `main` has called [`keeper::serve_if_asked`]. Without that call they
+//!   keep running, and children that left the group are found only by a mark in their environment.
+//! - If a command kills its [keeper] (the supervisor process between this process and the command),
+//!   this process kills the command instead. On Linux all of its processes are found if `main` has
+//!   called [`keeper::adopt_orphans`]. [`Orphans`] reports what was not found.
+//! - Processes that could not be killed are listed in [`Finished::left`].
+//! - The result does not wait for the end of a pipe that another process still holds.
+//! - The output of a command is bounded in memory ([`Capture`]). Standard output and standard error
+//!   stay in the order in which they came.
+//!
+//! This crate is the part of [Endstop](https://docs.rs/endstop) that runs processes; `endstop`
+//! re-exports it as `endstop::process`.
+
+mod capture;
+mod command_line;
+mod ended;
+mod environment;
+mod finished;
+#[cfg(unix)]
+mod group;
+#[cfg(windows)]
+#[path = "job.rs"]
+mod group;
+mod hidden;
+pub mod keeper;
+#[cfg(target_os = "linux")]
+mod orphans;
+#[cfg(all(unix, not(target_os = "linux")))]
+#[path = "unmarked.rs"]
+mod orphans;
+pub mod pipe;
+mod running;
+mod shell;
+mod stop;
+pub mod talk;
+#[cfg(target_os = "linux")]
+mod tree;
+
+pub use capture::Capture;
+pub use command_line::CommandLine;
+pub use ended::Orphans;
+pub use environment::environment_secrets;
+pub use finished::Finished;
+pub use hidden::hide_from_other_processes;
+pub use stop::Stop;

@@ -1,0 +1,56 @@
+//! The settings of a loop.
+//!
+//! ```text
+//! let Config { provider, limits, tools, .. } = &shared.config;
+//! ```
+
+use super::handle::AgentEvent;
+use super::policy::SharedPolicy;
+use crate::budget::SharedBudget;
+use crate::hook::{Approver, Compactor, Hook};
+use crate::journal::Journal;
+use crate::provider::Provider;
+use crate::schema::OutputSchema;
+use crate::tool::{ToolContext, ToolSet};
+use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolSpec, Watch};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+type Observer = Box<dyn Fn(&AgentEvent) + Send + Sync>;
+type BusyObserver = Box<dyn Fn(bool) + Send + Sync>;
+
+pub(super) struct Config {
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) policy: Option<SharedPolicy>,
+    pub(super) watches: Vec<Watch>,
+    pub(super) system: Option<String>,
+    pub(super) limits: Limits,
+    pub(super) tools: ToolSet,
+    pub(super) tool_specs: Vec<ToolSpec>,
+    pub(super) finish_tool: bool,
+    pub(super) hooks: Vec<Arc<dyn Hook>>,
+    pub(super) approver: Option<Arc<dyn Approver>>,
+    pub(super) compactor: Option<Arc<dyn Compactor>>,
+    /// `None` selects the default: at [`COMPACTION_SHARE`](crate::COMPACTION_SHARE) if there is a compactor, otherwise
+    /// never.
+    pub(super) proactive: Option<ProactiveCompaction>,
+    /// The rules for when a compaction counts as successful.
+    pub(super) compaction: CompactionSpec,
+    pub(super) schema: Option<Arc<OutputSchema>>,
+    pub(super) budget: Option<SharedBudget>,
+    pub(super) price: Option<Price>,
+    pub(super) context_window: Option<u64>,
+    pub(super) output_cap: Option<u64>,
+    pub(super) streaming: bool,
+    pub(super) nudge: bool,
+    pub(super) strict_detection: bool,
+    pub(super) seed: Option<u64>,
+    pub(super) variables: Map<String, Value>,
+    pub(super) working_dir: Option<std::path::PathBuf>,
+    pub(super) observers: Vec<Observer>,
+    pub(super) busy_observers: Vec<BusyObserver>,
+    pub(super) journal: Option<Arc<dyn Journal>>,
+    pub(super) journal_settings: Value,
+    /// The tool call of another run on whose behalf this loop works.
+    pub(super) outer: Option<ToolContext>,
+}

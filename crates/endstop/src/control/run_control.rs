@@ -1,0 +1,287 @@
+//! Cancels and terminates a run from any thread, and decides whether user code may still start.
+//!
+//! ```text
+//! control.cancel();                                       // the handle or the loop
+//! if let Some(request) = control.poll(heard, cx.waker())  // the driver, before each event
+//! control.start(Request::Cancel, || tool.call(...))       // `None`: the run was stopped before
+//! ```
+//!
+//! # What starts after a stop
+//!
+//! A driver notices a cancel at its next poll. Until then it may write its journal, call observers
+//! and spawn tasks, so a check on the driver's side cannot guarantee that no tool starts after
+//! `cancel` has returned. One lock guarantees it:
+//!
+//! - [`Control::start`] takes the lock, refuses if a stop was requested, and otherwise registers an
+//!   [`Entry`]. It then runs the first poll of the user's code outside the lock and removes the
+//!   entry.
+//! - [`Control::cancel`] takes the same lock to record its request. Later starts are refused.
+//!   Starts that registered earlier are past the check but may not have reached the user's first
+//!   instruction, because their thread can be preempted in between. `cancel` therefore waits until
+//!   their first poll has returned.
+//!
+//! `cancel` must not wait for user code to finish: a tool may block its thread, or wait for the
+//! thread that cancels. Two rules prevent that. Entries of the calling thread do not count, because
+//! the user's code itself called `cancel` and so has started. And an entry whose thread is observed
+//! to work or to sleep ([`Looks`]) has started, too; on Linux that takes a few milliseconds. On a
+//! single-threaded runtime there is never an entry of another thread, and `cancel` never waits.
+//!
+//! A run that works for a tool call of another run has the other's control as its `outer` one. A
+//! start registers with all of them, so that a cancel of the outer run also refuses what the inner
+//! run would start before it is notified.
+//!
+//! The loom tests in `loom_tests.rs` check every order of these steps.
+
+use super::sync::{Arc, Condvar, Mutex, lock, wait_timeout};
+use super::thread::{Looks, Thread};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Interval at which a stop checks a thread on which user code starts.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+
+/// A requested stop. A later variant outranks the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Request {
+    Cancel,
+    Terminate,
+}
+
+/// The shared handle through which a run is stopped.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    shared: Arc<Requests>,
+    /// Cancelled when the run is stopped; tools hold child tokens.
+    pub(crate) token: CancellationToken,
+    /// The control of the run on whose tool call this run works.
+    outer: Option<std::sync::Arc<Control>>,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    asked: Mutex<Asked>,
+    /// Notified when an entry is removed.
+    started: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    /// The strongest request so far.
+    request: Option<Request>,
+    driver: Option<Waker>,
+    /// A tool has reported spending that the driver has not booked yet.
+    spent: bool,
+    /// User code that is currently in its first poll.
+    entries: Vec<Entry>,
+    next: u64,
+}
+
+/// User code that passed the check and may not have reached its first instruction.
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    thread: Thread,
+    /// The weakest request that would have refused this start.
+    refused_by: Request,
+}
+
+/// Removes the entries when dropped, so that they also go if the user's code panics.
+struct Entered<'a> {
+    control: &'a Control,
+    number: u64,
+    _outer: Option<Box<Entered<'a>>>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let shared = &self.control.shared;
+        lock(&shared.asked).entries.retain(|entry| entry.number != self.number);
+        shared.started.notify_all();
+    }
+}
+
+impl Control {
+    pub(crate) fn new(token: CancellationToken) -> Control {
+        Control { shared: Arc::default(), token, outer: None }
+    }
+
+    /// Creates the control of a run that works for a tool call of the run that `outer` controls.
+    pub(crate) fn within(token: CancellationToken, outer: Option<&Control>) -> Control {
+        let outer = outer.cloned().map(std::sync::Arc::new);
+        Control { outer, ..Control::new(token) }
+    }
+
+    /// Cancels the run. None of its user code starts after this has returned.
+    pub(crate) fn cancel(&self) {
+        if self.request(Request::Cancel) {
+            self.until_started(Request::Cancel);
+        }
+    }
+
+    /// Terminates the run, with the same guarantee as [`cancel`](Self::cancel).
+    #[cfg(all(test, endstop_loom))]
+    pub(crate) fn terminate(&self) {
+        if self.request(Request::Terminate) {
+            self.until_started(Request::Terminate);
+        }
+    }
+
+    /// Records a request and notifies the driver and the tools. Returns `true` if user code is
+    /// starting; [`until_started`](Self::until_started) waits for that code.
+    #[must_use]
+    pub(crate) fn request(&self, request: Request) -> bool {
+        let (driver, starting) = {
+            let mut asked = lock(&self.shared.asked);
+            // `max`: a cancel that follows a terminate must not weaken it.
+            asked.request = asked.request.max(Some(request));
+            (asked.driver.take(), !asked.entries.is_empty())
+        };
+        // Both follow the recorded request, so that the driver sees it before the result of a tool
+        // that ends at once because its token was cancelled. Tools are notified directly because a
+        // slow journal may hold up the driver.
+        self.token.cancel();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        starting
+    }
+
+    /// Waits until the code that was starting when `request` was recorded has started. The module
+    /// documentation describes the protocol.
+    pub(crate) fn until_started(&self, request: Request) {
+        let mut control = Some(self);
+        while let Some(at) = control {
+            // If code on this thread requests a stop, that code has started, so no other thread
+            // needs to wait for it either.
+            lock(&at.shared.asked).entries.retain(|entry| !entry.thread.is_current());
+            at.shared.started.notify_all();
+            control = at.outer.as_deref();
+        }
+        let mut looks: Vec<(u64, Looks)> = Vec::new();
+        let mut started: Vec<u64> = Vec::new();
+        loop {
+            let mut asked = lock(&self.shared.asked);
+            let waits =
+                |entry: &Entry| entry.refused_by <= request && !started.contains(&entry.number);
+            if !asked.entries.iter().any(waits) {
+                return;
+            }
+            // The timeout is needed because user code that blocks in its first poll sends no
+            // notification.
+            asked = wait_timeout(&self.shared.started, asked, BETWEEN_LOOKS);
+            let entries = asked.entries.iter().filter(|entry| waits(entry));
+            let waiting: Vec<_> =
+                entries.map(|entry| (entry.number, entry.thread.clone())).collect();
+            // Release the lock, because reading a thread's state from the kernel takes a while.
+            drop(asked);
+            for (number, thread) in waiting {
+                let known = looks.iter().position(|(known, _)| *known == number);
+                let at = known.unwrap_or_else(|| {
+                    looks.push((number, Looks::default()));
+                    looks.len() - 1
+                });
+                if looks[at].1.has_run_on(&thread) {
+                    started.push(number);
+                }
+            }
+        }
+    }
+
+    /// Runs the first steps of user code. Returns `None` if a request of at least `refused_by` was
+    /// recorded earlier, on this run or on one that it works for. A refused run has a request
+    /// pending.
+    pub(crate) fn start<T>(&self, refused_by: Request, code: impl FnOnce() -> T) -> Option<T> {
+        let _entered = self.enter(refused_by)?;
+        Some(code())
+    }
+
+    /// Awaits a future whose first poll starts user code; see [`start`](Self::start).
+    pub(crate) async fn start_future<F: Future>(
+        &self,
+        refused_by: Request,
+        code: F,
+    ) -> Option<F::Output> {
+        let mut code = pin!(code);
+        let mut started = false;
+        poll_fn(|cx| {
+            if started {
+                return code.as_mut().poll(cx).map(Some);
+            }
+            started = true;
+            match self.start(refused_by, || code.as_mut().poll(cx)) {
+                Some(polled) => polled.map(Some),
+                None => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+
+    fn enter(&self, refused_by: Request) -> Option<Entered<'_>> {
+        let mut entered = None;
+        if let Some(outer) = &self.outer {
+            entered = outer.enter(refused_by).map(Box::new);
+            if entered.is_none() {
+                // The outer run stops this one only later. Record the request now, so that the
+                // refused start is not counted as a failure in the meantime.
+                let _ = self.request(Request::Cancel);
+                return None;
+            }
+        }
+        let mut asked = lock(&self.shared.asked);
+        if asked.request >= Some(refused_by) {
+            return None;
+        }
+        let number = asked.next;
+        asked.next += 1;
+        asked.entries.push(Entry { number, thread: Thread::current(), refused_by });
+        drop(asked);
+        Some(Entered { control: self, number, _outer: entered })
+    }
+
+    /// Wakes the driver so that it books the spending that tools have reported.
+    pub(crate) fn spent(&self) {
+        let driver = {
+            let mut asked = lock(&self.shared.asked);
+            asked.spent = true;
+            asked.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// Returns `true` if tools have reported spending since the last call. Call it after
+    /// [`poll`](Self::poll), which registers the driver's waker, so that a report between the two
+    /// calls is not missed.
+    pub(crate) fn take_spent(&self) -> bool {
+        std::mem::take(&mut lock(&self.shared.asked).spent)
+    }
+
+    /// Returns the recorded request if it is stronger than `known`.
+    pub(crate) fn pending(&self, known: Option<Request>) -> Option<Request> {
+        lock(&self.shared.asked).request.filter(|request| Some(*request) > known)
+    }
+
+    /// Returns the recorded request if it is stronger than `known`; otherwise registers the waker
+    /// for it.
+    pub(crate) fn poll(&self, known: Option<Request>, waker: &Waker) -> Option<Request> {
+        let replaced = {
+            let mut asked = lock(&self.shared.asked);
+            let request = asked.request.filter(|request| Some(*request) > known);
+            if request.is_some() {
+                return request;
+            }
+            match &asked.driver {
+                Some(driver) if driver.will_wake(waker) => None,
+                _ => asked.driver.replace(waker.clone()),
+            }
+        };
+        // Drop the old waker outside the lock: it may be the last owner of a task, whose destructor
+        // could take this lock.
+        drop(replaced);
+        None
+    }
+}

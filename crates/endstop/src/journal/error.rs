@@ -1,0 +1,33 @@
+//! Errors of a journal.
+//!
+//! ```text
+//! if error.kind == JournalErrorKind::Busy { … }
+//! ```
+
+/// Error of a journal operation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{journal}: {problem}")]
+pub struct JournalError {
+    /// Path of the journal's file.
+    pub journal: String,
+    /// Description of the problem and of how to fix it.
+    pub problem: String,
+    /// Category of the problem, for programs.
+    pub kind: JournalErrorKind,
+}
+
+/// Category of a [`JournalError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JournalErrorKind {
+    /// The file cannot be opened, read or written: no such folder, no permission, a full disk.
+    Io,
+    /// Another process has locked the file or drives the run.
+    Busy,
+    /// The file is damaged, or it is not a journal.
+    Damaged,
+    /// The file was written by a later version of Endstop.
+    Newer,
+    /// The journal has no such run.
+    NotFound,
+}

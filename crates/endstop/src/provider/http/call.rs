@@ -1,0 +1,282 @@
+//! A call over HTTP: sends the request and decodes the response as it arrives.
+//!
+//! ```text
+//! let mut call = HttpCall::new(tap, dialect, asked, facts);
+//! call.send(Unsent { url, headers, body }, &provider); // now a stream of events
+//! ```
+
+use super::super::record::Tap;
+use super::super::recording::Ended;
+use super::super::transport::{Body, ConnectionReset, Sending, Transport};
+use super::super::{CallEvent, Response};
+use super::config::HttpProvider;
+use bytes::Bytes;
+use endstop_core::{
+    ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
+};
+use endstop_wire::dialect::{Dialect, Family};
+use endstop_wire::{Delta, Eof, RequestFacts, StreamDecoder};
+use futures_core::Stream;
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// Bytes of a body that are read before other tasks on the thread get a turn. A buffered or
+/// compressed body is available at once and may be endless, and stops and timers must not wait for
+/// it.
+const TURN_BYTES: usize = 256 << 10;
+
+/// A request that may have to wait for its key.
+pub(super) struct Unsent {
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Unsent {
+    fn start(self, provider: &HttpProvider) -> State {
+        let Some(keys) = provider.keys.clone() else {
+            return State::Sending(provider.transport.send(&self.url, self.headers, self.body));
+        };
+        let key = Box::pin(async move { keys.header().await });
+        State::Asking { key, request: self, transport: provider.transport.clone() }
+    }
+}
+
+type Key = Pin<Box<dyn Future<Output = Result<HeaderValue, ModelError>> + Send>>;
+
+enum State {
+    /// The key is being fetched.
+    Asking {
+        key: Key,
+        request: Unsent,
+        transport: Transport,
+    },
+    Sending(Sending),
+    Reading(Body, Box<StreamDecoder>),
+    Done,
+}
+
+/// A call in progress; dropping it closes the connection.
+pub(super) struct HttpCall {
+    state: State,
+    /// The recorder of this call, if it is recorded.
+    tap: Option<Box<Tap>>,
+    dialect: &'static Dialect,
+    /// The method, URL and model, for errors about them.
+    asked: String,
+    facts: RequestFacts,
+    ready: VecDeque<CallEvent>,
+    /// Bytes read since other tasks had a turn.
+    read: usize,
+}
+
+impl HttpCall {
+    pub(super) fn new(
+        tap: Option<Tap>,
+        dialect: &'static Dialect,
+        asked: String,
+        facts: RequestFacts,
+    ) -> HttpCall {
+        HttpCall {
+            state: State::Done,
+            tap: tap.map(Box::new),
+            dialect,
+            asked,
+            facts,
+            ready: VecDeque::new(),
+            read: 0,
+        }
+    }
+
+    /// Sends the request, after its key was fetched.
+    pub(super) fn send(&mut self, request: Unsent, provider: &HttpProvider) {
+        self.state = request.start(provider);
+    }
+
+    /// Ends the call without a response.
+    pub(super) fn fail(&mut self, error: ModelError) {
+        self.state = State::Done;
+        if let Some(tap) = self.tap.take() {
+            tap.failed(&error);
+        }
+        self.ready.push_back(CallEvent::Failed(error, None));
+    }
+}
+
+impl Stream for HttpCall {
+    type Item = CallEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<CallEvent>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(event) = this.ready.pop_front() {
+                return Poll::Ready(Some(event));
+            }
+            match &mut this.state {
+                State::Done => return Poll::Ready(None),
+                State::Asking { key, request, transport } => match ready!(key.as_mut().poll(cx)) {
+                    Ok(key) => {
+                        // The recorder must know the fetched key before anything of this request is
+                        // written.
+                        request.headers.insert(AUTHORIZATION, key);
+                        if let Some(tap) = &mut this.tap {
+                            tap.keyed(&request.url, &request.headers);
+                        }
+                        let body = request.body.clone();
+                        let headers = std::mem::take(&mut request.headers);
+                        let sending = transport.send(&request.url, headers, body);
+                        this.state = State::Sending(sending);
+                    }
+                    Err(error) => this.fail(error),
+                },
+                State::Sending(sending) => match ready!(sending.poll(cx)) {
+                    Ok(head) => {
+                        if let Some(tap) = &mut this.tap {
+                            tap.head(head.status, &head.headers);
+                        }
+                        let decoder =
+                            StreamDecoder::new(this.dialect, head.status, head.headers, this.facts);
+                        this.state = State::Reading(head.body, Box::new(decoder));
+                    }
+                    Err(error) => this.fail(error),
+                },
+                State::Reading(body, decoder) => {
+                    if this.read >= TURN_BYTES {
+                        // Wake the task at once: there may be more data, and no new I/O event
+                        // announces it.
+                        this.read = 0;
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    let Poll::Ready(next) = body.poll_next(cx) else {
+                        this.read = 0;
+                        return Poll::Pending;
+                    };
+                    let eof = match next {
+                        Some(Ok(chunk)) => {
+                            this.read += chunk.len();
+                            if let Some(tap) = &mut this.tap {
+                                tap.chunk(&chunk);
+                            }
+                            let mut deltas = Deltas::default();
+                            let pushed = decoder.push(&chunk, &mut |delta| deltas.take(delta));
+                            this.ready.extend(deltas.done.into_iter().map(CallEvent::Delta));
+                            match pushed {
+                                // The decoder has seen the end of the message. Ignore the rest of
+                                // the connection: some servers keep it open, and waiting would
+                                // delay the turn.
+                                Ok(()) if !decoder.is_complete() => continue,
+                                _ => Eof::Clean,
+                            }
+                        }
+                        Some(Err(ConnectionReset)) => Eof::Reset,
+                        None => Eof::Clean,
+                    };
+                    if let Some(tap) = this.tap.take() {
+                        tap.ended(match eof {
+                            Eof::Clean => Ended::Clean,
+                            Eof::Reset => Ended::Reset,
+                        });
+                    }
+                    if let State::Reading(_, decoder) =
+                        std::mem::replace(&mut this.state, State::Done)
+                    {
+                        let mut decoded = decoder.finish(eof);
+                        if let Some(error) = &mut decoded.error {
+                            name_address(error, &this.asked);
+                        }
+                        this.ready.push_back(ended(decoded, this.dialect));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Appends the request's URL and model to an error that means "not found", because either the
+/// address or the model name may be wrong.
+fn name_address(error: &mut ModelError, asked: &str) {
+    let Some(status) = error.status else { return };
+    let elsewhere = matches!(status, 300..400 | 404 | 405 | 410 | 501);
+    if elsewhere || error.class == ErrorClass::NotFound {
+        error.message = format!("{} (HTTP {status} for {asked})", error.message);
+    }
+}
+
+/// The deltas of one read. Consecutive deltas of the same kind are merged.
+#[derive(Default)]
+struct Deltas {
+    done: Vec<TurnDelta>,
+}
+
+impl Deltas {
+    fn take(&mut self, delta: Delta<'_>) {
+        let count = |text: &str| text.chars().count() as u64;
+        match (delta, self.done.last_mut()) {
+            (Delta::Text(text), Some(TurnDelta::Text(so_far))) => so_far.push_str(text),
+            (Delta::Text(text), _) => self.done.push(TurnDelta::Text(text.to_owned())),
+            (Delta::Reasoning(text) | Delta::Refusal(text), Some(TurnDelta::Reasoning(n))) => {
+                // Refusals count as reasoning here; the finished turn has their text.
+                *n += count(text);
+            }
+            (Delta::Reasoning(text) | Delta::Refusal(text), _) => {
+                self.done.push(TurnDelta::Reasoning(count(text)));
+            }
+            (Delta::ToolArguments { json, .. }, Some(TurnDelta::ToolArguments(n))) => {
+                *n += count(json);
+            }
+            (Delta::ToolArguments { json, .. }, _) => {
+                self.done.push(TurnDelta::ToolArguments(count(json)));
+            }
+            (Delta::ToolCallStarted { name, .. }, _) => {
+                self.done.push(TurnDelta::ToolArguments(count(name)));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn ended(decoded: endstop_wire::Decoded, dialect: &Dialect) -> CallEvent {
+    let signal = decoded.signal;
+    match (decoded.error, decoded.turn) {
+        (Some(error), mut turn) => {
+            // These formats report the output count twice: a preliminary value at the start of the
+            // stream and the final one at its end. The preliminary count of a truncated stream must
+            // not be charged as usage.
+            let early = matches!(dialect.family, Family::Anthropic | Family::BedrockInvoke);
+            let raw = &signal.provider_specific;
+            let ended = raw.original_field == "stop_reason" && !raw.original_value.is_empty();
+            if let Some(turn) = turn.as_mut().filter(|_| early && !ended) {
+                turn.usage.output_tokens = None;
+            }
+            CallEvent::Failed(error, turn.map(|turn| Box::new(response(turn, signal))))
+        }
+        (None, Some(turn)) => CallEvent::Ended(Box::new(response(turn, signal))),
+        (None, None) => CallEvent::Failed(
+            ModelError::new(ErrorClass::IncompleteStream, "the response has no turn in it"),
+            None,
+        ),
+    }
+}
+
+fn response(turn: ModelTurn, signal: TerminationSignal) -> Response {
+    debug_assert!(signal.reason != SignalReason::InProgress || !signal.should_terminate);
+    let parts: Vec<Part> = turn.parts;
+    Response {
+        parts,
+        usage: turn.usage,
+        model: turn.model,
+        id: turn.response_id,
+        cost: turn.cost,
+        output_cap: turn.output_cap,
+        confidence: turn.confidence,
+        metadata: serde_json::Map::new(),
+        signal: Some(signal),
+        unparseable: turn.unparseable,
+        finish_missing: turn.finish_missing,
+        call_missing: turn.call_missing,
+    }
+}

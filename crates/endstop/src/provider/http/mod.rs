@@ -1,0 +1,16 @@
+//! Providers over HTTP: clients of any server that uses a wire format of [`endstop_wire`].
+//!
+//! ```no_run
+//! use endstop::provider::http::{HttpOptions, HttpProvider};
+//! // Reads the key from ANTHROPIC_API_KEY, like the provider's own SDK.
+//! let options = HttpOptions { model: "anthropic/claude-sonnet-4-5".into(), ..HttpOptions::default() };
+//! let provider = HttpProvider::from_env(&options).unwrap();
+//! ```
+
+mod call;
+mod config;
+mod error;
+mod session;
+
+pub use config::{HttpOptions, HttpProvider};
+pub use error::HttpError;
