@@ -15,11 +15,11 @@ use super::limits::{self, Stop};
 use super::loops::{self, Loop};
 use super::quote::short;
 use super::request::requests;
-use super::time_ms;
 use crate::model::{Role, Trajectory, Usage};
-use crate::prices::Prices;
+use crate::pricing::Prices;
+use crate::pricing::{Spent, model_of, provider_of};
 use crate::read::is_aside;
-use crate::spent::{Spent, model_of, provider_of};
+use crate::time::unix_ms;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -157,7 +157,7 @@ impl Session {
                 failed.filter(|result| result.is_error || result.exit_code.is_some_and(|c| c != 0));
             self.failures += failed.count() as u64;
             // Minimum and maximum, because steps may be out of order.
-            if let Some(at) = step.at.as_deref().and_then(time_ms) {
+            if let Some(at) = step.at.as_deref().and_then(unix_ms) {
                 self.first_ms = Some(self.first_ms.map_or(at, |first| first.min(at)));
                 self.last_ms = Some(self.last_ms.map_or(at, |last| last.max(at)));
             }
