@@ -129,7 +129,7 @@ impl Session {
 
     fn with_children(&mut self, run: &Trajectory<'_>, prices: &Prices, depth: u32) {
         // The recording decides the nesting, so the recursion must be bounded.
-        if depth > DEEPEST {
+        if depth >= DEEPEST {
             return;
         }
         for child in &run.children {
@@ -370,6 +370,20 @@ mod tests {
         audit.add(seen);
         audit.add(parent);
         assert_eq!((audit.sessions, audit.lacking_results), (2, 1));
+    }
+
+    #[test]
+    fn nested_subagents_stop_at_limit() {
+        for (levels, counted) in [(1, 1), (15, 15), (16, 16), (17, 16), (40, 16)] {
+            let mut nested = run(vec![turn(10, 1)]);
+            for _ in 1..levels {
+                nested = Trajectory { children: vec![nested], ..run(vec![turn(10, 1)]) };
+            }
+            let parent = Trajectory { children: vec![nested], ..run(vec![turn(10, 1)]) };
+            let session = Session::of(&parent, &Prices::new());
+            assert_eq!(session.spent.turns, 1 + counted, "{levels} levels");
+            assert_eq!(session.calls, 1 + counted, "{levels} levels");
+        }
     }
 
     #[test]
