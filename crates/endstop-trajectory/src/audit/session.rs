@@ -194,7 +194,7 @@ impl Session {
     /// Applies the recorded total cost, which takes precedence over calculated prices.
     fn recorded(&mut self, run: &Trajectory<'_>) {
         // If every turn has a recorded cost, so has the session.
-        let each = run.turns().filter(|step| step.cost_usd.is_some()).count() as u64;
+        let each = with_cost(run, 0);
         self.cost_recorded = each > 0 && each == self.spent.turns;
         let Some(usd) = run.totals.cost_usd else { return };
         self.cost_recorded = true;
@@ -204,6 +204,14 @@ impl Session {
             self.models.values_mut().for_each(|spent| spent.recorded(usd));
         }
     }
+}
+
+/// Returns the number of turns with a recorded cost, including those of subagents.
+fn with_cost(run: &Trajectory<'_>, depth: u32) -> u64 {
+    let own = run.turns().filter(|step| step.cost_usd.is_some()).count() as u64;
+    // The same depth as in `with_children`, because only those turns are counted.
+    let children = run.children.iter().filter(|_| depth < DEEPEST);
+    own + children.map(|child| with_cost(child, depth + 1)).sum::<u64>()
 }
 
 /// Returns the usage of the whole run, if the recording contains totals.
@@ -383,6 +391,21 @@ mod tests {
             let session = Session::of(&parent, &Prices::new());
             assert_eq!(session.spent.turns, 1 + counted, "{levels} levels");
             assert_eq!(session.calls, 1 + counted, "{levels} levels");
+        }
+    }
+
+    #[test]
+    fn recorded_cost_includes_subagents() {
+        let paid = || Step { cost_usd: Some(0.25), ..turn(10, 1) };
+        for (own, child, recorded) in [
+            (paid(), paid(), true),
+            (paid(), turn(10, 1), false),
+            (turn(10, 1), paid(), false),
+            (turn(10, 1), turn(10, 1), false),
+        ] {
+            let parent = Trajectory { children: vec![run(vec![child])], ..run(vec![own]) };
+            let session = Session::of(&parent, &Prices::new());
+            assert_eq!(session.cost_recorded, recorded);
         }
     }
 
