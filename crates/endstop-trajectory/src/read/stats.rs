@@ -195,12 +195,14 @@ fn is_before(time: &str, other: &str) -> bool {
     let (Some((a, zone_a)), Some((b, zone_b))) = (split_time(time), split_time(other)) else {
         return false;
     };
-    zone_a == zone_b && (a[..19] < b[..19] || a[..19] == b[..19] && fraction(a) < fraction(b))
+    // Date and time of day separately, because the character between them may differ.
+    let (whole_a, whole_b) = ((&a[..10], &a[11..19]), (&b[..10], &b[11..19]));
+    zone_a == zone_b && (whole_a < whole_b || whole_a == whole_b && fraction(a) < fraction(b))
 }
 
 fn fraction(time: &str) -> &str {
-    // `.25` and `.250` are the same time.
-    time[19..].trim_end_matches('0')
+    // `.25` and `.250` are the same time, and so are `.0` and no fraction.
+    time[19..].trim_end_matches('0').trim_end_matches('.')
 }
 
 #[cfg(test)]
@@ -215,6 +217,12 @@ mod tests {
         assert!(!is_before("2026-06-30T11:40:29.250Z", "2026-06-30T11:40:29.25Z"));
         assert!(!is_before("2026-06-30T11:40:29Z", "2026-06-30T12:40:29+02:00"), "not said");
         assert!(!is_before("yesterday", "2026-06-30T12:40:29Z"));
+        assert!(!is_before("2026-06-30 11:40:30Z", "2026-06-30T11:40:29Z"), "a space for the T");
+        assert!(is_before("2026-06-30 11:40:29Z", "2026-06-30T11:40:30Z"));
+        for whole in ["29.0", "29.000", "29"] {
+            let (a, b) = (format!("2026-06-30T11:40:{whole}Z"), "2026-06-30T11:40:29.000Z");
+            assert!(!is_before(&a, b) && !is_before(b, &a), "{whole}");
+        }
         assert!(split_time("2026-06-30T11:40:29.").is_none());
         assert!(split_time("2026-06-30T11:40:29é").is_none());
     }
