@@ -133,11 +133,12 @@ fn document<'t>(run: &'t Trajectory<'_>, id: &str) -> Document<'t> {
 
 /// Returns an id that no other child has.
 fn unique(taken: &mut HashSet<String>, id: &str) -> String {
-    let mut name = if id.is_empty() { "run".to_owned() } else { id.to_owned() };
+    let base = if id.is_empty() { "run" } else { id };
+    let mut name = base.to_owned();
     let mut number = 1;
     while !taken.insert(name.clone()) {
         number += 1;
-        name = format!("{id}#{number}");
+        name = format!("{base}#{number}");
     }
     name
 }
