@@ -11,11 +11,14 @@
     reason = "tests"
 )]
 
+mod audit_totals;
 mod backtest;
+mod backtest_sums;
 mod broken;
 mod common;
 mod files;
 mod heavy;
+mod mutated;
 mod read_agentdojo;
 mod read_atif;
 mod read_claude_code;
@@ -37,3 +40,4 @@ mod read_tothf;
 mod reading;
 mod replay_equals_live;
 mod round_trip;
+mod shapes;

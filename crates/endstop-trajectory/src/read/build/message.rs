@@ -115,7 +115,8 @@ impl<'a> Record<'a> for Asked<'a> {
                         .map_err(M::Error::custom)?
                 {
                     self.name = function.name;
-                    self.arguments = function.arguments;
+                    // The arguments may also be next to the function.
+                    self.arguments = function.arguments.or(self.arguments);
                     self.other.extend(function.other);
                 }
             }
@@ -249,6 +250,7 @@ impl<'a> Message<'a> {
             extra.insert("id".to_owned(), id.to_string().into());
             // Further messages of the same response are added to its turn.
             if role == Role::Agent && talk.last().is_some_and(|last| same(last, id)) {
+                step.extra = (!extra.is_empty()).then(|| Box::new(extra));
                 merge(talk, step);
                 for result in results {
                     talk.result(result, None);
@@ -291,6 +293,20 @@ fn merge<'a>(talk: &mut Talk<'a>, more: Step<'a>) {
     // Each message repeats the usage of the response.
     step.usage = more.usage.or(step.usage.take());
     step.finish_reason = more.finish_reason.or(step.finish_reason.take());
+    step.cost_usd = more.cost_usd.or(step.cost_usd);
+    for (name, value) in more.extra.map(|extra| *extra).unwrap_or_default() {
+        let extra = step.extra.get_or_insert_default();
+        match (extra.get_mut(&name), value) {
+            // The parts of each message are different ones.
+            (Some(Value::Array(parts)), Value::Array(more)) if name == "content" => {
+                parts.extend(more);
+            }
+            (Some(_), _) => {}
+            (None, value) => {
+                extra.insert(name, value);
+            }
+        }
+    }
 }
 
 fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
