@@ -6,13 +6,14 @@
 //! }
 //! ```
 //!
-//! Only the names of one folder are held at a time, in order to sort them. Links to folders are not
+//! Only the names of the open folders are held, in order to sort them. Links to folders are not
 //! followed, so that a walk cannot loop. Entries whose names begin with a dot are skipped.
 
 use crate::read::problem::{Problem, ProblemKind};
-use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
 
 /// A file to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,22 +72,21 @@ impl Source {
 #[derive(Debug)]
 pub struct Walk {
     root: PathBuf,
-    first: bool,
-    /// A stack of open folders. Each holds its remaining entries, with the next one last.
-    open: Vec<Vec<(PathBuf, Kind)>>,
+    /// The entries below the root; `None` if the root is a file or standard input.
+    entries: Option<walkdir::IntoIter>,
+    /// `true` if the root is the only source and was not returned yet.
+    only: bool,
     skipped: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    File,
-    Folder,
 }
 
 impl Walk {
     /// Creates a walk. A path to a file yields only that file; `-` is standard input.
     pub fn new(path: impl Into<PathBuf>) -> Walk {
-        Walk { root: path.into(), first: true, open: Vec::new(), skipped: 0 }
+        let root = path.into();
+        // A path that does not exist is passed on as a file, so that opening it reports the error.
+        let is_folder = root.as_os_str() != "-" && root.is_dir();
+        let entries = is_folder.then(|| WalkDir::new(&root).sort_by_file_name().into_iter());
+        Walk { root, entries, only: !is_folder, skipped: 0 }
     }
 
     /// Returns the number of entries skipped so far: hidden ones, links to folders, pipes and
@@ -94,63 +94,47 @@ impl Walk {
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
-
-    fn enter(&mut self, folder: &Path) -> Result<(), Problem> {
-        let mut entries: Vec<(OsString, Kind)> = Vec::new();
-        for entry in fs::read_dir(folder).map_err(|e| unreadable(folder, &e))? {
-            let entry = entry.map_err(|e| unreadable(folder, &e))?;
-            let name = entry.file_name();
-            let kind = match entry.file_type() {
-                _ if name.as_encoded_bytes().starts_with(b".") => None,
-                Ok(kind) if kind.is_dir() => Some(Kind::Folder),
-                Ok(kind) if kind.is_file() => Some(Kind::File),
-                Ok(kind) if kind.is_symlink() => {
-                    fs::metadata(entry.path()).is_ok_and(|to| to.is_file()).then_some(Kind::File)
-                }
-                _ => None,
-            };
-            match kind {
-                Some(kind) => entries.push((name, kind)),
-                None => self.skipped += 1,
-            }
-        }
-        // Descending, because entries are popped from the end.
-        entries.sort_unstable_by(|a, b| b.0.cmp(&a.0));
-        self.open.push(entries.into_iter().map(|(name, kind)| (folder.join(name), kind)).collect());
-        Ok(())
-    }
 }
 
 impl Iterator for Walk {
     type Item = Result<Source, Problem>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if std::mem::take(&mut self.first) {
-            let path = self.root.clone();
-            // A path that does not exist is passed on as a file, so that opening it reports the
-            // error.
-            if path.as_os_str() == "-" || !path.is_dir() {
-                return Some(Ok(Source::file(path)));
-            }
-            if let Err(problem) = self.enter(&path) {
-                return Some(Err(problem));
-            }
+        if std::mem::take(&mut self.only) {
+            return Some(Ok(Source::file(self.root.clone())));
         }
+        let entries = self.entries.as_mut()?;
         loop {
-            let folder = self.open.last_mut()?;
-            match folder.pop() {
-                None => {
-                    self.open.pop();
+            let entry = match entries.next()? {
+                Ok(entry) => entry,
+                Err(error) => {
+                    let path = error.path().unwrap_or(&self.root).to_owned();
+                    // Only a loop of links has no I/O error, and links are not followed.
+                    let error = error.into_io_error().unwrap_or_else(|| ErrorKind::Other.into());
+                    return Some(Err(unreadable(&path, &error)));
                 }
-                Some((path, Kind::File)) => {
-                    return Some(Ok(Source { path, root: Some(self.root.clone()) }));
-                }
-                Some((path, Kind::Folder)) => {
-                    if let Err(problem) = self.enter(&path) {
-                        return Some(Err(problem));
-                    }
-                }
+            };
+            // The root itself may be hidden, because the user named it.
+            if entry.depth() == 0 {
+                continue;
             }
+            let kind = entry.file_type();
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                self.skipped += 1;
+                if kind.is_dir() {
+                    entries.skip_current_dir();
+                }
+                continue;
+            }
+            if kind.is_dir() {
+                continue;
+            }
+            let to_file = || fs::metadata(entry.path()).is_ok_and(|to| to.is_file());
+            if kind.is_file() || kind.is_symlink() && to_file() {
+                let path = entry.into_path();
+                return Some(Ok(Source { path, root: Some(self.root.clone()) }));
+            }
+            self.skipped += 1;
         }
     }
 }
@@ -208,5 +192,62 @@ mod tests {
         assert_eq!(Source::file(root.join("b/agent/run.json")).beside("../result.json"), None);
         assert_eq!(Source::file("-").beside("x.json"), None);
         fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn walk_skips_what_is_no_file() {
+        use std::os::unix::fs::symlink;
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for folder in ["a", "a/.git/objects", "b.d", "empty"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["a.json", "a/2.json", "a/10.json", "a/.git/objects/x", "b.d/x", "-", "é.json"]
+        {
+            fs::write(at(file), "{}").unwrap();
+        }
+        symlink(at("a.json"), at("link.json")).unwrap();
+        symlink(at("gone"), at("broken.json")).unwrap();
+        symlink(at("a"), at("loop")).unwrap();
+        symlink(root.path(), at("a/up")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        let mut walk = Walk::new(root.path());
+        let found: Vec<String> = walk
+            .by_ref()
+            .map(|source| {
+                let source = source.unwrap();
+                assert!(source.is_found() && !source.is_stdin(), "{source:?}");
+                let path = source.path().strip_prefix(root.path()).unwrap();
+                path.to_string_lossy().into_owned()
+            })
+            .collect();
+        let want = ["-", "a/10.json", "a/2.json", "a.json", "b.d/x", "link.json", "é.json"];
+        assert_eq!(found, want);
+        // The hidden folder, the broken link, two links to folders, and the socket.
+        assert_eq!(walk.skipped(), 5);
+        assert!(walk.next().is_none(), "the end is the end");
+        // A link that the user names is followed.
+        assert_eq!(Walk::new(at("loop")).count(), 2);
+        let hidden: Vec<_> = Walk::new(at("a/.git")).collect();
+        assert_eq!(hidden.len(), 1, "the user named it: {hidden:?}");
+    }
+
+    #[test]
+    fn walk_of_one_path_yields_it() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("a.json");
+        fs::write(&file, "{}").unwrap();
+        for path in [file, root.path().join("gone"), PathBuf::from("-")] {
+            let mut walk = Walk::new(&path);
+            let only = walk.next().unwrap().unwrap();
+            assert_eq!((only.path(), only.is_found()), (path.as_path(), false));
+            assert!(walk.next().is_none() && walk.skipped() == 0);
+        }
+        assert_eq!(
+            Walk::new(root.path().join("a.json/b")).count(),
+            1,
+            "reported when it is opened"
+        );
     }
 }
