@@ -17,6 +17,7 @@ mod backtest_sums;
 mod broken;
 mod common;
 mod files;
+mod fixture_counts;
 mod heavy;
 mod mutated;
 mod read_agentdojo;
