@@ -55,6 +55,16 @@ impl Exec {
                     self.totals.completion_tokens = usage.completion_tokens;
                     self.totals.cached_tokens = usage.cached_tokens;
                     self.totals.extra = usage.extra;
+                    // The totals have no fields for these counts.
+                    let more = [
+                        ("cache_write_input_tokens", usage.cache_write_tokens),
+                        ("reasoning_output_tokens", usage.reasoning_tokens),
+                    ];
+                    for (name, count) in more {
+                        if let Some(count) = count {
+                            self.totals.extra.insert(name.to_owned(), count.into());
+                        }
+                    }
                 }
             }
             "turn.failed" => {
