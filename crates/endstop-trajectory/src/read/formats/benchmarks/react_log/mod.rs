@@ -66,7 +66,7 @@ fn recognises(head: &Head<'_>) -> bool {
             Line::Gold(_) => judged |= acted,
             _ => asked |= context && asked_after(line).is_some(),
         }
-        judged |= acted && line.starts_with("Observation") && line.ends_with("CORRECT");
+        judged |= acted && line.starts_with("Observation") && line.trim_end().ends_with("CORRECT");
         if acted && judged {
             return true;
         }
