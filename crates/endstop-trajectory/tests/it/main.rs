@@ -39,6 +39,7 @@ mod read_swe_agent;
 mod read_tau;
 mod read_tothf;
 mod reading;
+mod records;
 mod replay_equals_live;
 mod round_trip;
 mod shapes;
