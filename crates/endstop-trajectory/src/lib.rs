@@ -8,18 +8,17 @@
 //! [`write`](mod@write) converts a trajectory into an ATIF document that other tools can read.
 
 pub mod audit;
+mod availability;
 pub mod backtest;
 mod model;
-mod prices;
+mod pricing;
 pub mod read;
 pub mod replay;
-mod sight;
-mod spent;
+mod setting;
 mod time;
 pub mod write;
 
 pub use model::{
     Call, CallResult, Ending, Labels, Origin, Recorded, Role, Step, Totals, Trajectory, Usage,
 };
-pub use prices::{Listed, Prices};
-pub use spent::Spent;
+pub use pricing::{Listed, Prices, Spent};

@@ -28,8 +28,9 @@
 //! that inspect results. A replay shows the effect of a stop; the effect that a nudge would have
 //! had is unknown.
 
+use crate::availability;
 use crate::model::{Role, Step, Trajectory};
-use crate::sight;
+pub use crate::setting::Setting;
 use endstop_core::limits::Needs;
 use endstop_core::{
     Answer, Confidence, Effect, EffectId, Event, EventKind, Fired, Hooks, Limits, Message,
@@ -40,17 +41,6 @@ use endstop_core::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// The setting that a run is replayed under.
-#[derive(Clone, Debug, Default)]
-pub struct Setting {
-    /// The limits.
-    pub limits: Limits,
-    /// The termination policy, as configuration spells it.
-    pub policy: Option<Value>,
-    /// The rules that watch the run.
-    pub watches: Vec<Watch>,
-}
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,10 +79,11 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
         limits.switch_off(
             |row| matches!(row.needs, Needs::Data(data) if data.contains(&RunData::Results)),
         );
-        let seeing =
-            |watch: Watch| Some(Watch { rule: sight::without_results(&watch.rule)?, ..watch });
+        let seeing = |watch: Watch| {
+            Some(Watch { rule: availability::without_results(&watch.rule)?, ..watch })
+        };
         watches = watches.into_iter().filter_map(seeing).collect();
-        let rest = setting.policy.as_ref().and_then(sight::policy_without_results);
+        let rest = setting.policy.as_ref().and_then(availability::policy_without_results);
         policy = rest.as_ref().map(build).transpose()?;
     }
     let spec = RunSpec {

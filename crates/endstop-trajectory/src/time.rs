@@ -36,6 +36,34 @@ pub(crate) fn iso_8601(nanos: u64) -> String {
     format!("{time:.9}")
 }
 
+/// Splits `2026-06-30T11:40:29.249Z` into the time and its zone.
+pub(crate) fn split_time(time: &str) -> Option<(&str, &str)> {
+    let bytes = time.as_bytes();
+    let shape = b"dddd-dd-ddTdd:dd:dd";
+    let fits = bytes.len() >= shape.len()
+        && shape.iter().zip(bytes).all(|(want, have)| match want {
+            b'd' => have.is_ascii_digit(),
+            b'T' => matches!(have, b'T' | b' '),
+            other => have == other,
+        });
+    if !fits {
+        return None;
+    }
+    let rest = &time[19..];
+    let end = match rest.strip_prefix('.') {
+        Some(digits) => 1 + digits.bytes().take_while(u8::is_ascii_digit).count(),
+        None => 0,
+    };
+    let zone = &rest[end..];
+    let offset = |zone: &str| {
+        let bytes = zone.as_bytes();
+        bytes.len() == 6 && matches!(bytes[0], b'+' | b'-') && bytes[3] == b':'
+    };
+    // `end == 1` means a dot without digits, which is not a valid time.
+    (end != 1 && (zone.is_empty() || zone == "Z" || offset(zone)))
+        .then(|| (&time[..19 + end], zone))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,8 +9,8 @@
 use super::ending::Ended;
 use super::request::Request;
 use crate::model::Trajectory;
+use crate::pricing::Spent;
 use crate::replay::{Replayed, Setting, replay};
-use crate::spent::Spent;
 use endstop_core::Termination;
 use serde::Serialize;
 

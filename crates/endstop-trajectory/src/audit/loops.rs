@@ -9,10 +9,10 @@
 
 use super::quote::{call, short};
 use super::request::Request;
+use crate::availability::without_results;
 use crate::backtest::show;
 use crate::model::{Role, Step, Trajectory};
-use crate::sight::without_results;
-use crate::spent::Spent;
+use crate::pricing::Spent;
 use endstop_core::detector::{Panel, Rule, Stuck};
 use serde::Serialize;
 

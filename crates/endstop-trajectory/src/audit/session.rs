@@ -15,11 +15,11 @@ use super::limits::{self, Stop};
 use super::loops::{self, Loop};
 use super::quote::short;
 use super::request::requests;
-use super::time_ms;
 use crate::model::{Role, Trajectory, Usage};
-use crate::prices::Prices;
+use crate::pricing::Prices;
+use crate::pricing::{Spent, model_of, provider_of};
 use crate::read::is_aside;
-use crate::spent::{Spent, model_of, provider_of};
+use crate::time::unix_ms;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -129,7 +129,7 @@ impl Session {
 
     fn with_children(&mut self, run: &Trajectory<'_>, prices: &Prices, depth: u32) {
         // The recording decides the nesting, so the recursion must be bounded.
-        if depth > DEEPEST {
+        if depth >= DEEPEST {
             return;
         }
         for child in &run.children {
@@ -157,7 +157,7 @@ impl Session {
                 failed.filter(|result| result.is_error || result.exit_code.is_some_and(|c| c != 0));
             self.failures += failed.count() as u64;
             // Minimum and maximum, because steps may be out of order.
-            if let Some(at) = step.at.as_deref().and_then(time_ms) {
+            if let Some(at) = step.at.as_deref().and_then(unix_ms) {
                 self.first_ms = Some(self.first_ms.map_or(at, |first| first.min(at)));
                 self.last_ms = Some(self.last_ms.map_or(at, |last| last.max(at)));
             }
@@ -194,7 +194,7 @@ impl Session {
     /// Applies the recorded total cost, which takes precedence over calculated prices.
     fn recorded(&mut self, run: &Trajectory<'_>) {
         // If every turn has a recorded cost, so has the session.
-        let each = run.turns().filter(|step| step.cost_usd.is_some()).count() as u64;
+        let each = with_cost(run, 0);
         self.cost_recorded = each > 0 && each == self.spent.turns;
         let Some(usd) = run.totals.cost_usd else { return };
         self.cost_recorded = true;
@@ -204,6 +204,14 @@ impl Session {
             self.models.values_mut().for_each(|spent| spent.recorded(usd));
         }
     }
+}
+
+/// Returns the number of turns with a recorded cost, including those of subagents.
+fn with_cost(run: &Trajectory<'_>, depth: u32) -> u64 {
+    let own = run.turns().filter(|step| step.cost_usd.is_some()).count() as u64;
+    // The same depth as in `with_children`, because only those turns are counted.
+    let children = run.children.iter().filter(|_| depth < DEEPEST);
+    own + children.map(|child| with_cost(child, depth + 1)).sum::<u64>()
 }
 
 /// Returns the usage of the whole run, if the recording contains totals.
@@ -370,6 +378,35 @@ mod tests {
         audit.add(seen);
         audit.add(parent);
         assert_eq!((audit.sessions, audit.lacking_results), (2, 1));
+    }
+
+    #[test]
+    fn nested_subagents_stop_at_limit() {
+        for (levels, counted) in [(1, 1), (15, 15), (16, 16), (17, 16), (40, 16)] {
+            let mut nested = run(vec![turn(10, 1)]);
+            for _ in 1..levels {
+                nested = Trajectory { children: vec![nested], ..run(vec![turn(10, 1)]) };
+            }
+            let parent = Trajectory { children: vec![nested], ..run(vec![turn(10, 1)]) };
+            let session = Session::of(&parent, &Prices::new());
+            assert_eq!(session.spent.turns, 1 + counted, "{levels} levels");
+            assert_eq!(session.calls, 1 + counted, "{levels} levels");
+        }
+    }
+
+    #[test]
+    fn recorded_cost_includes_subagents() {
+        let paid = || Step { cost_usd: Some(0.25), ..turn(10, 1) };
+        for (own, child, recorded) in [
+            (paid(), paid(), true),
+            (paid(), turn(10, 1), false),
+            (turn(10, 1), paid(), false),
+            (turn(10, 1), turn(10, 1), false),
+        ] {
+            let parent = Trajectory { children: vec![run(vec![child])], ..run(vec![own]) };
+            let session = Session::of(&parent, &Prices::new());
+            assert_eq!(session.cost_recorded, recorded);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use super::ending::How;
 use super::session::Session;
-use crate::spent::Spent;
+use crate::pricing::Spent;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -171,7 +171,7 @@ fn rank(session: &Session) -> Reverse<(u64, u64, u64)> {
 mod tests {
     use super::*;
     use crate::model::{Call, Role, Step, Trajectory};
-    use crate::prices::Prices;
+    use crate::pricing::Prices;
 
     #[test]
     fn worst_sessions_are_sorted_and_bounded() {

@@ -7,7 +7,7 @@
 //! assert!((none_of_20.high - 0.139).abs() < 0.001, "none of twenty may still be one in seven");
 //! ```
 
-use crate::sight::Sight;
+use crate::availability::Coverage;
 use serde::Serialize;
 use statrs::distribution::{Beta, ContinuousCDF};
 
@@ -52,11 +52,11 @@ pub(super) struct Lacking {
 }
 
 impl Lacking {
-    pub(super) fn count(&mut self, sight: Sight) {
+    pub(super) fn count(&mut self, sight: Coverage) {
         match sight {
-            Sight::None => self.all += 1,
-            Sight::Part => self.part += 1,
-            Sight::Whole => {}
+            Coverage::None => self.all += 1,
+            Coverage::Part => self.part += 1,
+            Coverage::Whole => {}
         }
     }
 

@@ -6,7 +6,7 @@
 //! use endstop_trajectory::read::Options;
 //! let engine = Engine { options: Options::default(), ..Engine::default() };
 //! let done = engine.run(&["runs".into()], || Backtest::new(&Candidate::reference()?), &|_| {})?;
-//! println!("{} runs, {} of them twice", done.census.runs, done.census.twice_in_file.count);
+//! println!("{} runs, {} of them twice", done.stats.runs, done.stats.twice_in_file.count);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -16,7 +16,7 @@
 
 use super::tally::Backtest;
 use crate::model::Trajectory;
-use crate::read::{Census, Chunk, Chunks, Opened, Options, Outcomes, Problem, Source, Walk};
+use crate::read::{Chunk, Chunks, Opened, Options, Outcomes, Problem, ReadStats, Source, Walk};
 use endstop_core::PolicyError;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -46,7 +46,7 @@ pub struct Done {
     /// The counts.
     pub backtest: Backtest,
     /// Counts and irregularities of the runs that were read.
-    pub census: Census,
+    pub stats: ReadStats,
     /// The outcomes, with the information which of them were used.
     pub outcomes: Option<Outcomes>,
     /// Number of files in folders that were obviously not runs.
@@ -55,7 +55,7 @@ pub struct Done {
 
 /// The state that all threads share.
 struct Shared {
-    census: Census,
+    stats: ReadStats,
     outcomes: Option<Outcomes>,
 }
 
@@ -95,7 +95,7 @@ impl Engine {
         let threads = self.threads.max(1);
         // Built before any file is read, so that an invalid policy is reported at once.
         let others = (1..threads).map(|_| make()).collect::<Result<Vec<_>, _>>()?;
-        let shared = Mutex::new(Shared { census: Census::new(), outcomes: self.outcomes.take() });
+        let shared = Mutex::new(Shared { stats: ReadStats::new(), outcomes: self.outcomes.take() });
         // Bounded, so that the reading thread cannot fill the memory if evaluation is slower.
         let (give, take) = sync_channel::<Chunk>(2 * threads);
         let (back, again) = sync_channel::<Chunk>(2 * threads);
@@ -124,9 +124,9 @@ impl Engine {
         for other in others {
             backtest.add(other.unwrap_or_else(|payload| std::panic::resume_unwind(payload)));
         }
-        let Shared { census, outcomes } =
+        let Shared { stats, outcomes } =
             shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Done { backtest, census, outcomes, skipped })
+        Ok(Done { backtest, stats, outcomes, skipped })
     }
 
     /// Splits the files into chunks and returns the number of skipped files.
@@ -138,7 +138,7 @@ impl Engine {
         shared: &Mutex<Shared>,
     ) -> u64 {
         let complain = |problem: &Problem| {
-            shared.lock().unwrap_or_else(PoisonError::into_inner).census.problem(problem);
+            shared.lock().unwrap_or_else(PoisonError::into_inner).stats.problem(problem);
         };
         let mut skipped = 0;
         for path in paths {
@@ -195,7 +195,7 @@ fn judge(
                     if let Some(outcomes) = &mut shared.outcomes {
                         outcomes.apply(&mut run);
                     }
-                    shared.census.run(&run);
+                    shared.stats.run(&run);
                     // Evaluation is the slow part, so the lock is released before it.
                     drop(shared);
                     let dataset = dataset(&run);
@@ -203,7 +203,7 @@ fn judge(
                         each(&dataset, &run, fired);
                     }
                 }
-                Err(problem) => shared.census.problem(&problem),
+                Err(problem) => shared.stats.problem(&problem),
             }
         });
         progress(chunk.len() as u64);

@@ -199,8 +199,15 @@ pub struct Unjudged {
     pub lacking: Vec<(String, u64, u64)>,
 }
 
+impl Backtest {
+    /// Computes the figures.
+    pub fn finish(self) -> Figures {
+        Figures::of(&self)
+    }
+}
+
 impl Figures {
-    pub(super) fn of(test: &Backtest) -> Figures {
+    fn of(test: &Backtest) -> Figures {
         let mut datasets = Vec::new();
         let mut unjudged = Vec::new();
         let mut skipped = Skipped::default();

@@ -16,11 +16,10 @@
 use super::calibrate::{Family, Scores};
 use super::candidate::{Candidate, Trial};
 use super::counts::{Counts, Lacking};
-use super::figures::Figures;
+use crate::availability::{AvailableData, without_results};
 use crate::model::{Step, Trajectory};
-use crate::prices::Prices;
+use crate::pricing::Prices;
 use crate::replay::{Setting, replay};
-use crate::sight::{Has, without_results};
 use endstop_core::detector::{Panel, Rule};
 use endstop_core::{PolicyError, Registry};
 use std::collections::{BTreeMap, HashMap};
@@ -297,11 +296,6 @@ impl Backtest {
             }
         }
     }
-
-    /// Computes the figures.
-    pub fn finish(self) -> Figures {
-        Figures::of(&self)
-    }
 }
 
 /// Returns the turn after which a setting ends a recorded run, if it does.
@@ -393,7 +387,7 @@ impl Tally {
 
     /// Counts the candidates that require data which the run lacks.
     fn lacks(&mut self, candidates: &[Candidate], run: &Trajectory<'_>) {
-        let has = Has::of(run);
+        let has = AvailableData::of(run);
         let is_judged = run.recorded.success.is_some();
         let lacking = if is_judged { &mut self.lacking } else { &mut self.unjudged_lacking };
         for (candidate, lacking) in candidates.iter().zip(lacking) {

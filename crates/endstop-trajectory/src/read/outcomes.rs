@@ -14,8 +14,8 @@
 //! of `{"run_id" | "id", "success"?, "reward"?}`; or CSV with these names in its first line. A
 //! number is a reward, and a reward of 1 or more is a success.
 
-use super::{Problem, ProblemKind};
 use crate::model::{Recorded, Trajectory};
+use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
 use serde_json::{Map, Value};
 use std::collections::HashMap;

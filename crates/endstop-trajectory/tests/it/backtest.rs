@@ -38,7 +38,7 @@ fn counts_equal_reference_implementation() {
         assert_eq!(files.len(), 3);
         let engine = Engine { threads, ..Engine::default() };
         let done = engine.run(&files, || Backtest::new(&Candidate::reference()?), &|_| {}).unwrap();
-        assert!(done.census.problems.is_empty());
+        assert!(done.stats.problems.is_empty());
         let results = done.backtest.finish().reference_results();
         for (dataset, counts) in expected.as_object().unwrap() {
             assert_eq!(&results[dataset], counts, "{dataset} on {threads} threads");

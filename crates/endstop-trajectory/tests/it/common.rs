@@ -19,7 +19,7 @@ pub fn fixtures() -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 below(path, found);
-            } else if path.extension().is_none_or(|ending| ending != "md") {
+            } else if !path.extension().is_some_and(|ending| ending == "md" || ending == "tsv") {
                 found.push(path);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::common::{Folder, fixture, parsed, read_bytes, read_with};
 use endstop_trajectory::read::{
-    Census, Chunks, Opened, Options, Outcomes, ProblemKind, Source, for_each, formats,
+    Chunks, Opened, Options, Outcomes, ProblemKind, ReadStats, Source, for_each, formats,
 };
 use std::fs;
 use std::io::{self, Read, Write};
@@ -257,16 +257,16 @@ fn folder_may_mix_formats() {
     folder.file("core.bin", b"\x7fELF\0\0\0");
     folder.file("tools.json", "{\"tools\": []}");
     folder.file("empty.json", "");
-    let mut census = Census::new();
+    let mut stats = ReadStats::new();
     let visited = for_each(&folder.0, &Options::default(), &mut |run| match run {
-        Ok(run) => census.run(&run),
-        Err(problem) => census.problem(&problem),
+        Ok(run) => stats.run(&run),
+        Err(problem) => stats.problem(&problem),
     })
     .unwrap();
     let formats: Vec<_> = visited.formats.into_iter().collect();
     assert_eq!(formats, [("atif", 1), ("swe-agent", 1), ("tau-bench", 1)]);
-    assert_eq!((visited.files, visited.skipped, census.runs), (3, 3, 6));
-    let none = &census.problems[&ProblemKind::NoTrajectory];
+    assert_eq!((visited.files, visited.skipped, stats.runs), (3, 3, 6));
+    let none = &stats.problems[&ProblemKind::NoTrajectory];
     assert_eq!(none.count, 2);
     assert!(none.first[0].ends_with("it is empty") && none.first[1].contains("`tools`"));
 }

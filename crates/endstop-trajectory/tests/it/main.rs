@@ -11,11 +11,15 @@
     reason = "tests"
 )]
 
+mod audit_totals;
 mod backtest;
+mod backtest_sums;
 mod broken;
 mod common;
 mod files;
+mod fixture_counts;
 mod heavy;
+mod mutated;
 mod read_agentdojo;
 mod read_atif;
 mod read_claude_code;
@@ -35,5 +39,7 @@ mod read_swe_agent;
 mod read_tau;
 mod read_tothf;
 mod reading;
+mod records;
 mod replay_equals_live;
 mod round_trip;
+mod shapes;

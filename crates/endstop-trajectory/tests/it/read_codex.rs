@@ -230,7 +230,7 @@ fn early_layouts_are_read() {
         json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]}),
     ];
     let of_lines = lines(&bare);
-    let name = endstop_trajectory::read::sessions::recognised("rollout-1.jsonl", &of_lines);
+    let name = endstop_trajectory::read::testing::recognised("rollout-1.jsonl", &of_lines);
     assert_eq!(name, Some("codex"));
     let first = read("codex", &of_lines);
     assert_eq!((&*first.only().run_id, counts(first.only())), ("old", (3, 2, 1, 1, 1)));

@@ -4,7 +4,7 @@
 use crate::reading::{Read, bytes, read};
 use endstop_trajectory::Trajectory;
 use endstop_trajectory::read::ProblemKind;
-use endstop_trajectory::read::sessions;
+use endstop_trajectory::read::testing;
 
 const FILES: &[(&str, &str, &str)] = &[
     ("claude-code", "claude_code", "agentpile_duplicates.jsonl"),
@@ -50,7 +50,7 @@ fn truncated_file_is_reported() {
             let part = &whole[..cut];
             let read = read(format, part);
             is_said(&read);
-            sessions::recognised(file, part);
+            testing::recognised(file, part);
             let last = part.rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
             let ends_whole = serde_json::from_slice::<serde_json::Value>(last).is_ok();
             if is_lines && !last.trim_ascii().is_empty() && !ends_whole {
@@ -93,7 +93,7 @@ fn changed_bytes_do_not_panic() {
             for format in [*format, "claude-code", "codex", "inspect", "otel"] {
                 is_said(&read(format, &changed));
             }
-            sessions::recognised(file, &changed);
+            testing::recognised(file, &changed);
         }
     }
 }
@@ -116,7 +116,7 @@ fn nonsense_is_not_recognised() {
             let read = read(format, nonsense);
             assert!(read.runs.is_empty(), "{format} {nonsense:?}");
             assert!(!read.problems.is_empty(), "{format} {nonsense:?}");
-            assert_eq!(sessions::recognised("x", nonsense), None, "{nonsense:?}");
+            assert_eq!(testing::recognised("x", nonsense), None, "{nonsense:?}");
         }
     }
 }
@@ -124,13 +124,13 @@ fn nonsense_is_not_recognised() {
 #[test]
 fn formats_recognise_only_their_files() {
     for (format, folder, file) in FILES {
-        assert_eq!(sessions::recognised(file, &bytes(folder, file)), Some(*format), "{file}");
+        assert_eq!(testing::recognised(file, &bytes(folder, file)), Some(*format), "{file}");
     }
     for (folder, file) in [("claude_code", "LICENCES.md"), ("otel", "LICENCES.md")] {
-        assert_eq!(sessions::recognised(file, &bytes(folder, file)), None);
+        assert_eq!(testing::recognised(file, &bytes(folder, file)), None);
     }
     let openai = br#"{"messages":[{"role":"user","content":"gen_ai. traceId"}]}"#;
-    assert_eq!(sessions::recognised("chat.json", openai), None);
+    assert_eq!(testing::recognised("chat.json", openai), Some("openai-messages"));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! assert_eq!(counts(read.only()), (3, 2, 2, 1, 0));
 //! ```
 
-use endstop_trajectory::read::{Problem, ProblemKind, sessions};
+use endstop_trajectory::read::{Problem, ProblemKind, testing};
 use endstop_trajectory::{Step, Trajectory};
 use std::path::Path;
 
@@ -34,13 +34,13 @@ pub(crate) fn bytes(folder: &str, file: &str) -> Vec<u8> {
 /// Reads a fixture in the format that is detected.
 pub(crate) fn fixture(folder: &str, file: &str) -> Read {
     let bytes = bytes(folder, file);
-    let format = sessions::recognised(file, &bytes);
+    let format = testing::recognised(file, &bytes);
     read(format.unwrap_or_else(|| panic!("{file} has an unknown format")), &bytes)
 }
 
 pub(crate) fn read(format: &str, bytes: &[u8]) -> Read {
     let mut all = Read { runs: Vec::new(), problems: Vec::new() };
-    let known = sessions::read(format, "a file", bytes, &mut |read| match read {
+    let known = testing::read(format, "a file", bytes, &mut |read| match read {
         Ok(run) => all.runs.push(run.into_owned()),
         Err(problem) => all.problems.push(problem),
     });

@@ -15,7 +15,7 @@ use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::Prices;
 use endstop_trajectory::Trajectory;
 use endstop_trajectory::audit::{Audit, Session, time_ms};
-use endstop_trajectory::read::{Census, Options, Problem, UnknownFormat, for_each};
+use endstop_trajectory::read::{Options, Problem, ReadStats, UnknownFormat, for_each};
 use find::Looked;
 use serde_json::json;
 use std::io::{self, IsTerminal, Write};
@@ -85,13 +85,13 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     }
     // Paths were given, but nothing in them could be read.
     let nothing = found.audit.sessions + found.too_old == 0;
-    Ok(if nothing && !args.find && !found.census.problems.is_empty() { 2 } else { 0 })
+    Ok(if nothing && !args.find && !found.stats.problems.is_empty() { 2 } else { 0 })
 }
 
 /// The results of a scan.
 struct Found {
     audit: Audit,
-    census: Census,
+    stats: ReadStats,
     prices: Prices,
     /// The places that `--find` looked at.
     looked: Vec<Looked>,
@@ -109,7 +109,7 @@ impl Found {
     fn new(top: usize, since_ms: Option<i64>) -> Found {
         Found {
             audit: Audit::new(top),
-            census: Census::new(),
+            stats: ReadStats::new(),
             prices: Prices::new(),
             looked: Vec::new(),
             since_ms,
@@ -137,14 +137,14 @@ impl Found {
     fn take(&mut self, run: std::result::Result<Trajectory<'_>, Problem>) {
         let run = match run {
             Ok(run) => run,
-            Err(problem) => return self.census.problem(&problem),
+            Err(problem) => return self.stats.problem(&problem),
         };
         let times = || run.steps.iter().filter_map(|step| time_ms(step.at.as_deref()?));
         // A session without times could be of any date, so it is not filtered out.
         if self.since_ms.is_some_and(|since| times().max().is_some_and(|last| last < since)) {
             self.too_old += 1;
         } else {
-            self.census.run(&run);
+            self.stats.run(&run);
             self.audit.add(Session::of(&run, &self.prices));
         }
         self.progress.show(self.audit.sessions + self.too_old, &run.origin.file);
@@ -152,7 +152,7 @@ impl Found {
 
     fn json(&self) -> serde_json::Value {
         let problems: serde_json::Map<String, serde_json::Value> = self
-            .census
+            .stats
             .problems
             .iter()
             .map(|(kind, found)| {
@@ -166,7 +166,7 @@ impl Found {
             "files": self.files,
             "skipped": self.skipped,
             "too_old": self.too_old,
-            "twice": self.census.twice_in_file.count + self.census.twice_over_files.count,
+            "twice": self.stats.twice_in_file.count + self.stats.twice_over_files.count,
             "problems": problems,
         });
         if let (Some(all), Ok(serde_json::Value::Object(audit))) =

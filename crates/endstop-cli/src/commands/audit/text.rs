@@ -17,7 +17,7 @@ pub(super) fn report(found: &Found) -> Vec<String> {
     if audit.sessions == 0 {
         out.push("No sessions found.".to_owned());
         reading(found, &mut out);
-        if found.looked.is_empty() && found.census.problems.is_empty() {
+        if found.looked.is_empty() && found.stats.problems.is_empty() {
             out.push(format!(
                 "{} scanned; `endstop audit --find` searches the default folders of known agents.",
                 crate::card::count(found.skipped + found.files, "file")

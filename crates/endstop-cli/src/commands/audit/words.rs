@@ -232,7 +232,7 @@ pub(super) fn unpriced(found: &Found) -> Option<String> {
 /// Lists the problems of reading, one line for each kind, and other notes.
 pub(super) fn reading(found: &Found) -> Vec<String> {
     let mut lines = Vec::new();
-    let twice = found.census.twice_in_file.count + found.census.twice_over_files.count;
+    let twice = found.stats.twice_in_file.count + found.stats.twice_over_files.count;
     if twice > 0 {
         lines.push(format!(
             "{} with a duplicate id, which may count twice",
@@ -242,7 +242,7 @@ pub(super) fn reading(found: &Found) -> Vec<String> {
     if found.too_old > 0 {
         lines.push(format!("{} left out as too old", count(found.too_old, "session")));
     }
-    for (kind, problems) in &found.census.problems {
+    for (kind, problems) in &found.stats.problems {
         lines.push(format!(
             "not read ({}): {}, for example {}",
             kind.as_str(),

@@ -11,8 +11,8 @@ const NAMED: usize = 3;
 
 /// Returns each kind of problem with its effect on the figures.
 fn odd(report: &Report) -> Vec<(String, &Finding)> {
-    let census = &report.census;
-    let mut odd: Vec<(String, &Finding)> = census
+    let stats = &report.stats;
+    let mut odd: Vec<(String, &Finding)> = stats
         .problems
         .iter()
         .map(|(kind, finding)| {
@@ -20,11 +20,11 @@ fn odd(report: &Report) -> Vec<(String, &Finding)> {
         })
         .collect();
     let runs = [
-        (&census.without_outcome, "without an outcome", "not counted as good or failed"),
-        (&census.twice_in_file, "with an id that is duplicate in its file", "each counted"),
-        (&census.twice_over_files, "with an id that is also in another file", "each counted"),
-        (&census.out_of_order, "with steps out of order", "replayed in that order"),
-        (&census.empty, "without a turn", "not counted"),
+        (&stats.without_outcome, "without an outcome", "not counted as good or failed"),
+        (&stats.twice_in_file, "with an id that is duplicate in its file", "each counted"),
+        (&stats.twice_over_files, "with an id that is also in another file", "each counted"),
+        (&stats.out_of_order, "with steps out of order", "replayed in that order"),
+        (&stats.empty, "without a turn", "not counted"),
     ];
     for (finding, what, means) in runs {
         if finding.count > 0 {
@@ -68,8 +68,8 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         let runs = count(skipped.single_turn, "run");
         lines.push(format!("configured for a single turn: {runs}, not counted"));
     }
-    if report.census.not_compared > 0 {
-        let runs = count(report.census.not_compared, "run");
+    if report.stats.not_compared > 0 {
+        let runs = count(report.stats.not_compared, "run");
         lines.push(format!("ids not checked for duplicates, because there are too many: {runs}"));
     }
     if let Some(outcomes) = &report.outcomes {
@@ -101,7 +101,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 /// Returns an error if there are problems; for `--strict`.
 pub(super) fn refuse(report: &Report) -> Result<()> {
     let odd = odd(report);
-    if odd.is_empty() && report.census.not_compared == 0 {
+    if odd.is_empty() && report.stats.not_compared == 0 {
         return Ok(());
     }
     let mut why = String::from("--strict: the input has problems");
@@ -111,8 +111,8 @@ pub(super) fn refuse(report: &Report) -> Result<()> {
             why = format!("{why}\n    {name}");
         }
     }
-    if report.census.not_compared > 0 {
-        let runs = count(report.census.not_compared, "run");
+    if report.stats.not_compared > 0 {
+        let runs = count(report.stats.not_compared, "run");
         why = format!("{why}\n  ids not checked for duplicates: {runs}");
     }
     Err(Failure::usage(why))
@@ -120,31 +120,31 @@ pub(super) fn refuse(report: &Report) -> Result<()> {
 
 /// Returns the reading statistics as JSON.
 pub(super) fn json(report: &Report) -> Value {
-    let census = &report.census;
+    let stats = &report.stats;
     let finding = |finding: &Finding| json!({"count": finding.count, "first": finding.first});
-    let problems: Map<String, Value> = census
+    let problems: Map<String, Value> = stats
         .problems
         .iter()
         .map(|(kind, found)| (kind.as_str().to_owned(), finding(found)))
         .collect();
     let notes: Map<String, Value> =
-        census.notes.iter().map(|(kind, found)| (kind.clone(), finding(found))).collect();
+        stats.notes.iter().map(|(kind, found)| (kind.clone(), finding(found))).collect();
     json!({
-        "runs": census.runs,
-        "turns": census.turns,
-        "calls": census.calls,
-        "results": census.results,
-        "errors": census.errors,
-        "labelled": census.labelled,
-        "succeeded": census.succeeded,
-        "endings": census.endings,
-        "formats": census.formats,
-        "empty": finding(&census.empty),
-        "without_outcome": finding(&census.without_outcome),
-        "out_of_order": finding(&census.out_of_order),
-        "twice_in_file": finding(&census.twice_in_file),
-        "twice_over_files": finding(&census.twice_over_files),
-        "not_compared": census.not_compared,
+        "runs": stats.runs,
+        "turns": stats.turns,
+        "calls": stats.calls,
+        "results": stats.results,
+        "errors": stats.errors,
+        "labelled": stats.labelled,
+        "succeeded": stats.succeeded,
+        "endings": stats.endings,
+        "formats": stats.formats,
+        "empty": finding(&stats.empty),
+        "without_outcome": finding(&stats.without_outcome),
+        "out_of_order": finding(&stats.out_of_order),
+        "twice_in_file": finding(&stats.twice_in_file),
+        "twice_over_files": finding(&stats.twice_over_files),
+        "not_compared": stats.not_compared,
         "notes": notes,
         "problems": problems,
         "outcomes": report.outcomes.as_ref().map(|outcomes| json!({

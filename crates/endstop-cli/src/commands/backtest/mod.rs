@@ -21,7 +21,7 @@ use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::backtest::{
     Backtest, Candidate, CandidateFigures, DatasetFigures, Done, Engine, Family, Figures,
 };
-use endstop_trajectory::read::{Census, Options, Outcomes, Problem, UnknownFormat, formats};
+use endstop_trajectory::read::{Options, Outcomes, Problem, ReadStats, UnknownFormat, formats};
 use progress::Progress;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 struct Report {
     candidates: Vec<Candidate>,
     figures: Figures,
-    census: Census,
+    stats: ReadStats,
     outcomes: Option<Outcomes>,
     /// Number of files in folders that are clearly not recordings.
     passed_over: u64,
@@ -61,9 +61,9 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         #[cfg(feature = "parquet")]
         rows,
     )?;
-    if report.census.runs == 0 {
+    if report.stats.runs == 0 {
         let mut why = String::from("no runs could be read");
-        for finding in report.census.problems.values().flat_map(|finding| &finding.first) {
+        for finding in report.stats.problems.values().flat_map(|finding| &finding.first) {
             why = format!("{why}\n  {finding}");
         }
         return Err(Failure::usage(why));
@@ -162,13 +162,13 @@ fn judge(
         let mut take = |run: std::result::Result<journal_runs::Run, Problem>| {
             let run = match run {
                 Ok(run) => run,
-                Err(problem) => return done.census.problem(&problem),
+                Err(problem) => return done.stats.problem(&problem),
             };
             let mut trajectory = run.trajectory;
             if let Some(outcomes) = &mut done.outcomes {
                 outcomes.apply(&mut trajectory);
             }
-            done.census.run(&trajectory);
+            done.stats.run(&trajectory);
             let replay = |setting: &_| journal_runs::ends_after(&run.recorded, setting);
             let dataset = journal_runs::dataset(path);
             if let Some(fired) = done.backtest.run_by(&dataset, &trajectory, &replay) {
@@ -189,7 +189,7 @@ fn judge(
     Ok(Report {
         figures: done.backtest.finish(),
         candidates,
-        census: done.census,
+        stats: done.stats,
         outcomes: done.outcomes,
         // The readers skipped the journals in folders, but these were read here.
         passed_over: done.skipped.saturating_sub((input.journals.len() - input.named) as u64),

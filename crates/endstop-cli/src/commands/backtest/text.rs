@@ -60,7 +60,7 @@ fn summary(report: &Report) -> String {
     let sets = report.figures.datasets.len();
     let sets = if sets > 1 { sets - 1 } else { sets };
     let Some(whole) = report.whole() else {
-        return format!("{} read, none with an outcome.", count(report.census.runs, "run"));
+        return format!("{} read, none with an outcome.", count(report.stats.runs, "run"));
     };
     format!("{} in {}.", numbers(whole), count(sets as u64, "dataset"))
 }

@@ -12,11 +12,11 @@
 
 mod step;
 
-use self::step::{Line, line, nothing};
+use self::step::{Line, Object, line, nothing};
 use crate::model::{Totals, Trajectory};
 use crate::read::ours;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::io::{self, Write};
 
@@ -28,8 +28,6 @@ use std::io::{self, Write};
 pub fn atif(run: &Trajectory<'_>, out: impl Write) -> io::Result<()> {
     serde_json::to_writer(out, &document(run, &run.run_id)).map_err(io::Error::from)
 }
-
-type Object = Map<String, Value>;
 
 #[derive(Serialize)]
 struct Document<'t> {
@@ -135,11 +133,12 @@ fn document<'t>(run: &'t Trajectory<'_>, id: &str) -> Document<'t> {
 
 /// Returns an id that no other child has.
 fn unique(taken: &mut HashSet<String>, id: &str) -> String {
-    let mut name = if id.is_empty() { "run".to_owned() } else { id.to_owned() };
+    let base = if id.is_empty() { "run" } else { id };
+    let mut name = base.to_owned();
     let mut number = 1;
     while !taken.insert(name.clone()) {
         number += 1;
-        name = format!("{id}#{number}");
+        name = format!("{base}#{number}");
     }
     name
 }

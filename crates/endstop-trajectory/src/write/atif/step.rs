@@ -7,13 +7,15 @@
 //! ATIF allows calls only in agent steps, and results only for calls of the same step. Anything
 //! else is written in Endstop's extension.
 
-use super::Object;
 use crate::model::{Call, CallResult, Role, Step, Usage};
-use crate::read::{arguments, ours, parts, split_time};
+use crate::read::{arguments, ours, parts};
+use crate::time::split_time;
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use std::collections::HashSet;
+
+pub(super) type Object = Map<String, Value>;
 
 #[derive(Serialize)]
 pub(super) struct Line<'t> {

@@ -1,0 +1,8 @@
+//! Readers of the sessions of coding agents.
+
+pub(crate) mod claude_code;
+pub(crate) mod codex;
+pub(crate) mod copilot;
+pub(crate) mod cursor;
+pub(crate) mod openhands;
+pub(crate) mod swe_agent;

@@ -1,0 +1,69 @@
+//! The formats, in the order in which they are tried on a file.
+//!
+//! ```text
+//! let format = all().find(|format| (format.recognises)(&head));
+//! ```
+
+pub(crate) mod agents;
+pub(crate) mod benchmarks;
+pub(crate) mod generic;
+
+use super::format::Format;
+use agents::{claude_code, codex, copilot, cursor, openhands, swe_agent};
+use benchmarks::{agentdojo, intercode, malt, react_log, tau_bench, tau2, tothf};
+use generic::{atif, inspect, messages, neutral, otel};
+
+/// All formats. The most specific format comes first, so that a list of messages with a score next
+/// to it is recognised by the score.
+const FORMATS: &[&[Format]] = &[
+    neutral::FORMATS,
+    atif::FORMATS,
+    claude_code::FORMATS,
+    codex::FORMATS,
+    copilot::FORMATS,
+    cursor::FORMATS,
+    inspect::FORMATS,
+    otel::FORMATS,
+    tau2::FORMATS,
+    tau_bench::FORMATS,
+    swe_agent::FORMATS,
+    intercode::FORMATS,
+    agentdojo::FORMATS,
+    openhands::FORMATS,
+    malt::FORMATS,
+    tothf::FORMATS,
+    react_log::FORMATS,
+    // Last, because many files resemble a list of plain messages.
+    messages::FORMATS,
+];
+
+/// Returns all formats, in order. A name occurs several times if a format has several shapes.
+pub(crate) fn all() -> impl Iterator<Item = &'static Format> {
+    FORMATS.iter().copied().flatten()
+}
+
+/// Returns the supported formats: name, and a description of the program that writes it.
+pub fn formats() -> Vec<(&'static str, &'static str)> {
+    let mut list: Vec<(&'static str, &'static str)> = Vec::new();
+    for format in all() {
+        // A format with several shapes is listed once.
+        if list.iter().all(|(name, _)| *name != format.name) {
+            list.push((format.name, format.about));
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_shapes_share_one_description() {
+        for format in all() {
+            let of_name = formats().iter().filter(|(name, _)| *name == format.name).count();
+            assert_eq!(of_name, 1, "{}", format.name);
+            assert!(!format.about.is_empty());
+        }
+    }
+}

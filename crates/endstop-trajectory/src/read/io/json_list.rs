@@ -1,0 +1,266 @@
+//! Splits a JSON text into the elements of a list, at the top or under a key of the top-level
+//! object, while the text streams through a window.
+//!
+//! ```text
+//! let mut split = Split::new(Some("simulations"), true);
+//! match split.step(&window, max) { Step::Element(range) => …, Step::More => /* read on */ … }
+//! ```
+//!
+//! The text is scanned once. An element that exceeds the maximum length is discarded as it is read.
+
+use super::json_end::{Scan, is_space};
+use std::ops::Range;
+
+/// The state of the splitter.
+pub(crate) struct Split {
+    key: Option<&'static str>,
+    /// `true` if the caller needs the other members of the object.
+    beside: bool,
+    phase: Phase,
+    /// The offset in the window up to which the text was scanned.
+    pos: usize,
+    /// The end of the last complete item.
+    settled: usize,
+    /// `true` if an element or a member came before, so that a comma must follow.
+    later: bool,
+    /// `true` if the list was found.
+    listed: bool,
+}
+
+enum Phase {
+    /// Before the text.
+    Start,
+    /// In the object at the top, before a name.
+    Names,
+    /// After a name.
+    Colon(String),
+    /// Before the value of a member.
+    Value(String),
+    /// In the list, before an element.
+    List,
+    /// Inside an element, or inside the value of a member.
+    Inside(Inside),
+    /// After the end.
+    End,
+}
+
+struct Inside {
+    scan: Scan,
+    /// The offset in the window at which it begins.
+    from: usize,
+    /// Number of bytes that were already discarded.
+    gone: u64,
+    /// The name of the member; `None` for an element.
+    name: Option<String>,
+    /// `true` if the value is skipped.
+    unwanted: bool,
+}
+
+/// The result of a step.
+pub(crate) enum Step {
+    /// The window ends before the next item is complete.
+    More,
+    /// An element.
+    Element(Range<usize>),
+    /// Another member of the object.
+    Member(String, Range<usize>),
+    /// An item longer than the maximum was skipped.
+    TooLong { element: bool, length: u64 },
+    /// The text is malformed.
+    Malformed(String),
+}
+
+impl Split {
+    pub(crate) fn new(key: Option<&'static str>, beside: bool) -> Split {
+        Split { key, beside, phase: Phase::Start, pos: 0, settled: 0, later: false, listed: false }
+    }
+
+    /// Returns the length of the prefix of the window that is no longer needed.
+    pub(crate) fn settled(&self) -> usize {
+        self.settled
+    }
+
+    /// Adjusts all offsets after this many bytes were removed from the front of the window.
+    pub(crate) fn forget(&mut self, bytes: usize) {
+        self.pos -= bytes;
+        self.settled -= bytes;
+        if let Phase::Inside(inside) = &mut self.phase {
+            inside.from -= bytes;
+        }
+    }
+
+    /// Returns `true` if the end of the text was reached.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::End)
+    }
+
+    /// Scans the window up to the end of the next complete item.
+    pub(crate) fn step(&mut self, window: &[u8], max: u64) -> Step {
+        loop {
+            if let Phase::Inside(inside) = &mut self.phase {
+                match inside.scan.feed(&window[self.pos..]) {
+                    None => {
+                        self.pos = window.len();
+                        let long = inside.gone + (self.pos - inside.from) as u64 > max;
+                        // Discard what was scanned, so that a skipped value of any length takes no
+                        // memory.
+                        if long || inside.unwanted {
+                            inside.gone += (self.pos - inside.from) as u64;
+                            inside.from = self.pos;
+                            inside.unwanted |= long;
+                            self.settled = self.pos;
+                        }
+                        return Step::More;
+                    }
+                    Some(end) => {
+                        self.pos += end;
+                        if let Some(step) = self.ended(max) {
+                            return step;
+                        }
+                        continue;
+                    }
+                }
+            }
+            while window.get(self.pos).is_some_and(|b| is_space(*b)) {
+                self.pos += 1;
+            }
+            let Some(&byte) = window.get(self.pos) else {
+                self.settled = self.pos;
+                return Step::More;
+            };
+            // `End` is a placeholder: every arm that continues sets the next phase.
+            match std::mem::replace(&mut self.phase, Phase::End) {
+                Phase::Start => match (self.key, byte) {
+                    (None, b'[') => {
+                        self.listed = true;
+                        self.enter(Phase::List);
+                    }
+                    (Some(_), b'{') => self.enter(Phase::Names),
+                    (None, _) => return Step::Malformed("expected a list at the top".to_owned()),
+                    (Some(key), _) => {
+                        return Step::Malformed(format!(
+                            "expected an object with `{key}` at the top"
+                        ));
+                    }
+                },
+                Phase::Names => match byte {
+                    b'}' => {
+                        self.pos += 1;
+                        if !self.listed {
+                            let key = self.key.unwrap_or_default();
+                            return Step::Malformed(format!("no list `{key}`"));
+                        }
+                    }
+                    b',' if self.later => {
+                        self.pos += 1;
+                        self.later = false;
+                        self.phase = Phase::Names;
+                    }
+                    b'"' if !self.later => {
+                        let mut scan = Scan::default();
+                        let Some(end) = scan.feed(&window[self.pos..]) else {
+                            self.phase = Phase::Names;
+                            self.settled = self.pos;
+                            // A name must be bounded like a record, because it is held in memory
+                            // until it ends.
+                            if (window.len() - self.pos) as u64 > max {
+                                self.phase = Phase::End;
+                                return Step::Malformed("unterminated member name".to_owned());
+                            }
+                            return Step::More;
+                        };
+                        let name = &window[self.pos..self.pos + end];
+                        match serde_json::from_slice::<String>(name) {
+                            Ok(name) => {
+                                self.pos += end;
+                                self.phase = Phase::Colon(name);
+                            }
+                            Err(_) => {
+                                return Step::Malformed("invalid string as member name".to_owned());
+                            }
+                        }
+                    }
+                    _ => return Step::Malformed(unexpected(byte, "a name or `}`")),
+                },
+                Phase::Colon(name) => {
+                    if byte != b':' {
+                        return Step::Malformed(unexpected(byte, "`:`"));
+                    }
+                    self.pos += 1;
+                    self.phase = Phase::Value(name);
+                }
+                Phase::Value(name) => {
+                    self.later = true;
+                    if byte == b'[' && Some(name.as_str()) == self.key {
+                        self.listed = true;
+                        self.later = false;
+                        self.enter(Phase::List);
+                    } else {
+                        self.begin(Some(name), !self.beside);
+                    }
+                }
+                Phase::List => match byte {
+                    b']' => {
+                        self.pos += 1;
+                        // The members after the list are still read: the object must be complete.
+                        if self.key.is_some() {
+                            self.later = true;
+                            self.phase = Phase::Names;
+                        }
+                    }
+                    b',' if self.later => {
+                        self.pos += 1;
+                        self.later = false;
+                        self.phase = Phase::List;
+                    }
+                    b'}' | b':' | b',' => {
+                        return Step::Malformed(unexpected(byte, "an element or `]`"));
+                    }
+                    _ if self.later => return Step::Malformed(unexpected(byte, "`,` or `]`")),
+                    _ => self.begin(None, false),
+                },
+                Phase::End => {
+                    return Step::Malformed("something follows the end of the list".to_owned());
+                }
+                Phase::Inside(_) => {}
+            }
+        }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.pos += 1;
+        self.phase = phase;
+    }
+
+    fn begin(&mut self, name: Option<String>, unwanted: bool) {
+        self.settled = self.pos;
+        let scan = Scan::default();
+        self.phase = Phase::Inside(Inside { scan, from: self.pos, gone: 0, name, unwanted });
+    }
+
+    /// Finishes the current element or member, which ends at `pos`.
+    fn ended(&mut self, max: u64) -> Option<Step> {
+        let Phase::Inside(inside) = std::mem::replace(&mut self.phase, Phase::List) else {
+            return None;
+        };
+        self.later = true;
+        self.settled = self.pos;
+        let element = inside.name.is_none();
+        if !element {
+            self.phase = Phase::Names;
+        }
+        let length = inside.gone + (self.pos - inside.from) as u64;
+        if length > max && (element || self.beside) {
+            return Some(Step::TooLong { element, length });
+        }
+        match inside.name {
+            None => Some(Step::Element(inside.from..self.pos)),
+            Some(_) if inside.unwanted => None,
+            Some(name) => Some(Step::Member(name, inside.from..self.pos)),
+        }
+    }
+}
+
+fn unexpected(byte: u8, instead: &str) -> String {
+    format!("found `{}`, expected {instead}; the rest is not read", byte.escape_ascii())
+}
