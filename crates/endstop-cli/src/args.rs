@@ -1,5 +1,6 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
+use crate::quantity::Bound;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -401,10 +402,6 @@ pub(crate) struct PruneArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
 }
-
-/// A bound; `off` is `None`, which means no bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound(pub(crate) Option<u64>);
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExplainArgs {

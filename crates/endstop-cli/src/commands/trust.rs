@@ -1,12 +1,13 @@
 //! `endstop trust`: shows what a folder's settings file asks for, and stores the user's consent.
 
 use crate::args::TrustArgs;
-use crate::trust::asks::Asks;
-use crate::trust::file::Entry;
-use crate::trust::layers::FolderFile;
-use crate::trust::store::Store;
-use crate::trust::{FOLDER_FILE, Layers, layers, shown};
-use crate::{Failure, Result, output};
+use crate::config::trust::asks::Asks;
+use crate::config::trust::file::Entry;
+use crate::config::trust::layers::FolderFile;
+use crate::config::trust::store::Store;
+use crate::config::trust::{FOLDER_FILE, Layers, layers, shown};
+use crate::failure::{Failure, Result};
+use crate::output;
 use serde_json::json;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
