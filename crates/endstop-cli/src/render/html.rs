@@ -1,5 +1,7 @@
 //! The shared parts of the HTML pages: styles, content security policy, and escaping.
 
+use maud::{Markup, PreEscaped, html};
+
 const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d8dde4;--card:#fff;--back:#f5f6f8;--bad:#c62828;--warn:#b26a00;--good:#1b7f3b;--bar:#9db2cf}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa5b3;--line:#39424e;--card:#1b2129;--back:#12161b;--bad:#ff6b6b;--warn:#ffb74d;--good:#66d08a;--bar:#5d7699}}
@@ -19,15 +21,45 @@ details{border-top:1px solid var(--line);padding:6px 0}summary{cursor:pointer;ov
 /// blocked, so that markup that got past [`escape`] does nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
-/// The end of a page.
-pub(crate) const END: &str = "</main></body></html>\n";
+/// Returns a page with this title and these sections. The page loads no external resource.
+pub(crate) fn page(title: &str, sections: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width,initial-scale=1";
+                title { (safe(title)) " · Endstop" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main { (LINE_END) (sections) } }
+        }
+        (LINE_END)
+    };
+    page.into_string()
+}
 
-/// Returns the beginning of a page with this title. The page loads no external resource.
-pub(crate) fn begin(title: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} · Endstop</title><style>{STYLE}</style></head><body><main>\n",
-        escape(title)
-    )
+/// The first line of a page, in lower case, as HTML formatters write it.
+const DOCTYPE: PreEscaped<&str> = PreEscaped("<!doctype html>\n");
+
+/// The end of a line. Each section is a line of its own, so that two pages can be compared.
+const LINE_END: PreEscaped<&str> = PreEscaped("\n");
+
+/// Returns a section of a page.
+pub(crate) fn section(content: &Markup) -> Markup {
+    html! { section { (content) } (LINE_END) }
+}
+
+/// Returns a paragraph with a class, which may be empty.
+pub(crate) fn paragraph(class: &str, text: &str) -> Markup {
+    html! { p class=(class) { (safe(text)) } }
+}
+
+/// Returns text from a file, a model or a server as content of a page. Use it for every such text:
+/// the templates escape `<` themselves, but do not redact secrets.
+pub(crate) fn safe(text: &str) -> Markup {
+    PreEscaped(escape(text))
 }
 
 /// Escapes text for HTML. Secrets are redacted, because pages are made to be shared, and characters
