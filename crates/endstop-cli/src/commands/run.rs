@@ -93,11 +93,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     // Checked before the journal is opened, because opening removes the access of other users, which
     // the check looks for.
     let not_own = trust::journal::not_own(place.path()?);
-    let journal = journal_path::to_write(&place)?.ok_or_else(|| {
-        Failure::usage(
-            "--resume: the journal could not be opened; set its file with --journal FILE",
-        )
-    })?;
+    let journal = journal_path::to_resume(&place)?;
     let wrong = |error: JournalError| Failure::usage(format!("--resume: {error}"));
     let id = journal.find(name).map_err(wrong)?;
     let recorded = journal.load(&id).map_err(wrong)?;

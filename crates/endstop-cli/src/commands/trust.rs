@@ -35,12 +35,16 @@ pub(crate) fn run(args: &TrustArgs, json: bool) -> Result {
     folder.check()?;
     let store = Store::of_user()?;
     let was = store.trusts(&folder.path, &folder.file.sha256)?;
+    let text = if asks.is_empty() {
+        format!("{path} asks for nothing that needs your consent.\n{}", asks.text())
+    } else {
+        format!("{path} asks for:\n{}", asks.text())
+    };
     if !json {
-        let _ = output::line(&if asks.is_empty() {
-            format!("{path} asks for nothing that needs your consent.\n{}", asks.text())
-        } else {
-            format!("{path} asks for:\n{}", asks.text())
-        });
+        let _ = output::line(&text);
+    } else if !was && !args.yes && io::stdin().is_terminal() {
+        // The user must see what the question is about; standard output is for the JSON.
+        output::note(&text);
     }
     if !was && !args.yes {
         agreed(&path)?;

@@ -61,15 +61,7 @@ impl JournalPath {
 pub(crate) fn to_write(place: &JournalPath) -> Result<Option<SqliteJournal>> {
     let Ok(path) = place.path() else { return Ok(None) };
     match SqliteJournal::open(path) {
-        Ok(journal) => {
-            // The journal writes prompts and results, so secrets of the environment are redacted
-            // from the first record on.
-            journal.hide(endstop::process::environment_secrets());
-            if let Some(how) = journal.exposed() {
-                output::note(&format!("endstop: {}: {how}", path.display()));
-            }
-            Ok(Some(journal))
-        }
+        Ok(journal) => Ok(Some(ready(journal, path))),
         Err(error) if matches!(place, JournalPath::Usual(_)) => {
             output::note(&format!(
                 "endstop: this run is not stored: {error} (set another file with --journal FILE, or switch storage off with --journal off)"
@@ -78,6 +70,32 @@ pub(crate) fn to_write(place: &JournalPath) -> Result<Option<SqliteJournal>> {
         }
         Err(error) => Err(Failure::usage(format!("--journal {error}"))),
     }
+}
+
+/// Opens the journal for writing to continue a run that it stores. It must be there, also if it is
+/// the default journal.
+pub(crate) fn to_resume(place: &JournalPath) -> Result<SqliteJournal> {
+    let path = place.path()?;
+    match SqliteJournal::open(path) {
+        Ok(journal) => Ok(ready(journal, path)),
+        Err(error) if matches!(place, JournalPath::Asked(_)) => {
+            Err(Failure::usage(format!("--journal {error}")))
+        }
+        Err(error) => Err(Failure::usage(format!(
+            "--resume: the journal could not be opened: {error}; set its file with --journal FILE"
+        ))),
+    }
+}
+
+/// Redacts the secrets of the environment in a journal that was opened for writing, and reports if
+/// other users could read it.
+fn ready(journal: SqliteJournal, path: &Path) -> SqliteJournal {
+    // The journal writes prompts and results, so secrets are redacted from the first record on.
+    journal.hide(endstop::process::environment_secrets());
+    if let Some(how) = journal.exposed() {
+        output::note(&format!("endstop: {}: {how}", path.display()));
+    }
+    journal
 }
 
 /// Opens the journal for reading.

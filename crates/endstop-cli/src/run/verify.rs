@@ -17,6 +17,17 @@ pub(crate) async fn verified(
     json: bool,
     signals: &mut Signals,
 ) -> (Option<bool>, StopSignal) {
+    // Lets the runtime look for signals that arrived since it last waited, so that a verifier is not
+    // started after a stop.
+    tokio::task::yield_now().await;
+    tokio::select! {
+        biased;
+        signal = signals.next() => {
+            output::note("endstop: --verify was not started, because the run was stopped");
+            return (None, signal);
+        }
+        () = std::future::ready(()) => {}
+    }
     let mut line = CommandLine::new(command).whole_environment();
     if let Some(dir) = dir {
         line = line.in_dir(dir);
@@ -26,7 +37,8 @@ pub(crate) async fn verified(
     let mut heard = StopSignal::Nothing;
     let done = loop {
         tokio::select! {
-            done = &mut running => break done,
+            // Biased, so that the stop wins over a verifier that has not started yet.
+            biased;
             signal = signals.next() => {
                 if heard == StopSignal::Nothing {
                     heard = signal;
@@ -35,6 +47,7 @@ pub(crate) async fn verified(
                     stop.kill.cancel();
                 }
             }
+            done = &mut running => break done,
         }
     };
     let done = match done {

@@ -187,7 +187,7 @@ fn threshold_is_calibrated_and_written() {
     // With too few tasks there is no threshold, and the report gives the number needed.
     cli.write("few.jsonl", clear(10, 10));
     let told = cli.run(["backtest", "few.jsonl", "--calibrate", "0.05"]).exits(0).stdout;
-    assert!(told.contains("wants at least 19"), "{told}");
+    assert!(told.contains("requires at least 19"), "{told}");
     cli.run(["backtest", "few.jsonl", "--calibrate", "0.05", "--write", "f.toml"]).exits(2);
     for wrong in ["alpha=0", "alpha=1", "alpha=many", "beta=0.1"] {
         cli.run(["backtest", "few.jsonl", "--calibrate", wrong]).exits(2).notes(&["alpha=0.05"]);

@@ -88,9 +88,14 @@ impl Asks {
                     shown(&format!("sends the header {name}: {value}"))
                 }));
                 let sent = server.headers().map(|(_, value)| value).chain([url]);
-                let mut variables: Vec<&str> = sent.flat_map(variables).collect();
-                variables.dedup();
-                with.extend(variables.iter().map(|name| format!("sends the variable {name}")));
+                // A list and no set, so that the variables stay in the order of the file.
+                let mut named: Vec<&str> = Vec::new();
+                for name in sent.flat_map(variables) {
+                    if !named.contains(&name) {
+                        named.push(name);
+                    }
+                }
+                with.extend(named.iter().map(|name| format!("sends the variable {name}")));
                 self.hosts.push(Ask { key, value: shown(url), with });
             }
         }
@@ -180,7 +185,7 @@ mod tests {
             entry("mcp.a", json!({"command": ["sh", "-c", "id\n"], "env": ["OPENAI_API_KEY"]})),
             entry(
                 "mcp.b",
-                json!({"url": "http://h\u{f6}st:1/?k=${A_KEY}", "headers": {"X": "a $SECRET\u{202e}", "Y": "sk-own"}}),
+                json!({"url": "http://h\u{f6}st:1/?k=${A_KEY}", "headers": {"W": "$A_KEY", "X": "a $SECRET\u{202e}", "Y": "sk-own"}}),
             ),
             entry("tools", json!(["shell"])),
             entry("limits.max_turns", json!("off")),
@@ -202,6 +207,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
+        assert_eq!(text.matches("sends the variable A_KEY").count(), 1, "{text}");
         assert!(!text.contains("sk-own"), "{text}");
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }

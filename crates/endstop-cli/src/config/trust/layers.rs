@@ -116,9 +116,13 @@ impl Layers {
         let (overridden, refused): (Vec<&Entry>, Vec<&Entry>) =
             refused.into_iter().partition(|entry| given.contains_key(entry.sets()));
         if !refused.is_empty() {
-            let mut flags: Vec<String> =
-                refused.iter().filter_map(|entry| flags::of_key(entry.sets())).collect();
-            flags.dedup();
+            // A list and no set, so that the flags stay in the order of the file.
+            let mut flags: Vec<String> = Vec::new();
+            for flag in refused.iter().filter_map(|entry| flags::of_key(entry.sets())) {
+                if !flags.contains(&flag) {
+                    flags.push(flag);
+                }
+            }
             let flags = match flags.join(", ") {
                 none if none.is_empty() => none,
                 flags => format!("; a flag overrides the file ({flags})"),

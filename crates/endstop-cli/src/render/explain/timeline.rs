@@ -94,6 +94,8 @@ pub(crate) struct Turn<'a> {
 
 #[derive(Debug)]
 pub(crate) struct Tool<'a> {
+    /// The provider's id of the call.
+    call_id: &'a str,
     pub(crate) name: &'a str,
     pub(crate) arguments: &'a str,
     pub(crate) from: f64,
@@ -283,6 +285,7 @@ impl Timeline {
                     turn.finish = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
                 }
                 "tool_started" => turn.tools.push(Tool {
+                    call_id: text("call_id"),
                     name: text("name"),
                     arguments: text("arguments"),
                     from: at,
@@ -291,10 +294,14 @@ impl Timeline {
                     content: "",
                 }),
                 "tool_ended" => {
-                    let (name, status) = (text("name"), text("status"));
-                    // Parallel calls of the same tool are matched in the order in which they
-                    // started.
-                    let open = turn.tools.iter_mut().find(|t| t.to.is_none() && t.name == name);
+                    let (call_id, name) = (text("call_id"), text("name"));
+                    let status = text("status");
+                    // Matched by the id, because parallel calls of one tool may end in another
+                    // order than they started in.
+                    let open = turn
+                        .tools
+                        .iter_mut()
+                        .find(|t| t.to.is_none() && t.call_id == call_id && t.name == name);
                     match open {
                         Some(tool) => {
                             (tool.to, tool.status) = (Some(at), status);
@@ -302,6 +309,7 @@ impl Timeline {
                         }
                         // A call that was answered without being run has no start event.
                         None => turn.tools.push(Tool {
+                            call_id,
                             name,
                             arguments: "",
                             from: at,
@@ -392,4 +400,24 @@ fn canonical(arguments: &str) -> String {
     }
     endstop::core::bounded_json::from_str(arguments)
         .map_or_else(|_| arguments.to_owned(), |value| sorted(value).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timeline;
+    use serde_json::json;
+
+    #[test]
+    fn parallel_calls_keep_own_results() {
+        let timeline = Timeline::of_events(vec![
+            json!({"type": "turn_started", "turn": 1, "attempt": 1, "at_ms": 0.0}),
+            json!({"type": "tool_started", "call_id": "a", "name": "shell", "arguments": "{}", "at_ms": 1.0}),
+            json!({"type": "tool_started", "call_id": "b", "name": "shell", "arguments": "{}", "at_ms": 1.0}),
+            json!({"type": "tool_ended", "call_id": "b", "name": "shell", "status": "ok", "content": "second", "at_ms": 2.0}),
+            json!({"type": "tool_ended", "call_id": "a", "name": "shell", "status": "ok", "content": "first", "at_ms": 9.0}),
+        ]);
+        let turns = timeline.turns();
+        let tools: Vec<_> = turns[0].tools.iter().map(|tool| (tool.content, tool.to)).collect();
+        assert_eq!(tools, [("first", Some(9.0)), ("second", Some(2.0))]);
+    }
 }
