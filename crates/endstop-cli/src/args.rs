@@ -422,7 +422,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AuditArgs {
     /// Files and folders with sessions; `-` for standard input.
-    #[arg(value_name = "PATH", required_unless_present = "find")]
+    #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Search the default session folders of known agents, and print which were searched.
     #[arg(long)]
@@ -479,7 +479,9 @@ pub(crate) struct BacktestArgs {
     /// The format of the files [default: detected for each file].
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
-    /// A file that states which runs succeeded, if their recordings do not: JSON or CSV, by run id.
+    /// A file that states which runs succeeded, if their recordings do not: JSON such as {"run-1":
+    /// true, "run-2": false}, lines such as {"id": "run-1", "success": true}, or CSV whose first
+    /// line is `id,success`.
     #[arg(long, value_name = "FILE")]
     pub(crate) outcomes: Option<PathBuf>,
     /// Refuse anything that cannot be read or evaluated: a run without an outcome, a duplicate run,

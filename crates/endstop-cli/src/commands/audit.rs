@@ -16,6 +16,11 @@ use endstop_trajectory::read::{Options, UnknownFormat, for_each};
 use std::path::Path;
 
 pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
+    if args.paths.is_empty() && !args.find {
+        return Err(Failure::usage(
+            "no sessions are named: give files or folders, or pass --find to search the default folders of known agents",
+        ));
+    }
     // Sessions are files of other programs and may contain keys of this environment.
     let keys = endstop::process::environment_secrets();
     output::hide(&keys);

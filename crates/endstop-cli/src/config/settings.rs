@@ -269,6 +269,11 @@ impl Settings {
                 self.policy = Some(policy.map_err(|error| in_table(error.to_string()))?);
             }
             "watch" => self.watches = Some(Watch::read(value).map_err(in_table)?),
+            limit if Limits::NAMES.contains(&limit) => {
+                return Err(wrong(&format!(
+                    "a limit belongs to the table [limits]; write `{limit} = …` below it"
+                )));
+            }
             _ => {
                 let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
                 let problem = endstop::core::limits::unknown_key(key, &known);

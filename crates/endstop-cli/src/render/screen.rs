@@ -180,13 +180,17 @@ impl Screen {
                 }
                 let mut lines = content.lines().filter(|line| !line.trim().is_empty());
                 let first = lines.next().unwrap_or("");
+                let mut rest: Vec<&str> = lines.collect();
                 // The status `ok` only means that the command ran; its exit status is in the last
                 // line.
-                let ended = lines
-                    .next_back()
-                    .filter(|line| line.starts_with("[exit status ") && *line != "[exit status 0]");
+                let status_line = rest.pop_if(|line| line.starts_with("[exit status "));
+                let ended = status_line.filter(|line| *line != "[exit status 0]");
+                let more = match rest.len() as u64 {
+                    0 => String::new(),
+                    lines => format!(" (+{})", count(lines, "line")),
+                };
                 self.note(&format!(
-                    "← {} {} in {duration_ms} ms: {}{}",
+                    "← {} {} in {duration_ms} ms: {}{more}{}",
                     in_line(name),
                     status.as_str(),
                     shorten(first, 160),

@@ -38,7 +38,7 @@ pub(crate) fn build(
     if settings.ask && has_tools && !io::stdin().is_terminal() {
         // Refused here, because otherwise the model would be paid for calls that are all denied.
         return Err(Failure::usage(
-            "--ask: standard input is not a terminal; give the task as an argument, or remove `ask`",
+            "--ask: standard input is not a terminal, on which the question would be asked; run in a terminal with the task as an argument, or remove `ask`",
         ));
     }
     let options = HttpOptions {

@@ -296,6 +296,14 @@ fn flags_override_without_consent() {
 
 /// The file has no effect, and is read within bounds.
 #[test]
+fn overriding_flags_are_named_once() {
+    let victim = Victim::new();
+    victim.file("mcp.a.command = \"x\"\nverify = \"true\"\nmcp.b.command = \"y\"\n");
+    let done = victim.agent(&["Is it?"]).exits(2);
+    assert!(done.stderr.contains("a flag overrides the file (--mcp, --verify)"), "{}", done.stderr);
+}
+
+#[test]
 fn odd_settings_files_are_refused() {
     let victim = Victim::new();
     let path = victim.cli.path("endstop.toml");

@@ -66,6 +66,14 @@ pub(crate) fn spent(spent: &Spent) -> String {
     }
 }
 
+/// Formats the tokens for a column.
+pub(crate) fn cell(spent: &Spent) -> String {
+    match spent.tokens() {
+        0 if spent.silent_turns > 0 => "unknown".to_owned(),
+        tokens => thousands(tokens),
+    }
+}
+
 /// Formats Unix milliseconds as a day.
 pub(crate) fn day(ms: i64) -> String {
     let date = date(u64::try_from(ms).unwrap_or(0));
@@ -104,9 +112,17 @@ pub(crate) fn all(found: &Found) -> String {
         count(audit.requests, "request"),
         count(audit.spent.turns, "turn"),
         count(audit.calls, "tool call"),
-        count(audit.spent.tokens(), "token"),
+        tokens(&audit.spent),
         money(&audit.spent),
     )
+}
+
+/// Formats the tokens; none at all after a turn means that they were not recorded.
+fn tokens(spent: &Spent) -> String {
+    match spent.tokens() {
+        0 if spent.silent_turns > 0 => "tokens not recorded".to_owned(),
+        tokens => count(tokens, "token"),
+    }
 }
 
 /// The share of sessions whose recording lacks the results of tools.

@@ -41,7 +41,7 @@ pub(crate) fn report(found: &Found) -> Vec<String> {
             format::how(how),
             thousands(group.sessions),
             thousands(group.spent.turns),
-            thousands(group.spent.tokens()),
+            format::cell(&group.spent),
             format::money(&group.spent)
         ));
     }

@@ -171,7 +171,7 @@ fn unjudged(dataset: &Unjudged) -> Markup {
     html! {
         h2 { (safe(&dataset.name)) }
         p {
-            (count(dataset.runs, "run without an outcome")) ", " (count(dataset.steps, "step"))
+            (count(dataset.runs, "run")) " without an outcome, " (count(dataset.steps, "step"))
             ". It is unknown whether these stops would have been right."
         }
         div.scroll {

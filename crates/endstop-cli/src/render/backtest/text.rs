@@ -199,9 +199,9 @@ fn unjudged(out: &mut Vec<String>, figures: &Figures) {
     for dataset in &figures.unjudged {
         out.push(String::new());
         out.push(format!(
-            "{}: {}, {}; it is unknown whether these stops would have been right",
+            "{}: {} without an outcome, {}; it is unknown whether these stops would have been right",
             format::fitted(&dataset.name, 40),
-            count(dataset.runs, "run without an outcome"),
+            count(dataset.runs, "run"),
             count(dataset.steps, "step")
         ));
         out.push(format!("  {:<NAME$} {:>12} {:>12}", "", "runs stopped", "steps saved"));
