@@ -24,23 +24,23 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     let page = args.html.as_deref();
     let page = page.map(|path| NewFile::of("--html", path, args.overwrite)).transpose()?;
     // A file has precedence over a run of the same name, because the user can see the file.
-    let story = if args.run.exists() || args.run == Path::new("-") {
+    let timeline = if args.run.exists() || args.run == Path::new("-") {
         Timeline::of_events(read(&args.run)?)
     } else {
         recorded(args)?
     };
     if let Some(file) = page {
-        file.write(&html::page(&story))?;
+        file.write(&html::page(&timeline))?;
         output::note(&format!("written: {}", file.path().display()));
         if !as_json {
             return Ok(0);
         }
     }
     if as_json {
-        let _ = output::json_without(&story, output::keys());
+        let _ = output::json_without(&timeline, output::keys());
         return Ok(0);
     }
-    text::tell(&story);
+    text::tell(&timeline);
     Ok(0)
 }
 

@@ -60,9 +60,9 @@ pub(crate) fn spent(outcome: &Value) -> String {
 }
 
 /// Formats the verifier's result with its command.
-pub(crate) fn verified(story: &Timeline) -> Option<String> {
-    let outcome = story.outcome.as_ref()?;
-    let command = story.run.as_ref().and_then(|run| run.verify.as_deref());
+pub(crate) fn verified(timeline: &Timeline) -> Option<String> {
+    let outcome = timeline.outcome.as_ref()?;
+    let command = timeline.run.as_ref().and_then(|run| run.verify.as_deref());
     // A successful run with a verifier but without a result: the verifier was stopped, or its
     // process died.
     let stopped =

@@ -9,25 +9,25 @@ use maud::{Markup, PreEscaped, html};
 use serde_json::Value;
 
 /// Builds the page.
-pub(crate) fn page(story: &Timeline) -> String {
-    let title = story.outcome.as_ref().map_or_else(
-        || format!("run {}", story.state),
+pub(crate) fn page(timeline: &Timeline) -> String {
+    let title = timeline.outcome.as_ref().map_or_else(
+        || format!("run {}", timeline.state),
         |outcome| format::text(&outcome["termination"]),
     );
-    let turns = story.turns();
+    let turns = timeline.turns();
     let sections = html! {
-        (section(&head(story, &title)))
-        @if let Some(end) = story.limits.last() { (section(&limits(story, end))) }
-        @if !turns.is_empty() { (section(&chart(story, &turns))) }
-        @if !story.repeats.is_empty() { (section(&repeats(&story.repeats))) }
-        (section(&each_turn(story, &turns)))
+        (section(&head(timeline, &title)))
+        @if let Some(end) = timeline.limits.last() { (section(&limits(timeline, end))) }
+        @if !turns.is_empty() { (section(&chart(timeline, &turns))) }
+        @if !timeline.repeats.is_empty() { (section(&repeats(&timeline.repeats))) }
+        (section(&each_turn(timeline, &turns)))
     };
     crate::render::html::page(&title, &sections)
 }
 
-fn head(story: &Timeline, title: &str) -> Markup {
-    let category = story.outcome.as_ref().map(|outcome| format::text(&outcome["category"]));
-    let wrong = story.outcome.as_ref().is_some_and(|outcome| outcome["verified"] == false);
+fn head(timeline: &Timeline, title: &str) -> Markup {
+    let category = timeline.outcome.as_ref().map(|outcome| format::text(&outcome["category"]));
+    let wrong = timeline.outcome.as_ref().is_some_and(|outcome| outcome["verified"] == false);
     let class = match category.as_deref() {
         Some("success") if wrong => "bad",
         Some("success") => "good",
@@ -39,12 +39,12 @@ fn head(story: &Timeline, title: &str) -> Markup {
             (safe(title))
             @if let Some(category) = &category { " " span.soft { "(" (safe(category)) ")" } }
         }
-        @match &story.outcome {
-            Some(outcome) => (ending(story, outcome, wrong)),
-            None => p { (safe(format::no_outcome(story.state))) },
+        @match &timeline.outcome {
+            Some(outcome) => (ending(timeline, outcome, wrong)),
+            None => p { (safe(format::no_outcome(timeline.state))) },
         }
-        @if let Some(next) = &story.next { p { "Next: " (safe(&format::shorten(next, 600))) } }
-        @if let Some(run) = &story.run {
+        @if let Some(next) = &timeline.next { p { "Next: " (safe(&format::shorten(next, 600))) } }
+        @if let Some(run) = &timeline.run {
             @let provider = run.provider.as_deref().unwrap_or("?");
             @let model = run.model.as_deref().unwrap_or("?");
             p.soft {
@@ -55,12 +55,12 @@ fn head(story: &Timeline, title: &str) -> Markup {
             }
             p.soft { (safe(&format::shorten(&run.task, 400))) }
         }
-        @for problem in &story.problems { p.bad { "⚠ " (safe(problem)) } }
+        @for problem in &timeline.problems { p.bad { "⚠ " (safe(problem)) } }
     }
 }
 
 /// Returns what decided, what was spent, and what else is known of the outcome.
-fn ending(story: &Timeline, outcome: &Value, wrong: bool) -> Markup {
+fn ending(timeline: &Timeline, outcome: &Value, wrong: bool) -> Markup {
     let by = &outcome["decided_by"];
     html! {
         p {
@@ -69,7 +69,7 @@ fn ending(story: &Timeline, outcome: &Value, wrong: bool) -> Markup {
             ": " (safe(&format::text(&by["evidence"])))
         }
         p { (safe(&format::spent(outcome))) }
-        @if let Some(verified) = format::verified(story) {
+        @if let Some(verified) = format::verified(timeline) {
             p class=(if wrong { "bad" } else { "soft" }) { "verified " (safe(&verified)) }
         }
         @if let Some(diverged) = format::diverged(outcome) { p.bad { "replay " (safe(&diverged)) } }
@@ -78,9 +78,9 @@ fn ending(story: &Timeline, outcome: &Value, wrong: bool) -> Markup {
 }
 
 /// Returns a bar for the use of each limit at the end.
-fn limits(story: &Timeline, end: &Boundary) -> Markup {
+fn limits(timeline: &Timeline, end: &Boundary) -> Markup {
     let decided =
-        story.outcome.as_ref().map(|outcome| format::text(&outcome["decided_by"]["name"]));
+        timeline.outcome.as_ref().map(|outcome| format::text(&outcome["decided_by"]["name"]));
     let off: Vec<&str> =
         end.checks.iter().filter(|check| check.max.is_none()).map(|check| check.limit).collect();
     html! {
@@ -109,13 +109,13 @@ fn limit(check: &CheckState, max: f64, ended_it: bool) -> Markup {
     }
 }
 
-fn chart(story: &Timeline, turns: &[Turn<'_>]) -> Markup {
+fn chart(timeline: &Timeline, turns: &[Turn<'_>]) -> Markup {
     html! {
         h2 { "The run over time" }
         // The chart is drawn twice, because SVG text cannot reflow; the styles show one or the
         // other.
-        div.wide { (PreEscaped(svg(story, turns, 1000.0))) }
-        div.narrow { (PreEscaped(svg(story, turns, 380.0))) }
+        div.wide { (PreEscaped(svg(timeline, turns, 1000.0))) }
+        div.narrow { (PreEscaped(svg(timeline, turns, 380.0))) }
     }
 }
 
@@ -137,7 +137,7 @@ fn repeats(repeats: &[Repeat]) -> Markup {
     }
 }
 
-fn each_turn(story: &Timeline, turns: &[Turn<'_>]) -> Markup {
+fn each_turn(timeline: &Timeline, turns: &[Turn<'_>]) -> Markup {
     // Turns carry the total cost so far, and the summary shows the difference.
     let before = turns.iter().scan(0.0, |spent, turn| {
         let before = *spent;
@@ -147,16 +147,16 @@ fn each_turn(story: &Timeline, turns: &[Turn<'_>]) -> Markup {
     html! {
         h2 { "Turn by turn" }
         @for (turn, before) in turns.iter().zip(before) {
-            details { (one_turn(story, turn, before)) }
+            details { (one_turn(timeline, turn, before)) }
         }
-        @if let Some(Value::String(text)) = story.outcome.as_ref().map(|outcome| &outcome["last_text"]) {
+        @if let Some(Value::String(text)) = timeline.outcome.as_ref().map(|outcome| &outcome["last_text"]) {
             details { summary { "last text" } pre { (safe(text)) } }
         }
     }
 }
 
-fn one_turn(story: &Timeline, turn: &Turn<'_>, before: f64) -> Markup {
-    let again = story.repeats.iter().position(|repeat| repeat.turns.contains(&turn.number));
+fn one_turn(timeline: &Timeline, turn: &Turn<'_>, before: f64) -> Markup {
+    let again = timeline.repeats.iter().position(|repeat| repeat.turns.contains(&turn.number));
     let tools: Vec<&str> = turn.tools.iter().map(|tool| tool.name).collect();
     let spent = turn.cost.unwrap_or(before);
     let summary = format!(
@@ -166,7 +166,7 @@ fn one_turn(story: &Timeline, turn: &Turn<'_>, before: f64) -> Markup {
         if spent > before { format!(" · ${:.4}", spent - before) } else { String::new() },
     );
     let (input, output) = turn.tokens;
-    let boundary = story.limits.iter().find(|limit| limit.turn == Some(turn.number));
+    let boundary = timeline.limits.iter().find(|limit| limit.turn == Some(turn.number));
     html! {
         summary { @if let Some(nth) = again { (badge(nth)) } " " (safe(&summary)) }
         @for (from, to, failed) in &turn.attempts {

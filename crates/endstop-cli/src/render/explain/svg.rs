@@ -88,19 +88,19 @@ impl Canvas {
 }
 
 /// Draws the chart with the given width: 1000 for a screen, 380 for a phone.
-pub(crate) fn svg(story: &Timeline, turns: &[Turn<'_>], width: f64) -> String {
-    let end_ms = story.end_ms().max(0.001);
+pub(crate) fn svg(timeline: &Timeline, turns: &[Turn<'_>], width: f64) -> String {
+    let end_ms = timeline.end_ms().max(0.001);
     // The narrow chart is scaled less, so smaller letters look the same.
     let font = if width < 500.0 { 13.0 } else { 15.0 };
     let mut canvas = Canvas { out: String::new(), width, left: 8.0, y: 6.0, end_ms, font };
     model(&mut canvas, turns);
-    tools(&mut canvas, story, turns);
+    tools(&mut canvas, timeline, turns);
     tokens(&mut canvas, turns);
-    cost(&mut canvas, story, turns);
-    deciding(&mut canvas, story);
-    axis(&mut canvas, story);
+    cost(&mut canvas, timeline, turns);
+    deciding(&mut canvas, timeline);
+    axis(&mut canvas, timeline);
     let height = canvas.y + 6.0;
-    let said = match story.repeats.first() {
+    let said = match timeline.repeats.first() {
         Some(repeat) => format::repeated(repeat),
         None => "the run over time".to_owned(),
     };
@@ -130,16 +130,16 @@ fn model(canvas: &mut Canvas, turns: &[Turn<'_>]) {
 }
 
 /// Draws the tool calls: repeats with a colour and a letter, the others in grey or red.
-fn tools(canvas: &mut Canvas, story: &Timeline, turns: &[Turn<'_>]) {
+fn tools(canvas: &mut Canvas, timeline: &Timeline, turns: &[Turn<'_>]) {
     if turns.iter().all(|turn| turn.tools.is_empty()) {
         return;
     }
-    let note = if story.repeats.is_empty() { "" } else { "repeats have a letter and a colour" };
+    let note = if timeline.repeats.is_empty() { "" } else { "repeats have a letter and a colour" };
     canvas.label("tools", note);
     let top = canvas.y;
     let mut lanes: Vec<f64> = Vec::new();
     for turn in turns {
-        let again = story.repeats.iter().position(|repeat| repeat.turns.contains(&turn.number));
+        let again = timeline.repeats.iter().position(|repeat| repeat.turns.contains(&turn.number));
         for tool in &turn.tools {
             let to = tool.to.unwrap_or(canvas.end_ms);
             let (from_x, to_x) = (canvas.x(tool.from), canvas.x(to).max(canvas.x(tool.from) + 3.0));
@@ -174,7 +174,7 @@ fn tools(canvas: &mut Canvas, story: &Timeline, turns: &[Turn<'_>]) {
         }
     }
     canvas.y = top + 26.0 * lanes.len().max(1) as f64 + canvas.font * 0.4;
-    for (nth, repeat) in story.repeats.iter().enumerate().take(3) {
+    for (nth, repeat) in timeline.repeats.iter().enumerate().take(3) {
         let Some(call) = repeat.calls.first() else { continue };
         let (first, last) = (repeat.turns.first(), repeat.turns.last());
         let more = if repeat.calls.len() > 1 { " …" } else { "" };
@@ -238,17 +238,17 @@ fn tokens(canvas: &mut Canvas, turns: &[Turn<'_>]) {
     canvas.y = bottom + canvas.font * 0.9;
 }
 
-fn cost(canvas: &mut Canvas, story: &Timeline, turns: &[Turn<'_>]) {
+fn cost(canvas: &mut Canvas, timeline: &Timeline, turns: &[Turn<'_>]) {
     let mut points: Vec<(f64, f64)> = turns
         .iter()
         .filter_map(|turn| Some((turn.attempts.last()?.1, turn.cost?)))
         .filter(|point| point.1 > 0.0)
         .collect();
-    let total = story.outcome.as_ref().and_then(|outcome| outcome["cost_usd"].as_f64());
+    let total = timeline.outcome.as_ref().and_then(|outcome| outcome["cost_usd"].as_f64());
     // The last point is the outcome's total, so that the curve reaches the final cost.
     points.extend(total.filter(|total| *total > 0.0).map(|total| (canvas.end_ms, total)));
     let Some((_, last)) = points.last().copied() else { return };
-    let max = story
+    let max = timeline
         .limits
         .last()
         .and_then(|end| end.checks.iter().find(|check| check.limit == "max_budget_usd")?.max);
@@ -261,14 +261,14 @@ fn cost(canvas: &mut Canvas, story: &Timeline, turns: &[Turn<'_>]) {
 }
 
 /// Draws the use of the limit that ended the run, over time.
-fn deciding(canvas: &mut Canvas, story: &Timeline) {
-    let Some(outcome) = &story.outcome else { return };
+fn deciding(canvas: &mut Canvas, timeline: &Timeline) {
+    let Some(outcome) = &timeline.outcome else { return };
     let name = format::text(&outcome["decided_by"]["name"]);
     // The cost has its own curve already.
     if name == "max_budget_usd" {
         return;
     }
-    let curve: Vec<(f64, f64)> = story
+    let curve: Vec<(f64, f64)> = timeline
         .limits
         .iter()
         .filter_map(|at| {
@@ -276,13 +276,13 @@ fn deciding(canvas: &mut Canvas, story: &Timeline) {
             Some((at.at_ms, check.value))
         })
         .collect();
-    let last = story.limits.last().and_then(|end| end.checks.iter().find(|c| c.limit == name));
+    let last = timeline.limits.last().and_then(|end| end.checks.iter().find(|c| c.limit == name));
     let (Some(check), false) = (last, curve.is_empty()) else { return };
     canvas.label(check.limit, &format!("{}: ended the run", format::of(check)));
     canvas.steps(&curve, check.max, "#c62828");
 }
 
-fn axis(canvas: &mut Canvas, story: &Timeline) {
+fn axis(canvas: &mut Canvas, timeline: &Timeline) {
     let y = canvas.y;
     let (from, to) = (canvas.x(0.0), canvas.x(canvas.end_ms));
     let font = canvas.font * 0.9;
@@ -304,7 +304,7 @@ fn axis(canvas: &mut Canvas, story: &Timeline) {
         canvas.out,
         "<line x1=\"{to:.1}\" x2=\"{to:.1}\" y1=\"4\" y2=\"{y:.1}\" stroke=\"var(--bad)\" stroke-width=\"{}\"/>",
         // Without an outcome the real end is unknown, so no end line is drawn.
-        if story.outcome.is_some() { 2 } else { 0 }
+        if timeline.outcome.is_some() { 2 } else { 0 }
     );
     canvas.y += font * 2.0;
 }

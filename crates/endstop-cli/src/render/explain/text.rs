@@ -12,8 +12,8 @@ fn shown(line: &str) -> std::io::Result<()> {
 }
 
 /// Prints the timeline and the ending.
-pub(crate) fn tell(story: &Timeline) {
-    if let Some(run) = &story.run {
+pub(crate) fn tell(timeline: &Timeline) {
+    if let Some(run) = &timeline.run {
         let id = |text: &str| shorten(text, 120).replace(['\n', '\t'], " ");
         let model = id(run.model.as_deref().unwrap_or("?"));
         let date = format::date(run.started_ms);
@@ -24,13 +24,13 @@ pub(crate) fn tell(story: &Timeline) {
         }
         let _ = shown(&format!("task: {}\n", shorten(&run.task, 300)));
     }
-    for problem in &story.problems {
+    for problem in &timeline.problems {
         output::note(&format!("⚠ {}", shorten(problem, 600)));
     }
-    for line in event_lines(story) {
+    for line in event_lines(timeline) {
         let _ = shown(&line);
     }
-    for (nth, repeat) in story.repeats.iter().enumerate() {
+    for (nth, repeat) in timeline.repeats.iter().enumerate() {
         let calls: Vec<String> = repeat
             .calls
             .iter()
@@ -40,9 +40,9 @@ pub(crate) fn tell(story: &Timeline) {
         let heading = if nth == 0 { "\n" } else { "" };
         let _ = shown(&format!("{heading}repeats: {what}: {}", format::repeated(repeat)));
     }
-    let Some(outcome) = &story.outcome else {
-        let _ = shown(&format!("\n{}", format::no_outcome(story.state)));
-        if let Some(next) = &story.next {
+    let Some(outcome) = &timeline.outcome else {
+        let _ = shown(&format!("\n{}", format::no_outcome(timeline.state)));
+        if let Some(next) = &timeline.next {
             let _ = shown(&format!("next: {next}"));
         }
         return;
@@ -64,23 +64,23 @@ pub(crate) fn tell(story: &Timeline) {
         let _ = shown(&fired);
     }
     let _ = shown(&format::spent(outcome));
-    if let Some(verified) = format::verified(story) {
+    if let Some(verified) = format::verified(timeline) {
         let _ = shown(&format!("verified {verified}"));
     }
     if let Some(diverged) = format::diverged(outcome) {
         let _ = shown(&format!("replay {diverged}"));
     }
-    if let Some(end) = story.limits.last() {
+    if let Some(end) = timeline.limits.last() {
         let _ = shown(&format!("limits at the end: {}", format::limits(end)));
     }
-    if let Some(next) = &story.next {
+    if let Some(next) = &timeline.next {
         let _ = shown(&format!("next: {}", shorten(next, 600)));
     }
 }
 
 /// Formats the cost after a turn. Files of earlier versions contain 0 if no price was known.
-fn so_far(story: &Timeline, event: &Value) -> String {
-    let unknown = story.outcome.as_ref().is_some_and(|outcome| outcome["cost_unknown"] == true);
+fn so_far(timeline: &Timeline, event: &Value) -> String {
+    let unknown = timeline.outcome.as_ref().is_some_and(|outcome| outcome["cost_unknown"] == true);
     match event["cost"].as_f64() {
         None => "no price".to_owned(),
         Some(nano) if nano == 0.0 && unknown => "no price".to_owned(),
@@ -89,12 +89,12 @@ fn so_far(story: &Timeline, event: &Value) -> String {
 }
 
 /// Formats the timeline, one line for each event that matters to a reader.
-fn event_lines(story: &Timeline) -> Vec<String> {
+fn event_lines(timeline: &Timeline) -> Vec<String> {
     let mut lines = Vec::new();
-    for event in &story.timeline {
+    for event in &timeline.entries {
         let what = match event["type"].as_str().unwrap_or_default() {
             "turn_started" => {
-                let limits = story.limits.iter().find(|at| {
+                let limits = timeline.limits.iter().find(|at| {
                     event["attempt"] == 1 && at.turn.is_some() && at.turn == event["turn"].as_u64()
                 });
                 let limits = limits.map(format::limits).filter(|limits| !limits.is_empty());
@@ -110,7 +110,7 @@ fn event_lines(story: &Timeline) -> Vec<String> {
                 event["usage"]["output_tokens"]
                     .as_u64()
                     .map_or_else(|| "unknown".to_owned(), |tokens| tokens.to_string()),
-                so_far(story, event),
+                so_far(timeline, event),
             ),
             "attempt_failed" => format!(
                 "  failed: {}: {}{}",

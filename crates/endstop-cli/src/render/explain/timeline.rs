@@ -22,7 +22,8 @@ pub(crate) struct Timeline {
     /// Number of events.
     pub(crate) events: usize,
     /// The events for observers, with `at_ms` on the run's clock.
-    pub(crate) timeline: Vec<Value>,
+    #[serde(rename = "timeline")]
+    pub(crate) entries: Vec<Value>,
     /// The use of each limit before each turn, and at the end.
     pub(crate) limits: Vec<Boundary>,
     /// Turns that made the same calls with the same results and added no text.
@@ -114,7 +115,7 @@ impl Timeline {
         journal: Option<&Path>,
     ) -> Result<Timeline> {
         let header = &run.header;
-        let mut story = Timeline {
+        let mut timeline = Timeline {
             run: Some(About {
                 id: header.id.clone(),
                 continues: header.continues.clone(),
@@ -137,7 +138,7 @@ impl Timeline {
         };
         let spec = run.spec(None).or_else(|error| {
             // Without the policy's code the run can be replayed up to the policy's first decision.
-            story.problems.push(error.problem);
+            timeline.problems.push(error.problem);
             Ok(header.spec.again(None))
         });
         let mut replay =
@@ -153,14 +154,14 @@ impl Timeline {
             // Only the first difference is reported, because later ones may follow from it.
             if run.effects.get(nth).is_some_and(|was| *was != asked) && !differs {
                 differs = true;
-                story.problems.push(format!(
+                timeline.problems.push(format!(
                     "from event {nth} ({}) on, this version of Endstop decides differently from version {}; the timeline after it may be wrong",
                     event.kind.name(),
                     header.version
                 ));
             }
             if resumed {
-                story.timeline.push(json!({"type": "resumed", "at_ms": at_ms}));
+                timeline.entries.push(json!({"type": "resumed", "at_ms": at_ms}));
             }
             for effect in effects {
                 let Effect::Emit(event) = effect else { continue };
@@ -168,57 +169,57 @@ impl Timeline {
                     && let Some(live) = replay.run()
                 {
                     let turn = Some(u64::from(turn));
-                    story.limits.push(Boundary { at_ms, turn, checks: live.checks() });
+                    timeline.limits.push(Boundary { at_ms, turn, checks: live.checks() });
                 }
                 if let Ok(mut told) = serde_json::to_value(&event) {
                     told["at_ms"] = at_ms.into();
-                    story.timeline.push(told);
+                    timeline.entries.push(told);
                 }
             }
         }
-        story.outcome.clone_from(&run.outcome);
-        if story.outcome.is_none() {
+        timeline.outcome.clone_from(&run.outcome);
+        if timeline.outcome.is_none() {
             // The run had ended, and its process died before it stored the outcome. The replay
             // gives the same one.
             let followed = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
-            story.outcome = followed;
+            timeline.outcome = followed;
         }
-        if let (Some(outcome), Some(verified)) = (&mut story.outcome, run.verified) {
+        if let (Some(outcome), Some(verified)) = (&mut timeline.outcome, run.verified) {
             // The verifier runs after the outcome is stored, so its result is stored separately.
             outcome["verified"] = verified.into();
         }
-        if let Some(facts) = story.outcome.as_ref().and_then(Facts::of_json) {
+        if let Some(facts) = timeline.outcome.as_ref().and_then(Facts::of_json) {
             let again = Again::of(&facts, run, &header.id, journal);
             let next = facts.next(again.as_ref());
             let demo = header.settings["demo"].is_string() && facts.is_failure();
-            story.next = Some(if demo { of_demo(&next) } else { next });
+            timeline.next = Some(if demo { of_demo(&next) } else { next });
         }
-        story.state = match (&story.outcome, running) {
+        timeline.state = match (&timeline.outcome, running) {
             (Some(_), _) => "ended",
             (None, true) => "running",
             (None, false) => "interrupted",
         };
-        if story.state == "interrupted" {
+        if timeline.state == "interrupted" {
             let again = Again::of_interrupted(run, &header.id, journal);
-            story.next = again.map(|again| format!("resume: {}", again.command()));
+            timeline.next = again.map(|again| format!("resume: {}", again.command()));
         }
-        story.close();
-        Ok(story)
+        timeline.close();
+        Ok(timeline)
     }
 
     /// Builds the timeline of a file of events.
     pub(crate) fn of_events(events: Vec<Value>) -> Timeline {
         let count = events.len();
-        let (outcome, timeline): (Vec<Value>, Vec<Value>) =
+        let (outcome, entries): (Vec<Value>, Vec<Value>) =
             events.into_iter().partition(|event| event["type"] == "outcome");
         let outcome = outcome.into_iter().next_back();
         let state = if outcome.is_some() { "ended" } else { "cut" };
-        let timeline = timeline.into_iter().filter(|event| event["type"] != "delta").collect();
+        let entries = entries.into_iter().filter(|event| event["type"] != "delta").collect();
         let next = outcome.as_ref().and_then(Facts::of_json).map(|facts| facts.next(None));
-        let mut story =
-            Timeline { state, events: count, timeline, outcome, next, ..Timeline::default() };
-        story.close();
-        story
+        let mut timeline =
+            Timeline { state, events: count, entries, outcome, next, ..Timeline::default() };
+        timeline.close();
+        timeline
     }
 
     /// Adds the parts that need the whole timeline: the limits at the end, and repeats.
@@ -251,7 +252,7 @@ impl Timeline {
     /// Groups the timeline into turns, in order.
     pub(crate) fn turns(&self) -> Vec<Turn<'_>> {
         let mut turns: Vec<Turn<'_>> = Vec::new();
-        for event in &self.timeline {
+        for event in &self.entries {
             let at = event["at_ms"].as_f64().unwrap_or(0.0);
             let text = |key: &str| event[key].as_str().unwrap_or_default();
             let kind = text("type");
@@ -337,7 +338,7 @@ impl Timeline {
 
     /// Returns the end of the timeline on the run's clock, in milliseconds.
     pub(crate) fn end_ms(&self) -> f64 {
-        let last = self.timeline.iter().rev().find_map(|event| event["at_ms"].as_f64());
+        let last = self.entries.iter().rev().find_map(|event| event["at_ms"].as_f64());
         let duration = self.outcome.as_ref().and_then(|outcome| outcome["duration_ms"].as_f64());
         last.unwrap_or(0.0).max(duration.unwrap_or(0.0))
     }
