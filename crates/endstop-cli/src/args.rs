@@ -1,6 +1,7 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
 use crate::limit_args::LimitArgs;
+use crate::quantity::Bound;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -304,10 +305,6 @@ pub(crate) struct PruneArgs {
     pub(crate) journal: Option<PathBuf>,
 }
 
-/// A bound; `off` is `None`, which means no bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound(pub(crate) Option<u64>);
-
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     /// The run: its id, a prefix of the id, `last`, or a file written by `endstop run --events`.
@@ -327,7 +324,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AuditArgs {
     /// Files and folders with sessions; `-` for standard input.
-    #[arg(value_name = "PATH", required_unless_present = "find")]
+    #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Search the default session folders of known agents, and print which were searched.
     #[arg(long)]
@@ -384,7 +381,9 @@ pub(crate) struct BacktestArgs {
     /// The format of the files [default: detected for each file].
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
-    /// A file that states which runs succeeded, if their recordings do not: JSON or CSV, by run id.
+    /// A file that states which runs succeeded, if their recordings do not: JSON such as {"run-1":
+    /// true, "run-2": false}, lines such as {"id": "run-1", "success": true}, or CSV whose first
+    /// line is `id,success`.
     #[arg(long, value_name = "FILE")]
     pub(crate) outcomes: Option<PathBuf>,
     /// Refuse anything that cannot be read or evaluated: a run without an outcome, a duplicate run,

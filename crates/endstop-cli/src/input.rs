@@ -1,7 +1,7 @@
 //! Reads files and standard input, whole or line by line, within bounds. Every error names the
 //! input.
 
-use crate::{Failure, Result};
+use crate::failure::{Failure, Result};
 use endstop::core::bounded_json;
 use serde_json::Value;
 use std::fs::File;

@@ -1,28 +1,19 @@
 //! The `endstop` command. `main` parses the arguments, calls a command, and turns its result into
 //! the exit status; no other place sets the status.
 
-mod advice;
-mod approval;
 mod args;
-mod card;
 mod commands;
-mod date;
-mod events;
+mod config;
+mod failure;
 mod input;
-mod journal_runs;
-mod kept;
 mod limit_args;
 mod new_file;
 mod output;
-mod page;
 mod quantity;
-mod retention;
-mod screen;
-mod servers;
-mod settings;
-mod tape;
+mod recorded;
+mod render;
+mod run;
 mod telemetry;
-mod trust;
 mod visible;
 
 use args::{Args, Command, ConfigCommand};
@@ -118,27 +109,3 @@ fn asks_for_json() -> bool {
     // After `--`, an argument is a value and not a flag.
     std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
-
-/// An error that ends a command.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    /// The error message: the place, the problem, and the fix.
-    pub(crate) message: String,
-    /// The exit status. 2: usage or bad input; 70: an internal fault.
-    status: u8,
-}
-
-impl Failure {
-    /// Creates an error for wrong usage or bad input.
-    pub(crate) fn usage(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), status: 2 }
-    }
-
-    /// Creates an error for an internal fault.
-    pub(crate) fn fault(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), status: 70 }
-    }
-}
-
-/// The exit status, or the error that replaces it.
-pub(crate) type Result<T = u8> = std::result::Result<T, Failure>;

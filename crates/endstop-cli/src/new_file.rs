@@ -2,7 +2,8 @@
 //! `--parquet`, `--write`. All follow one rule: a file that is not empty is replaced only with
 //! `--overwrite`, and only its owner can read it, because it contains the data of a run.
 
-use crate::{Failure, Result, output};
+use crate::failure::{Failure, Result};
+use crate::output;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};

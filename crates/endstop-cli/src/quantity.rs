@@ -1,6 +1,5 @@
 //! Parses sizes and ages as flags spell them.
 
-use crate::args::Bound;
 use endstop::core::limits::parse_duration;
 use std::time::Duration;
 
@@ -14,6 +13,10 @@ const UNITS: [(&str, u64); 8] = [
     ("mib", 1 << 20),
     ("gib", 1 << 30),
 ];
+
+/// A bound; `off` is `None`, which means no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound(pub(crate) Option<u64>);
 
 /// Parses a size in bytes: `500MB`, `1.5GiB`, or a number without a unit.
 pub(crate) fn size(text: &str) -> Result<u64, String> {

@@ -83,6 +83,14 @@ pub(crate) fn visible(text: &str) -> String {
     Flow::default().visible(text)
 }
 
+/// Returns at most `most` characters without blank lines, with control characters made visible.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    let kept: String = text.chars().take(most).collect();
+    let cut = if kept.len() < text.len() { "…" } else { "" };
+    let lines: Vec<&str> = kept.lines().filter(|line| !line.trim().is_empty()).collect();
+    visible(&format!("{}{cut}", lines.join("\n")))
+}
+
 /// The same conversion for text that arrives in chunks.
 #[derive(Default)]
 pub(crate) struct Flow {
@@ -185,5 +193,11 @@ mod tests {
     fn piled_marks_are_numbered() {
         let piled = format!("a{}", "\u{301}".repeat(50));
         assert_eq!(visible(&piled).matches("<U+0301>").count(), 46);
+    }
+
+    #[test]
+    fn shortened_text_has_no_control_characters() {
+        assert_eq!(shorten("\x1b[2Jgone\r\nand\x07\u{9b}1m", 99), "␛[2Jgone\nand␇<U+009B>1m");
+        assert_eq!(shorten("a\tb\n\nc", 3), "a\tb…");
     }
 }

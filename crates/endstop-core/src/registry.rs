@@ -273,6 +273,17 @@ impl Registry {
             }
             Some((key, spec)) if key == "not" => Ok(!self.build_nested(spec, depth + 1)?),
             Some((name, config)) => self.build_named(name, config, depth),
+            None if map.get("name").is_some_and(Value::is_string) => {
+                let name = map["name"].as_str().unwrap_or_default();
+                let mut config = map.clone();
+                config.shift_remove("name");
+                let spec = serde_json::json!({"name": name, "config": config});
+                let rest: Vec<&str> = config.keys().map(String::as_str).collect();
+                Err(PolicyError::spec(format!(
+                    "next to `name` only `config` is allowed, not {}; write {spec}",
+                    rest.join(", ")
+                )))
+            }
             None => Err(PolicyError::spec(format!(
                 "an object of one key (any, all, not, {}), or of `name` and `config`, not of {}",
                 self.known().join(", "),

@@ -1,12 +1,13 @@
 //! `endstop config show`: prints the settings that a run would have, each with its origin.
 
 use crate::args::RunArgs;
-use crate::kept;
-use crate::servers::{ServerPlace, ServerSettings};
-use crate::settings::Settings;
-use crate::trust::file::Entry;
-use crate::trust::{Layers, Origin, flags, shown};
-use crate::{Result, output};
+use crate::config::journal_path;
+use crate::config::servers::{ServerPlace, ServerSettings};
+use crate::config::settings::Settings;
+use crate::config::trust::file::Entry;
+use crate::config::trust::{Layers, Origin, flags, shown};
+use crate::failure::Result;
+use crate::output;
 use endstop::wire::catalog::providers::provider;
 use endstop::wire::redact::{address, secrets_out};
 use endstop::{Limits, TerminationPolicy as _, Watch};
@@ -103,7 +104,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
     row("context_window", json!(settings.context_window));
     row("stream", json!(!settings.no_stream));
     // Without a setting the default file is shown, because it is what a run would use.
-    let journal = settings.journal.clone().or_else(kept::usual);
+    let journal = settings.journal.clone().or_else(journal_path::usual);
     row("journal", json!(journal.map(|path| path.display().to_string())));
     row("price", json!(settings.price));
     let policy = settings.policy.as_ref().map(|policy| policy.name().to_owned());
@@ -157,8 +158,10 @@ fn environment(settings: &Settings, rows: &mut [Row]) {
     };
     let named = settings.origins.get("journal");
     // The variable overrides the user's own file, but not the folder's file or a flag.
-    if let Some(path) = kept::variable().filter(|_| matches!(named, None | Some(Origin::User(_)))) {
-        set("journal", json!(path.display().to_string()), kept::VARIABLE);
+    if let Some(path) =
+        journal_path::variable().filter(|_| matches!(named, None | Some(Origin::User(_))))
+    {
+        set("journal", json!(path.display().to_string()), journal_path::VARIABLE);
     }
     let model = settings.model.as_deref().and_then(|model| model.split_once('/'));
     let known = model.and_then(|(id, _)| provider(id));

@@ -1,9 +1,10 @@
 //! `endstop decide`: reads steps and prints a policy's verdicts.
 
 use crate::args::DecideArgs;
+use crate::config::settings::policy;
+use crate::failure::Result;
 use crate::input::Source;
-use crate::settings::policy;
-use crate::{Result, output};
+use crate::output;
 use endstop::core::decide::Decider;
 use serde_json::json;
 

@@ -2,12 +2,14 @@
 //! loopback server. Everything else is real: the encoder, the socket, the decoder, the kernel, and
 //! the tools, which work in a temporary folder.
 
-use super::run::{Begin, Job, runtime};
 use crate::args::DemoArgs;
-use crate::kept::{self, Place};
-use crate::servers::Servers;
-use crate::tape::Tape;
-use crate::{Failure, Result, output};
+use crate::config::journal_path::{self, JournalPath};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::run::agent::runtime;
+use crate::run::cassette::Cassette;
+use crate::run::servers::Servers;
+use crate::run::session::{Begin, RunSession};
 use endstop::agent::{AgentBuilder, AgentLoop};
 use endstop::journal::SqliteJournal;
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -63,16 +65,16 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
     }
     let limits = limits(name);
     // Stored like any other run, so that the user can try `endstop explain` on it.
-    let journal = kept::to_write(&Place::of(None, None)?)?;
+    let journal = journal_path::to_write(&JournalPath::of(None, None)?)?;
     let agent = agent(name, &server, dir, &limits, journal.as_ref())?;
     let verify = (*name == "fix").then(|| "sh test.sh".to_owned());
     let secrets = endstop::process::environment_secrets();
-    let (tape, servers) = (Tape::default(), Servers::default());
+    let (cassette, servers) = (Cassette::default(), Servers::default());
     let questions = Cell::default();
-    let job = Job {
+    let session = RunSession {
         events: None,
         verify,
-        tape,
+        cassette,
         journal,
         named_journal: None,
         demo: true,
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
             agent.cancel();
         });
     }
-    job.perform(runtime()?, &agent, Begin::Task(task.to_owned()), &limits, Some(dir))
+    session.perform(runtime()?, &agent, Begin::Task(task.to_owned()), &limits, Some(dir))
 }
 
 fn prepare(dir: &Path, unfixable: bool) -> std::io::Result<()> {

@@ -1,8 +1,9 @@
 //! `endstop detect`: reads a provider's raw response and prints the turn's signal.
 
 use crate::args::DetectArgs;
+use crate::failure::{Failure, Result};
 use crate::input::Source;
-use crate::{Failure, Result, output};
+use crate::output;
 use endstop::core::decide::parse_json;
 use endstop::wire::detect;
 use serde_json::{Map, json};

@@ -1,8 +1,8 @@
 //! `endstop policies`: prints the registered policies and rules with their defaults.
 
 use crate::output;
-use endstop::Registry;
 use endstop::core::detector::Rule;
+use endstop::{PolicyError, Registry};
 use serde_json::{Value, json};
 
 pub(crate) fn run(as_json: bool) -> u8 {
@@ -44,10 +44,17 @@ pub(crate) fn run(as_json: bool) -> u8 {
     );
     for rule in Rule::known() {
         let _ = output::line(&format!("{}\n  {}", rule.name, rule.description));
-        let spec = Rule::from_config(rule.name, &Value::Null).map(|made| made.spec());
-        let config = spec.as_ref().ok().and_then(|spec| spec[rule.name].as_object());
-        for (key, value) in config.into_iter().flatten() {
-            let _ = output::line(&format!("    {key} = {value}"));
+        match Rule::from_config(rule.name, &Value::Null).map(|made| made.spec()) {
+            Ok(spec) => {
+                for (key, value) in spec[rule.name].as_object().into_iter().flatten() {
+                    let _ = output::line(&format!("    {key} = {value}"));
+                }
+            }
+            // A rule without a default names the key that it needs.
+            Err(PolicyError::BadValue { key, expected, .. }) => {
+                let _ = output::line(&format!("    {key} = (required: {expected})"));
+            }
+            Err(_) => {}
         }
     }
     0

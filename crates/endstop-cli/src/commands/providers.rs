@@ -1,7 +1,8 @@
 //! `endstop providers`: prints the supported providers, from the catalogue in the code.
 
 use crate::args::ProvidersArgs;
-use crate::{Failure, Result, output};
+use crate::failure::{Failure, Result};
+use crate::output;
 use endstop::core::TerminationSignal;
 use endstop::wire::Family;
 use endstop::wire::catalog::models;

@@ -1,9 +1,10 @@
 //! `endstop runs prune`: removes old runs from the journal and frees their disk space.
 
 use crate::args::PruneArgs;
-use crate::card::{count, thousands};
-use crate::kept::{self, Place};
-use crate::{Failure, Result, output};
+use crate::config::journal_path::{self, JournalPath};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::render::amounts::{count, thousands};
 use endstop::journal::{PruneSpec, Pruned, SqliteJournal};
 use serde_json::json;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use std::time::Duration;
 pub(crate) fn run(args: &PruneArgs, as_json: bool) -> Result {
     let wrong = |error: endstop::journal::JournalError| Failure::usage(error.to_string());
     // Opened for reading first, because `open` would create a missing journal.
-    let path = kept::to_read(&Place::of(args.journal.as_deref(), None)?)?.path().to_owned();
+    let path =
+        journal_path::to_read(&JournalPath::of(args.journal.as_deref(), None)?)?.path().to_owned();
     let journal = SqliteJournal::open(&path).map_err(wrong)?;
     let spec = PruneSpec {
         older_than: args.older_than,

@@ -2,10 +2,12 @@
 
 use super::prune;
 use crate::args::{RunsArgs, RunsCommand};
-use crate::card::{seconds, shorten};
-use crate::date::now_ms;
-use crate::kept::{self, Place};
-use crate::{Failure, Result, output};
+use crate::config::journal_path::{self, JournalPath};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::render::amounts::seconds;
+use crate::render::date::now_ms;
+use crate::visible::shorten;
 use endstop::journal::RunSummary;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
     if let Some(RunsCommand::Prune(args)) = &args.command {
         return prune::run(args, as_json);
     }
-    let journal = kept::to_read(&Place::of(args.journal.as_deref(), None)?)?;
+    let journal = journal_path::to_read(&JournalPath::of(args.journal.as_deref(), None)?)?;
     let runs = journal.runs(args.number).map_err(|error| Failure::usage(error.to_string()))?;
     if as_json {
         for run in &runs {

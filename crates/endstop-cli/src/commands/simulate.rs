@@ -4,8 +4,9 @@
 //! outcome.
 
 use crate::args::SimulateArgs;
+use crate::failure::{Failure, Result};
 use crate::input::Source;
-use crate::{Failure, Result, output};
+use crate::output;
 use endstop::Registry;
 use endstop::core::decide::parse_json;
 use endstop::simulate::{Scenario, simulate};

@@ -1,12 +1,13 @@
 //! `endstop trust`: shows what a folder's settings file asks for, and stores the user's consent.
 
 use crate::args::TrustArgs;
-use crate::trust::asks::Asks;
-use crate::trust::file::Entry;
-use crate::trust::layers::FolderFile;
-use crate::trust::store::Store;
-use crate::trust::{FOLDER_FILE, Layers, layers, shown};
-use crate::{Failure, Result, output};
+use crate::config::trust::asks::Asks;
+use crate::config::trust::file::Entry;
+use crate::config::trust::layers::FolderFile;
+use crate::config::trust::store::Store;
+use crate::config::trust::{FOLDER_FILE, Layers, layers, shown};
+use crate::failure::{Failure, Result};
+use crate::output;
 use serde_json::json;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -34,12 +35,16 @@ pub(crate) fn run(args: &TrustArgs, json: bool) -> Result {
     folder.check()?;
     let store = Store::of_user()?;
     let was = store.trusts(&folder.path, &folder.file.sha256)?;
+    let text = if asks.is_empty() {
+        format!("{path} asks for nothing that needs your consent.\n{}", asks.text())
+    } else {
+        format!("{path} asks for:\n{}", asks.text())
+    };
     if !json {
-        let _ = output::line(&if asks.is_empty() {
-            format!("{path} asks for nothing that needs your consent.\n{}", asks.text())
-        } else {
-            format!("{path} asks for:\n{}", asks.text())
-        });
+        let _ = output::line(&text);
+    } else if !was && !args.yes && io::stdin().is_terminal() {
+        // The user must see what the question is about; standard output is for the JSON.
+        output::note(&text);
     }
     if !was && !args.yes {
         agreed(&path)?;

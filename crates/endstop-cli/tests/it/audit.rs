@@ -290,7 +290,7 @@ fn unreadable_input_is_reported() {
 
     let run = cli.run(["audit"]);
     assert_eq!(run.code(), 2);
-    assert!(run.stderr.contains("<PATH>"), "{}", run.stderr);
+    assert!(run.stderr.contains("give files or folders, or pass --find"), "{}", run.stderr);
     let run = cli.run(["audit", "empty", "--since", "soon"]);
     assert_eq!(run.code(), 2);
     assert!(run.stderr.contains("invalid --since `soon`: expected a duration"), "{}", run.stderr);

@@ -374,6 +374,7 @@ fn outcomes_are_read_from_file() {
     let told = cli.run(["backtest", "runs.jsonl", "--policy", "no_new"]).exits(0).stdout;
     assert!(told.contains("4 runs read, none with an outcome"), "{told}");
     assert!(told.contains("no run has an outcome"), "{told}");
+    assert!(told.contains("4 runs without an outcome, 20 steps"), "{told}");
     cli.write("o.json", r#"{"r0": true, "r1": false, "r2": 0.0, "r9": true}"#);
     let args = ["backtest", "runs.jsonl", "--policy", "no_new", "--outcomes", "o.json"];
     let told = cli.run(args).exits(0).stdout;

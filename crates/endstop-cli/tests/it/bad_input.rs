@@ -261,6 +261,15 @@ fn invalid_settings_are_refused() {
         ),
         ("[compaction]\nat = 60", &["[compaction]", "`at`", "between 0 and 1"]),
         ("policy = 5", &["[policy]", "a name or an object", "final_pattern, "]),
+        ("max_turns = 5", &["`max_turns`", "belongs to the table [limits]"]),
+        ("policy = \"final_patern\"", &["[policy]", "did you mean `final_pattern`"]),
+        ("[policy]\ncycl = {}", &["[policy]", "did you mean `cycle`"]),
+        ("[policy]\ncomposite = [\"stuck\"]", &["[policy]", "{\"policies\": ["]),
+        ("watch = \"stop:cycle\"", &["[watch]", "{ cycle = \"stop\" }"]),
+        ("watch = [\"stop:cycle\"]", &["[watch]", "{ mode = \"stop\", rule = \"cycle\" }"]),
+        ("[watch]\nstop = [\"stuck\"]", &["[watch]", "`stop`", "stuck = \"stop\""]),
+        ("[watch]\nhalt = \"stuck\"", &["[watch]", "`halt`", "stuck = \"stop\""]),
+        ("[watch]\ncycl = \"stop\"", &["[watch]", "did you mean `cycle`"]),
         ("[policy]\nany = [\"nope\"]", &["[policy]", "`nope`", "final_pattern, "]),
     ] {
         cli.write("endstop.toml", toml);

@@ -183,6 +183,12 @@ fn unusable_journal_is_reported() {
     let mut command = cli.command(agent_args(&server, "openai-chat", &["Is it?"]));
     command.env("XDG_STATE_HOME", "/proc/none").env("HOME", "/proc/none");
     Started::new(command, "").finish().exits(0).notes(&["this run is not stored", "--journal off"]);
+    // A resume requires it.
+    let mut command = cli.command(["run", "--resume", "last"]);
+    command.env("XDG_STATE_HOME", "/proc/none").env("HOME", "/proc/none");
+    let done = Started::new(command, "").finish().exits(2);
+    assert!(done.stderr.contains("--resume: the journal could not be opened: "), "{}", done.stderr);
+    assert!(!done.stderr.contains("not stored"), "{}", done.stderr);
     // A default journal that can be written is used.
     let mut command = cli.command(agent_args(&server, "openai-chat", &["Is it?"]));
     command.env("XDG_STATE_HOME", cli.path("state"));

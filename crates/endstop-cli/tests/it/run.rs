@@ -652,3 +652,23 @@ fn answer_only_prints_nothing_else() {
         .exits(2)
         .notes(&["--answer-only", "--json"]);
 }
+
+#[test]
+fn required_keys_of_rules_are_printed() {
+    let printed = Cli::new().run(["policies"]).exits(0).stdout;
+    for key in [
+        "    name = (required: the name of a tool)",
+        "    text = (required: a string (or give `pattern`))",
+    ] {
+        assert!(printed.contains(key), "no {key:?} in {printed}");
+    }
+}
+
+#[test]
+fn omitted_lines_of_results_are_counted() {
+    let cli = Cli::new();
+    cli.write("three.txt", "one\ntwo\n\nthree\n");
+    let turns = [Turn::call("read_file", &json!({"path": "three.txt"})), Turn::text("Read.")];
+    let args = ["Read it.", "--tool", "read_file"];
+    cli.agent(&playing(turns), "openai-chat", &args).exits(0).notes(&[": one (+2 lines)"]);
+}

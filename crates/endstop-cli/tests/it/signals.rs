@@ -281,6 +281,46 @@ fn signal_reaches_the_verifier() {
     }
 }
 
+/// An MCP server that interrupts the run while it is closed, which is after the last turn and before
+/// the verifier.
+const INTERRUPTING: &str = r#"
+while read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    case $line in
+    *'"initialize"'*) answer='"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}';;
+    *'"tools/list"'*) answer='"result":{"tools":[{"name":"look","inputSchema":{"type":"object"}}]}';;
+    *) answer='"error":{"code":-32601,"message":"no"}';;
+    esac
+    [ -z "$id" ] || printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$answer"
+done
+kill -INT "$(cat pid)"
+"#;
+
+#[test]
+fn interrupted_run_starts_no_verifier() {
+    // Several runs, because without an order the signal would still win every second time.
+    for _ in 0..4 {
+        let (asked, waits) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (into, until) = (Arc::clone(&asked), Arc::clone(&waits));
+        let server = answering(move |request| {
+            into.store(1, Ordering::SeqCst);
+            eventually("the pid is written", || until.load(Ordering::SeqCst) == 1);
+            Reply::turn(request, &Turn::text("Done."))
+        });
+        let cli = Cli::new();
+        cli.write("server.sh", INTERRUPTING);
+        let args = ["Do it.", "--mcp", "x=sh server.sh", "--verify", "touch started", "--json"];
+        let run = Started::new(cli.command(agent_args(&server, FORMATS[0], &args)), "");
+        eventually("the first request", || asked.load(Ordering::SeqCst) == 1);
+        cli.write("pid", run.child.id().to_string());
+        waits.store(1, Ordering::SeqCst);
+        let outcome = run.finish().exits(130).outcome();
+        assert_eq!(outcome["termination"], "stop");
+        assert_eq!(outcome["verified"], Value::Null);
+        assert!(!cli.path("started").exists());
+    }
+}
+
 #[test]
 fn background_processes_end_with_verifier() {
     let server = answering(|request| Reply::turn(request, &Turn::text("Done.")));

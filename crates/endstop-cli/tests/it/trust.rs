@@ -296,6 +296,14 @@ fn flags_override_without_consent() {
 
 /// The file has no effect, and is read within bounds.
 #[test]
+fn overriding_flags_are_named_once() {
+    let victim = Victim::new();
+    victim.file("mcp.a.command = \"x\"\nverify = \"true\"\nmcp.b.command = \"y\"\n");
+    let done = victim.agent(&["Is it?"]).exits(2);
+    assert!(done.stderr.contains("a flag overrides the file (--mcp, --verify)"), "{}", done.stderr);
+}
+
+#[test]
 fn odd_settings_files_are_refused() {
     let victim = Victim::new();
     let path = victim.cli.path("endstop.toml");
@@ -406,13 +414,18 @@ fn trust_asks_on_a_terminal() {
     use std::sync::{Arc, Mutex};
     let victim = Victim::new();
     victim.file("verify = \"touch 'MARK'; \\u001b[2J\\u202e\"\n");
-    for (answer, code) in [("n\r", 2), ("\r", 2), ("y\r", 0)] {
+    for (args, answer, code) in [
+        (&["trust"][..], "n\r", 2),
+        (&["trust"], "\r", 2),
+        (&["trust", "--json"], "n\r", 2),
+        (&["trust"], "y\r", 0),
+    ] {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
         let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
         let theirs = || fs::File::options().read(true).write(true).open(&name).unwrap();
-        let mut command = victim.cli.command(["trust"]);
+        let mut command = victim.cli.command(args);
         command.env("HOME", victim.home.path());
         command.env("XDG_STATE_HOME", victim.home.path().join("state"));
         let mut ours = fs::File::from(ours);
@@ -430,10 +443,10 @@ fn trust_asks_on_a_terminal() {
         });
         let text = || String::from_utf8_lossy(&seen.lock().unwrap()).into_owned();
         eventually("the question", || text().contains("y or n:"));
+        assert!(text().contains("; \\u{1b}[2J\\u{202e}"), "{}", text());
         ours.write_all(answer.as_bytes()).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code), "{}", text());
         reader.join().unwrap();
-        assert!(text().contains("; \\u{1b}[2J\\u{202e}"), "{}", text());
         assert_eq!(victim.state("trust.json").exists(), code == 0);
     }
 }

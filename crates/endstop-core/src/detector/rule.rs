@@ -12,7 +12,8 @@
 
 use super::mention::Mention;
 use super::stuck::Stuck;
-use crate::policy::{PolicyEnd, PolicyError, config::Config};
+use crate::policy::config::{Config, did_you_mean};
+use crate::policy::{PolicyEnd, PolicyError};
 use crate::run_data::RunData;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -265,7 +266,8 @@ impl Rule {
             _ => {
                 let known: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
                 return Err(PolicyError::spec(format!(
-                    "unknown rule `{name}`; known are {}",
+                    "unknown rule `{name}`{}; known are {}",
+                    did_you_mean(name, known.iter().copied()),
                     known.join(", ")
                 )));
             }

@@ -99,6 +99,9 @@ impl Watch {
             Value::Object(table) => {
                 let mut watches = Vec::new();
                 for (name, said) in table {
+                    if let Some(hint) = swapped(name, said) {
+                        return Err(hint);
+                    }
                     let (mode, config) = match said {
                         Value::String(_) => (said.clone(), Value::Null),
                         Value::Object(fields) => {
@@ -128,7 +131,9 @@ impl Watch {
                 }
                 Ok(watches)
             }
-            other => Err(format!("expected a table, a list or \"off\", found {other}")),
+            other => Err(format!(
+                "expected a table such as {{ cycle = \"stop\" }}, a list or \"off\", found {other}"
+            )),
         }
     }
 
@@ -140,13 +145,18 @@ impl Watch {
         let (mode, rule) = text
             .split_once(':')
             .ok_or_else(|| format!("expected MODE:RULE, with a mode of {}", modes()))?;
+        if mode_of(&Value::String(rule.trim().to_owned())).is_ok() && Rule::is_known(mode.trim()) {
+            return Err(format!("the mode comes first: {}:{}", rule.trim(), mode.trim()));
+        }
         let spec = Registry::parse_text(rule).map_err(|error| error.to_string())?;
         let rule = Rule::from_spec(&spec).map_err(|error| error.to_string())?;
         Ok(Watch { mode: mode_of(&Value::String(mode.trim().to_owned()))?, rule })
     }
 
     fn one(spec: &Value) -> Result<Watch, String> {
-        let fields = spec.as_object().ok_or("expected a table with `mode` and `rule`")?;
+        let fields = spec.as_object().ok_or(
+            "expected a table with `mode` and `rule`, for example { mode = \"stop\", rule = \"cycle\" }",
+        )?;
         if let Some(key) = fields.keys().find(|key| *key != "mode" && *key != "rule") {
             return Err(format!("unknown key `{key}`: expected `mode` or `rule`"));
         }
@@ -167,6 +177,20 @@ impl fmt::Display for Watch {
 fn mode_of(word: &Value) -> Result<WatchMode, String> {
     let known = WatchMode::ALL.into_iter().find(|mode| word.as_str() == Some(mode.as_str()));
     known.ok_or_else(|| format!("invalid mode {word}: expected one of {}", modes()))
+}
+
+/// Returns a hint if an entry of a table names the mode first, or anything else that is not a rule,
+/// and then rules: `stop = ["cycle"]`.
+fn swapped(name: &str, said: &Value) -> Option<String> {
+    let is_mode = WatchMode::ALL.iter().any(|mode| mode.as_str() == name);
+    let rule = said.as_array().and_then(|rules| rules.first()).unwrap_or(said).as_str();
+    let rule = rule.filter(|rule| Rule::is_known(rule));
+    if Rule::is_known(name) || !(is_mode || rule.is_some()) {
+        return None;
+    }
+    let mode = if is_mode { name } else { "stop" };
+    let rule = rule.unwrap_or("cycle");
+    Some(format!("invalid watch `{name}`: write the rule first: {rule} = \"{mode}\""))
 }
 
 fn modes() -> String {

@@ -57,7 +57,12 @@ impl Composite {
         names: &[&str],
         build: impl Fn(&Value) -> Result<Policy, PolicyError>,
     ) -> Result<Composite, PolicyError> {
-        let config = Config::new(NAME, config)?;
+        let config = Config::new(NAME, config).map_err(|error| match config {
+            Value::Array(_) => PolicyError::spec(
+                "`composite` needs an object, for example {\"policies\": [\"final_pattern\"]}; a list belongs to `any` or `all`",
+            ),
+            _ => error,
+        })?;
         config.only(&["policies", "require_all"])?;
         let defaults = Self::defaults();
         let list = config.get("policies").or_else(|| defaults.get("policies"));

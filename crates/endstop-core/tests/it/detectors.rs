@@ -188,6 +188,10 @@ fn rule_specification_round_trips() {
     }
     for (spec, problem) in [
         (json!("repeat"), "unknown rule `repeat`; known are repeat_call, "),
+        (
+            json!("repeat_cal"),
+            "unknown rule `repeat_cal` (did you mean `repeat_call`?); known are ",
+        ),
         (json!({"cycle": {"period": 65}}), "`period` must be at most 64"),
         (json!({"no_new": {"times": 0}}), "`times` must be a whole number of at least 1"),
         (json!({"no_new": {"times": 5_000_000_000u64}}), "`times` must be a whole number from 1"),

@@ -191,6 +191,21 @@ fn configuration_error_names_key_and_choices() {
         ),
         (json!({"confidence": 1}), "policy `confidence`: `config` must be an object, not 1"),
         (
+            json!("confidense"),
+            "unknown termination policy `confidense` (did you mean `confidence`?); known are \
+             final_pattern, reward_threshold, confidence, composite",
+        ),
+        (
+            json!({"composite": ["confidence"]}),
+            "policy specification: `composite` needs an object, for example \
+             {\"policies\": [\"final_pattern\"]}; a list belongs to `any` or `all`",
+        ),
+        (
+            json!({"name": "composite", "policies": ["confidence"]}),
+            "policy specification: next to `name` only `config` is allowed, not policies; write \
+             {\"name\":\"composite\",\"config\":{\"policies\":[\"confidence\"]}}",
+        ),
+        (
             json!({"composite": {"policies": []}}),
             "policy `composite`: `policies` must be a list of at least one policy (name or \
              {name, config}; final_pattern, reward_threshold, confidence, composite), not []",

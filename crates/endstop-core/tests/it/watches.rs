@@ -197,3 +197,20 @@ fn rule_as_policy_sees_calls() {
     assert_eq!(hand.outcome().decided_by.name, "total_repeat");
     assert_eq!(hand.outcome().decided_by.evidence, "total_repeat(2) at step 3");
 }
+
+#[test]
+fn misplaced_watch_names_valid_form() {
+    for (spec, problem) in [
+        (json!({"stop": ["cycle"]}), "write the rule first: cycle = \"stop\""),
+        (json!({"warn": "stuck"}), "write the rule first: stuck = \"warn\""),
+        (json!({"halt": "stuck"}), "write the rule first: stuck = \"stop\""),
+        (json!({"cycl": "stop"}), "did you mean `cycle`?"),
+        (json!("stop:cycle"), "expected a table such as { cycle = \"stop\" }"),
+        (json!(["stop:cycle"]), "for example { mode = \"stop\", rule = \"cycle\" }"),
+    ] {
+        let error = Watch::read(&spec).unwrap_err();
+        assert!(error.contains(problem), "{spec}: {error}");
+    }
+    let error = Watch::parse("cycle:stop").unwrap_err();
+    assert_eq!(error, "the mode comes first: stop:cycle");
+}

@@ -1,9 +1,13 @@
 //! `backtest --explain`: shows one run with its steps, the step at which each candidate fires, and
 //! what a stop there saves.
 
-use super::{Input, words};
-use crate::card::{count, shorten};
-use crate::{Failure, Result, journal_runs, output};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::recorded::backtest::Input;
+use crate::recorded::journal_runs;
+use crate::render::amounts::count;
+use crate::render::backtest::format;
+use crate::visible::shorten;
 use endstop_trajectory::backtest::{Backtest, Candidate, Judged};
 use endstop_trajectory::read::{Outcomes, Problem, for_each};
 use endstop_trajectory::{Prices, Step, Trajectory};
@@ -180,14 +184,17 @@ impl Found {
         };
         lines.push(what);
         for (name, at, saved) in stops {
-            let mut said =
-                format!("  {:<40} at step {at}: {}", words::fitted(name, 40), count(saved, "step"));
+            let mut said = format!(
+                "  {:<40} at step {at}: {}",
+                format::fitted(name, 40),
+                count(saved, "step")
+            );
             let usage = self.after(at);
             if let Some(tokens) = usage.0 {
                 said = format!("{said}, {}", count(tokens, "token"));
             }
             if let Some(usd) = usage.1 {
-                said = format!("{said}, {}", words::usd(usd));
+                said = format!("{said}, {}", format::usd(usd));
             }
             lines.push(said);
         }

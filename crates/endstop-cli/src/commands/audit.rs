@@ -1,0 +1,122 @@
+//! `endstop audit`: scans the sessions that coding agents left on disk: how each ended, the cost of
+//! its loops, claims that the record does not support, and what limits would have saved; as text,
+//! as JSON, or as an HTML page with a chart. It only reads files and contacts no server.
+
+use crate::args::AuditArgs;
+use crate::failure::{Failure, Result};
+use crate::new_file::NewFile;
+use crate::output;
+use crate::recorded::audit::Found;
+use crate::recorded::audit::find::{self, Looked};
+use crate::recorded::journal_runs;
+use crate::render::audit::{html, text};
+use crate::render::date::now_ms;
+use endstop_trajectory::audit::time_ms;
+use endstop_trajectory::read::{Options, UnknownFormat, for_each};
+use std::path::Path;
+
+pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
+    if args.paths.is_empty() && !args.find {
+        return Err(Failure::usage(
+            "no sessions are named: give files or folders, or pass --find to search the default folders of known agents",
+        ));
+    }
+    // Sessions are files of other programs and may contain keys of this environment.
+    let keys = endstop::process::environment_secrets();
+    output::hide(&keys);
+    for path in args.paths.iter().filter(|path| *path != Path::new("-")) {
+        // A mistyped path must be an error, because an empty result would look like a clean one.
+        std::fs::metadata(path)
+            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    }
+    let report = args.report.as_deref();
+    let report = report.map(|path| NewFile::of("--report", path, args.overwrite)).transpose()?;
+    let since_ms = args.since.as_deref().map(|text| since(text, now_ms())).transpose()?;
+    let mut found = Found::new(args.top, since_ms);
+    let mut options = Options::default();
+    options.format.clone_from(&args.format);
+    let wrong = |error: UnknownFormat| Failure::usage(format!("--format: {error}"));
+    for path in &args.paths {
+        if journal_runs::is_one(path) {
+            found.journal(path)?;
+            continue;
+        }
+        let read = for_each(path, &options, &mut |run| found.take(run)).map_err(wrong)?;
+        found.files += read.files;
+        // The reader skipped the journals, so they are moved from the skipped to the read files.
+        found.skipped += read.skipped;
+        for journal in journal_runs::in_folder(path).filter(|_| args.format.is_none()) {
+            found.found_journal(&journal);
+            found.skipped = found.skipped.saturating_sub(1);
+        }
+    }
+    if args.find {
+        for place in find::places() {
+            let mut looked = Looked::new(&place);
+            let before = found.audit.sessions + found.too_old;
+            for file in place.files(&mut looked) {
+                if journal_runs::is_ours(&file) {
+                    found.found_journal(&file);
+                    continue;
+                }
+                let read = for_each(file, &options, &mut |run| found.take(run)).map_err(wrong)?;
+                found.files += read.files;
+            }
+            looked.sessions = found.audit.sessions + found.too_old - before;
+            found.looked.push(looked);
+        }
+    }
+    found.progress.end();
+    // The file is written before anything is printed, because it can fail.
+    if let Some(file) = &report {
+        file.write(&html::page(&found))?;
+    }
+    if as_json {
+        let _ = output::json_without(&found.json(), &keys);
+    } else {
+        for line in text::report(&found) {
+            let _ = output::line(&keys.out_of_text(&line));
+        }
+    }
+    if let Some(file) = &report {
+        output::note(&format!("written: {}", file.path().display()));
+    }
+    // Paths were given, but nothing in them could be read.
+    let nothing = found.audit.sessions + found.too_old == 0;
+    Ok(if nothing && !args.find && !found.stats.problems.is_empty() { 2 } else { 0 })
+}
+
+/// Parses a point in time in Unix milliseconds: a duration before now, or a day.
+fn since(text: &str, now_ms: u64) -> Result<i64> {
+    let wrong = || {
+        Failure::usage(format!(
+            "invalid --since `{text}`: expected a duration such as 7d or 12h, or a day such as 2026-11-21"
+        ))
+    };
+    let units = [('d', 86_400_000u64), ('h', 3_600_000), ('m', 60_000)];
+    let ago = units.iter().find_map(|(unit, ms)| {
+        // Saturating, so that an absurd age means the beginning of time instead of an overflow.
+        text.strip_suffix(*unit)?.parse::<u64>().ok().map(|many| many.saturating_mul(*ms))
+    });
+    match ago {
+        Some(ago) => Ok(i64::try_from(now_ms.saturating_sub(ago)).unwrap_or(i64::MAX)),
+        None => time_ms(text).ok_or_else(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::since;
+
+    #[test]
+    fn since_accepts_duration_or_day() {
+        let now = 1_795_290_254_190;
+        assert_eq!(since("7d", now).unwrap(), 1_795_290_254_190 - 7 * 86_400_000);
+        assert_eq!(since("12h", now).unwrap(), 1_795_290_254_190 - 12 * 3_600_000);
+        assert_eq!(since("2000-02-29", now).unwrap(), 951_782_400_000);
+        assert_eq!(since("2000-02-29T00:00:01Z", now).unwrap(), 951_782_401_000);
+        for text in ["", "d", "-7d", "yesterday", "7"] {
+            assert!(since(text, now).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The settings of a run: where they come from, which of them are trusted, and the journal that
+//! stores it.
+
+pub(crate) mod journal_path;
+mod load;
+pub(crate) mod servers;
+pub(crate) mod settings;
+pub(crate) mod state;
+pub(crate) mod trust;

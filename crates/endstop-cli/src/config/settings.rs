@@ -1,0 +1,356 @@
+//! Merges the settings of a run from settings files and flags. Every error names the file and the
+//! key. Which files are read, and what each file may set, is decided in [`trust`].
+
+use crate::args::RunArgs;
+use crate::config::servers::ServerSettings;
+use crate::config::trust::file::{Entry, toml_file};
+use crate::config::trust::keys::KEYS;
+use crate::config::trust::{Origin, flags, seal, shown};
+use crate::failure::{Failure, Result};
+use crate::input::Source;
+use endstop::compaction::CompactionConfig;
+use endstop::journal::RunHeader;
+use endstop::schema::OutputSchema;
+use endstop::wire::catalog::prices::parse_price;
+use endstop::{Limits, Policy, Price, Registry, Watch};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The merged settings of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) model: Option<String>,
+    pub(crate) api: Option<String>,
+    pub(crate) base_url: Option<String>,
+    pub(crate) system: Option<String>,
+    pub(crate) tools: Vec<String>,
+    pub(crate) mcp: Vec<ServerSettings>,
+    pub(crate) ask: bool,
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) max_output_tokens: Option<u64>,
+    pub(crate) verify: Option<String>,
+    pub(crate) context_window: Option<u64>,
+    pub(crate) no_stream: bool,
+    pub(crate) price: Option<Price>,
+    pub(crate) limits: Limits,
+    pub(crate) policy: Option<Policy>,
+    /// The watch rules; `None` means the default rules.
+    pub(crate) watches: Option<Vec<Watch>>,
+    pub(crate) output_schema: Option<Value>,
+    pub(crate) journal: Option<PathBuf>,
+    pub(crate) compaction: CompactionConfig,
+    /// `true` if a recording is replayed (`--replay`).
+    pub(crate) replay: bool,
+    pub(crate) allow_http: bool,
+    /// The journal that stores the run. Settings stored there carry a seal that marks them as the
+    /// user's own.
+    pub(crate) stored_in: Option<PathBuf>,
+    /// The origin of each value, by name: `model`, `limits.max_turns`, `mcp.files`. A name that is
+    /// missing has its default value.
+    pub(crate) origins: BTreeMap<String, Origin>,
+}
+
+/// The settings that a journal stores, so that the run can be resumed.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Saved {
+    pub(super) model: Option<String>,
+    pub(super) api: Option<String>,
+    pub(super) base_url: Option<String>,
+    pub(super) tools: Vec<String>,
+    #[serde(default)]
+    pub(super) mcp: Vec<ServerSettings>,
+    pub(super) ask: bool,
+    pub(super) dir: Option<PathBuf>,
+    pub(super) max_output_tokens: Option<u64>,
+    pub(super) verify: Option<String>,
+    pub(super) context_window: Option<u64>,
+    pub(super) no_stream: bool,
+    pub(super) price: Option<Price>,
+    /// Spelled as in configuration; `None` means the default.
+    #[serde(default)]
+    pub(super) compaction: Option<Value>,
+    /// `true` if the run was replayed from a recording, without a server.
+    #[serde(default)]
+    pub(super) replay: bool,
+    #[serde(default)]
+    pub(super) allow_http: bool,
+}
+
+impl Settings {
+    /// Returns the settings to store in the journal. The journal stores the others (limits, policy,
+    /// schema) in the run's header.
+    pub(crate) fn saved(&self) -> Value {
+        let saved = Saved {
+            model: self.model.clone(),
+            api: self.api.clone(),
+            base_url: self.base_url.clone(),
+            tools: self.tools.clone(),
+            mcp: self.mcp.iter().map(ServerSettings::saved).collect(),
+            ask: self.ask,
+            // Stored as an absolute path, because the run may be resumed from another folder.
+            dir: std::env::current_dir().ok().map(|here| match &self.dir {
+                Some(dir) => here.join(dir),
+                None => here,
+            }),
+            max_output_tokens: self.max_output_tokens,
+            verify: self.verify.clone(),
+            context_window: self.context_window,
+            no_stream: self.no_stream,
+            price: self.price,
+            compaction: serde_json::to_value(&self.compaction).ok(),
+            replay: self.replay,
+            allow_http: self.allow_http,
+        };
+        let mut saved = serde_json::to_value(saved).unwrap_or_default();
+        // The seal covers everything that a resume would execute or contact, so it is computed
+        // last.
+        let seal = self.stored_in.as_deref().and_then(|journal| seal::of(&saved, journal));
+        if let (Some(seal), Some(members)) = (seal, saved.as_object_mut()) {
+            members.insert(seal::MEMBER.to_owned(), seal.into());
+        }
+        saved
+    }
+
+    /// Returns the journal that the folder's file or the `--config` file names. It overrides the
+    /// environment, unlike the journal in the user's own file.
+    pub(crate) fn folder_journal(&self) -> Option<&Path> {
+        let own = matches!(self.origins.get("journal"), Some(Origin::User(_)));
+        self.journal.as_deref().filter(|_| !own)
+    }
+
+    /// Merges the flags into the settings.
+    pub(crate) fn above(&mut self, args: &RunArgs) -> Result<()> {
+        let settings = self;
+        for (name, flag) in flags::given(args) {
+            settings.origins.insert(name, Origin::Flag(flag));
+        }
+        let take = |own: &mut Option<String>, flag: &Option<String>| {
+            if flag.is_some() {
+                own.clone_from(flag);
+            }
+        };
+        take(&mut settings.model, &args.model);
+        take(&mut settings.api, &args.api);
+        take(&mut settings.base_url, &args.base_url);
+        take(&mut settings.system, &args.system);
+        take(&mut settings.verify, &args.verify);
+        if let Some(text) = &args.price {
+            // The error already begins with `price:`, so that `--` in front makes it the flag's
+            // name.
+            let price = parse_price(text).map_err(|error| Failure::usage(format!("--{error}")))?;
+            settings.price = Some(price);
+        }
+        if !args.tools.is_empty() {
+            // Checked here, so that the error names the flag and not the file.
+            known_tools("--tool", &args.tools)?;
+            settings.tools.clone_from(&args.tools);
+        }
+        for flag in &args.mcp {
+            let server = ServerSettings::of_flag(flag)?;
+            // A flag replaces the server of the same name instead of adding to it, so that a file's
+            // command is never combined with a flag's address.
+            settings.mcp.retain(|other| other.name != server.name);
+            settings.mcp.push(server);
+        }
+        settings.replay = args.replay.is_some();
+        // Combined with `or`, because these flags can only switch something on.
+        settings.ask |= args.ask;
+        settings.allow_http |= args.allow_http;
+        settings.no_stream |= args.no_stream;
+        settings.dir = args.dir.clone().or_else(|| settings.dir.take());
+        settings.max_output_tokens = args.max_output_tokens.or(settings.max_output_tokens);
+        settings.context_window = args.context_window.or(settings.context_window);
+        for (name, text) in args.limits.given() {
+            // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
+            let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+            settings.limits.set(name, &value).map_err(|error| {
+                Failure::usage(format!("--{}: {}", name.replace('_', "-"), error.problem))
+            })?;
+        }
+        if let Some(text) = &args.compact {
+            // The flag sets only the strategies; the other compaction settings stay those of the
+            // file.
+            let said = CompactionConfig::read(&Value::String(text.clone()))
+                .map_err(|problem| Failure::usage(format!("--compact: {problem}")))?;
+            settings.compaction.strategies = said.strategies;
+        }
+        if let Some(spec) = &args.policy {
+            settings.policy = Some(policy(spec)?);
+        }
+        if args.watches.iter().any(|word| word == "off") {
+            settings.watches = Some(Vec::new());
+        }
+        for word in args.watches.iter().filter(|word| *word != "off") {
+            let watch = Watch::parse(word)
+                .map_err(|problem| Failure::usage(format!("--watch {word}: {problem}")))?;
+            let watches = settings.watches.get_or_insert_with(Watch::usual);
+            // The flag overrides an entry of the same rule from the defaults or a file.
+            watches.retain(|other| other.rule.name() != watch.rule.name());
+            watches.push(watch);
+        }
+        if let Some(path) = &args.output_schema {
+            let source = Source::of(Some(path));
+            let wrong = |problem: String| {
+                Failure::usage(format!("--output-schema {}: {problem}", source.name()))
+            };
+            let schema = source
+                .json()
+                .map_err(|error| Failure::usage(format!("--output-schema {}", error.message)))?;
+            OutputSchema::new(schema.clone()).map_err(|error| wrong(error.to_string()))?;
+            settings.output_schema = Some(schema);
+        }
+        Ok(())
+    }
+
+    /// Merges one entry of a settings file; `name` is the file's name for errors.
+    pub(crate) fn take(&mut self, entry: &Entry, name: &str) -> Result<()> {
+        let value = &entry.value;
+        let (key, member) = entry.parts();
+        let member = member.unwrap_or_default();
+        let wrong = |what: &str| Failure::usage(format!("{name}: `{}`: {what}", shown(key)));
+        // Quoted text comes from the file and may hold control characters.
+        let in_table = |problem: String| {
+            let table = if key == "mcp" { format!("mcp.{member}") } else { key.to_owned() };
+            Failure::usage(format!("{name}: {}", shown(&format!("[{table}]: {problem}"))))
+        };
+        let text = || value.as_str().map(str::to_owned).ok_or_else(|| wrong("expected a string"));
+        let tokens = || {
+            let tokens = value.as_u64().filter(|tokens| *tokens > 0);
+            tokens.ok_or_else(|| wrong("expected a whole number of tokens, 1 or more"))
+        };
+        let switch = || value.as_bool().ok_or_else(|| wrong("expected true or false"));
+        match key {
+            "model" => self.model = Some(text()?),
+            "api" => self.api = Some(text()?),
+            "base_url" => self.base_url = Some(text()?),
+            "allow_http" => self.allow_http = switch()?,
+            "system" => self.system = Some(text()?),
+            "verify" => self.verify = Some(text()?),
+            "price" => {
+                let text = price_text(value).ok_or_else(|| {
+                    wrong(
+                        "expected a string such as \"in=3,out=15\" or a table of prices in dollars",
+                    )
+                })?;
+                let price = parse_price(&text).map_err(|error| {
+                    Failure::usage(format!("{name}: {}", shown(&error.to_string())))
+                })?;
+                self.price = Some(price);
+            }
+            "journal" => self.journal = Some(text()?.into()),
+            "dir" => self.dir = Some(text()?.into()),
+            "ask" => self.ask = switch()?,
+            "stream" => self.no_stream = !switch()?,
+            "max_output_tokens" => self.max_output_tokens = Some(tokens()?),
+            "context_window" => self.context_window = Some(tokens()?),
+            "tools" => {
+                let names = value.as_array().and_then(|names| {
+                    names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+                });
+                self.tools = names.ok_or_else(|| wrong("expected a list of tool names"))?;
+                known_tools(&format!("{name}: `tools`"), &self.tools)?;
+            }
+            "mcp" => {
+                let read = ServerSettings::of_table(member, value).map_err(in_table)?;
+                self.mcp.retain(|other| other.name != read.name);
+                self.mcp.push(read);
+            }
+            "limits" => {
+                let set = self.limits.set(member, value);
+                set.map_err(|error| in_table(error.to_string()))?;
+            }
+            "compaction" => {
+                self.compaction = compaction_over(&self.compaction, value).map_err(in_table)?;
+            }
+            "policy" => {
+                let policy = Registry::default().build(value);
+                self.policy = Some(policy.map_err(|error| in_table(error.to_string()))?);
+            }
+            "watch" => self.watches = Some(Watch::read(value).map_err(in_table)?),
+            limit if Limits::NAMES.contains(&limit) => {
+                return Err(wrong(&format!(
+                    "a limit belongs to the table [limits]; write `{limit} = …` below it"
+                )));
+            }
+            _ => {
+                let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
+                let problem = endstop::core::limits::unknown_key(key, &known);
+                return Err(wrong(&shown(&problem)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `true` if `--resume` can continue the run: its settings name a model or a server, and it was not
+/// replayed from a recording.
+pub(crate) fn is_resumable(header: &RunHeader) -> bool {
+    serde_json::from_value::<Saved>(header.settings.clone())
+        .is_ok_and(|saved| !saved.replay && (saved.model.is_some() || saved.base_url.is_some()))
+}
+
+/// Merges the compaction settings of a file over the known ones: a table changes only the keys that
+/// it names.
+///
+/// # Errors
+/// Describes the invalid value.
+pub(crate) fn compaction_over(
+    own: &CompactionConfig,
+    value: &Value,
+) -> std::result::Result<CompactionConfig, String> {
+    // The file's value is parsed alone first, so that an error names what the file wrote and not a
+    // merged value.
+    let read = |value: &Value| CompactionConfig::read(value).map_err(|error| error.to_string());
+    read(value)?;
+    let Ok(Value::Object(mut all)) = serde_json::to_value(own) else {
+        return read(value);
+    };
+    match value {
+        Value::Object(table) => all.extend(table.clone()),
+        strategies => drop(all.insert("strategies".to_owned(), strategies.clone())),
+    }
+    read(&Value::Object(all))
+}
+
+/// Converts a price to the form of `--price`: a string is taken as it is, a table is joined.
+fn price_text(value: &Value) -> Option<String> {
+    if let Some(text) = value.as_str() {
+        return Some(text.to_owned());
+    }
+    // Formatted by `Display`, because JSON writes small numbers with an exponent, which `--price`
+    // does not accept.
+    let field = |(name, dollars): (&String, &Value)| {
+        let dollars =
+            dollars.as_i64().map(|n| n.to_string()).or(dollars.as_f64().map(|n| n.to_string()));
+        Some(format!("{name}={}", dollars?))
+    };
+    Some(value.as_object()?.iter().map(field).collect::<Option<Vec<_>>>()?.join(","))
+}
+
+/// Refuses unknown tool names; `place` is the key or flag that the error names.
+fn known_tools(place: &str, names: &[String]) -> Result<()> {
+    // `finish` is added with any tool and has no built-in entry, but naming it is allowed.
+    for name in names.iter().filter(|name| *name != "finish") {
+        endstop::tool::built_in(name).map_err(|problem| {
+            Failure::usage(format!("{place}: {}", shown(&problem.to_string())))
+        })?;
+    }
+    Ok(())
+}
+
+/// Reads the policy of `--policy`: a TOML file, or text that the registry parses.
+pub(crate) fn policy(spec: &str) -> Result<Policy> {
+    let registry = Registry::default();
+    let path = Path::new(spec);
+    let is_toml = path.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));
+    if is_toml {
+        let mut table = toml_file(path)?;
+        let spec = table.remove("policy").unwrap_or(Value::Object(table));
+        return registry
+            .build(&spec)
+            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
+    }
+    registry.build_text(spec).map_err(|error| Failure::usage(format!("--policy: {error}")))
+}

@@ -1,0 +1,226 @@
+//! The rules for settings files without consent: one table with what a file may do to each key. A
+//! key that is not in the table is unknown. The rules for limits come from the table of limits.
+
+use super::file::Entry;
+use super::keys::{Allowed, KEYS};
+use crate::config::settings::{Settings, compaction_over};
+use endstop::compaction::CompactionConfig;
+use endstop::core::detector::Rule;
+use endstop::core::limits::TABLE;
+use endstop::{Limits, Watch, WatchMode};
+use serde_json::Value;
+
+/// Maximum number of rules that a file may add without consent, because each rule inspects every
+/// chunk of a response.
+const MOST_WATCHES: usize = 64;
+
+/// `true` if a setting of a file needs consent, compared with what the user chose without that
+/// file.
+///
+/// # Errors
+/// A value of the wrong type or out of range.
+pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, String> {
+    let (key, member) = entry.parts();
+    let value = &entry.value;
+    let Some((_, allowed)) = KEYS.iter().find(|(name, _)| *name == key) else {
+        return Ok(true);
+    };
+    Ok(match allowed {
+        Allowed::Nothing => true,
+        Allowed::Only(allowed) => {
+            let now = match key {
+                "ask" => own.ask,
+                "stream" => !own.no_stream,
+                _ => own.allow_http,
+            };
+            // Repeating the user's own value is no change, so it needs no consent either.
+            value.as_bool().is_some_and(|value| value != *allowed && value != now)
+        }
+        Allowed::Lower => own.max_output_tokens < value.as_u64() && own.max_output_tokens.is_some(),
+        Allowed::IfNone => own.policy.is_some(),
+        Allowed::Add => added_watches(own.watches.as_deref(), value)?.is_none(),
+        Allowed::Compact => {
+            !compacts_no_less(&own.compaction, &compaction_over(&own.compaction, value)?)
+        }
+        Allowed::Limits => {
+            let mut theirs = own.limits.clone();
+            let limit = member.unwrap_or_default();
+            theirs.set(limit, value).map_err(|error| error.to_string())?;
+            !looser(&own.limits, &theirs).is_empty()
+        }
+    })
+}
+
+/// Returns the limits that are looser in `theirs` than in `own`. All numbers are ceilings: fewer
+/// turns, dollars, tokens, seconds, retries, repairs or parallel calls can only end a run earlier or
+/// make it do less.
+pub(crate) fn looser(own: &Limits, theirs: &Limits) -> Vec<&'static str> {
+    let looser = TABLE.iter().filter(|row| row.is_looser(own, theirs));
+    looser.map(|row| row.name).collect()
+}
+
+/// `true` if `theirs` shortens a conversation at least as early and keeps at most as much, using
+/// only strategies that the user has. An empty list is looser, because the conversation would then
+/// grow until the window is full.
+pub(crate) fn compacts_no_less(own: &CompactionConfig, theirs: &CompactionConfig) -> bool {
+    let known = theirs.strategies.iter().all(|strategy| own.strategies.contains(strategy));
+    known
+        && (own.strategies.is_empty() || !theirs.strategies.is_empty())
+        && theirs.at <= own.at
+        && theirs.keep_turns <= own.keep_turns
+        // Raising or lowering these two makes some compactions fail that succeeded before.
+        && theirs.least_gain.to_bits() == own.least_gain.to_bits()
+        && theirs.max_failures == own.max_failures
+}
+
+/// Returns the user's watches with those that a file adds. Returns `None` if the file would remove
+/// or weaken a watch, or would show text of its own to the model.
+///
+/// # Errors
+/// The file's watches are invalid.
+pub(crate) fn added_watches(
+    own: Option<&[Watch]>,
+    value: &Value,
+) -> Result<Option<Vec<Watch>>, String> {
+    let theirs = Watch::read(value)?;
+    let mut all = own.map_or_else(Watch::usual, <[Watch]>::to_vec);
+    // `Watch::read` adds the default rules to a table; only the rules that the file names are its
+    // own.
+    let named = |watch: &Watch| match value {
+        Value::Object(table) => table.contains_key(watch.rule.name()),
+        _ => true,
+    };
+    let theirs: Vec<Watch> = theirs.into_iter().filter(named).collect();
+    if theirs.len() > MOST_WATCHES || (theirs.is_empty() && !value.is_object() && !all.is_empty()) {
+        return Ok(None);
+    }
+    let strength = |mode: WatchMode| WatchMode::ALL.iter().position(|known| *known == mode);
+    for watch in theirs {
+        let weaker = |own: &Watch| {
+            own.rule.name() == watch.rule.name() && strength(watch.mode) < strength(own.mode)
+        };
+        if all.iter().any(weaker) || (watch.mode == WatchMode::Nudge && has_words(&watch.rule)) {
+            return Ok(None);
+        }
+        match all.iter_mut().find(|own| own.rule == watch.rule) {
+            Some(own) => own.mode = watch.mode,
+            None => all.push(watch),
+        }
+    }
+    Ok(Some(all))
+}
+
+/// `true` if a rule contains text that the file chose. A nudge quotes the rule that fired, so this
+/// text would reach the model as instructions.
+fn has_words(rule: &Rule) -> bool {
+    match rule {
+        Rule::TextMention(_) | Rule::ToolCalled { .. } => true,
+        Rule::Any(rules) => rules.iter().any(has_words),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn limits_tighten_downward() {
+        let own = Limits::default();
+        for (name, value, is_looser) in [
+            ("max_turns", json!(25), false),
+            ("max_turns", json!(24), false),
+            ("max_turns", json!(26), true),
+            ("max_turns", json!("off"), true),
+            ("max_budget_usd", json!(1e9), false),
+            ("max_budget_usd", json!("off"), false),
+            ("max_tokens", json!(u64::MAX), false),
+            ("timeout", json!("365d"), false),
+            ("turn_timeout", json!("10m"), false),
+            ("turn_timeout_ms", json!(600_001), true),
+            ("stall_timeout", json!("off"), true),
+            ("stall_timeout", json!("59.9s"), false),
+            ("cancel_grace", json!("3s"), true),
+            ("max_retries", json!(3), false),
+            ("max_retries", json!("off"), false),
+            ("retry_for", json!("30s"), false),
+            ("retry_for", json!("2m"), true),
+            ("retry_for", json!("off"), true),
+            ("max_tool_timeout", json!("11m"), true),
+            ("max_empty_turns", json!(null), true),
+            ("max_structured_output_retries", json!("off"), true),
+            ("max_continuations", json!(1), true),
+            ("tool_concurrency", json!(5), true),
+            ("accept_unknown_finish", json!(true), true),
+            ("accept_unknown_finish", json!(false), false),
+        ] {
+            let mut theirs = own.clone();
+            theirs.set(name, &value).unwrap();
+            assert_eq!(!looser(&own, &theirs).is_empty(), is_looser, "{name} = {value}");
+        }
+        let own = Limits { max_budget_usd: Some(0.5), max_tokens: Some(u64::MAX - 1), ..own };
+        for (name, value, is_looser) in [
+            ("max_budget_usd", json!(0.5), false),
+            ("max_budget_usd", json!(0), false),
+            ("max_budget_usd", json!(0.51), true),
+            ("max_budget_usd", json!("off"), true),
+            ("max_tokens", json!(u64::MAX), true),
+        ] {
+            let mut theirs = own.clone();
+            theirs.set(name, &value).unwrap();
+            assert_eq!(!looser(&own, &theirs).is_empty(), is_looser, "{name} = {value}");
+        }
+    }
+
+    #[test]
+    fn watches_are_added_not_weakened() {
+        let stop = [Watch::parse("stop:stuck").unwrap()];
+        for (own, value, taken) in [
+            (None, json!({"stuck": "stop"}), Some(1)),
+            (None, json!({"repeat_call": "stop"}), Some(2)),
+            (None, json!({"stuck": {"mode": "stop"}, "no_new": "nudge"}), Some(2)),
+            (None, json!([{"mode": "stop", "rule": {"max_steps": {"steps": 3}}}]), Some(2)),
+            (None, json!({}), Some(1)),
+            (None, json!("off"), None),
+            (None, json!(false), None),
+            (None, json!([]), None),
+            (Some(&[][..]), json!("off"), Some(0)),
+            (Some(&stop[..]), json!({"stuck": "observe"}), None),
+            (Some(&stop[..]), json!({"stuck": {"mode": "warn"}}), None),
+            (Some(&stop[..]), json!({"no_new": "warn"}), Some(2)),
+            (Some(&stop[..]), json!([{"mode": "observe", "rule": "stuck"}]), None),
+            (None, json!([{"mode": "nudge", "rule": {"tool_called": {"name": "rm -rf"}}}]), None),
+            (None, json!([{"mode": "stop", "rule": {"tool_called": {"name": "x"}}}]), Some(2)),
+            (
+                None,
+                json!([{"mode": "nudge", "rule": {"any": ["stuck", {"tool_called": {"name": "x"}}]}}]),
+                None,
+            ),
+        ] {
+            let all = added_watches(own, &value).unwrap();
+            assert_eq!(all.map(|all| all.len()), taken, "{value}");
+        }
+    }
+
+    #[test]
+    fn earlier_compaction_is_tighter() {
+        let own = CompactionConfig::default();
+        for (value, tighter) in [
+            (json!("on"), true),
+            (json!("off"), false),
+            (json!("drop"), true),
+            (json!({"at": 0.1}), true),
+            (json!({"at": 0.99}), false),
+            (json!({"keep_turns": 1}), true),
+            (json!({"keep_turns": 9}), false),
+            (json!({"max_failures": 1}), false),
+            (json!({"least_gain": 0.9}), false),
+        ] {
+            let theirs = CompactionConfig::read(&value).unwrap();
+            assert_eq!(compacts_no_less(&own, &theirs), tighter, "{value}");
+        }
+        let off = CompactionConfig::off();
+        assert!(!compacts_no_less(&off, &own) && compacts_no_less(&off, &off));
+    }
+}

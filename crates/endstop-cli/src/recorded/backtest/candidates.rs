@@ -1,0 +1,133 @@
+//! The candidates of a backtest: from the command line, from a file, or the defaults.
+
+use crate::args::BacktestArgs;
+use crate::config::trust::file::toml_file;
+use crate::failure::{Failure, Result};
+use crate::input::Source;
+use endstop::PolicyError;
+use endstop_trajectory::backtest::Candidate;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// Returns the requested candidates, or the default ones if none was requested.
+pub(crate) fn of(args: &BacktestArgs) -> Result<Vec<Candidate>> {
+    let mut all: Vec<Candidate> = Vec::new();
+    if let Some(set) = &args.policies {
+        all.extend(named(set)?);
+    }
+    for spec in &args.policy {
+        let candidate = Candidate::parse(spec)
+            .map_err(|error| Failure::usage(format!("--policy {spec}: {error}")))?;
+        all.push(candidate);
+    }
+    if !args.limits.is_empty() {
+        all.push(limits(&args.limits)?);
+    }
+    if args.sweep {
+        add(&mut all, Candidate::grid().map_err(|error| fault(&error))?);
+    }
+    if all.is_empty() {
+        all = usual()?;
+    }
+    for (nth, one) in all.iter().enumerate() {
+        if all[..nth].iter().any(|other| other.name == one.name) {
+            return Err(Failure::usage(format!(
+                "duplicate candidate `{}`; set another `name` for one of them",
+                one.name
+            )));
+        }
+    }
+    Ok(all)
+}
+
+/// Reads a set by its name, or from a file.
+fn named(set: &str) -> Result<Vec<Candidate>> {
+    let path = Path::new(set);
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    match (set, ending.as_deref()) {
+        ("reference", _) => Candidate::reference().map_err(|error| fault(&error)),
+        ("default", _) => usual(),
+        (_, Some("toml")) => {
+            let table = toml_file(path)?;
+            if let Some(key) = table.keys().find(|key| *key != "candidate") {
+                return Err(Failure::usage(format!(
+                    "{set}: unknown key `{key}`; write candidates as tables [[candidate]]"
+                )));
+            }
+            let list = table.get("candidate").cloned().unwrap_or_else(|| json!([]));
+            read(set, &list)
+        }
+        (_, Some("json")) => read(set, &Source::of(Some(path)).json()?),
+        _ => Err(Failure::usage(format!(
+            "invalid --policies `{set}`: expected `default`, `reference`, or a .json or .toml file with a list of candidates"
+        ))),
+    }
+}
+
+fn read(file: &str, list: &Value) -> Result<Vec<Candidate>> {
+    let read = Candidate::read(list).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
+    if read.is_empty() {
+        return Err(Failure::usage(format!("{file}: no candidates found")));
+    }
+    Ok(read)
+}
+
+/// Builds one candidate from all given limits.
+fn limits(given: &[String]) -> Result<Candidate> {
+    let mut limits = Map::new();
+    for text in given {
+        let (name, value) = text.split_once('=').ok_or_else(|| {
+            Failure::usage(format!(
+                "invalid --limit `{text}`: expected NAME=VALUE, for example max_turns=20"
+            ))
+        })?;
+        // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+        limits.insert(name.trim().replace('-', "_"), value);
+    }
+    let list = json!([{"name": "limits", "limits": limits}]);
+    let mut read = Candidate::read(&list).map_err(|error| match error {
+        // The position of the candidate is dropped, because `--limit` makes only one.
+        PolicyError::BadSpec { problem } => {
+            let bare = problem.strip_prefix("candidate 1: ").unwrap_or(&problem);
+            Failure::usage(format!("--limit: {bare}"))
+        }
+        error => Failure::usage(format!("--limit: {error}")),
+    })?;
+    read.pop().ok_or_else(|| Failure::fault("limits gave no candidate"))
+}
+
+/// Returns the default candidates.
+fn usual() -> Result<Vec<Candidate>> {
+    let stuck = |repeats: u32| json!({"stuck": {"repeats": repeats, "same_errors": repeats + 2, "stale": repeats + 1}});
+    let times = |rule: &str, times: u32| json!({rule: {"times": times}});
+    let mut list = vec![
+        stuck(1),
+        stuck(2),
+        stuck(4),
+        times("repeat_call", 3),
+        times("total_repeat", 3),
+        times("same_error", 3),
+        times("no_new", 2),
+        json!({"any": [times("total_repeat", 3), times("same_error", 3)]}),
+    ];
+    // Plain turn caps, because a detector that does not beat them is not needed.
+    list.extend([10, 20, 30, 50].map(|steps| json!({"max_steps": {"steps": steps}})));
+    let mut all = Candidate::read(&Value::Array(list)).map_err(|error| fault(&error))?;
+    all.push(Candidate::default_limits());
+    Ok(all)
+}
+
+/// Adds the candidates that are not in the list yet, so that a sweep can contain a named candidate.
+fn add(all: &mut Vec<Candidate>, more: Vec<Candidate>) {
+    for one in more {
+        if !all.iter().any(|other| other.name == one.name) {
+            all.push(one);
+        }
+    }
+}
+
+/// Converts an error of a built-in candidate, which can only be an internal fault.
+fn fault(error: &PolicyError) -> Failure {
+    Failure::fault(error.to_string())
+}

@@ -1,0 +1,81 @@
+//! Reads the runs of a backtest and evaluates the candidates on them.
+
+use super::input::Input;
+use super::progress::Progress;
+use super::report::Report;
+#[cfg(feature = "parquet")]
+use super::rows;
+use crate::args::BacktestArgs;
+use crate::failure::{Failure, Result};
+use crate::recorded::journal_runs;
+use endstop_trajectory::backtest::{Backtest, Candidate, Done, Engine, Family};
+use endstop_trajectory::read::Problem;
+
+/// Reads the runs and evaluates the candidates.
+pub(crate) fn judge(
+    args: &BacktestArgs,
+    input: Input,
+    candidates: Vec<Candidate>,
+    #[cfg(feature = "parquet")] rows: Option<rows::Rows>,
+) -> Result<Report> {
+    let make = || {
+        let test = Backtest::new(&candidates)?;
+        Ok(match args.calibrate {
+            Some(alpha) => test.calibrating(&Family::all(), alpha),
+            None => test,
+        })
+    };
+    let wrong = |error: endstop::PolicyError| Failure::usage(error.to_string());
+    let each = |dataset: &str, run: &endstop_trajectory::Trajectory<'_>, fired: &[Option<u32>]| {
+        #[cfg(feature = "parquet")]
+        if let Some(rows) = &rows {
+            rows.add(dataset, run, fired);
+        }
+        #[cfg(not(feature = "parquet"))]
+        let _ = (dataset, run, fired);
+    };
+    let engine = Engine { options: input.options, outcomes: input.outcomes, ..Engine::default() };
+    let progress = Progress::new();
+    let mut done: Done =
+        engine.run_each(&input.files, make, &|bytes| progress.add(bytes), &each).map_err(wrong)?;
+    progress.done();
+    for (path, nth) in input.journals.iter().zip(0..) {
+        let mut take = |run: std::result::Result<journal_runs::Run, Problem>| {
+            let run = match run {
+                Ok(run) => run,
+                Err(problem) => return done.stats.problem(&problem),
+            };
+            let mut trajectory = run.trajectory;
+            if let Some(outcomes) = &mut done.outcomes {
+                outcomes.apply(&mut trajectory);
+            }
+            done.stats.run(&trajectory);
+            let replay = |setting: &_| journal_runs::ends_after(&run.recorded, setting);
+            let dataset = journal_runs::dataset(path);
+            if let Some(fired) = done.backtest.run_by(&dataset, &trajectory, &replay) {
+                each(&dataset, &trajectory, fired);
+            }
+        };
+        // A problem in a journal that the user named is an error; in a found one it is counted.
+        if nth < input.named {
+            journal_runs::each(path, &mut take)?;
+        } else {
+            journal_runs::each_found(path, &mut take);
+        }
+    }
+    #[cfg(feature = "parquet")]
+    if let Some(rows) = rows {
+        rows.finish()?;
+    }
+    Ok(Report {
+        figures: done.backtest.finish(),
+        candidates,
+        stats: done.stats,
+        outcomes: done.outcomes,
+        // The readers skipped the journals in folders, but these were read here.
+        passed_over: done.skipped.saturating_sub((input.journals.len() - input.named) as u64),
+        max_harm: args.max_harm,
+        alpha: args.calibrate,
+        sweep: args.sweep,
+    })
+}

@@ -1,0 +1,298 @@
+//! Reads runs of an Endstop journal for `audit` and `backtest`: as trajectories for the detectors,
+//! and as recorded events, which the kernel replays under other limits.
+
+use crate::failure::{Failure, Result};
+use endstop::core::replay::Replay;
+use endstop::journal::{JournalError, RecordedRun, SqliteJournal};
+use endstop::{
+    Effect, Event, EventKind, ModelTurn, NanoUsd, Part, Registry, RunEvent, RunSpec, Termination,
+    Usage,
+};
+use endstop_trajectory as traj;
+use endstop_trajectory::read::{Problem, ProblemKind, Walk, open_regular};
+use endstop_trajectory::replay::{Setting, replay_events};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
+
+/// The first bytes of every SQLite file.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// The name of the format in reports.
+const FORMAT: &str = "endstop-journal";
+
+/// A run of a journal.
+pub(crate) struct Run {
+    pub(crate) trajectory: traj::Trajectory<'static>,
+    pub(crate) recorded: RecordedRun,
+}
+
+/// `true` if a file is an SQLite database, as a journal is.
+pub(crate) fn is_one(path: &Path) -> bool {
+    path.is_file() && header(path).is_some()
+}
+
+/// Returns the journals in a folder, ordered by name.
+pub(crate) fn in_folder(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let walk = path.is_dir().then(|| Walk::new(path)).into_iter().flatten();
+    walk.filter_map(|source| Some(source.ok()?.path().to_owned())).filter(|file| is_ours(file))
+}
+
+/// `true` if a file that was found in a folder is a journal.
+pub(crate) fn is_ours(path: &Path) -> bool {
+    match header(path) {
+        Some(SqliteJournal::APPLICATION_ID) => true,
+        // The application id is 0 if the process was killed before the first checkpoint: all that
+        // it wrote is still in the `-wal` file.
+        Some(0) => {
+            let mut beside = path.as_os_str().to_owned();
+            beside.push("-wal");
+            Path::new(&beside).is_file() && SqliteJournal::read(path).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// Returns the application id of an SQLite file, or `None` for other files.
+fn header(path: &Path) -> Option<i64> {
+    // The application id is a big-endian number at offset 68 of the SQLite header.
+    let mut begin = [0; 72];
+    open_regular(path).and_then(|mut file| file.read_exact(&mut begin)).ok()?;
+    let (application, _) = begin[68..].split_first_chunk()?;
+    begin.starts_with(MAGIC).then(|| i64::from(u32::from_be_bytes(*application)))
+}
+
+/// Returns the name of the dataset for its runs: the file name without its extension.
+pub(crate) fn dataset(path: &Path) -> String {
+    path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Calls `with` for each run of a journal that the user named, oldest first, or with the problem of
+/// a run.
+pub(crate) fn each(
+    path: &Path,
+    with: &mut dyn FnMut(std::result::Result<Run, Problem>),
+) -> Result<()> {
+    each_of(path, with).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Does the same for a journal that was found. If it cannot be opened, this is reported as a
+/// problem and not as an error.
+pub(crate) fn each_found(path: &Path, with: &mut dyn FnMut(std::result::Result<Run, Problem>)) {
+    if let Err(error) = each_of(path, with) {
+        with(Err(Problem {
+            file: path.display().to_string(),
+            at: None,
+            kind: ProblemKind::Unreadable,
+            what: error.problem,
+        }));
+    }
+}
+
+fn each_of(
+    path: &Path,
+    with: &mut dyn FnMut(std::result::Result<Run, Problem>),
+) -> std::result::Result<(), JournalError> {
+    let journal = SqliteJournal::read(path)?;
+    let mut ids: Vec<String> = journal.runs(u32::MAX)?.into_iter().map(|run| run.id).collect();
+    // `runs` lists the newest run first.
+    ids.reverse();
+    for (id, at) in ids.iter().zip(1..) {
+        let file = path.display().to_string();
+        with(match journal.load(id) {
+            Ok(recorded) => {
+                let mut trajectory = trajectory(&recorded);
+                trajectory.origin = traj::Origin { format: FORMAT, file, at: Some(at) };
+                Ok(Run { trajectory, recorded })
+            }
+            Err(error) => Err(Problem {
+                file,
+                at: Some(at),
+                kind: ProblemKind::Unreadable,
+                what: format!("run {id}: {}", error.problem),
+            }),
+        });
+    }
+    Ok(())
+}
+
+/// Returns the turn after which these limits, this policy and these rules would have ended the run,
+/// or `None` if they would not.
+pub(crate) fn ends_after(run: &RecordedRun, setting: &Setting) -> Option<u32> {
+    let policy = match &setting.policy {
+        // The spec was built once before, so it cannot fail here.
+        Some(spec) => Some(Registry::new().build(spec).ok()?.into_inner()),
+        None => None,
+    };
+    let spec = RunSpec {
+        limits: setting.limits.clone(),
+        watches: setting.watches.clone(),
+        ..run.header.spec.again(policy)
+    };
+    let events: Vec<Event> = run.events.iter().map(under_those).collect();
+    replay_events(spec, &events).map(|outcome| outcome.turns)
+}
+
+/// Returns the event without the limits of a resume, because they would replace those that are
+/// tried.
+fn under_those(event: &Event) -> Event {
+    let mut event = event.clone();
+    if let EventKind::Resumed(with) = &mut event.kind {
+        with.limits = None;
+    }
+    event
+}
+
+/// Converts the run to a trajectory.
+fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
+    let header = &run.header;
+    let mut made = traj::Trajectory::new(header.id.clone());
+    made.task_id = Some(header.spec.task.clone().into());
+    made.model = header.spec.model.clone().map(|model| match &header.spec.provider {
+        Some(provider) => format!("{provider}/{model}").into(),
+        None => model.into(),
+    });
+    made.agent = Some("endstop".into());
+    made.agent_version = Some(header.version.clone().into());
+    made.steps.push(traj::Step {
+        text: header.spec.task.clone().into(),
+        at: iso_8601(header.started_ms),
+        ..traj::Step::new(traj::Role::User)
+    });
+    made.notes.extend(run.damage.iter().map(|what| format!("damaged: {what}")));
+    // Without the policy's code its turns can still be listed.
+    let spec = run.spec(None).unwrap_or_else(|_| header.spec.again(None));
+    let mut replay = Replay::new(spec);
+    let mut priced = false;
+    let mut spent = 0.0;
+    for (nth, event) in run.events.iter().enumerate() {
+        match &event.kind {
+            EventKind::Start { price, .. } => priced = price.is_some(),
+            EventKind::Resumed(with) => priced |= with.price.is_some(),
+            _ => {}
+        }
+        let turn = match &event.kind {
+            EventKind::TurnEnded { turn, .. } => Some(turn),
+            _ => None,
+        };
+        let effects = replay.feed(event.clone());
+        for told in effects.iter().filter_map(|effect| match effect {
+            Effect::Emit(told) => Some(told),
+            _ => None,
+        }) {
+            match (told, turn) {
+                (RunEvent::TurnEnded { text, usage, cost, .. }, Some(turn)) => {
+                    // Without a price the reported cost is 0, which is not a known cost.
+                    let known = priced || turn.cost.is_some();
+                    let mut step = step(turn, text, usage);
+                    step.at = run.wall_ms.get(nth).copied().and_then(iso_8601);
+                    let cost = cost.map(NanoUsd::to_usd);
+                    // The kernel reports the total cost, and a step needs its own.
+                    step.cost_usd = cost.filter(|_| known).map(|cost| (cost - spent).max(0.0));
+                    spent = cost.unwrap_or(spent);
+                    made.steps.push(step);
+                }
+                (RunEvent::ToolEnded { call_id, status, content, .. }, _) => {
+                    if let Some(step) = made.steps.last_mut() {
+                        step.results.push(traj::CallResult {
+                            call_id: Some(call_id.clone().into()),
+                            content: content.clone().into(),
+                            is_error: status.is_error(),
+                            ..traj::CallResult::default()
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let followed = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
+    if let Some(outcome) = run.outcome.as_ref().or(followed.as_ref()) {
+        ended(&mut made, outcome, run.verified);
+    }
+    made
+}
+
+fn step(turn: &ModelTurn, text: &str, usage: &Usage) -> traj::Step<'static> {
+    let calls = turn.parts.iter().filter_map(|part| match part {
+        Part::ToolCall(call) => Some(traj::Call {
+            id: Some(call.id.clone().into()),
+            name: call.name.clone().into(),
+            arguments: as_json(&call.arguments).into(),
+            ..traj::Call::default()
+        }),
+        _ => None,
+    });
+    traj::Step {
+        text: text.to_owned().into(),
+        calls: calls.collect(),
+        usage: Some(Box::new(traj::Usage {
+            prompt_tokens: usage.input_tokens,
+            completion_tokens: usage.output_tokens,
+            cached_tokens: usage.cached_input_tokens,
+            cache_write_tokens: usage.cache_write_tokens,
+            reasoning_tokens: usage.reasoning_tokens,
+            ..traj::Usage::default()
+        })),
+        finish_reason: Some(turn.signal.reason.to_string().into()),
+        ..traj::Step::new(traj::Role::Agent)
+    }
+}
+
+/// Returns the arguments as the model wrote them; invalid JSON becomes a JSON string.
+fn as_json(arguments: &str) -> String {
+    match serde_json::from_str::<serde::de::IgnoredAny>(arguments) {
+        Ok(_) => arguments.to_owned(),
+        Err(_) => Value::String(arguments.to_owned()).to_string(),
+    }
+}
+
+/// Sets the ending. A success counts as good unless the verifier rejected it.
+fn ended(made: &mut traj::Trajectory<'static>, outcome: &Value, verified: Option<bool>) {
+    let Some(name) = outcome["termination"].as_str() else { return };
+    let verified = verified.or_else(|| outcome["verified"].as_bool());
+    let termination = Termination::from_str(name).ok();
+    if let Some(termination) = termination {
+        made.recorded.success = Some(termination.is_success() && verified != Some(false));
+    }
+    let answer = outcome["payload"]["final_text"].as_str().map(|text| text.to_owned().into());
+    made.ending = Some(traj::Ending {
+        reason: termination.map_or("unknown", reason).into(),
+        native: Some(name.to_owned().into()),
+        answer,
+        ..traj::Ending::default()
+    });
+}
+
+/// Returns the name of the ending in the vocabulary of trajectories.
+fn reason(termination: Termination) -> &'static str {
+    match termination {
+        Termination::Stop => "final",
+        Termination::Submitted => "agent_submit",
+        Termination::ErrorMaxTurns => "max_turns",
+        Termination::ErrorMaxBudgetUsd => "cost_limit",
+        Termination::ErrorMaxTokens => "token_limit",
+        Termination::ErrorTimeout => "timeout",
+        Termination::ErrorPromptTooLong | Termination::ErrorCompactionFailed => "context_overflow",
+        Termination::ErrorThinkingStarved | Termination::ErrorOutputTruncated => "output_length",
+        Termination::ErrorDuringExecution
+        | Termination::ErrorContentFiltered
+        | Termination::ErrorProviderRejected
+        | Termination::ErrorProviderAuth => "provider_error",
+        Termination::ErrorMaxStructuredOutputRetries
+        | Termination::ErrorConsecutiveMistakes
+        | Termination::ErrorNoProgress
+        | Termination::ErrorSchemaValidation
+        | Termination::GaveUp => "agent_error",
+        Termination::ErrorHalted => "harness_error",
+        Termination::Cancelled | Termination::Terminated => "cancelled",
+        _ => "unknown",
+    }
+}
+
+fn iso_8601(unix_ms: u64) -> Option<std::borrow::Cow<'static, str>> {
+    let time = Timestamp::from_millisecond(i64::try_from(unix_ms).ok()?).ok()?;
+    Some(time.to_string().into())
+}

@@ -1,0 +1,96 @@
+//! The next step after a run: the command that resumes it, or the advice of the table, made
+//! specific by the facts.
+
+use super::facts::Facts;
+use super::resume::Again;
+use super::table::advice;
+use crate::render::amounts::seconds;
+use crate::visible::visible;
+use endstop::Termination;
+
+/// Advice about a run of `endstop demo`, which has no flags of its own.
+pub(crate) fn of_demo(next: &str) -> String {
+    format!("(for a run of your own, because this is a demo) {next}")
+}
+
+impl Facts {
+    /// Returns the next step. `again` is a command that resumes the run; it was checked to work.
+    pub(crate) fn next(&self, again: Option<&Again>) -> String {
+        let table = || advice(self.termination);
+        if let Some(again) = again.filter(|_| self.asks_for_resume()) {
+            let command = again.command();
+            return match (self.termination, self.retry_after) {
+                (Termination::Cancelled | Termination::Terminated, _) => {
+                    format!("nothing is left running; to resume: {command}")
+                }
+                (Termination::ErrorDuringExecution, Some(wait)) => {
+                    format!("wait {} as the provider asks, then resume: {command}", seconds(wait))
+                }
+                (Termination::ErrorDuringExecution, None) => format!(
+                    "resume: {command}; if it fails again, check the address and the provider's status"
+                ),
+                _ => format!("resume with a higher limit: {command}"),
+            };
+        }
+        match (self.termination, self.layer.as_str(), self.name.as_str()) {
+            (Termination::Stop | Termination::Submitted, ..) if self.verified == Some(false) => {
+                "read what the verifier printed, and run again with that in the task".to_owned()
+            }
+            (Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens, _, "shared_budget") => {
+                "raise the shared budget, or run fewer agents at once".to_owned()
+            }
+            (Termination::ErrorDuringExecution, _, "unknown_finish") => {
+                "if the answer is complete, add --accept-unknown-finish".to_owned()
+            }
+            (Termination::ErrorDuringExecution, "fault", _) => {
+                "run again; if it fails again, fix the code that \"decided\" names, or report it"
+                    .to_owned()
+            }
+            (Termination::ErrorDuringExecution, ..) if self.retry_after.is_some() => {
+                let wait = seconds(self.retry_after.unwrap_or_default());
+                format!("wait {wait} as the provider asks, and run again")
+            }
+            (Termination::ErrorDuringExecution, _, "timeout") => {
+                "run again; if it repeats, raise --stall-timeout or --turn-timeout, or check the provider's status".to_owned()
+            }
+            (Termination::ErrorProviderRejected, _, "not_found") => {
+                "check the model name and the address".to_owned()
+            }
+            (Termination::ErrorProviderRejected, _, "quota_exhausted") => {
+                "check the plan and the billing of the provider's account".to_owned()
+            }
+            (Termination::ErrorProviderAuth, ..) => {
+                let name = self.provider.as_deref().unwrap_or("NAME");
+                table().replace("NAME", &visible(name))
+            }
+            (Termination::ErrorHalted, "policy", name) => format!(
+                "if it stopped too early, change the policy `{}`; otherwise reduce the task",
+                visible(name)
+            ),
+            (Termination::ErrorConsecutiveMistakes, "policy", _) => {
+                "read the policy's evidence: the tools, the task or the policy may be wrong"
+                    .to_owned()
+            }
+            (Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens, ..) => {
+                self.fitting().unwrap_or_else(table)
+            }
+            _ => table(),
+        }
+    }
+
+    /// Names the ceiling or the output cap under which the next call would have been allowed.
+    fn fitting(&self) -> Option<String> {
+        let fits = self.fits?;
+        let ceiling = match self.termination {
+            Termination::ErrorMaxBudgetUsd => {
+                fits.max_budget_usd.map(|usd| format!("raise --max-budget-usd to {usd} or more"))
+            }
+            _ => fits.max_tokens.map(|tokens| format!("raise --max-tokens to {tokens} or more")),
+        };
+        let cap = fits
+            .max_output_tokens
+            .map(|cap| format!("ask for shorter answers: --max-output-tokens {cap} or less"));
+        let either: Vec<String> = ceiling.into_iter().chain(cap).collect();
+        (!either.is_empty()).then(|| either.join(", or "))
+    }
+}

@@ -1,0 +1,397 @@
+//! Text shared by the page and the terminal report of an audit.
+
+use crate::recorded::audit::Found;
+use crate::render::amounts::{count, thousands};
+use crate::render::date::date;
+use crate::visible::shorten;
+use endstop_trajectory::Spent;
+use endstop_trajectory::audit::{Audit, How, Loop, Session, Sign, Stop};
+use std::fmt::Write as _;
+
+/// The signs before amounts that are not exact, with their meanings.
+pub(crate) const SIGNS: [(&str, &str); 3] = [
+    ("≤", "at most: the price depends on data that was not recorded, so the highest is used"),
+    ("≥", "at least: part of the usage has no price or was not recorded"),
+    ("≈", "about: both of these apply"),
+];
+
+/// Describes how a session ended.
+pub(crate) fn how(how: How) -> &'static str {
+    match how {
+        How::Answered => "with an answer",
+        How::Stopped => "stopped by the user",
+        How::NoAnswer => "without an answer",
+        How::Interrupted => "interrupted during calls",
+        How::Limit => "at a limit",
+        How::Cut => "cut off by length",
+        How::Failed => "by an error",
+        How::Empty => "without any text",
+        _ => "unknown",
+    }
+}
+
+/// Formats dollars, with a sign if the amount is not exact.
+pub(crate) fn money(spent: &Spent) -> String {
+    let lacks = spent.unpriced_tokens > 0 || spent.silent_turns > 0;
+    if spent.usd.0 == 0 {
+        return match (spent.turns, lacks) {
+            (_, true) if spent.unpriced_tokens > 0 => "no price".to_owned(),
+            (_, true) => "unknown".to_owned(),
+            _ => "$0.00".to_owned(),
+        };
+    }
+    let sign = match (spent.at_most, lacks) {
+        (false, false) => "",
+        (true, false) => "≤",
+        (false, true) => "≥",
+        (true, true) => "≈",
+    };
+    let usd = spent.usd.to_usd();
+    // Below a dollar, two decimals would round most sessions to nothing.
+    if usd >= 1.0 {
+        let cents = (usd * 100.0).round() as u64;
+        format!("{sign}${}.{:02}", thousands(cents / 100), cents % 100)
+    } else {
+        format!("{sign}${usd:.4}")
+    }
+}
+
+/// Formats what was spent: `40 turns, 300,000 tokens, $2.10`.
+pub(crate) fn spent(spent: &Spent) -> String {
+    let turns = count(spent.turns, "turn");
+    match (spent.tokens(), spent.usd.0) {
+        (0, 0) if spent.silent_turns > 0 => format!("{turns}, tokens not recorded"),
+        (0, 1..) => format!("{turns}, {}", money(spent)),
+        (tokens, _) => format!("{turns}, {}, {}", count(tokens, "token"), money(spent)),
+    }
+}
+
+/// Formats the tokens for a column.
+pub(crate) fn cell(spent: &Spent) -> String {
+    match spent.tokens() {
+        0 if spent.silent_turns > 0 => "unknown".to_owned(),
+        tokens => thousands(tokens),
+    }
+}
+
+/// Formats Unix milliseconds as a day.
+pub(crate) fn day(ms: i64) -> String {
+    let date = date(u64::try_from(ms).unwrap_or(0));
+    date.split(' ').next().unwrap_or(&date).to_owned()
+}
+
+/// Describes the sessions: number, dates, formats.
+pub(crate) fn which(found: &Found) -> String {
+    let audit = &found.audit;
+    let formats: Vec<String> =
+        audit.formats.iter().map(|(name, many)| format!("{name} {}", thousands(*many))).collect();
+    let mut out = count(audit.sessions, "session");
+    if audit.subagents > 0 {
+        let _ = write!(out, " ({} of them of subagents)", thousands(audit.subagents));
+    }
+    if let (Some(first), Some(last)) = (audit.first_ms, audit.last_ms) {
+        let _ = write!(out, ", {} to {}", day(first), day(last));
+    }
+    format!("{out}: {}", formats.join(", "))
+}
+
+/// Formats the totals of all sessions.
+pub(crate) fn all(found: &Found) -> String {
+    let audit = &found.audit;
+    let cached = (audit.spent.cached_tokens * 100).checked_div(audit.spent.input_tokens);
+    let cached =
+        cached.map_or_else(String::new, |percent| format!(" ({percent} % of the input cached)"));
+    let failed = match lack(audit) {
+        Lack::All => "failures unknown".to_owned(),
+        Lack::None | Lack::Some(_) => {
+            format!("{} failed{}", thousands(audit.failures), unknown_in(audit))
+        }
+    };
+    format!(
+        "{} · {} · {} ({failed}) · {}{cached} · {}",
+        count(audit.requests, "request"),
+        count(audit.spent.turns, "turn"),
+        count(audit.calls, "tool call"),
+        tokens(&audit.spent),
+        money(&audit.spent),
+    )
+}
+
+/// Formats the tokens; none at all after a turn means that they were not recorded.
+fn tokens(spent: &Spent) -> String {
+    match spent.tokens() {
+        0 if spent.silent_turns > 0 => "tokens not recorded".to_owned(),
+        tokens => count(tokens, "token"),
+    }
+}
+
+/// The share of sessions whose recording lacks the results of tools.
+enum Lack {
+    None,
+    Some(u64),
+    All,
+}
+
+fn lack(audit: &Audit) -> Lack {
+    match audit.lacking_results {
+        0 => Lack::None,
+        all if all >= audit.sessions => Lack::All,
+        some => Lack::Some(some),
+    }
+}
+
+/// Returns `, unknown in 2 sessions`, if some but not all sessions lack results.
+fn unknown_in(audit: &Audit) -> String {
+    match lack(audit) {
+        Lack::Some(some) => format!(", unknown in {}", count(some, "session")),
+        Lack::None | Lack::All => String::new(),
+    }
+}
+
+/// Describes the limits of the analysis for sessions that lack tool results.
+pub(crate) fn lacking(found: &Found) -> Option<String> {
+    let many = found.audit.lacking_results;
+    (many > 0).then(|| {
+        format!(
+            "Unknown in {}: failures, loops and claims, because the recording has no tool results. \
+             Only alternating calls and repeated text are detected there; the default limits on \
+             mistakes and on progress are off",
+            count(many, "session")
+        )
+    })
+}
+
+/// Summarises the loops.
+pub(crate) fn loops(found: &Found) -> String {
+    let audit = &found.audit;
+    if audit.loops == 0 {
+        return match lack(audit) {
+            Lack::All => "Loops: unknown".to_owned(),
+            Lack::None | Lack::Some(_) => format!("Loops: none{}", unknown_in(audit)),
+        };
+    }
+    let rules: Vec<String> =
+        audit.rules.iter().map(|(rule, many)| format!("{rule} {}", thousands(*many))).collect();
+    format!(
+        "Loops: {} in {}; after them {} ({})",
+        thousands(audit.loops),
+        count(audit.looped, "session"),
+        spent(&audit.behind_loops),
+        rules.join(" · ")
+    )
+}
+
+/// Summarises the signs of unsupported claims.
+pub(crate) fn signs(found: &Found) -> String {
+    let signs = &found.audit.signs;
+    if signs.sessions == 0 {
+        return match lack(&found.audit) {
+            Lack::All => "Claims that the record does not support: unknown".to_owned(),
+            Lack::None | Lack::Some(_) => format!(
+                "Claims that the record does not support: no signs{}",
+                unknown_in(&found.audit)
+            ),
+        };
+    }
+    format!(
+        "Claims that the record does not support: signs in {} ({}). A sign is not a verdict: the last \
+         test or command failed, but the final text claims success",
+        count(signs.sessions, "session"),
+        money(&signs.spent),
+    )
+}
+
+/// Summarises what the default limits would have done.
+pub(crate) fn limits(found: &Found) -> String {
+    let audit = &found.audit;
+    if audit.stopped == 0 {
+        return "Default limits: would have ended no request sooner".to_owned();
+    }
+    let by: Vec<String> = audit
+        .stopped_as
+        .iter()
+        .map(|(name, many)| format!("{name} {}", thousands(*many)))
+        .collect();
+    let lost = match audit.stopped_answered {
+        0 => "none of them reached an answer".to_owned(),
+        answered => format!(
+            "but {} of them reached an answer, which the stop would have prevented; without those: {}",
+            thousands(answered),
+            spent(&audit.behind_stops_unanswered)
+        ),
+    };
+    format!(
+        "Default limits: would have ended {} sooner ({}) and saved {}; {lost}",
+        count(audit.stopped, "request"),
+        by.join(" · "),
+        spent(&audit.behind_stops),
+    )
+}
+
+/// Describes the source of the costs.
+pub(crate) fn source(found: &Found) -> &'static str {
+    if found.audit.cost_recorded == found.audit.sessions {
+        "All costs were recorded."
+    } else {
+        "Recorded costs are used; other costs come from the price list and may differ from the bill."
+    }
+}
+
+/// Lists the models without a known price.
+pub(crate) fn unpriced(found: &Found) -> Option<String> {
+    let models = found.audit.models.iter().filter(|(_, spent)| spent.unpriced_tokens > 0);
+    let models: Vec<String> = models
+        .map(|(name, spent)| format!("{name} ({})", count(spent.unpriced_tokens, "token")))
+        .collect();
+    (!models.is_empty()).then(|| format!("Without a price: {}", models.join(", ")))
+}
+
+/// Lists the problems of reading, one line for each kind, and other notes.
+pub(crate) fn reading(found: &Found) -> Vec<String> {
+    let mut lines = Vec::new();
+    let twice = found.stats.twice_in_file.count + found.stats.twice_over_files.count;
+    if twice > 0 {
+        lines.push(format!(
+            "{} with a duplicate id, which may count twice",
+            count(twice, "session")
+        ));
+    }
+    if found.too_old > 0 {
+        lines.push(format!("{} left out as too old", count(found.too_old, "session")));
+    }
+    for (kind, problems) in &found.stats.problems {
+        lines.push(format!(
+            "not read ({}): {}, for example {}",
+            kind.as_str(),
+            thousands(problems.count),
+            shorten(problems.first.first().map_or("?", String::as_str), 240),
+        ));
+    }
+    lines
+}
+
+/// Formats the heading of one of the worst sessions: cost in question, models, date, size.
+pub(crate) fn head(session: &Session) -> String {
+    let question = session.in_question();
+    let whole = session.spent;
+    let cost = match (question.usd.0, question.tokens()) {
+        (0, 0) => count(question.turns, "turn"),
+        (0, tokens) => format!("{} ({})", count(tokens, "token"), money(&question)),
+        _ if question == whole => money(&whole),
+        _ => format!("{} of {}", money(&question), money(&whole)),
+    };
+    let models: Vec<&str> = session.models.keys().map(String::as_str).take(3).collect();
+    let when = session.last_ms.map_or_else(
+        || "no date".to_owned(),
+        // Cut to the minute.
+        |ms| date(u64::try_from(ms).unwrap_or(0)).chars().take(16).collect(),
+    );
+    format!(
+        "{cost} in question · {} · {when} · {}, {}",
+        models.join(", "),
+        count(whole.turns, "turn"),
+        match whole.tokens() {
+            0 => "tokens not recorded".to_owned(),
+            tokens => count(tokens, "token"),
+        }
+    )
+}
+
+/// Describes how a session ended, with the term of the recorder.
+pub(crate) fn ended(session: &Session) -> String {
+    let ended = &session.ended;
+    let native = ended.native.as_ref().map_or_else(String::new, |native| format!(" (`{native}`)"));
+    // A run of Endstop has a termination, whose meaning is more precise.
+    let own = ended
+        .native
+        .as_ref()
+        .and_then(|native| native.parse().ok())
+        .map(crate::render::advice::meaning);
+    let words =
+        own.filter(|_| ended.recorded && ended.how != How::Answered).unwrap_or(&ended.words);
+    format!("ended: {words}{native}")
+}
+
+/// Describes a sign of an unsupported claim.
+pub(crate) fn sign(sign: &Sign) -> String {
+    let exit = sign.exit_code.map_or_else(String::new, |code| format!(", exit code {code}"));
+    format!(
+        "sign: the final text says \"{}\", but the last {} failed, in turn {} with {} after it: `{}`{exit}: {}",
+        sign.claim,
+        sign.kind,
+        sign.turn,
+        count(sign.calls_after, "call"),
+        sign.command,
+        if sign.failure.is_empty() { "(no output)" } else { &sign.failure },
+    )
+}
+
+/// Describes a loop.
+pub(crate) fn looped(one: &Loop) -> String {
+    let agent = one.agent.as_ref().map_or_else(String::new, |agent| format!(" of {agent}"));
+    let gave = if one.gave.is_empty() { String::new() } else { format!(" → {}", one.gave) };
+    format!(
+        "loop: from turn {}{agent} on, {}{gave} ({}); after it {}",
+        one.turn,
+        one.what,
+        one.rules.join(", "),
+        spent(&one.behind)
+    )
+}
+
+/// Describes a stop.
+pub(crate) fn stop(one: &Stop) -> String {
+    let lost = if one.answered { ", but the answer would be lost" } else { "" };
+    format!(
+        "default limits: {} after turn {} ({}): {} saved{lost}",
+        one.termination,
+        one.turn,
+        one.decided_by,
+        spent(&one.behind)
+    )
+}
+
+/// Returns the next step for a session.
+pub(crate) fn advice(session: &Session) -> Option<String> {
+    let mut advice = Vec::new();
+    if let Some(rule) = session.loops.first().and_then(|one| one.rules.first()) {
+        // The name without its thresholds, which `--watch` spells differently.
+        let name = rule.split(['(', ' ']).next().unwrap_or("stuck");
+        advice.push(format!(
+            "`--watch stop:{name}` ends such a loop, and `nudge:{name}` warns the model"
+        ));
+    }
+    // A shortened command would not run.
+    if let Some(sign) = session.sign.as_ref().filter(|sign| !sign.command.contains('…')) {
+        let command = crate::render::advice::quoted(&sign.command);
+        advice.push(format!("`--verify {command}` checks the claim"));
+    }
+    if let Some(termination) = session.ended.termination {
+        advice.push(crate::render::advice::advice(termination).replace(" NAME", ""));
+    }
+    (!advice.is_empty()).then(|| format!("next: with `endstop run`, {}", advice.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_shows_how_exact_it_is() {
+        let mut spent = Spent { turns: 1, input_tokens: 10, ..Spent::default() };
+        assert_eq!(money(&spent), "$0.00");
+        spent.unpriced_tokens = 10;
+        assert_eq!(money(&spent), "no price");
+        spent.usd = endstop::NanoUsd::from_usd(1234.567);
+        assert_eq!(money(&spent), "≥$1,234.57");
+        spent.at_most = true;
+        assert_eq!(money(&spent), "≈$1,234.57");
+        assert_eq!(super::spent(&spent), "1 turn, 10 tokens, ≈$1,234.57");
+        spent.unpriced_tokens = 0;
+        spent.usd = endstop::NanoUsd::from_usd(0.01234);
+        assert_eq!(money(&spent), "≤$0.0123");
+        let silent = Spent { turns: 1, silent_turns: 1, ..Spent::default() };
+        assert_eq!(money(&silent), "unknown");
+        assert_eq!(super::spent(&silent), "1 turn, tokens not recorded");
+    }
+}

@@ -1,0 +1,203 @@
+//! The text report of an audit: totals first, then the worst sessions. Lines have at most 100
+//! columns, except for file names, which are not broken because the user may copy them.
+
+use super::format;
+use crate::recorded::audit::Found;
+use crate::render::amounts::thousands;
+use crate::visible::shorten;
+use endstop_trajectory::audit::{How, Session};
+
+const WIDTH: usize = 100;
+/// Maximum number of loops, and of stops, that are listed for a session.
+const TOLD: usize = 2;
+
+/// Returns the lines of the report.
+pub(crate) fn report(found: &Found) -> Vec<String> {
+    let mut out = Vec::new();
+    looked(found, &mut out);
+    let audit = &found.audit;
+    if audit.sessions == 0 {
+        out.push("No sessions found.".to_owned());
+        reading(found, &mut out);
+        if found.looked.is_empty() && found.stats.problems.is_empty() {
+            out.push(format!(
+                "{} scanned; `endstop audit --find` searches the default folders of known agents.",
+                crate::render::amounts::count(found.skipped + found.files, "file")
+            ));
+        }
+        return out;
+    }
+    wrap(&format::which(found), "", &mut out);
+    wrap(&format::all(found), "", &mut out);
+    out.push(String::new());
+    out.push(format!(
+        "{:<34}{:>9}{:>9}{:>17}{:>14}",
+        "How they ended", "sessions", "turns", "tokens", "cost"
+    ));
+    for how in How::ALL {
+        let Some(group) = audit.ended.get(&how) else { continue };
+        out.push(format!(
+            "  {:<32}{:>9}{:>9}{:>17}{:>14}",
+            format::how(how),
+            thousands(group.sessions),
+            thousands(group.spent.turns),
+            format::cell(&group.spent),
+            format::money(&group.spent)
+        ));
+    }
+    out.push(String::new());
+    for line in [format::loops(found), format::signs(found), format::limits(found)] {
+        wrap(&line, "  ", &mut out);
+    }
+    if let Some(line) = format::lacking(found) {
+        wrap(&line, "  ", &mut out);
+    }
+    if let Some(line) = format::unpriced(found) {
+        wrap(&line, "  ", &mut out);
+    }
+    out.push(format::source(found).to_owned());
+    reading(found, &mut out);
+    if !audit.worst.is_empty() {
+        out.push(String::new());
+        out.push(format!(
+            "The worst {} of {} sessions with problems:",
+            audit.worst.len(),
+            thousands(audit.wrong)
+        ));
+    }
+    for (nth, session) in audit.worst.iter().enumerate() {
+        out.push(String::new());
+        one(nth + 1, session, &mut out);
+    }
+    let text = out.concat();
+    // Only the signs that occur in the report are explained.
+    let used: Vec<_> =
+        format::SIGNS.iter().filter(|(sign, _)| text.contains(&format!("{sign}$"))).collect();
+    if !used.is_empty() {
+        out.push(String::new());
+    }
+    for (sign, meaning) in used {
+        wrap(&format!("{sign}  {meaning}"), "   ", &mut out);
+    }
+    out
+}
+
+fn looked(found: &Found, out: &mut Vec<String>) {
+    if found.looked.is_empty() {
+        return;
+    }
+    out.push("Folders searched:".to_owned());
+    for place in &found.looked {
+        let what = match (place.exists, place.files) {
+            (false, _) => "folder not found".to_owned(),
+            (true, 0) => "no sessions".to_owned(),
+            (true, files) => format!(
+                "{} in {}",
+                crate::render::amounts::count(place.sessions, "session"),
+                crate::render::amounts::count(files, "file")
+            ),
+        };
+        out.push(format!("  {:<12} {}: {what}", place.agent, shorten(&place.folder, 300)));
+        for problem in &place.unreadable {
+            out.push(format!("    {}", shorten(problem, 300)));
+        }
+    }
+    out.push(String::new());
+}
+
+fn reading(found: &Found, out: &mut Vec<String>) {
+    for line in format::reading(found) {
+        wrap(&format!("Note: {line}"), "  ", out);
+    }
+}
+
+/// Adds one of the worst sessions.
+fn one(nth: usize, session: &Session, out: &mut Vec<String>) {
+    let indent = "    ";
+    wrap(&format!("{nth:>2}. {}", format::head(session)), indent, out);
+    let at = session.at.map_or_else(String::new, |at| format!(":{at}"));
+    out.push(format!("{indent}{}{at}", shorten(&session.file, 1000)));
+    let mut tell = |line: &str| wrap(&format!("{indent}{line}"), "      ", out);
+    if !session.task.is_empty() {
+        tell(&format!("task: {}", session.task));
+    }
+    tell(&format::ended(session));
+    if let Some(sign) = &session.sign {
+        tell(&format::sign(sign));
+    }
+    for one in session.loops.iter().take(TOLD) {
+        tell(&format::looped(one));
+    }
+    if session.loops.len() > TOLD {
+        tell(&format!("and {} more loops", session.loops.len() - TOLD));
+    }
+    for stop in session.stops.iter().take(TOLD) {
+        tell(&format::stop(stop));
+    }
+    if session.stops.len() > TOLD {
+        tell(&format!("and {} more stops", session.stops.len() - TOLD));
+    }
+    if let Some(advice) = format::advice(session) {
+        tell(&advice);
+    }
+}
+
+/// Wraps text into lines of [`WIDTH`] columns. The first line keeps its own indent, and the others
+/// get `indent`.
+fn wrap(text: &str, indent: &str, out: &mut Vec<String>) {
+    let text = crate::visible::visible(text).replace(['\n', '\t'], " ");
+    let start = text.len() - text.trim_start().len();
+    let mut line = text[..start].to_owned();
+    let mut columns = start;
+    let mut begun = false;
+    for word in text[start..].split(' ') {
+        let mut word = word;
+        loop {
+            let wide = word.chars().count();
+            let gap = usize::from(begun);
+            if columns + gap + wide <= WIDTH {
+                if begun {
+                    line.push(' ');
+                }
+                line.push_str(word);
+                columns += gap + wide;
+                begun = true;
+                break;
+            }
+            // A word that is longer than a line is split; any other word moves to the next line.
+            let alone = indent.chars().count() + wide > WIDTH;
+            if alone && columns + gap < WIDTH - 10 {
+                let room = WIDTH - columns - gap;
+                let (head, tail) =
+                    word.split_at(word.char_indices().nth(room).map_or(word.len(), |(at, _)| at));
+                if begun {
+                    line.push(' ');
+                }
+                line.push_str(head);
+                word = tail;
+            }
+            out.push(std::mem::replace(&mut line, indent.to_owned()));
+            columns = indent.chars().count();
+            begun = false;
+        }
+    }
+    out.push(line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_and_words_are_wrapped() {
+        let mut out = Vec::new();
+        wrap(&format!("  {} {}", "word ".repeat(30).trim(), "x".repeat(250)), "    ", &mut out);
+        assert!(out.iter().all(|line| line.chars().count() <= WIDTH), "{out:?}");
+        assert!(out[0].starts_with("  word") && out[1].starts_with("    "), "{out:?}");
+        let said: String = out.concat().split_whitespace().collect();
+        assert_eq!(said, "word".repeat(30) + &"x".repeat(250));
+        out.clear();
+        wrap("short", "  ", &mut out);
+        assert_eq!(out, ["short"]);
+    }
+}

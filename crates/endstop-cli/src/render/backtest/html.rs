@@ -1,0 +1,243 @@
+//! The HTML page of a backtest, self-contained: the chart first, then the recommendation, then the
+//! tables.
+
+use super::svg::chart;
+use super::table::{Row, rows};
+use super::{calibrated, findings, format, setting};
+use crate::recorded::backtest::Report;
+use crate::render::amounts::{count, thousands};
+use crate::render::html::{paragraph, safe, section};
+use endstop_trajectory::backtest::{DatasetFigures, Unjudged};
+use maud::{Markup, PreEscaped, html};
+
+/// Builds the page.
+pub(crate) fn page(report: &Report) -> String {
+    let findings = findings::lines(report);
+    let sections = html! {
+        (section(&head(report)))
+        @if let Some(whole) = report.whole() {
+            (section(&html! {
+                h2 { "What each candidate costs and saves" }
+                div.wide { (PreEscaped(chart(report, whole, 1000.0))) }
+                div.narrow { (PreEscaped(chart(report, whole, 380.0))) }
+                p.soft {
+                    "Each dot is a candidate; no other candidate is better in both than a large dot, "
+                    "and the line joins the large dots. A horizontal bar is the 95 % confidence "
+                    "interval. Long good runs have 4 steps or more. The green area shows what can be "
+                    "recommended."
+                }
+            }))
+            (section(&advice(report)))
+            // The total is the last dataset, and comes first on the page.
+            @for dataset in report.figures.datasets.iter().rev() {
+                (section(&table(report, dataset)))
+            }
+            (section(&notes(whole)))
+        } @else {
+            @for dataset in &report.figures.unjudged { (section(&unjudged(dataset))) }
+        }
+        @if let Some(alpha) = report.alpha { (section(&calibration(report, alpha))) }
+        @if !findings.is_empty() {
+            (section(&html! {
+                h2 { "Not read, or unusual" }
+                @for line in &findings {
+                    (paragraph(if line.starts_with(' ') { "soft" } else { "" }, line.trim()))
+                }
+            }))
+        }
+    };
+    crate::render::html::page("Would other limits have been better?", &sections)
+}
+
+fn head(report: &Report) -> Markup {
+    let sets = report.figures.datasets.len();
+    let sets = if sets > 1 { sets - 1 } else { sets };
+    html! {
+        @if let (Some(one), Some(whole)) = (report.recommended(), report.whole()) {
+            h1.good { "Set " (safe(&one.name)) }
+            p {
+                "To stop at most " (format::share(report.max_harm)) " of good runs: "
+                (safe(&format::effect(one, whole))) "."
+            }
+        } @else {
+            h1.warn { "Nothing is recommended" }
+            p { (safe(&format::refusal(report))) "." }
+        }
+        @if let Some(whole) = report.whole() {
+            p.soft {
+                (count(whole.runs, "judged run")) " in " (count(sets as u64, "dataset")) ": "
+                (sizes(whole))
+            }
+        }
+    }
+}
+
+/// Returns the numbers of good and failed runs, and of their steps.
+fn sizes(dataset: &DatasetFigures) -> Markup {
+    html! {
+        (thousands(dataset.succeeded)) " good, " (thousands(dataset.failed)) " failed; "
+        (count(dataset.steps, "step"))
+    }
+}
+
+/// Returns the reasons for caution, and the setting.
+fn advice(report: &Report) -> Markup {
+    html! {
+        h2 { "Confidence" }
+        @if let (Some(one), Some(whole)) = (report.recommended(), report.whole()) {
+            @for doubt in format::doubts(report, one, whole) { p { (safe(&doubt)) } }
+        }
+        p { (safe(format::CANNOT_SAY)) }
+        @if let Some(text) = setting::snippet(report) {
+            p { "In " code { "endstop.toml" } ":" }
+            pre { (safe(&text)) }
+        }
+    }
+}
+
+fn table(report: &Report, dataset: &DatasetFigures) -> Markup {
+    let name = if dataset.name == "ALL" { "All datasets" } else { &dataset.name };
+    // Columns without any known value are left out.
+    let money = dataset.tokens.is_some() || dataset.usd.is_some();
+    html! {
+        h2 { (safe(name)) }
+        p.soft { (count(dataset.runs, "judged run")) ": " (sizes(dataset)) }
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th { "candidate" }
+                        th { "good runs stopped" }
+                        th { "of " (thousands(dataset.succeeded_4)) " with 4+ steps" }
+                        th { "failed runs stopped" }
+                        th { "steps saved" }
+                        @if money { th { "tokens" } th { "dollars" } }
+                        th { "failed − good" }
+                    }
+                }
+                tbody { @for row in rows(report, dataset) { (line(&row, money)) } }
+            }
+        }
+    }
+}
+
+fn line(row: &Row, money: bool) -> Markup {
+    let class = if row.best {
+        "best good"
+    } else if row.baseline {
+        "soft"
+    } else {
+        ""
+    };
+    let harm = if row.harms { "bad" } else { "" };
+    html! {
+        tr class=(class) {
+            td { (safe(&row.name)) }
+            @for (class, runs) in [(harm, &row.good), (harm, &row.good4), ("", &row.failed)] {
+                td {
+                    span class=(class) { (runs.count) " · " (runs.share) }
+                    br;
+                    span.soft { (runs.between) }
+                }
+            }
+            td { (row.steps) " · " (row.saved) }
+            @if money { td { (row.tokens) } td { (row.usd) } }
+            td { (row.paired) }
+        }
+    }
+}
+
+fn notes(whole: &DatasetFigures) -> Markup {
+    html! {
+        h2 { "Columns" }
+        p {
+            "Tokens cover " (thousands(whole.runs_with_tokens)) " of " (count(whole.runs, "run"))
+            ", in which every step records its usage; dollars cover "
+            (thousands(whole.runs_with_usd))
+            ", in which every step has a cost or a model with a known price."
+        }
+        p {
+            "Failed − good: within tasks that have both (" (thousands(whole.mixed_tasks))
+            " of them), the percentage of failed runs stopped minus that of good runs, with its 95 % \
+             confidence interval."
+        }
+        @for hint in format::all_lacking(format::of_judged(whole), usize::MAX) {
+            (paragraph("soft", &hint))
+        }
+    }
+}
+
+fn unjudged(dataset: &Unjudged) -> Markup {
+    html! {
+        h2 { (safe(&dataset.name)) }
+        p {
+            (count(dataset.runs, "run")) " without an outcome, " (count(dataset.steps, "step"))
+            ". It is unknown whether these stops would have been right."
+        }
+        div.scroll {
+            table {
+                thead { tr { th { "candidate" } th { "runs stopped" } th { "steps saved" } } }
+                tbody {
+                    @for (name, stopped, steps) in &dataset.candidates {
+                        tr {
+                            td { (safe(name)) }
+                            td { (thousands(*stopped)) }
+                            td { (format::saved_unjudged(dataset, name, *steps)) }
+                        }
+                    }
+                }
+            }
+        }
+        @for hint in format::all_lacking(format::of_unjudged(dataset), usize::MAX) {
+            (paragraph("soft", &hint))
+        }
+    }
+}
+
+fn calibration(report: &Report, alpha: f64) -> Markup {
+    html! {
+        h2 { "Calibrated: at most " (format::share(alpha)) " of good tasks stopped" }
+        p.soft {
+            "Each threshold is chosen on half of the tasks; its results are counted on the other half."
+        }
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th { "rule" }
+                        th { "dataset" }
+                        th { "chosen on" }
+                        th { "good tasks stopped" }
+                        th { "good runs" }
+                        th { "failed runs" }
+                    }
+                }
+                tbody {
+                    @for dataset in &report.figures.datasets {
+                        @for one in &dataset.calibrated {
+                            tr {
+                                @if let Some(rule) = &one.rule {
+                                    td { (safe(rule)) }
+                                    td { (safe(&dataset.name)) }
+                                    td { (count(one.calibration_tasks, "task")) }
+                                    td { (calibrated::of(one.test_tasks_stopped, one.test_tasks)) }
+                                    td { (calibrated::of(one.test_good_stopped, one.test_good)) }
+                                    td { (calibrated::of(one.test_failed_stopped, one.test_failed)) }
+                                } @else {
+                                    td { (safe(&one.family)) }
+                                    td { (safe(&dataset.name)) }
+                                    td colspan="4" class="soft" {
+                                        "none: " (safe(one.refused.as_deref().unwrap_or("none")))
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @for said in report.figures.datasets.iter().filter_map(calibrated::left_out) {
+            (paragraph("soft", &said))
+        }
+    }
+}

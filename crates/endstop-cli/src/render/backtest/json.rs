@@ -1,0 +1,25 @@
+//! The report of a backtest as JSON.
+
+use super::{findings, format};
+use crate::recorded::backtest::Report;
+use endstop_trajectory::backtest::DatasetFigures;
+use serde_json::{Value, json};
+
+/// Returns the report as JSON.
+pub(crate) fn json(report: &Report) -> Value {
+    let front = |dataset: &DatasetFigures| (dataset.name.clone(), json!(dataset.pareto()));
+    let chosen = |dataset: &DatasetFigures| (dataset.name.clone(), json!(dataset.calibrated));
+    let by = |of: &dyn Fn(&DatasetFigures) -> (String, Value)| -> Value {
+        Value::Object(report.figures.datasets.iter().map(of).collect())
+    };
+    json!({
+        "results": report.figures.reference_results(),
+        "figures": report.figures,
+        "census": findings::json(report),
+        "pareto": by(&front),
+        "calibrated": report.alpha.map(|_| by(&chosen)),
+        "recommended": report.recommended(),
+        "refused": report.recommended().is_none().then(|| format::refusal(report)),
+        "max_harm": report.max_harm,
+    })
+}

@@ -1,0 +1,371 @@
+//! The chart of a backtest, as SVG: the steps that each candidate saves against the good runs that
+//! it stops, the Pareto front with confidence intervals, and the recommended candidate.
+//!
+//! The axis of the good runs is stretched near zero, because choices are made there: the first few
+//! percent take half of it.
+
+use super::{format, table};
+use crate::recorded::backtest::Report;
+use crate::render::html::escape;
+use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, Share};
+use std::fmt::Write as _;
+
+/// The share below which the axis is approximately linear, and above which it is approximately
+/// logarithmic.
+const STRETCH: f64 = 0.004;
+
+/// The labelled positions of the axis.
+const TICKS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
+
+struct Canvas {
+    out: String,
+    width: f64,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    font: f64,
+    /// The largest shares on the axes.
+    most_harm: f64,
+    most_saved: f64,
+    /// The occupied rectangles: left, top, right, bottom.
+    taken: Vec<[f64; 4]>,
+}
+
+impl Canvas {
+    fn x(&self, harm: f64) -> f64 {
+        // Logarithmic, but finite at zero, at which the best candidates are.
+        let at = |harm: f64| (1.0 + harm / STRETCH).ln();
+        let share = at(harm.clamp(0.0, self.most_harm)) / at(self.most_harm);
+        self.left + (self.right - self.left) * share
+    }
+
+    fn y(&self, saved: f64) -> f64 {
+        self.bottom - (self.bottom - self.top) * (saved / self.most_saved).clamp(0.0, 1.0)
+    }
+
+    fn text(&mut self, x: f64, y: f64, anchor: &str, style: &str, text: &str) {
+        let font = self.font;
+        let _ = write!(
+            self.out,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{font}\" text-anchor=\"{anchor}\" style=\"{style}\">{}</text>",
+            escape(text)
+        );
+    }
+
+    fn line(&mut self, from: (f64, f64), to: (f64, f64), style: &str) {
+        let _ = write!(
+            self.out,
+            "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" {style}/>",
+            from.0, from.1, to.0, to.1
+        );
+    }
+
+    fn is_free(&self, place: [f64; 4]) -> bool {
+        let inside = place[0] >= self.left
+            && place[2] <= self.width - 4.0
+            && place[1] >= self.top - self.font * 0.4
+            && place[3] <= self.bottom;
+        inside
+            && self.taken.iter().all(|other| {
+                place[2] < other[0]
+                    || place[0] > other[2]
+                    || place[3] < other[1]
+                    || place[1] > other[3]
+            })
+    }
+
+    /// Draws a name next to a point at the first free position, or no name if none is free.
+    fn name(&mut self, x: f64, y: f64, style: &str, name: &str) {
+        let (wide, tall) = (wide(name, self.font), self.font);
+        for (left, base) in [
+            (x + 8.0, y + tall * 1.15),
+            (x + 9.0, y + tall * 0.35),
+            (x - wide - 9.0, y - tall * 0.6),
+            (x + 9.0, y - tall * 0.7),
+            (x - wide - 9.0, y + tall * 0.35),
+            (x - wide - 9.0, y + tall * 1.2),
+            (x - wide - 9.0, y + tall * 1.6),
+            (x + 12.0, y + tall * 1.8),
+            (x - wide - 9.0, y - tall * 1.4),
+        ] {
+            let place = [left, base - tall * 0.85, left + wide, base + tall * 0.25];
+            if self.is_free(place) {
+                self.taken.push(place);
+                self.text(left, base, "start", style, name);
+                return;
+            }
+        }
+    }
+}
+
+/// Estimates the width of text, because SVG has no text layout.
+fn wide(text: &str, font: f64) -> f64 {
+    text.chars().count() as f64 * font * 0.56
+}
+
+/// Draws the chart with the given width: 1000 for a screen, 380 for a phone.
+pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> String {
+    let narrow = width < 500.0;
+    let font = if narrow { 13.0 } else { 15.0 };
+    let best = report
+        .recommended()
+        .and_then(|one| dataset.candidates.iter().find(|other| other.name == one.name));
+    let head = if best.is_some() && narrow { font * 5.4 } else { font * 3.4 };
+    let height = if narrow { 430.0 } else { 520.0 };
+    let front = dataset.pareto();
+    let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
+    let cap = cap_harm(&dataset.cap);
+    let largest = dataset.candidates.iter().map(harm).fold(cap, f64::max);
+    let largest = best.map_or(largest, |one| largest.max(one.harm().high));
+    // At least 2 %, so that the axis does not magnify differences that mean nothing.
+    let most_harm = TICKS.into_iter().find(|tick| *tick >= largest.max(0.02)).unwrap_or(1.0);
+    let saved = dataset.candidates.iter().map(|one| one.saved);
+    // Some space above the highest point, for its name.
+    let most_saved = (saved.fold(dataset.cap.saved, f64::max) * 1.08).clamp(0.05, 1.0);
+    let mut canvas = Canvas {
+        out: String::new(),
+        width,
+        left: font * 3.3,
+        right: width - font * 1.3,
+        top: head,
+        bottom: height - font * 3.6,
+        font,
+        most_harm,
+        most_saved,
+        taken: Vec::new(),
+    };
+    axes(&mut canvas, report, narrow);
+    others(
+        &mut canvas,
+        dataset,
+        &front.iter().map(|point| point.name.as_str()).collect::<Vec<_>>(),
+    );
+    let points: Vec<(&str, f64, f64)> = front
+        .iter()
+        .map(|point| (point.name.as_str(), point.harm.value.unwrap_or(0.0), point.saved))
+        .collect();
+    front_line(&mut canvas, &points);
+    for point in &front {
+        let (x, y) = (canvas.x(point.harm.value.unwrap_or(0.0)), canvas.y(point.saved));
+        if best.is_none_or(|one| one.name != point.name) {
+            whisker(
+                &mut canvas,
+                &point.harm,
+                y,
+                "stroke=\"var(--bar)\" stroke-width=\"1.5\" opacity=\"0.7\"",
+            );
+            let title = format!(
+                "{}: saves {}, stops {} of good runs (95 %: {})",
+                point.name,
+                format::share(point.saved),
+                format::seen(&point.harm),
+                format::between(&point.harm)
+            );
+            dot(&mut canvas, (x, y), 5.0, "fill=\"var(--ink)\"", &title);
+            canvas.taken.push([x - 6.0, y - 6.0, x + 6.0, y + 6.0]);
+        }
+    }
+    baselines(&mut canvas, dataset);
+    if let Some(one) = best {
+        recommended(&mut canvas, one, narrow);
+    } else {
+        let why = format!("nothing is recommended: {}", format::refusal(report));
+        let most = ((width - 12.0) / (font * 0.56)) as usize;
+        for (nth, line) in format::wrapped(&why, most, "").iter().take(3).enumerate() {
+            canvas.text(
+                6.0,
+                font * (1.1 + 1.25 * nth as f64),
+                "start",
+                "fill:var(--warn);font-weight:600",
+                line,
+            );
+        }
+    }
+    for (name, harm, saved) in points {
+        if best.is_none_or(|one| one.name != name) {
+            let (x, y) = (canvas.x(harm), canvas.y(saved));
+            canvas.name(
+                x,
+                y,
+                "fill:var(--soft)",
+                &format::fitted(name, if narrow { 20 } else { 34 }),
+            );
+        }
+    }
+    let said = best.map_or_else(
+        || "what each candidate saves over the good runs that it stops".to_owned(),
+        |one| format::label(one).join(" "),
+    );
+    format!(
+        "<svg viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"{}\">{}</svg>",
+        escape(&said),
+        canvas.out
+    )
+}
+
+fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
+    let (left, right, top, bottom) = (canvas.left, canvas.right, canvas.top, canvas.bottom);
+    let font = canvas.font;
+    // The area in which a candidate can be recommended.
+    let allowed = canvas.x(report.max_harm);
+    let _ = write!(
+        canvas.out,
+        "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--good)\" opacity=\"0.09\"/>",
+        allowed - left,
+        bottom - top
+    );
+    let step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25]
+        .into_iter()
+        .find(|step| canvas.most_saved / step <= 6.0)
+        .unwrap_or(0.25);
+    let mut saved = 0.0;
+    while saved <= canvas.most_saved {
+        let y = canvas.y(saved);
+        canvas.line((left, y), (right, y), "stroke=\"var(--line)\"");
+        canvas.text(left - 6.0, y + font * 0.35, "end", "fill:var(--soft)", &format::share(saved));
+        saved += step;
+    }
+    let mut free = 0.0;
+    let most = canvas.most_harm;
+    for tick in TICKS.into_iter().filter(|tick| *tick <= most) {
+        let x = canvas.x(tick);
+        canvas.line((x, bottom), (x, bottom + 5.0), "stroke=\"var(--soft)\"");
+        let text = format::share(tick);
+        let long = wide(&text, font);
+        // A number that would overlap the one before it is left out.
+        if x - long / 2.0 >= free {
+            canvas.text(x, bottom + font * 1.5, "middle", "fill:var(--soft)", &text);
+            free = x + long / 2.0 + 6.0;
+        }
+    }
+    canvas.line((left, bottom), (right, bottom), "stroke=\"var(--soft)\"");
+    let below = bottom + font * 3.0;
+    let middle = f64::midpoint(left, right);
+    canvas.text(middle, below, "middle", "", if narrow { "good runs stopped, of all or of long ones →" } else { "share of good runs stopped: of all or of those with 4 steps or more, whichever is more →" });
+    let over = if narrow { "↑ steps saved" } else { "↑ share of all steps saved" };
+    canvas.text(6.0, top - font * 0.7, "start", "", over);
+    canvas.line(
+        (allowed, top),
+        (allowed, bottom),
+        "stroke=\"var(--bad)\" stroke-width=\"2\" stroke-dasharray=\"6 4\"",
+    );
+    // Names must not cover the line of the allowed harm.
+    canvas.taken.push([allowed - 2.0, top, allowed + 2.0, bottom]);
+    let most = format!("at most {}", format::share(report.max_harm));
+    let half = wide(&most, font) / 2.0;
+    let at = allowed.clamp(left + half, right - half);
+    let start = at.max(6.0 + wide(over, font) + 14.0 + half);
+    canvas.text(start, top - font * 0.7, "middle", "fill:var(--bad);font-weight:600", &most);
+}
+
+/// Draws the candidates that another one beats in both figures.
+fn others(canvas: &mut Canvas, dataset: &DatasetFigures, front: &[&str]) {
+    for one in &dataset.candidates {
+        if front.contains(&one.name.as_str()) || one.counts.steps_saved == 0 {
+            continue;
+        }
+        let at = (canvas.x(one.harm().value.unwrap_or(0.0)), canvas.y(one.saved));
+        let title = format::label(one).join(" ");
+        dot(canvas, at, 3.5, "fill=\"var(--bar)\" opacity=\"0.75\"", &title);
+        canvas.taken.push([at.0 - 4.0, at.1 - 4.0, at.0 + 4.0, at.1 + 4.0]);
+    }
+}
+
+fn front_line(canvas: &mut Canvas, points: &[(&str, f64, f64)]) {
+    let Some(first) = points.first() else { return };
+    // A step line, because no candidate between two points of the front was tried.
+    let mut path = format!("M{:.1} {:.1}", canvas.x(first.1), canvas.y(first.2));
+    let mut before = (canvas.x(first.1), canvas.y(first.2));
+    for (_, harm, saved) in &points[1..] {
+        let (x, y) = (canvas.x(*harm), canvas.y(*saved));
+        let _ = write!(path, "H{x:.1}V{y:.1}");
+        canvas.taken.push([before.0, before.1 - 2.0, x, before.1 + 2.0]);
+        canvas.taken.push([x - 2.0, y, x + 2.0, before.1]);
+        before = (x, y);
+    }
+    let _ = write!(
+        canvas.out,
+        "<path d=\"{path}\" fill=\"none\" stroke=\"var(--soft)\" stroke-width=\"2\"/>"
+    );
+}
+
+fn whisker(canvas: &mut Canvas, share: &Share, y: f64, style: &str) {
+    let (from, to) = (canvas.x(share.low), canvas.x(share.high));
+    canvas.taken.push([from, y - 3.0, to, y + 3.0]);
+    canvas.line((from, y), (to, y), style);
+    for x in [from, to] {
+        canvas.line((x, y - 4.0), (x, y + 4.0), style);
+    }
+}
+
+fn dot(canvas: &mut Canvas, at: (f64, f64), radius: f64, style: &str, title: &str) {
+    let _ = write!(
+        canvas.out,
+        "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" {style}><title>{}</title></circle>",
+        at.0,
+        at.1,
+        escape(title)
+    );
+}
+
+/// Returns the share of good runs that a cap stops: of all or of long ones, whichever is higher.
+fn cap_harm(cap: &Cap) -> f64 {
+    let value = |share: &Share| share.value.unwrap_or(0.0);
+    value(&cap.good_stopped).max(value(&cap.good4_stopped))
+}
+
+/// Draws the two baselines: a cap on turns, and no change.
+fn baselines(canvas: &mut Canvas, dataset: &DatasetFigures) {
+    let cap = &dataset.cap;
+    let (x, y) = (canvas.x(cap_harm(cap)), canvas.y(cap.saved));
+    let square = |canvas: &mut Canvas, x: f64, y: f64, title: &str| {
+        let _ = write!(
+            canvas.out,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"var(--card)\" stroke=\"var(--warn)\" stroke-width=\"2.5\"><title>{}</title></rect>",
+            x - 5.0,
+            y - 5.0,
+            escape(title)
+        );
+        canvas.taken.push([x - 7.0, y - 7.0, x + 7.0, y + 7.0]);
+    };
+    let title = format!(
+        "{}: saves {}, stops {} of good runs",
+        table::cap_name(cap),
+        format::share(cap.saved),
+        format::share(cap_harm(cap))
+    );
+    let (none_x, none_y) = (canvas.x(0.0), canvas.y(0.0));
+    square(canvas, none_x, none_y, "doing nothing: saves nothing, stops nothing");
+    square(canvas, x, y, &title);
+    canvas.name(x, y, "fill:var(--warn)", &format!("cap at {} turns", cap.turns));
+    canvas.name(none_x, none_y, "fill:var(--warn)", "doing nothing");
+}
+
+/// Draws the recommended point, with its meaning in words.
+fn recommended(canvas: &mut Canvas, one: &CandidateFigures, narrow: bool) {
+    let (x, y) = (canvas.x(one.harm().value.unwrap_or(0.0)), canvas.y(one.saved));
+    let font = canvas.font;
+    whisker(canvas, &one.harm(), y, "stroke=\"var(--good)\" stroke-width=\"3\"");
+    dot(
+        canvas,
+        (x, y),
+        9.0,
+        "fill=\"var(--good)\" stroke=\"var(--card)\" stroke-width=\"2\"",
+        &format::label(one).join(" "),
+    );
+    canvas.taken.push([x - 10.0, y - 10.0, x + 10.0, y + 10.0]);
+    let [name, saves, stops] = format::label(one);
+    let bold = "fill:var(--good);font-weight:700";
+    if narrow {
+        let most = ((canvas.width - 12.0) / (font * 0.6)) as usize;
+        let lines = [format!("● {}:", format::fitted(&name, most - 3)), saves, stops];
+        for (nth, line) in lines.iter().enumerate() {
+            canvas.text(6.0, font * (1.1 + 1.25 * nth as f64), "start", bold, line);
+        }
+    } else {
+        let line = format!("● {}: {saves} {stops}", format::fitted(&name, 40));
+        canvas.text(6.0, font * 1.2, "start", bold, &line);
+    }
+    canvas.name(x, y, bold, &format::fitted(&name, if narrow { 20 } else { 40 }));
+}

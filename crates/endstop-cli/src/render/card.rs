@@ -1,0 +1,142 @@
+//! The card printed at the end of a run: the termination, its meaning, the component that decided
+//! and its evidence, the resources spent and their limits, and the next step.
+//!
+//! ```text
+//! ── stopped: error_max_turns (capacity) ───────────────────────────
+//!   why      the turn cap was reached
+//!   decided  limit `max_turns`: 25 of 25 turns
+//!   spent    25/25 turns · 25 model calls · 30 tool calls · 41,230 tokens · $0.12 · 48.1 s
+//!   next     raise --max-turns, or reduce the task
+//! ```
+
+use crate::render::advice::Facts;
+use crate::render::amounts::{count, seconds, thousands};
+use crate::visible::shorten;
+use endstop::{Category, Limits, Outcome};
+use std::fmt::Write as _;
+
+/// The lines of the card that do not come from the outcome.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// The next step.
+    pub(crate) next: String,
+    /// The run's id in the journal, with the `endstop explain` command for it.
+    pub(crate) run: Option<String>,
+    /// The first difference from the recording that was replayed.
+    pub(crate) diverged: Option<String>,
+    /// `true` if the verifier was stopped before it gave a result.
+    pub(crate) unverified: bool,
+}
+
+/// Formats the card of an outcome; `color` colours its first line.
+pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: bool) -> String {
+    let termination = outcome.termination;
+    let head = format!("stopped: {termination} ({})", termination.category());
+    // 66 columns keep the card within a terminal of 80, also in a quoted mail or an issue.
+    let rule = "─".repeat(66usize.saturating_sub(head.chars().count() + 4));
+    let painted = match (color, termination.category()) {
+        (false, _) => head,
+        (true, Category::Success) => format!("\x1b[1;32m{head}\x1b[0m"),
+        (true, Category::Fatal) => format!("\x1b[1;31m{head}\x1b[0m"),
+        (true, _) => format!("\x1b[1;33m{head}\x1b[0m"),
+    };
+    let mut out = format!("── {painted} {rule}\n");
+    let mut row = |name: &str, text: &str| {
+        for (n, line) in text.lines().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            let _ = writeln!(out, "  {name:<9}{line}");
+        }
+    };
+    // 400 characters keep a long answer or an error body from pushing the rest off the screen.
+    row("why", &shorten(&Facts::of(outcome).meaning(), 400));
+    let by = &outcome.decided_by;
+    row("decided", &shorten(&format!("{} `{}`: {}", by.layer, by.name, by.evidence), 400));
+    if let Some(answer) = outcome.deliverable.as_ref() {
+        let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+        row("answer", &shorten(&text, 400));
+    }
+    if let Some(summary) = &outcome.summary {
+        row("summary", &shorten(summary, 400));
+    }
+    if let Some(snapshot) = &outcome.no_progress_snapshot {
+        for call in &snapshot.calls {
+            row(
+                "repeats",
+                &shorten(&format!("{}({}) → {}", call.name, call.arguments, call.result), 200),
+            );
+        }
+    }
+    if !outcome.also.is_empty() {
+        let also: Vec<&str> = outcome.also.iter().map(|t| t.as_str()).collect();
+        row("also", &format!("{} (also true at that moment, but did not decide)", also.join(", ")));
+    }
+    for fired in &outcome.fired {
+        let what = format!("in turn {} ({}): {}", fired.turn, fired.mode, fired.evidence);
+        row("watch", &shorten(&what, 200));
+    }
+    row("spent", &spent(outcome, limits));
+    if let Some(verified) = verified(outcome.verified, beside.unverified) {
+        row("verified", verified);
+    }
+    if let Some(diverged) = &beside.diverged {
+        row("replay", &shorten(&format!("DIVERGED: {diverged}"), 400));
+    }
+    // Never shortened, because a shortened command would not run.
+    row("next", &beside.next);
+    if let Some(run) = &beside.run {
+        row("run", run);
+    }
+    // The caller ends the last line.
+    out.pop();
+    out
+}
+
+/// Formats the resources that were spent, each with its limit if there is one.
+pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
+    let of = |used: String, allowed: Option<String>| match allowed {
+        Some(allowed) => format!("{used}/{allowed}"),
+        None => used,
+    };
+    let usage = &outcome.usage;
+    let estimated = if usage.estimated { "~" } else { "" };
+    let max_usd = limits.max_budget_usd.map(|max| endstop::NanoUsd::from_usd(max).to_string());
+    // A call without a reported usage or without a price must not be shown as $0.00, because it did
+    // cost something.
+    let cost = match outcome.cost_upper {
+        None if outcome.cost.0 == 0 => "cost unknown (no price)".to_owned(),
+        Some(upper) if upper > outcome.cost && outcome.cost.0 == 0 => {
+            format!("cost unknown (no usage reported), at most {upper}")
+        }
+        Some(upper) if upper > outcome.cost => {
+            format!("{} (at most {upper})", of(format!("{estimated}{}", outcome.cost), max_usd))
+        }
+        _ => of(format!("{estimated}{}", outcome.cost), max_usd),
+    };
+    let max_tokens = limits.max_tokens.map(thousands);
+    // Zero tokens after a call mean that the provider reported no usage.
+    let counted = usage.total_tokens() > 0 || outcome.model_calls == 0;
+    let used = if counted {
+        of(format!("{estimated}{}", thousands(usage.total_tokens())), max_tokens)
+    } else {
+        of("unknown".to_owned(), max_tokens)
+    };
+    [
+        format!("{} turns", of(outcome.turns.to_string(), limits.max_turns.map(|n| n.to_string()))),
+        count(outcome.model_calls.into(), "model call"),
+        count(outcome.tool_calls.into(), "tool call"),
+        format!("{used} tokens"),
+        cost,
+        of(seconds(outcome.duration), limits.timeout.map(seconds)),
+    ]
+    .join(" · ")
+}
+
+/// Describes the verifier's result; `stopped` means that it was stopped before it gave one.
+pub(crate) fn verified(found: Option<bool>, stopped: bool) -> Option<&'static str> {
+    match found {
+        Some(true) => Some("yes"),
+        Some(false) => Some("NO: the verifier rejected the work"),
+        None if stopped => Some("unknown: the verifier was stopped before it gave a result"),
+        None => None,
+    }
+}

@@ -1,0 +1,7 @@
+//! The timeline of a run: as text, and as an HTML page with a chart.
+
+mod format;
+pub(crate) mod html;
+mod svg;
+pub(crate) mod text;
+pub(crate) mod timeline;

@@ -1,0 +1,161 @@
+//! The timeline of a run as text.
+
+use super::format::{self, text};
+use super::timeline::Timeline;
+use crate::output;
+use crate::visible::shorten;
+use serde_json::Value;
+
+/// Writes a line with secrets redacted, because a journal of an older version may contain some.
+fn shown(line: &str) -> std::io::Result<()> {
+    output::line(&output::hidden(line))
+}
+
+/// Prints the timeline and the ending.
+pub(crate) fn tell(timeline: &Timeline) {
+    if let Some(run) = &timeline.run {
+        let id = |text: &str| shorten(text, 120).replace(['\n', '\t'], " ");
+        let model = id(run.model.as_deref().unwrap_or("?"));
+        let date = format::date(run.started_ms);
+        let _ = shown(&format!("run {} · {date} · {model}", id(&run.id)));
+        if let Some(earlier) = &run.continues {
+            let earlier = id(earlier);
+            let _ = shown(&format!("continues run {earlier}, which had ended"));
+        }
+        let _ = shown(&format!("task: {}\n", shorten(&run.task, 300)));
+    }
+    for problem in &timeline.problems {
+        output::note(&format!("⚠ {}", shorten(problem, 600)));
+    }
+    for line in event_lines(timeline) {
+        let _ = shown(&line);
+    }
+    for (nth, repeat) in timeline.repeats.iter().enumerate() {
+        let calls: Vec<String> = repeat
+            .calls
+            .iter()
+            .map(|call| format!("{}({})", call.name, shorten(&call.arguments, 80)))
+            .collect();
+        let what = calls.join(", ");
+        let heading = if nth == 0 { "\n" } else { "" };
+        let _ = shown(&format!("{heading}repeats: {what}: {}", format::repeated(repeat)));
+    }
+    let Some(outcome) = &timeline.outcome else {
+        let _ = shown(&format!("\n{}", format::no_outcome(timeline.state)));
+        if let Some(next) = &timeline.next {
+            let _ = shown(&format!("next: {next}"));
+        }
+        return;
+    };
+    let by = &outcome["decided_by"];
+    let _ = shown(&format!(
+        "\nended as {} ({}), decided by {} `{}`: {}",
+        text(&outcome["termination"]),
+        text(&outcome["category"]),
+        text(&by["layer"]),
+        text(&by["name"]),
+        text(&by["evidence"]),
+    ));
+    if let Some(also) = outcome["also"].as_array().filter(|also| !also.is_empty()) {
+        let also: Vec<String> = also.iter().map(text).collect();
+        let _ = shown(&format!("also true at the end: {}", also.join(", ")));
+    }
+    for fired in format::fired(outcome) {
+        let _ = shown(&fired);
+    }
+    let _ = shown(&format::spent(outcome));
+    if let Some(verified) = format::verified(timeline) {
+        let _ = shown(&format!("verified {verified}"));
+    }
+    if let Some(diverged) = format::diverged(outcome) {
+        let _ = shown(&format!("replay {diverged}"));
+    }
+    if let Some(end) = timeline.limits.last() {
+        let _ = shown(&format!("limits at the end: {}", format::limits(end)));
+    }
+    if let Some(next) = &timeline.next {
+        let _ = shown(&format!("next: {}", shorten(next, 600)));
+    }
+}
+
+/// Formats the cost after a turn. Files of earlier versions contain 0 if no price was known.
+fn so_far(timeline: &Timeline, event: &Value) -> String {
+    let unknown = timeline.outcome.as_ref().is_some_and(|outcome| outcome["cost_unknown"] == true);
+    match event["cost"].as_f64() {
+        None => "no price".to_owned(),
+        Some(nano) if nano == 0.0 && unknown => "no price".to_owned(),
+        Some(nano) => format!("${:.4} so far", nano / 1e9),
+    }
+}
+
+/// Formats the timeline, one line for each event that matters to a reader.
+fn event_lines(timeline: &Timeline) -> Vec<String> {
+    let mut lines = Vec::new();
+    for event in &timeline.entries {
+        let what = match event["type"].as_str().unwrap_or_default() {
+            "turn_started" => {
+                let limits = timeline.limits.iter().find(|at| {
+                    event["attempt"] == 1 && at.turn.is_some() && at.turn == event["turn"].as_u64()
+                });
+                let limits = limits.map(format::limits).filter(|limits| !limits.is_empty());
+                let limits = limits.map_or_else(String::new, |limits| format!("   [{limits}]"));
+                format!("turn {} attempt {}{limits}", event["turn"], event["attempt"])
+            }
+            "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
+            "turn_ended" => format!(
+                "  text {:?} ({} = {:?}, {} tokens, {})",
+                shorten(&text(&event["text"]), 100),
+                text(&event["signal"]["provider_specific"]["original_field"]),
+                text(&event["signal"]["provider_specific"]["original_value"]),
+                event["usage"]["output_tokens"]
+                    .as_u64()
+                    .map_or_else(|| "unknown".to_owned(), |tokens| tokens.to_string()),
+                so_far(timeline, event),
+            ),
+            "attempt_failed" => format!(
+                "  failed: {}: {}{}",
+                text(&event["error"]["class"]),
+                shorten(&text(&event["error"]["message"]), 160),
+                event["retry_in_ms"]
+                    .as_u64()
+                    .map_or(String::new(), |ms| format!(" (retrying in {ms} ms)")),
+            ),
+            "tool_started" => {
+                format!("  → {} {}", text(&event["name"]), shorten(&text(&event["arguments"]), 120))
+            }
+            "tool_ended" => format!(
+                "  ← {} {} in {} ms: {}",
+                text(&event["name"]),
+                text(&event["status"]),
+                event["duration_ms"],
+                shorten(&text(&event["content"]).replace('\n', " ⏎ "), 120)
+            ),
+            "told" => format!(
+                "  ! message to the model ({}): {}",
+                text(&event["why"]),
+                shorten(&text(&event["text"]), 120)
+            ),
+            "warning" => format!("⚠ {}", shorten(&text(&event["message"]), 300)),
+            "compacted" => format!(
+                "  shortened {} → {} messages, {} → {} bytes ({})",
+                event["before"],
+                event["after"],
+                event["bytes_before"],
+                event["bytes_after"],
+                text(&event["strategy"])
+            ),
+            "compaction_failed" => {
+                format!(
+                    "  the conversation could not be shortened: {}",
+                    shorten(&text(&event["why"]), 160)
+                )
+            }
+            "stopping" => format!("■ stopping: {}", text(&event["reason"])),
+            _ => continue,
+        };
+        // Each event stays on one line, even if it quotes several.
+        let what = what.replace('\n', " ⏎ ");
+        lines.push(format!("{:>10}  {what}", format::ms(event["at_ms"].as_f64().unwrap_or(0.0))));
+    }
+    lines
+}

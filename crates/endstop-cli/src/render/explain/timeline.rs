@@ -1,0 +1,424 @@
+//! The timeline of a run: its events in order, the limits before each turn, and repeats. It is
+//! built from a run of the journal, whose events are replayed, or from a file of `--events`.
+
+use crate::failure::{Failure, Result};
+use crate::render::advice::{Again, Facts, of_demo};
+use endstop::core::RunEvent;
+use endstop::journal::{RecordedRun, brief};
+use endstop::{CheckState, Effect, EventKind, Replay};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The timeline of a run, with everything that `explain` shows.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Timeline {
+    /// The run's header, if it comes from a journal.
+    pub(crate) run: Option<About>,
+    /// `ended`, `running`, `interrupted`, or `cut`: the events end for an unknown reason.
+    pub(crate) state: &'static str,
+    /// Problems that make the timeline incomplete or uncertain.
+    pub(crate) problems: Vec<String>,
+    /// Number of events.
+    pub(crate) events: usize,
+    /// The events for observers, with `at_ms` on the run's clock.
+    #[serde(rename = "timeline")]
+    pub(crate) entries: Vec<Value>,
+    /// The use of each limit before each turn, and at the end.
+    pub(crate) limits: Vec<Boundary>,
+    /// Turns that made the same calls with the same results and added no text.
+    pub(crate) repeats: Vec<Repeat>,
+    /// The outcome, if the run ended.
+    pub(crate) outcome: Option<Value>,
+    /// The next step.
+    pub(crate) next: Option<String>,
+}
+
+/// The header of a stored run.
+#[derive(Debug, Serialize)]
+pub(crate) struct About {
+    pub(crate) id: String,
+    pub(crate) continues: Option<String>,
+    pub(crate) started_ms: u64,
+    pub(crate) version: String,
+    pub(crate) provider: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) task: String,
+    pub(crate) policy: Option<Value>,
+    pub(crate) verified: Option<bool>,
+    /// The command of the verifier.
+    pub(crate) verify: Option<String>,
+}
+
+/// The limits at one point in time.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Boundary {
+    pub(crate) at_ms: f64,
+    /// The turn that begins; `None` for the end of the run.
+    pub(crate) turn: Option<u64>,
+    pub(crate) checks: Vec<CheckState>,
+}
+
+/// Calls that were repeated with the same results.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Repeat {
+    /// The calls with their results.
+    pub(crate) calls: Vec<Call>,
+    /// The turns that made them, in order.
+    pub(crate) turns: Vec<u64>,
+    /// Cost of those turns except the first, in US dollars; `None` if no price is known.
+    pub(crate) cost_usd: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) arguments: String,
+    pub(crate) result: String,
+}
+
+/// A turn of the timeline.
+#[derive(Debug, Default)]
+pub(crate) struct Turn<'a> {
+    pub(crate) number: u64,
+    /// The attempts: start, end, and error class if it failed.
+    pub(crate) attempts: Vec<(f64, f64, Option<String>)>,
+    pub(crate) text: &'a str,
+    /// Prompt tokens and generated tokens.
+    pub(crate) tokens: (u64, u64),
+    /// US dollars that the run had spent at the end of this turn.
+    pub(crate) cost: Option<f64>,
+    pub(crate) finish: String,
+    pub(crate) tools: Vec<Tool<'a>>,
+    pub(crate) told: Vec<&'a str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tool<'a> {
+    /// The provider's id of the call.
+    call_id: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) arguments: &'a str,
+    pub(crate) from: f64,
+    /// The end of the call; `None` if no end was recorded.
+    pub(crate) to: Option<f64>,
+    pub(crate) status: &'a str,
+    pub(crate) content: &'a str,
+}
+
+impl Timeline {
+    /// Builds the timeline of a stored run. `journal` is the path that commands need to find it, if
+    /// it is not the default.
+    pub(crate) fn of_run(
+        run: &RecordedRun,
+        running: bool,
+        journal: Option<&Path>,
+    ) -> Result<Timeline> {
+        let header = &run.header;
+        let mut timeline = Timeline {
+            run: Some(About {
+                id: header.id.clone(),
+                continues: header.continues.clone(),
+                started_ms: header.started_ms,
+                version: header.version.clone(),
+                provider: header.spec.provider.clone(),
+                model: header.spec.model.clone(),
+                task: header.spec.task.clone(),
+                policy: header.policy.clone(),
+                verified: run.verified,
+                verify: header.settings["verify"].as_str().map(str::to_owned),
+            }),
+            events: run.events.len(),
+            problems: run
+                .damage
+                .iter()
+                .map(|what| format!("part of the run is lost: {what}"))
+                .collect(),
+            ..Timeline::default()
+        };
+        let spec = run.spec(None).or_else(|error| {
+            // Without the policy's code the run can be replayed up to the policy's first decision.
+            timeline.problems.push(error.problem);
+            Ok(header.spec.again(None))
+        });
+        let mut replay =
+            Replay::new(spec.map_err(|error: endstop::journal::JournalError| {
+                Failure::usage(error.to_string())
+            })?);
+        let mut differs = false;
+        for (nth, event) in run.events.iter().enumerate() {
+            let at_ms = event.at.as_secs_f64() * 1e3;
+            let resumed = matches!(event.kind, EventKind::Resumed(_));
+            let effects = replay.feed(event.clone()).to_vec();
+            let asked: Vec<Value> = effects.iter().filter_map(brief).collect();
+            // Only the first difference is reported, because later ones may follow from it.
+            if run.effects.get(nth).is_some_and(|was| *was != asked) && !differs {
+                differs = true;
+                timeline.problems.push(format!(
+                    "from event {nth} ({}) on, this version of Endstop decides differently from version {}; the timeline after it may be wrong",
+                    event.kind.name(),
+                    header.version
+                ));
+            }
+            if resumed {
+                timeline.entries.push(json!({"type": "resumed", "at_ms": at_ms}));
+            }
+            for effect in effects {
+                let Effect::Emit(event) = effect else { continue };
+                if let RunEvent::TurnStarted { turn, attempt: 1 } = event
+                    && let Some(live) = replay.run()
+                {
+                    let turn = Some(u64::from(turn));
+                    timeline.limits.push(Boundary { at_ms, turn, checks: live.checks() });
+                }
+                if let Ok(mut told) = serde_json::to_value(&event) {
+                    told["at_ms"] = at_ms.into();
+                    timeline.entries.push(told);
+                }
+            }
+        }
+        timeline.outcome.clone_from(&run.outcome);
+        if timeline.outcome.is_none() {
+            // The run had ended, and its process died before it stored the outcome. The replay
+            // gives the same one.
+            let followed = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
+            timeline.outcome = followed;
+        }
+        if let (Some(outcome), Some(verified)) = (&mut timeline.outcome, run.verified) {
+            // The verifier runs after the outcome is stored, so its result is stored separately.
+            outcome["verified"] = verified.into();
+        }
+        if let Some(facts) = timeline.outcome.as_ref().and_then(Facts::of_json) {
+            let again = Again::of(&facts, run, &header.id, journal);
+            let next = facts.next(again.as_ref());
+            let demo = header.settings["demo"].is_string() && facts.is_failure();
+            timeline.next = Some(if demo { of_demo(&next) } else { next });
+        }
+        timeline.state = match (&timeline.outcome, running) {
+            (Some(_), _) => "ended",
+            (None, true) => "running",
+            (None, false) => "interrupted",
+        };
+        if timeline.state == "interrupted" {
+            let again = Again::of_interrupted(run, &header.id, journal);
+            timeline.next = again.map(|again| format!("resume: {}", again.command()));
+        }
+        timeline.close();
+        Ok(timeline)
+    }
+
+    /// Builds the timeline of a file of events.
+    pub(crate) fn of_events(events: Vec<Value>) -> Timeline {
+        let count = events.len();
+        let (outcome, entries): (Vec<Value>, Vec<Value>) =
+            events.into_iter().partition(|event| event["type"] == "outcome");
+        let outcome = outcome.into_iter().next_back();
+        let state = if outcome.is_some() { "ended" } else { "cut" };
+        let entries = entries.into_iter().filter(|event| event["type"] != "delta").collect();
+        let next = outcome.as_ref().and_then(Facts::of_json).map(|facts| facts.next(None));
+        let mut timeline =
+            Timeline { state, events: count, entries, outcome, next, ..Timeline::default() };
+        timeline.close();
+        timeline
+    }
+
+    /// Adds the parts that need the whole timeline: the limits at the end, and repeats.
+    fn close(&mut self) {
+        self.repeats = self.find_repeats();
+        let (Some(outcome), Some(last)) = (&self.outcome, self.limits.last()) else { return };
+        let number = |value: &Value| value.as_f64();
+        let mut end = Boundary { turn: None, ..last.clone() };
+        end.at_ms = number(&outcome["duration_ms"]).unwrap_or(end.at_ms).max(end.at_ms);
+        for check in &mut end.checks {
+            let decided = outcome["decided_by"]["name"] == check.limit;
+            let value = match check.limit {
+                "max_turns" => number(&outcome["turns"]),
+                // The upper bound, because the budget limit is checked against it.
+                "max_budget_usd" => {
+                    number(&outcome["cost_upper_usd"]).or(number(&outcome["cost_usd"]))
+                }
+                "timeout" => number(&outcome["duration_ms"]).map(|ms| ms / 1e3),
+                // The outcome does not contain the final value of other limits, but a limit that
+                // decided was reached.
+                _ if decided => check.max,
+                _ => None,
+            };
+            check.value = value.unwrap_or(check.value);
+            check.met |= decided || check.max.is_some_and(|max| check.value >= max);
+        }
+        self.limits.push(end);
+    }
+
+    /// Groups the timeline into turns, in order.
+    pub(crate) fn turns(&self) -> Vec<Turn<'_>> {
+        let mut turns: Vec<Turn<'_>> = Vec::new();
+        for event in &self.entries {
+            let at = event["at_ms"].as_f64().unwrap_or(0.0);
+            let text = |key: &str| event[key].as_str().unwrap_or_default();
+            let kind = text("type");
+            if kind == "turn_started" {
+                let number = event["turn"].as_u64().unwrap_or(0);
+                // A later attempt starts the same turn again.
+                if turns.last().is_none_or(|turn| turn.number != number) {
+                    turns.push(Turn { number, ..Turn::default() });
+                }
+            }
+            let Some(turn) = turns.last_mut() else { continue };
+            match kind {
+                // An empty reason marks an attempt whose end was not seen yet.
+                "turn_started" => turn.attempts.push((at, at, Some(String::new()))),
+                "attempt_failed" => {
+                    if let Some(attempt) = turn.attempts.last_mut() {
+                        let class = event["error"]["class"].as_str().unwrap_or("failed");
+                        (attempt.1, attempt.2) = (at, Some(class.to_owned()));
+                    }
+                }
+                "turn_ended" => {
+                    if let Some(attempt) = turn.attempts.last_mut() {
+                        (attempt.1, attempt.2) = (at, None);
+                    }
+                    turn.text = text("text");
+                    let usage = &event["usage"];
+                    let tokens = |key: &str| usage[key].as_u64().unwrap_or(0);
+                    turn.tokens = (tokens("input_tokens"), tokens("output_tokens"));
+                    turn.cost = event["cost"].as_f64().map(|nano| nano / 1e9);
+                    let said = &event["signal"]["provider_specific"]["original_value"];
+                    turn.finish = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+                }
+                "tool_started" => turn.tools.push(Tool {
+                    call_id: text("call_id"),
+                    name: text("name"),
+                    arguments: text("arguments"),
+                    from: at,
+                    to: None,
+                    status: "",
+                    content: "",
+                }),
+                "tool_ended" => {
+                    let (call_id, name) = (text("call_id"), text("name"));
+                    let status = text("status");
+                    // Matched by the id, because parallel calls of one tool may end in another
+                    // order than they started in.
+                    let open = turn
+                        .tools
+                        .iter_mut()
+                        .find(|t| t.to.is_none() && t.call_id == call_id && t.name == name);
+                    match open {
+                        Some(tool) => {
+                            (tool.to, tool.status) = (Some(at), status);
+                            tool.content = text("content");
+                        }
+                        // A call that was answered without being run has no start event.
+                        None => turn.tools.push(Tool {
+                            call_id,
+                            name,
+                            arguments: "",
+                            from: at,
+                            to: Some(at),
+                            status,
+                            content: text("content"),
+                        }),
+                    }
+                }
+                "told" => turn.told.push(text("text")),
+                _ => {}
+            }
+        }
+        let end = self.end_ms();
+        for turn in &mut turns {
+            for attempt in &mut turn.attempts {
+                // The attempt was in progress when the timeline ended.
+                if attempt.2.as_ref().is_some_and(String::is_empty) {
+                    (attempt.1, attempt.2) = (end, Some("cut".to_owned()));
+                }
+            }
+        }
+        turns
+    }
+
+    /// Returns the end of the timeline on the run's clock, in milliseconds.
+    pub(crate) fn end_ms(&self) -> f64 {
+        let last = self.entries.iter().rev().find_map(|event| event["at_ms"].as_f64());
+        let duration = self.outcome.as_ref().and_then(|outcome| outcome["duration_ms"].as_f64());
+        last.unwrap_or(0.0).max(duration.unwrap_or(0.0))
+    }
+
+    fn find_repeats(&self) -> Vec<Repeat> {
+        let mut repeats: Vec<Repeat> = Vec::new();
+        let mut before = 0.0;
+        for turn in self.turns() {
+            let spent = turn.cost.unwrap_or(before);
+            let own = spent - before;
+            before = spent;
+            if turn.tools.is_empty() {
+                continue;
+            }
+            let mut calls: Vec<Call> = turn
+                .tools
+                .iter()
+                .map(|tool| Call {
+                    name: tool.name.to_owned(),
+                    arguments: canonical(tool.arguments),
+                    result: tool.content.to_owned(),
+                })
+                .collect();
+            // Sorted, because the order of the calls in a turn does not matter.
+            calls.sort_by(|a, b| (&a.name, &a.arguments).cmp(&(&b.name, &b.arguments)));
+            match repeats.iter_mut().find(|repeat| repeat.calls == calls) {
+                Some(repeat) => {
+                    repeat.turns.push(turn.number);
+                    repeat.cost_usd = Some(repeat.cost_usd.unwrap_or(0.0) + own);
+                }
+                None => repeats.push(Repeat { calls, turns: vec![turn.number], cost_usd: None }),
+            }
+        }
+        repeats.retain(|repeat| repeat.turns.len() > 1);
+        // Files of earlier versions have a cost of 0 if no price was known.
+        let unknown = |outcome: &Value| {
+            outcome["cost_unknown"] == true && outcome["cost_usd"].as_f64() == Some(0.0)
+        };
+        if self.outcome.as_ref().is_some_and(unknown) {
+            for repeat in &mut repeats {
+                repeat.cost_usd = None;
+            }
+        }
+        repeats
+    }
+}
+
+/// Returns arguments in a comparable form, with sorted keys.
+fn canonical(arguments: &str) -> String {
+    fn sorted(value: Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let mut members: Vec<(String, Value)> = map.into_iter().collect();
+                members.sort_by(|a, b| a.0.cmp(&b.0));
+                members.into_iter().map(|(key, value)| (key, sorted(value))).collect()
+            }
+            Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+            other => other,
+        }
+    }
+    endstop::core::bounded_json::from_str(arguments)
+        .map_or_else(|_| arguments.to_owned(), |value| sorted(value).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timeline;
+    use serde_json::json;
+
+    #[test]
+    fn parallel_calls_keep_own_results() {
+        let timeline = Timeline::of_events(vec![
+            json!({"type": "turn_started", "turn": 1, "attempt": 1, "at_ms": 0.0}),
+            json!({"type": "tool_started", "call_id": "a", "name": "shell", "arguments": "{}", "at_ms": 1.0}),
+            json!({"type": "tool_started", "call_id": "b", "name": "shell", "arguments": "{}", "at_ms": 1.0}),
+            json!({"type": "tool_ended", "call_id": "b", "name": "shell", "status": "ok", "content": "second", "at_ms": 2.0}),
+            json!({"type": "tool_ended", "call_id": "a", "name": "shell", "status": "ok", "content": "first", "at_ms": 9.0}),
+        ]);
+        let turns = timeline.turns();
+        let tools: Vec<_> = turns[0].tools.iter().map(|tool| (tool.content, tool.to)).collect();
+        assert_eq!(tools, [("first", Some(9.0)), ("second", Some(2.0))]);
+    }
+}

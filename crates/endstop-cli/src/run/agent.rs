@@ -1,0 +1,129 @@
+//! Builds the agent of a run from its settings.
+
+use crate::config::settings::Settings;
+use crate::failure::{Failure, Result};
+use crate::run::approve::{AskOnTerminal, Questions};
+use crate::run::cassette::Cassette;
+use crate::run::servers::Servers;
+use endstop::Permission;
+use endstop::agent::AgentLoop;
+use endstop::journal::SqliteJournal;
+use endstop::provider::Provider as _;
+use endstop::provider::http::HttpOptions;
+use endstop::wire::redact::KnownKeys;
+use std::cell::Cell;
+use std::io::{self, IsTerminal};
+use tokio::runtime::Runtime;
+
+/// An agent, and the resources that it runs with.
+pub(crate) struct Built {
+    pub(crate) agent: AgentLoop,
+    pub(crate) servers: Servers,
+    pub(crate) secrets: KnownKeys,
+    pub(crate) questions: Cell<Option<Questions>>,
+}
+
+/// Builds the agent of these settings, and connects its servers.
+pub(crate) fn build(
+    settings: Settings,
+    cassette: &mut Cassette,
+    journal: Option<&SqliteJournal>,
+    runtime: &Runtime,
+) -> Result<Built> {
+    let saved = settings.saved();
+    if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
+        return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
+    }
+    let has_tools = !settings.tools.is_empty() || !settings.mcp.is_empty();
+    if settings.ask && has_tools && !io::stdin().is_terminal() {
+        // Refused here, because otherwise the model would be paid for calls that are all denied.
+        return Err(Failure::usage(
+            "--ask: standard input is not a terminal, on which the question would be asked; run in a terminal with the task as an argument, or remove `ask`",
+        ));
+    }
+    let options = HttpOptions {
+        model: settings.model.unwrap_or_else(|| "default".to_owned()),
+        api: settings.api,
+        base_url: settings.base_url,
+        price: settings.price,
+        context_window: settings.context_window,
+        allow_http: settings.allow_http,
+    };
+    let provider = cassette.provider(&options)?;
+    // Connected before the first model call, so that a server that cannot be used is an error that
+    // costs nothing.
+    let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
+    let servers = runtime.block_on(connecting)?;
+    let secrets = endstop::process::environment_secrets().and(servers.secrets());
+    if let Some(journal) = journal {
+        // The journal opened before the servers were read, so their header values are added here.
+        journal.hide(secrets.clone());
+    }
+    cassette.hide(servers.secrets());
+    let secrets = provider.known_keys().and(&secrets);
+    // By default a replay streams as the recorded run did, because a stream and a whole response
+    // differ in the recorded bytes.
+    let whole = settings.no_stream || cassette.recording().is_some_and(|played| !played.streamed());
+    let mut builder = AgentLoop::builder(provider)
+        .limits(settings.limits)
+        .compaction(&settings.compaction)
+        .streaming(!whole);
+    if let Some(journal) = journal {
+        builder = builder.journal(journal.clone()).journal_settings(saved);
+    }
+    if let Some(system) = settings.system {
+        builder = builder.system(system);
+    }
+    if let Some(policy) = settings.policy {
+        builder = builder.policy(policy);
+    }
+    if let Some(watches) = settings.watches {
+        builder = builder.watches(watches);
+    }
+    if let Some(schema) = settings.output_schema {
+        builder = builder.output_schema(schema);
+    }
+    if let Some(tokens) = settings.max_output_tokens {
+        builder = builder.max_output_tokens(tokens);
+    }
+    if let Some(dir) = settings.dir {
+        builder = builder.working_dir(dir);
+    }
+    for (at, name) in settings.tools.iter().enumerate() {
+        // `finish` is added with any tool, and a tool that is named twice must be registered once.
+        if name == "finish" || settings.tools[..at].contains(name) {
+            continue;
+        }
+        let tool =
+            endstop::tool::built_in(name).map_err(|error| Failure::usage(error.to_string()))?;
+        builder = builder.shared_tool(tool);
+        if settings.ask {
+            builder = builder.permission(name, Permission::Ask);
+        }
+    }
+    for tool in servers.tools() {
+        if settings.ask {
+            builder = builder.permission(tool.name(), Permission::Ask);
+        }
+        builder = builder.shared_tool(tool);
+    }
+    // Without tools the model has no work to finish, and its text is the answer.
+    builder = builder.finish_tool(has_tools);
+    let questions = Cell::default();
+    if settings.ask {
+        let (approver, asked) = AskOnTerminal::new();
+        questions.set(Some(asked));
+        builder = builder.approver(approver);
+    }
+    let agent = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Built { agent, servers, secrets, questions })
+}
+
+/// Builds the async runtime of a run. A single thread suffices, because a run mostly waits for the
+/// network and for child processes.
+pub(crate) fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::fault(format!("could not start the async runtime: {error}")))
+}

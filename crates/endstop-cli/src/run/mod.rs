@@ -1,0 +1,13 @@
+//! A live run: its agent, its servers, the signals that stop it, the approval prompts, the verifier,
+//! and the files that it writes.
+
+pub(crate) mod agent;
+mod approve;
+pub(crate) mod cassette;
+pub(crate) mod earlier;
+pub(crate) mod events;
+pub(crate) mod retention;
+pub(crate) mod servers;
+pub(crate) mod session;
+mod signals;
+mod verify;

@@ -1,0 +1,332 @@
+//! A run with everything around it: event file, signals, screen, verifier and card.
+
+use super::approve::{Asked, Question, Questions, answered, ask, next};
+use super::cassette::Cassette;
+use super::earlier::{Earlier, accepted};
+use super::events::{EventFile, Keep};
+use super::servers::Servers;
+use super::signals::{Signals, StopSignal};
+use super::verify::verified;
+use crate::failure::{Failure, Result};
+use crate::new_file::NewFile;
+use crate::output;
+use crate::render::advice::{Again, Facts, in_journal, of_demo};
+use crate::render::card::{Beside, card};
+use crate::render::screen::Screen;
+use crate::telemetry::Spans;
+use crate::visible::visible;
+use endstop::agent::{AgentEvent, AgentLoop, RunHandle};
+use endstop::journal::SqliteJournal;
+use endstop::provider::replay::Warning;
+use endstop::wire::redact::KnownKeys;
+use endstop::{Limits, Outcome, Resume, StartError, Termination};
+use serde::Serialize;
+use std::cell::Cell;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// The last line of a run's events: its outcome, and the first difference if a replay diverged.
+#[derive(Serialize)]
+struct Ended<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diverged: Option<&'a Warning>,
+}
+
+/// A run with everything around it: event file, signals, screen, verifier and card.
+pub(crate) struct RunSession {
+    pub(crate) events: Option<NewFile>,
+    pub(crate) verify: Option<String>,
+    pub(crate) cassette: Cassette,
+    /// The journal that stores the run.
+    pub(crate) journal: Option<SqliteJournal>,
+    /// The journal's file, if commands need `--journal` to find it.
+    pub(crate) named_journal: Option<PathBuf>,
+    /// `true` for a demo, whose advice cannot name flags because it has none.
+    pub(crate) demo: bool,
+    /// `true` if only the answer goes to standard output.
+    pub(crate) answer_only: bool,
+    /// `true` if a diverged replay exits with the status of its run.
+    pub(crate) accept_divergence: bool,
+    /// The MCP servers, which provide tools in addition to the built-in ones.
+    pub(crate) servers: Servers,
+    /// The values that must not appear in a file or on the screen.
+    pub(crate) secrets: KnownKeys,
+    /// The approval questions, if calls need approval; taken when the run starts.
+    pub(crate) questions: Cell<Option<Questions>>,
+    pub(crate) json: bool,
+}
+
+/// The start of a run: a new task, or a resume.
+pub(crate) enum Begin {
+    Task(String),
+    Again(Resume, Box<Earlier>),
+}
+
+impl RunSession {
+    /// Runs the task to its end and returns the exit status.
+    pub(crate) fn perform(
+        &self,
+        runtime: Runtime,
+        agent: &AgentLoop,
+        begin: Begin,
+        limits: &Limits,
+        dir: Option<&Path>,
+    ) -> Result {
+        output::hide(&self.secrets);
+        let spans = Spans::begin(&self.secrets);
+        let status = runtime.block_on(self.drive(agent, begin, limits, dir));
+        // Not a plain drop: a thread that still reads the terminal would block the exit until a
+        // line is typed.
+        runtime.shutdown_background();
+        spans.end();
+        status
+    }
+
+    async fn drive(
+        &self,
+        agent: &AgentLoop,
+        begin: Begin,
+        limits: &Limits,
+        dir: Option<&Path>,
+    ) -> Result {
+        let mut events = match &self.events {
+            Some(file) => Some(EventFile::create(file, self.secrets.clone())?),
+            None => None,
+        };
+        // Registered before the run starts, because until then a signal kills the process.
+        let mut signals = Signals::listen()?;
+        let mut screen = Screen::new(limits.clone());
+        screen.answer_only = self.answer_only;
+        let refused = |error: StartError| match error {
+            error @ (StartError::Ended(_) | StartError::Journal(_)) => {
+                Failure::usage(format!("--resume: {error}"))
+            }
+            error @ StartError::Redacted(_) => Failure::usage(format!(
+                "--resume: {error} (pass --accept-redacted to resume anyway)"
+            )),
+            error => Failure::usage(error.to_string()),
+        };
+        let mut handle = match begin {
+            Begin::Task(task) => agent.run(task).map_err(refused)?,
+            Begin::Again(how, earlier) => {
+                let handle = match agent.resume(how.clone()) {
+                    Err(StartError::Changed(changes)) => {
+                        accepted(&changes)?;
+                        agent.resume(how.accept_changes()).map_err(refused)?
+                    }
+                    resumed => resumed.map_err(refused)?,
+                };
+                output::note(&earlier.words);
+                screen.run_resumed(earlier.calls);
+                handle
+            }
+        };
+        let (outcome, mut heard) =
+            self.follow(agent, &mut handle, &mut events, &mut screen, &mut signals).await?;
+        // Tools may outlive the outcome by their grace time; servers close only when no tool uses
+        // them.
+        agent.settled().await;
+        self.servers.close().await;
+        let mut outcome = Arc::unwrap_or_clone(outcome);
+        screen.end_line();
+        let mut unverified = false;
+        if let Some(command) = self.verify.as_ref().filter(|_| outcome.is_success()) {
+            if heard == StopSignal::Nothing {
+                (outcome.verified, heard) = verified(command, dir, self.json, &mut signals).await;
+            }
+            unverified = heard != StopSignal::Nothing;
+        }
+        self.cassette.ended(&outcome);
+        self.warn(&mut events, &mut screen);
+        let diverged = self.cassette.divergence();
+        let ended = Ended { outcome: &outcome, diverged: diverged.as_ref() };
+        if let Some(events) = &mut events {
+            // Before the card: a reader of the file must find the outcome as soon as the terminal
+            // shows it.
+            events.write(&ended, Keep::Now);
+            events.finish();
+        }
+        let beside = self.beside(&outcome, diverged.as_ref(), unverified);
+        if self.json {
+            let _ = output::json_without(&ended, &self.secrets);
+        } else {
+            show_answer(&outcome, self.answer_only);
+            let card = card(&outcome, limits, &beside, screen.color());
+            output::painted_note(&format!("\n{card}"));
+        }
+        Ok(match heard {
+            StopSignal::Terminate => 143,
+            // The run succeeded, but the verifier gave no result, so the status must not be 0.
+            StopSignal::Interrupt if unverified => 130,
+            // The replay differs from the recorded run, so its ending does not show how the
+            // recorded run ends.
+            StopSignal::Nothing if diverged.is_some() && !self.accept_divergence => 2,
+            StopSignal::Nothing | StopSignal::Interrupt => outcome.exit_status(),
+        })
+    }
+
+    /// Builds the additional rows of the card, and stores the verifier's result in the journal.
+    fn beside(&self, outcome: &Outcome, diverged: Option<&Warning>, unverified: bool) -> Beside {
+        let mut beside = Beside { unverified, ..Beside::default() };
+        let facts = Facts::of(outcome);
+        let mut again = None;
+        if let (Some(journal), Some(id)) = (&self.journal, outcome.run_id.as_deref()) {
+            if let Some(verified) = outcome.verified
+                && let Err(error) = journal.verified(id, verified)
+            {
+                output::note(&format!(
+                    "endstop: the verifier's result could not be stored: {error}"
+                ));
+            }
+            if let Ok(id) = journal.find(id) {
+                let named = self.named_journal.as_deref();
+                if facts.asks_for_resume()
+                    && let Ok(recorded) = journal.load(&id)
+                {
+                    again = Again::of(&facts, &recorded, &id, named);
+                }
+                let explain = in_journal(&format!("endstop explain {id}"), named);
+                beside.run = Some(format!("{id} ({explain})"));
+            }
+        }
+        beside.next = match diverged {
+            Some(_) => "give the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence exits with the status of the replayed run".to_owned(),
+            None => facts.next(again.as_ref()),
+        };
+        if self.demo && facts.is_failure() {
+            beside.next = of_demo(&beside.next);
+        }
+        beside.diverged = diverged.map(|diverged| diverged.message.clone());
+        beside
+    }
+
+    /// Reports each difference from the recording.
+    fn warn(&self, events: &mut Option<EventFile>, screen: &mut Screen) {
+        for warning in self.cassette.warnings() {
+            if let Some(events) = events {
+                events.write(&warning, Keep::Now);
+            }
+            if self.json {
+                screen.closed |= output::json_without(&warning, &self.secrets).is_err();
+            }
+            screen.end_line();
+            output::note(&format!("⚠ {}", visible(&warning.message)));
+        }
+    }
+
+    /// Shows events until the run has ended, and reacts to signals.
+    async fn follow(
+        &self,
+        agent: &AgentLoop,
+        handle: &mut RunHandle,
+        events: &mut Option<EventFile>,
+        screen: &mut Screen,
+        signals: &mut Signals,
+    ) -> Result<(Arc<Outcome>, StopSignal)> {
+        let mut heard = StopSignal::Nothing;
+        let mut told = false;
+        let mut questions = self.questions.take();
+        let mut asked: Option<Asked> = None;
+        let mut redraw = tokio::time::interval(Duration::from_millis(200));
+        redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                // Biased, so that a signal is handled before a flood of events, and a question is
+                // asked only after the events before it were shown.
+                biased;
+                signal = signals.next() => {
+                    if heard == StopSignal::Nothing {
+                        heard = signal;
+                        agent.cancel();
+                    } else {
+                        agent.terminate();
+                    }
+                    if asked.is_some() {
+                        // The cursor is after the question's prompt.
+                        output::note("");
+                    }
+                    screen.end_line();
+                    output::note(&format!("■ {}", signal.words(agent.lifecycle())));
+                }
+                stopped = self.cassette.hung_up() => {
+                    match stopped {
+                        Some(Termination::Terminated) => agent.terminate(),
+                        Some(_) => agent.cancel(),
+                        None => {}
+                    }
+                    if let Some(how) = stopped {
+                        screen.end_line();
+                        output::note(&format!("■ the recorded run was {how} at this point"));
+                    }
+                    self.warn(events, screen);
+                }
+                event = handle.next() => match event {
+                    Some(AgentEvent::Ended(outcome)) => {
+                        screen.resume();
+                        return Ok((outcome, heard));
+                    }
+                    Some(event) => {
+                        if let Some(events) = events {
+                            // Deltas are flushed later: a crash may lose streamed text, but never
+                            // an event of the run.
+                            let delta = matches!(event, AgentEvent::Delta(_));
+                            events.write(&event, if delta { Keep::Soon } else { Keep::Now });
+                        }
+                        if self.json {
+                            screen.closed |= output::json_without(&event, &self.secrets).is_err();
+                        } else {
+                            screen.show(&event);
+                        }
+                        self.warn(events, screen);
+                        if screen.closed {
+                            if !std::mem::replace(&mut told, true) {
+                                output::note("endstop: standard output was closed; the run is cancelled");
+                            }
+                            // The rest of the run would be paid for without a reader.
+                            agent.cancel();
+                        }
+                    }
+                    None => return match handle.try_outcome() {
+                        Some(outcome) => Ok((outcome, heard)),
+                        None => Err(Failure::fault("the run ended without an outcome")),
+                    },
+                },
+                question = next(&mut questions), if asked.is_none() => {
+                    screen.pause();
+                    let Question { call, answer } = question;
+                    // One question at a time: the others wait in the channel until this one is
+                    // answered.
+                    asked = Some(Asked { typed: ask(call), answer });
+                }
+                typed = answered(&mut asked), if asked.is_some() => {
+                    match (typed, asked.take()) {
+                        // The run may have stopped waiting for the answer.
+                        (Some(typed), Some(asked)) => drop(asked.answer.send(typed)),
+                        _ => output::note("\n? the question was withdrawn"),
+                    }
+                    screen.resume();
+                }
+                _ = redraw.tick(), if screen.terminal && !self.json => screen.draw_status(),
+            }
+        }
+    }
+}
+
+/// Prints the answer to standard output, unless its text was streamed there already; `alone` means
+/// that no text was.
+fn show_answer(outcome: &Outcome, alone: bool) {
+    if !outcome.is_success() {
+        return;
+    }
+    let Some(answer) = outcome.answer() else { return };
+    if alone || outcome.last_text.as_deref() != Some(answer.as_str()) {
+        // A pipe gets the answer unchanged, because a program reads it.
+        let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
+        let _ = output::raw_line(&shown);
+    }
+}
