@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
+use std::fmt::Write as _;
 
 /// Returns a value for a row that differs from its default.
 fn other(row: &LimitRow) -> Value {
@@ -181,7 +182,7 @@ fn book_table() -> String {
             Off::Refused(advice) => format!(" (cannot be off; {advice})"),
         };
         let (name, meaning, reached) = (row.name, meaning.join(" "), row.reached);
-        table.push_str(&format!("| `{name}` | {default} | {meaning} | {reached}{off} |\n"));
+        let _ = writeln!(table, "| `{name}` | {default} | {meaning} | {reached}{off} |");
     }
     table
 }
