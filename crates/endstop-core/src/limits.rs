@@ -232,12 +232,12 @@ const fn row(
     }
 }
 
-const fn minutes(minutes: u64) -> Option<Duration> {
-    Some(Duration::from_secs(minutes * 60))
+const fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(minutes * 60)
 }
 
-const fn seconds(seconds: u64) -> Option<Duration> {
-    Some(Duration::from_secs(seconds))
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
 }
 
 limits! {
@@ -284,7 +284,7 @@ limits! {
         before_turn: true,
     }
     /// Maximum time of one model call.
-    turn_timeout: Option<Duration> = minutes(10), {
+    turn_timeout: Option<Duration> = Some(minutes(10)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -296,7 +296,7 @@ limits! {
     ///
     /// Long by default, because a model may reason without streaming its reasoning. Pings are not
     /// content.
-    first_content_timeout: Option<Duration> = minutes(10), {
+    first_content_timeout: Option<Duration> = Some(minutes(10)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -306,7 +306,7 @@ limits! {
     /// Maximum time between two chunks of content in a stream.
     ///
     /// Pings are not content.
-    stall_timeout: Option<Duration> = seconds(60), {
+    stall_timeout: Option<Duration> = Some(seconds(60)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -316,7 +316,7 @@ limits! {
     /// Maximum time of one tool call.
     ///
     /// A tool may set its own limit instead.
-    tool_timeout: Option<Duration> = seconds(60), {
+    tool_timeout: Option<Duration> = Some(seconds(60)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -327,7 +327,7 @@ limits! {
     ///
     /// Applies to every tool that lets the model request a time. If `tool_timeout` is longer, that
     /// applies instead.
-    max_tool_timeout: Option<Duration> = minutes(10), {
+    max_tool_timeout: Option<Duration> = Some(minutes(10)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -337,7 +337,7 @@ limits! {
     /// Time that stopped tools have to end.
     ///
     /// Tools that are still running after it are killed.
-    cancel_grace: Duration = Duration::from_secs(2), {
+    cancel_grace: Duration = seconds(2), {
         unit: Time,
         off: Off::Refused("set 0 to kill at once"),
         needs: Needs::LiveRun,
@@ -381,7 +381,7 @@ limits! {
     // A journal written before this limit existed reads as off, because only `max_retries` applied
     // then. Off is not looser or tighter, because then `max_retries` alone decides.
     #[serde(default)]
-    retry_for: Option<Duration> = seconds(60), {
+    retry_for: Option<Duration> = Some(seconds(60)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,

@@ -171,6 +171,7 @@ fn invalid_limits_are_refused() {
         (&["--timeout", "1e30"], time),
         (&["--cancel-grace", "off"], &["--cancel-grace", "set 0 to kill at once"]),
         (&["--tool-concurrency", "0"], &["--tool-concurrency", "at least 1"]),
+        (&["--tool-concurrency", "off"], &["--tool-concurrency", "cannot be off"]),
         (&["--max-output-tokens", "-5"], cap),
         (&["--max-output-tokens", "0"], cap),
         (&["--context-window", "wide"], &["--context-window", "1 or more"]),

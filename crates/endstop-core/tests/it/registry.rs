@@ -282,3 +282,26 @@ fn command_line_argument_names_policy() {
         assert_eq!(policy.as_ref().map(TerminationPolicy::name), name, "{text}");
     }
 }
+
+#[test]
+fn policies_declare_the_data_they_need() {
+    use endstop_core::RunData::{Confidence, Cost, Results, Reward};
+    let registry = Registry::new();
+    for (spec, needs) in [
+        (json!("final_pattern"), vec![]),
+        (json!("repeat_call"), vec![]),
+        (json!("confidence"), vec![Confidence]),
+        (json!("reward_threshold"), vec![Reward]),
+        (json!("stuck"), vec![Results]),
+        (json!({"cost": {"usd": 1}}), vec![Cost]),
+        (json!({"not": "confidence"}), vec![Confidence]),
+        (
+            json!({"any": ["stuck", "reward", "reward_threshold", "cost"]}),
+            vec![Cost, Results, Reward],
+        ),
+    ] {
+        assert_eq!(registry.build(&spec).unwrap().needs(), needs, "{spec}");
+        let policy = registry.build(&spec).unwrap().after_steps(2).sustained(2);
+        assert_eq!(policy.needs(), needs, "{spec}");
+    }
+}
