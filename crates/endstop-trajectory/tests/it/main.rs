@@ -43,3 +43,4 @@ mod records;
 mod replay_equals_live;
 mod round_trip;
 mod shapes;
+mod traces;
