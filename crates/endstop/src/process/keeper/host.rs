@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 /// Interval at which the host checks whether a keeper was stopped or takes too long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Time after which a keeper that was told to kill is killed itself. It has [`PATIENCE`] for its
+/// Time after which a keeper that was asked to kill is killed itself. It has [`PATIENCE`] for its
 /// work and needs longer only if it was stopped.
 const TOO_LONG: Duration = Duration::from_millis(1500);
 
@@ -47,7 +47,7 @@ struct Line {
     /// Only the keeper holds the other end, and only the host this one, so that the end of either
     /// process is seen by the other.
     stream: UnixStream,
-    /// Time at which the keeper was told to kill.
+    /// Time at which the keeper was asked to kill.
     killed: OnceLock<Instant>,
     /// Process id of the command, once it has started.
     leader: OnceLock<u32>,
