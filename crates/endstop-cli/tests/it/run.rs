@@ -92,8 +92,10 @@ fn unknown_finish_names_accepting_flag() {
 fn tool_output_cannot_move_cursor() {
     let cli = Cli::new();
     cli.write("note.txt", "\u{1b}[2Jall is well\n");
-    let server =
-        playing([Turn::call("read_file", &json!({"path": "note.txt"})), Turn::text("I read the note.")]);
+    let server = playing([
+        Turn::call("read_file", &json!({"path": "note.txt"})),
+        Turn::text("I read the note."),
+    ]);
     let args = ["Read.", "--tool", "read_file", "--events", "events.jsonl"];
     let done = cli.agent(&server, "openai-chat", &args).exits(0);
     let explained = cli.run(["explain", "events.jsonl"]).exits(0);

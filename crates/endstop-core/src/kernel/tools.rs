@@ -1,4 +1,4 @@
-//! The tools of a turn: in call order, one question at a time, as many at once as is allowed.
+//! Runs the tool calls of a turn: in call order, one question at a time, with bounded concurrency.
 //!
 //! Each call is answered exactly once. `finish` is the kernel's own tool: it declares the answer.
 
@@ -14,24 +14,24 @@ use crate::streaming::StreamingState;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// How long after the grace a stopped tool may still be silent before it is given up.
+/// Time after the grace in which a stopped tool may still report before it is abandoned.
 const GIVE_UP: Duration = Duration::from_secs(1);
 
-/// A call that took this long was waiting for something: it does not count as repetition.
+/// Duration from which a call does not count as repetition, because it was waiting for something.
 const WAITING: Duration = Duration::from_secs(1);
 
-/// What the model is told of a call that was under way when its process died.
+/// The result that the model receives for a call that was running when the process died.
 const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
 
 /// The calls of a turn.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
     calls: Vec<OpenCall>,
-    /// All before this one are started or answered.
+    /// Index of the first call that may not be started or answered yet.
     next: usize,
-    /// Started and not answered: the id and the place.
+    /// The calls that are started and not answered.
     running: Vec<Running>,
-    /// What hooks want the model to be told after the results.
+    /// Messages of hooks to the model, sent after the results.
     notes: Vec<String>,
 }
 
@@ -42,7 +42,8 @@ struct Running {
     started: Duration,
     deadline: Option<Duration>,
     parallel_safe: bool,
-    /// It was told to stop because this time was up, and is given up at the deadline.
+    /// The time limit that the call exceeded. If set, the call was asked to stop, and is abandoned
+    /// at `deadline`.
     timed_out: Option<Duration>,
 }
 
@@ -62,28 +63,28 @@ impl OpenCall {
 #[derive(Debug)]
 enum CallState {
     Waiting,
-    /// The hook is asked.
+    /// Waits for the answer of the hook.
     Hook(EffectId),
-    /// It needs approval, and another call is being asked for: one question at a time.
+    /// Needs approval, and waits because another question is open.
     Unapproved,
-    /// A person is asked.
+    /// Waits for the answer of the approver.
     Approval(EffectId),
-    /// It may start as soon as there is room.
+    /// May start as soon as the concurrency limit permits it.
     Ready(Map<String, Value>),
     Running,
-    /// `finish`, which is judged when all other calls have ended.
+    /// `finish`, which is evaluated when all other calls have ended.
     Finish(Map<String, Value>),
-    /// Answered, and how long it ran.
+    /// Answered, with the duration of the call.
     Done(ToolResult, Duration),
 }
 
-/// The result of taking a call a step further.
+/// The result of advancing a call by one step.
 enum Progress {
-    /// The call changed its state and is looked at again.
+    /// The call changed its state and must be examined again.
     Again,
-    /// The call needs nothing at the moment; the next one may go ahead.
+    /// The call needs nothing at the moment; the next call may be examined.
     Past,
-    /// The call and all calls after it have to wait.
+    /// The call and all calls after it must wait.
     Held,
 }
 
@@ -100,7 +101,7 @@ impl OpenCalls {
         self.running.iter().map(|running| running.id).collect()
     }
 
-    /// Takes back the questions that are still open.
+    /// Withdraws the open questions and returns their ids.
     pub(super) fn take_asked(&mut self) -> Vec<EffectId> {
         let mut asked = Vec::new();
         for call in &mut self.calls {
@@ -112,7 +113,7 @@ impl OpenCalls {
         asked
     }
 
-    /// `true` while a person is asked about a call.
+    /// `true` while the approver is asked about a call.
     fn asks_for_approval(&self) -> bool {
         self.calls.iter().any(|open| matches!(open.state, CallState::Approval(_)))
     }
@@ -132,7 +133,7 @@ impl OpenCalls {
         }
     }
 
-    /// The calls of `finish` that are not judged yet.
+    /// Returns the calls of `finish` that are not evaluated yet.
     pub(super) fn pending_finishes(&self) -> Vec<(usize, Map<String, Value>)> {
         let pending = self.calls.iter().enumerate().filter_map(|(at, open)| match &open.state {
             CallState::Finish(arguments) => Some((at, arguments.clone())),
@@ -141,7 +142,7 @@ impl OpenCalls {
         pending.collect()
     }
 
-    /// The first call that ended and failed.
+    /// Returns the tool name of the first call that failed.
     pub(super) fn first_failed(&self) -> Option<&str> {
         self.calls.iter().find_map(|open| match &open.state {
             CallState::Done(result, _) if result.status.is_error() => Some(open.call.name.as_str()),
@@ -170,15 +171,15 @@ impl OpenCalls {
         open.state = CallState::Done(result, Duration::ZERO);
     }
 
-    /// Records how long an answered call ran.
+    /// Records the duration of an answered call.
     fn ran(&mut self, at: usize, ran: Duration) {
         if let CallState::Done(_, duration) = &mut self.calls[at].state {
             *duration = ran;
         }
     }
 
-    /// Answers all that are still open with what is true of them; those that had started come back,
-    /// with when.
+    /// Answers all open calls truthfully. Returns the index and the start time of the calls that
+    /// had started.
     pub(super) fn close(&mut self, not_started: ToolStatus, why: &str) -> Vec<(usize, Duration)> {
         let running = std::mem::take(&mut self.running);
         let cut = running.iter().map(|running| (running.at, running.started)).collect();
@@ -199,13 +200,14 @@ impl OpenCalls {
         cut
     }
 
-    /// The tool that runs under an id.
+    /// Returns the name of the tool that runs under an id.
     pub(super) fn name_of(&self, id: EffectId) -> Option<&str> {
         let running = self.running.iter().find(|running| running.id == id)?;
         Some(&self.calls.get(running.at)?.call.name)
     }
 
-    /// A running call begins anew under another id; `None` where it was told to stop.
+    /// Restarts a running call under a new id. Returns `None` if the call was already asked to
+    /// stop.
     pub(super) fn begin_again(
         &mut self,
         id: EffectId,
@@ -214,6 +216,7 @@ impl OpenCalls {
         limit: impl FnOnce(&Map<String, Value>) -> Option<Duration>,
     ) -> Option<ToolStart> {
         let running = self.running.iter_mut().find(|running| running.id == id)?;
+        // Its time limit was reached before the process died, so a restart would exceed it.
         if running.timed_out.is_some() {
             return None;
         }
@@ -225,8 +228,7 @@ impl OpenCalls {
         Some(ToolStart { id: new, call, arguments })
     }
 
-    /// Answers running calls of which nobody knows any more what became: the place of each, and
-    /// when it had started.
+    /// Answers running calls whose result is lost. Returns the index and the start time of each.
     pub(super) fn lose(&mut self, lost: &[EffectId]) -> Vec<(usize, Duration)> {
         let (gone, kept) = std::mem::take(&mut self.running)
             .into_iter()
@@ -238,7 +240,8 @@ impl OpenCalls {
         gone.into_iter().map(|running| (running.at, running.started)).collect()
     }
 
-    /// Takes a report; `None` where the id is not running (late, or never started).
+    /// Accepts a report. Returns `None` if no call runs under the id, because the report is late or
+    /// the call never started.
     pub(super) fn report(
         &mut self,
         id: EffectId,
@@ -247,6 +250,8 @@ impl OpenCalls {
         let place = self.running.iter().position(|running| running.id == id)?;
         let running = self.running.swap_remove(place);
         let (status, content) = if let Some(limit) = running.timed_out {
+            // The timeout was already decided, so a late answer does not change the status. Its
+            // text is included because the work may be complete.
             let had = excerpt(&report.content);
             let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
             (
@@ -272,7 +277,7 @@ impl OpenCalls {
 }
 
 impl Inner {
-    /// Puts a turn's calls on the table, pending.
+    /// Enters the tool phase with the calls of a turn.
     pub(super) fn open(&mut self, calls: Vec<ToolCall>) {
         if calls.is_empty() {
             return;
@@ -287,7 +292,7 @@ impl Inner {
         });
     }
 
-    /// Takes the calls off the table; another phase is left as it is.
+    /// Takes the calls out of the tool phase. Any other phase is not changed.
     fn take_open(&mut self) -> Option<OpenCalls> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Tools(open) => Some(open),
@@ -303,7 +308,7 @@ impl Inner {
         self.advance(fx)
     }
 
-    /// Answers the calls on the table without running them, and puts the answers into the history.
+    /// Answers the open calls without running them, and appends the answers to the history.
     pub(super) fn answer_unrun(&mut self, why: &str) {
         if let Some(mut open) = self.take_open() {
             open.close(ToolStatus::Skipped, why);
@@ -311,11 +316,12 @@ impl Inner {
         }
     }
 
-    /// Puts the answers into the history, in call order.
+    /// Appends the answers to the history, in call order.
     pub(super) fn file(&mut self, open: OpenCalls) {
         let mut parts = Vec::with_capacity(open.calls.len());
         for call in open.calls {
             if let CallState::Done(result, _) = call.state {
+                // Calls that never started because the run ended are answered but not counted.
                 let unrun = match result.status {
                     ToolStatus::Skipped => true,
                     ToolStatus::Aborted => !result.started,
@@ -336,7 +342,7 @@ impl Inner {
         }
     }
 
-    /// Starts what may start, and asks what must be asked.
+    /// Starts the calls that may start, and asks the questions that are due.
     pub(super) fn advance(&mut self, fx: &mut Vec<Effect>) -> Flow {
         let Some(mut open) = self.take_open() else {
             return Ok(());
@@ -350,8 +356,10 @@ impl Inner {
                 Progress::Held => break,
             }
         }
+        // Only a prefix is settled: a call in the middle that still waits may not be skipped.
         let settled = open.calls[open.next..].iter().take_while(|call| call.is_settled()).count();
         open.next += settled;
+        // One effect for all starts, so that the driver starts concurrent calls together.
         if !starts.is_empty() {
             fx.push(Effect::StartTools { calls: starts });
         }
@@ -362,11 +370,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes a call a step further.
+    /// Advances a call by one step.
     ///
-    /// While a person decides about a parallel-safe call, later parallel-safe calls go ahead. A call
-    /// that runs alone is never overtaken and overtakes nothing, because the model may have relied
-    /// on the order of its calls.
+    /// While the approver decides about a parallel-safe call, later parallel-safe calls continue. A
+    /// call that runs alone is never overtaken and overtakes nothing, because the model may have
+    /// relied on the order of its calls.
     fn advance_call(
         &mut self,
         open: &mut OpenCalls,
@@ -403,6 +411,7 @@ impl Inner {
                     Some(tool) => tool.time_limit(arguments, &self.limits),
                     None => self.limits.tool_timeout,
                 };
+                // At least 1, because a limit of 0 would block the run forever.
                 let room = if parallel_safe {
                     open.running.len() < self.limits.tool_concurrency.max(1) as usize
                         && open.running.iter().all(|running| running.parallel_safe)
@@ -426,6 +435,7 @@ impl Inner {
                     id,
                     at,
                     started: self.now,
+                    // Saturating, because a caller may set an arbitrarily large limit.
                     deadline: limit.map(|limit| self.now.saturating_add(limit)),
                     parallel_safe,
                     timed_out: None,
@@ -436,12 +446,12 @@ impl Inner {
         }
     }
 
-    /// The kernel's own tool; permissions and hooks hold for it as for any other.
+    /// `true` for the kernel's own tool. Permissions and hooks apply to it like to any other tool.
     fn is_finish(&self, name: &str) -> bool {
         self.finish_tool && name == "finish"
     }
 
-    /// Decides about a call that nobody has looked at: refuse it, ask, or let it start.
+    /// Decides about a new call: refuse it, ask a question, or let it start.
     fn admit(&mut self, open: &mut OpenCalls, at: usize, fx: &mut Vec<Effect>) {
         let call = &open.calls[at].call;
         let arguments = call.parsed_arguments();
@@ -451,6 +461,7 @@ impl Inner {
             if self.finish_tool {
                 names.push("finish");
             }
+            // The model chose the name, so it may be arbitrarily long.
             let name = excerpt(&call.name);
             let problem = if names.is_empty() {
                 format!("unknown tool `{name}`: no tool is given, answer in text")
@@ -465,6 +476,8 @@ impl Inner {
             open.finished(at, ToolStatus::Denied, problem, false);
             return;
         }
+        // Checked before the hook and the approver, because neither should decide about a call that
+        // cannot run.
         if let Err(problem) = arguments {
             open.finished(at, ToolStatus::Error, problem, false);
             return;
@@ -517,6 +530,7 @@ impl Inner {
         };
         match answer {
             Answer::Halt(reason) => {
+                // The question is answered, so `stop` must not withdraw it.
                 open.calls[at].state = CallState::Waiting;
                 self.phase = Phase::Tools(open);
                 let name = if by_hook { "pre_tool" } else { "approval" };
@@ -531,6 +545,7 @@ impl Inner {
                     open.notes.push(note);
                 }
                 if by_hook {
+                    // A hook's consent does not replace the approval that a permission demands.
                     self.approve(&mut open, at, fx);
                     self.phase = Phase::Tools(open);
                     return self.advance(fx);
@@ -559,6 +574,7 @@ impl Inner {
         emit_ended(&open, at, ran, fx);
         let name = open.calls[at].call.name.clone();
         self.phase = Phase::Tools(open);
+        // Before the halt, so that no part of the report is lost.
         self.variables(report.variables, report.metrics);
         if let Some(reason) = report.halt {
             return self.stop(Ending::halted("tool", name, reason), fx);
@@ -566,7 +582,8 @@ impl Inner {
         self.advance(fx)
     }
 
-    /// Stops the tools whose time is up; gives up those that were told and did not end.
+    /// Stops the tools whose time limit is reached; abandons those that were stopped and did not
+    /// end.
     pub(super) fn tools_tick(&mut self, fx: &mut Vec<Effect>) -> Flow {
         let grace = self.limits.cancel_grace;
         let Phase::Tools(open) = &mut self.phase else {
@@ -606,7 +623,7 @@ impl Inner {
         self.advance(fx)
     }
 
-    /// All calls are answered: count, judge, and continue or end.
+    /// Completes the tool phase: counts and evaluates the results, then continues or ends the run.
     fn tools_done(&mut self, mut open: OpenCalls, fx: &mut Vec<Effect>) -> Flow {
         self.stream(StreamingState::Resuming);
         let finishes = open.pending_finishes();
@@ -626,7 +643,7 @@ impl Inner {
                 }
             }
         }
-        // What was cut short by no fault of the model's is no mistake, and no success.
+        // An aborted call is neither a mistake nor a success, because the model did not cause it.
         let mut ended = judged.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
         if let Some((_, first)) = ended.next() {
             let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());
@@ -642,7 +659,7 @@ impl Inner {
         self.context.somebody_spoke = false;
         let notes = std::mem::take(&mut open.notes);
         self.file(open);
-        // What the model is told comes after the results.
+        // After the results, because providers require them directly after the calls.
         for note in notes {
             self.tell("hook", note, fx);
         }
@@ -662,7 +679,7 @@ impl Inner {
         self.tools.iter().any(|tool| tool.name == name && tool.exempt_from_no_progress)
     }
 
-    /// Tells the model what it repeats, once, one turn before the limit.
+    /// Sends the model a message that lists its repeated calls, once, one turn before the limit.
     fn warn_of_repetition(&mut self, unproductive: u32, fx: &mut Vec<Effect>) {
         let next_is_last = self.limits.max_unproductive_turns == Some(unproductive + 1);
         if !self.nudge || unproductive == 0 || !next_is_last {
