@@ -67,7 +67,7 @@ fn leading_literal(text: &str) -> Option<(&str, &str)> {
         let (next, code) = mode.step(c, false);
         match next {
             Mode::Triple(..) => triple = true,
-            // Two quotes and something else: an empty string.
+            // Two quotes followed by something else are an empty string, not a triple quote.
             _ if code && i > 0 => return Some(("", text.get(2..)?)),
             Mode::Code => {
                 let n = if triple { 3 } else { 1 };
@@ -153,6 +153,7 @@ fn value(text: &str) -> Value {
     if let Some(raw) = raw_literal(text) {
         return Value::String(unescape(raw));
     }
+    // JSON first; the parser of Python values covers `True`, `None` and single quotes.
     match serde_json::from_str(text) {
         Ok(value) => value,
         Err(_) => Literal::parse(text).unwrap_or_else(|| Value::String(text.to_owned())),
@@ -193,6 +194,7 @@ impl<'a> Literal<'a> {
             self.rest = rest;
             return Some(Value::String(unescape(raw)));
         }
+        // A tuple has no counterpart in JSON, so it becomes a list.
         for (open, close) in [('[', ']'), ('(', ')')] {
             if self.eat(open) {
                 let mut items = Vec::new();
@@ -210,6 +212,7 @@ impl<'a> Literal<'a> {
             while !self.eat('}') {
                 let key = match self.value(depth + 1)? {
                     Value::String(key) => key,
+                    // Keys of a JSON object are strings, those of a Python dictionary need not be.
                     key @ (Value::Number(_) | Value::Bool(_) | Value::Null) => key.to_string(),
                     _ => return None,
                 };
@@ -252,6 +255,7 @@ fn number(word: &str) -> Option<Value> {
     let mut before = None;
     while let Some(c) = chars.next() {
         match c {
+            // Python permits an underscore only between two digits.
             '_' if digit(before) && digit(chars.peek().copied()) => {}
             '0'..='9' | '+' | '-' | '.' | 'e' | 'E' => plain.push(c),
             _ => return None,

@@ -12,7 +12,7 @@
 //! FINAL(oops 'FINAL('x')    the first call is inside a string where the second one is in code
 //! ```
 
-/// How a candidate reads the next character.
+/// The state in which a candidate reads the next character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Outside strings.
@@ -133,6 +133,7 @@ impl Brackets {
             if !code {
                 continue;
             }
+            // `base` moves all candidates of the group at once, so a bracket costs one addition.
             if c == '(' {
                 g.base += 1;
             } else if c == ')' {
@@ -155,6 +156,7 @@ impl Brackets {
         if emptied {
             self.groups.retain(|g| !g.levels.is_empty());
         }
+        // A single group has nothing to merge, which is the common case.
         if self.groups.len() > 1 {
             self.merge_equal_modes();
         }
@@ -162,6 +164,7 @@ impl Brackets {
 
     /// Opens the call `id` (numbered from 0, in order) after the bracket that was just fed.
     pub(super) fn open(&mut self, id: u32) {
+        // The matcher may be newer than the first calls, so the first id may be above 0.
         self.next.resize(id as usize + 1, NONE);
         let i = if let Some(i) = self.groups.iter().position(|g| g.mode == Mode::Code) {
             i

@@ -224,6 +224,7 @@ impl Scanner {
             return;
         }
         self.finished = true;
+        // Without a call there is nothing to decide, so the skipped text need not be read.
         if self.calls.is_empty() {
             return;
         }
@@ -254,6 +255,7 @@ impl Scanner {
         let tentative = self.markdown.as_ref().map_or(usize::MAX, Markdown::tentative_from);
         let call = self.calls.get(self.front)?;
         match call.state {
+            // A later backtick may still turn a tentative call into inline code.
             State::Declared(end) if self.front < tentative => Some(self.declaration(call, end)),
             _ => None,
         }
@@ -271,6 +273,8 @@ impl Scanner {
             })
             .collect();
         if self.options.pick == Pick::Last {
+            // The one that ends last counts; if two end together, the outer one, which begins
+            // first.
             found.sort_by_key(|(end, c)| std::cmp::Reverse((*end, std::cmp::Reverse(c.at))));
         }
         found.into_iter().map(|(end, c)| self.declaration(c, end)).collect()
@@ -349,6 +353,7 @@ impl Scanner {
         }
         self.kill_code();
 
+        // `==` is a comparison and not a keyword, so the decision waits for the next character.
         if self.equals && c != '=' && self.keyword_before(at - 1) {
             self.brackets.keyword();
         }
@@ -386,6 +391,7 @@ impl Scanner {
             self.word = None;
         }
         self.after_word = in_word;
+        // Quotation and list marks of Markdown may precede a call at the beginning of its line.
         self.at_line_start = c == '\n'
             || c == '\r'
             || (self.at_line_start && matches!(c, ' ' | '\t' | '>' | '-' | '*' | '#'));
@@ -424,6 +430,7 @@ impl Scanner {
             }
             let argument = self.text.get(call.argument..end).unwrap_or_default();
             let bare = match call.callee {
+                // A keyword argument does not occur in prose, so `SUBMIT` counts anywhere.
                 Callee::Submit if closed.keyword => Some(false),
                 Callee::Submit => None,
                 Callee::Final => argument::is_bare(argument),

@@ -91,6 +91,7 @@ impl Markdown {
             return;
         }
         if c == '\n' {
+            // Only a blank line ends a paragraph; inline code may span a single line break.
             let blank = self.place == Place::Blank;
             self.end_of_line(calls);
             if blank {
@@ -137,6 +138,7 @@ impl Markdown {
     fn in_fence(&mut self, c: char, fence: Fence) {
         self.place = match (self.place, c) {
             (Place::Fence(n) | Place::Tail(n), '\n') => {
+                // A closing fence is at least as long as the opening one (CommonMark 4.5).
                 if n >= fence.len {
                     self.fence = None;
                 }
@@ -153,6 +155,7 @@ impl Markdown {
     /// Handles `n` fence marks at the beginning of a line: a possible fence, or a run of backticks.
     fn end_of_fence_marks(&mut self, n: usize) {
         if let Some((mut fence, calls)) = self.opening.take() {
+            // Fewer than three marks are not a fence (CommonMark 4.5).
             if n >= 3 {
                 fence.len = n;
                 self.opening = Some((fence, calls));
@@ -183,6 +186,8 @@ impl Markdown {
 
     fn end_of_run(&mut self, len: usize, calls: usize) {
         match self.runs.first() {
+            // Decided early for the first run only, because runs between two partners are code and
+            // cannot have partners of their own.
             Some(first) if first.len == len => {
                 self.code.push(first.calls..calls);
                 self.runs.clear();
@@ -211,6 +216,7 @@ impl Markdown {
         if self.runs.is_empty() {
             return;
         }
+        // From the end, so that each run finds the next one of its length in linear time.
         let mut partner = vec![None; self.runs.len()];
         let mut last: HashMap<usize, usize> = HashMap::new();
         for (i, run) in self.runs.iter().enumerate().rev() {

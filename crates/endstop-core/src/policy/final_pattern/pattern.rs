@@ -98,6 +98,7 @@ impl Parser {
             }
             let mut any = false;
             while let Some(c) = self.peek().filter(char::is_ascii_alphabetic) {
+                // `(?P<name>…)` is a group and not a flag.
                 if c == 'P' {
                     break;
                 }
@@ -193,6 +194,7 @@ impl Parser {
             return Err("possessive quantifiers do not run in linear time here".to_owned());
         }
         let greedy = !self.eat("?");
+        // Python rejects `a**`, although the syntax of `regex-syntax` accepts it.
         if self.counts()?.is_some() {
             return Err("multiple repeat".to_owned());
         }
@@ -232,6 +234,7 @@ impl Parser {
                 return Ok(Some((min, max)));
             }
         }
+        // Braces that are not a quantifier are literal text, as in Python.
         self.at = start;
         Ok(None)
     }
@@ -325,6 +328,7 @@ impl Parser {
         let mut first = true;
         loop {
             let c = self.next().ok_or("unterminated character set")?;
+            // A bracket directly after `[` or `[^` is a member, as in `[]a]`.
             if c == ']' && !first {
                 break;
             }
