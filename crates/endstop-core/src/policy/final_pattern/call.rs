@@ -273,8 +273,7 @@ impl Scanner {
             })
             .collect();
         if self.options.pick == Pick::Last {
-            // The one that ends last counts; if two end together, the outer one, which begins
-            // first.
+            // The one that ends last counts; if two end together, the one that begins first.
             found.sort_by_key(|(end, c)| std::cmp::Reverse((*end, std::cmp::Reverse(c.at))));
         }
         found.into_iter().map(|(end, c)| self.declaration(c, end)).collect()
