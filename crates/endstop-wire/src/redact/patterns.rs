@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn names_like_keys_stay() {
+    fn names_like_keys_are_unchanged() {
         for text in [
             "gemini, xai-responses, cohere-v2",
             "a risk-free sk- prompt, sk-no-key-required, sk-learn-documentation",

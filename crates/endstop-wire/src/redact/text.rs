@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_whole_and_in_part_and_escaped() {
+    fn whole_partial_escaped_keys_are_redacted() {
         assert_eq!(clean(&format!("a {KEY} b {KEY}{KEY}.")), "a [redacted] b [redacted].");
         // Masked, as some servers do.
         assert_eq!(clean("key: sk-proj-4fQ9*****BcD."), "key: [redacted]*****BcD.");
@@ -242,28 +242,28 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_slashes_goes_where_they_are_escaped() {
+    fn escaped_slashes_do_not_hide_key() {
         let keys = KnownKeys::new(["wJa1rX/tnFE/I/K7MDE/G+bPxR/iCYEX"]);
         let text = r#"{"message":"wJa1rX\/tnFE\/I\/K7MDE\/G+bPxR\/iCYEX!"}"#;
         assert_eq!(out(&keys, text), r#"{"message":"[redacted]!"}"#);
     }
 
     #[test]
-    fn a_key_of_several_lines_goes_where_its_breaks_are_escaped() {
+    fn escaped_line_breaks_hide_no_key() {
         let keys = KnownKeys::new(["-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END"]);
         let text = r#"{"key":"-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END KEY"}"#;
         assert_eq!(out(&keys, text), r#"{"key":"-----BEGIN KEY-----\n[redacted]\n-----END KEY"}"#);
     }
 
     #[test]
-    fn a_row_of_one_character_is_no_part_of_a_key() {
+    fn repeated_character_is_not_redacted() {
         let keys = KnownKeys::new(["FwoGZXIvYXdzEJr//////////wEaDNq8"]);
         let text = "////////// a comment, and FwoGZXIvYXdz";
         assert_eq!(out(&keys, text), "////////// a comment, and [redacted]");
     }
 
     #[test]
-    fn a_key_that_may_be_words_goes_whole_only() {
+    fn wordlike_key_is_redacted_whole_only() {
         let keys = KnownKeys::new(["correct-horse-battery-staple", "none", ""]);
         let text =
             r#"{"required":["none"],"horse":"battery-st","key":"correct-horse-battery-staple"}"#;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_two_long_texts_have_between_them_goes() {
+    fn key_split_over_texts_is_redacted() {
         let long = "a line of code\\n".repeat(40);
         let (one, other) = KEY.split_at(11);
         let text = format!(r#"[{{"text":"{long}{one}"}},{{"text":"{other}\\n{long}"}}]"#);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_that_nothing_closes_are_passed_in_one_go() {
+    fn unclosed_quotes_take_linear_time() {
         let text = format!(
             "\"{}\n{{\"a\":\"{}\",\"a\":\"{}\"}}",
             "\\\"".repeat(200_000),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_pieces_goes_from_one_line() {
+    fn split_key_on_line_is_redacted() {
         let text = format!(
             r#"{{"a":"x{}","b":"{}","a":"{}","c":["{}","{}\\"],"a":"{}y"}}"#,
             &KEY[..8],
@@ -323,7 +323,7 @@ mod tests {
     proptest! {
                 /// Checks that no part of a split key remains, and that all other text does.
         #[test]
-        fn no_cutting_keeps_a_part(
+        fn split_key_leaves_no_part(
             before in "[a-z \"\\\\\n]{0,20}",
             after in "[a-z \"\\\\\né]{0,20}",
             cuts in proptest::collection::vec(0usize..80, 0..12),
@@ -353,7 +353,7 @@ mod tests {
 
                 /// Checks that text without a key is not changed.
         #[test]
-        fn what_is_no_key_stays(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn text_without_key_is_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(&*KnownKeys::new([KEY]).out_of(&bytes), &bytes[..]);
         }
     }
