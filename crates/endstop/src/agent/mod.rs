@@ -83,7 +83,7 @@ pub enum StartError {
     /// would read `[redacted]` in their place, also in its own earlier calls. Pass
     /// [`Resume::accept_redacted`] to resume anyway.
     Redacted(u64),
-    /// The run has already ended; the string says why it cannot be resumed.
+    /// The run has already ended; the string states why it cannot be resumed.
     Ended(String),
 }
 
