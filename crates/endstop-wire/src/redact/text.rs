@@ -41,7 +41,8 @@ impl KnownKeys {
         cuts
     }
 
-    /// Searches the content of strings, each separately, and joined if they have the same name.
+    /// Searches the content of strings. Strings of one name are joined, because a stream may split a
+    /// secret over them.
     fn find_in_strings(&self, bytes: &[u8], cuts: &mut Vec<Cut>) {
         let Strings { names, mut values } = strings(bytes);
         // The sort is stable, so that strings of one name keep their order.
