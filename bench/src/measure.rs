@@ -52,7 +52,7 @@ impl Watch {
 
     /// Returns the seconds since the start: wall time, processor time.
     pub(crate) fn read(&self) -> (f64, f64) {
-        // The clock that was started last is read first, so that reading one is no part of the
+        // The clock that was started last is read first, so that reading one is not part of the
         // other.
         let wall = self.began.elapsed().as_secs_f64();
         (wall, cpu() - self.cpu)

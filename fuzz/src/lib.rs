@@ -158,7 +158,7 @@ fn streamed<'b>(
         }
     }
     let decoded = stream.finish(Eof::Clean);
-    assert!(!unreadable || decoded.error.is_some(), "damage is told: {decoded:?}");
+    assert!(!unreadable || decoded.error.is_some(), "damage is reported: {decoded:?}");
     (decoded, shown)
 }
 
@@ -264,7 +264,7 @@ pub fn elements(data: &[u8]) {
     }
     let as_events =
         decode_body(dialect, input.status, &input.headers, events.as_bytes(), &input.facts);
-    assert_eq!(cut, as_events, "an array says what its elements say as events");
+    assert_eq!(cut, as_events, "an array decodes like its elements as events");
 }
 
 /// Classifies an error response of any provider.

@@ -142,7 +142,7 @@ const FAULTS: &[Fault] = &[
         "reason.filter(|text| !text.is_empty());",
     ),
     fault(
-        "finish-beside-a-failure-stands",
+        "finish-next-to-a-failure-stands",
         "finish.rs",
         "if failed.is_some() && !self.counts.finish_refused && ending.is_none() =>",
         "if failed.is_none() && !self.counts.finish_refused && ending.is_some() =>",
@@ -221,7 +221,7 @@ const FAULTS: &[Fault] = &[
         "                fault(name, message)\n",
     ),
     fault(
-        "a-fault-names-nobody",
+        "a-fault-has-no-name",
         "ending.rs",
         "                self.outrank(fault(name, message))\n",
         "                self.outrank(fault(\"driver\", message))\n",

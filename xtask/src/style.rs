@@ -12,8 +12,19 @@ use std::path::{Path, PathBuf};
 
 const PATTERNS: &str = "xtask/dialect.txt";
 /// Folders and files that contain text for people.
-const PLACES: [&str; 8] =
-    ["crates", "bench", "examples", "fuzz", "xtask/src", "docs", "README.md", "CONTRIBUTING.md"];
+const PLACES: [&str; 11] = [
+    "crates",
+    "bench",
+    "examples",
+    "fuzz",
+    "xtask/src",
+    "docs",
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "testdata/conformance/FORMAT.md",
+];
 /// Pages that quote the old words on purpose, or quote others.
 const EXEMPT: [&str; 1] = ["docs/STYLE.md"];
 /// Words that no summary line of a doc comment should open with.

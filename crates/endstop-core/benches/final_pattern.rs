@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 const TEXTS: [(&str, &str); 6] = [
     (
         "prose",
-        "The run ended because the model said so (twice), and nobody asked whether it was true. \
+        "The run ended because the model said so (twice), and no check confirmed that it was true. \
          \n\nA sentence about limits, budgets and turns follows, as sentences do; it is short.\n",
     ),
     (

@@ -1,4 +1,4 @@
-//! The reason why a run ended: a closed list, each entry with a category that says what to do next.
+//! The reason why a run ended: a closed list, each entry with a category that determines what to do next.
 //!
 //! ```
 //! use endstop_core::{Category, Termination};
@@ -96,7 +96,7 @@ macro_rules! terminations {
                 match self { $(Termination::$variant => $name,)* }
             }
 
-            /// Returns the category, which says what to do next.
+            /// Returns the category, which determines what to do next.
             pub const fn category(self) -> Category {
                 match self { $(Termination::$variant => Category::$category,)* }
             }

@@ -110,7 +110,9 @@ fn frame(stream: &Stream) {
 
 fn rounds() -> Result<usize, Box<dyn Error>> {
     let mut words = std::env::args().skip_while(|word| word != "--rounds").skip(1);
-    words.next().map_or(Ok(41), |word| word.parse().map_err(|_| "--rounds wants a number".into()))
+    words
+        .next()
+        .map_or(Ok(41), |word| word.parse().map_err(|_| "--rounds: expected a number".into()))
 }
 
 /// Returns the seconds for one pass over all streams, for each contestant in each round.

@@ -191,7 +191,7 @@ fn registry() -> Result<Registry, PolicyError> {
 fn drafting() -> ScriptedModel {
     let drafts = [
         "Rust has no garbage collector.",
-        "A borrow is a loan: whoever borrows gives back, and the owner frees.",
+        "A borrow is a loan: the borrower returns it, and the owner frees.",
         "Ownership says who frees memory, borrowing lends it, and the compiler checks both.",
         "Ownership says who frees memory; borrowing lends it, and the compiler checks both.",
         "Ownership says who frees memory; borrowing lends it, and the compiler checks both.",

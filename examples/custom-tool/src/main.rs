@@ -37,7 +37,7 @@ fn convert() -> impl Tool + 'static {
 /// A sensor as its owner observes it.
 #[derive(Clone, Debug, Default)]
 struct Sensor {
-    /// Notified when a measurement has begun.
+    /// Notified when a measurement has started.
     begun: Arc<Notify>,
     /// Number of measurements that were cancelled and stopped.
     stopped: Arc<AtomicUsize>,

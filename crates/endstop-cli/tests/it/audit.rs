@@ -84,7 +84,7 @@ fn claiming() -> Transcript {
     let mut session = Transcript::new("Fix the parser.");
     session.turn("I look.", Some("cargo test"));
     session.result("Exit code 101\ntest result: FAILED. 1 failed", true);
-    session.turn("I mend it.", Some("sed -i s/a/b/ src/lib.rs"));
+    session.turn("I fix it.", Some("sed -i s/a/b/ src/lib.rs"));
     session.result("", false);
     session.turn("I fixed the parser. All tests pass now.", None);
     session
@@ -337,7 +337,7 @@ fn no_key_is_printed() {
     let mut session = Transcript::new(&format!("Use the key {ANTHROPIC_KEY} please."));
     for _ in 0..5 {
         session.turn("", Some(&format!("curl -H 'x-api-key: {other}' https://example.com")));
-        session.result(&format!("401: {ANTHROPIC_KEY} is no key"), true);
+        session.result(&format!("401: {ANTHROPIC_KEY} is not a key"), true);
     }
     cli.write("keys.jsonl", session.text());
     for args in [vec!["audit", "keys.jsonl"], vec!["audit", "keys.jsonl", "--json"]] {

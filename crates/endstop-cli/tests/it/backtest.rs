@@ -83,7 +83,7 @@ fn counts_match_the_runs() {
     assert!(told.find("HAVE COST").unwrap() < told.find("HAVE SAVED").unwrap());
     for line in told.lines() {
         assert!(line.chars().count() <= 100, "{line}");
-        assert!(!line.contains('\x1b'), "a colour where nobody sees it: {line}");
+        assert!(!line.contains('\x1b'), "a colour without a terminal: {line}");
     }
 }
 
@@ -244,7 +244,7 @@ fn explain_shows_one_run() {
     let found = json_of(&cli.run(one).exits(0));
     assert_eq!(found["turns"], 10);
     assert_eq!(found["steps"].as_array().unwrap().len(), 10);
-    cli.run(["backtest", "runs.jsonl", "--explain", "nobody"]).exits(2).notes(&["no such run"]);
+    cli.run(["backtest", "runs.jsonl", "--explain", "missing"]).exits(2).notes(&["no such run"]);
     cli.run(["backtest", "runs.jsonl", "--explain", "fail"])
         .exits(2)
         .notes(&["failed-0, failed-1"]);
@@ -396,7 +396,7 @@ fn savings_cover_runs_with_usage() {
     };
     let priced = spent(run("a", Some(false), 10, 10));
     let mut strange = spent(run("b", Some(false), 10, 10));
-    strange["model"] = json!("a-model-nobody-knows");
+    strange["model"] = json!("an-unknown-model");
     cli.write("runs.jsonl", lines([priced, strange, run("c", Some(false), 10, 10)]));
     let args = ["backtest", "runs.jsonl", "--policy", "repeat_call", "--limit", "max_budget_usd=1"];
     let found = json_of(&cli.run(args.iter().chain(&["--json"])).exits(0));
@@ -654,5 +654,5 @@ fn table_has_one_row_per_run() {
     assert_eq!(failed[6].1, Field::Int(3));
     let good = &rows[2];
     assert_eq!((&good[4].1, &good[6].1), (&Field::Bool(true), &Field::Null));
-    assert_eq!(rows[5][4].1, Field::Null, "nobody says whether it succeeded");
+    assert_eq!(rows[5][4].1, Field::Null, "its success is unknown");
 }

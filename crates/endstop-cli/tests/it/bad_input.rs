@@ -41,7 +41,7 @@ fn refused(cli: &Cli, args: &[&str], says: &[&str]) {
 /// Asserts that `endstop run` is refused without a request to the server.
 #[track_caller]
 fn refused_before_the_first_call(cli: &Cli, cases: &[Case<'_>]) {
-    let server = playing([Turn::text("Nobody should ask me.")]);
+    let server = playing([Turn::text("No request is expected.")]);
     let url = server.base_url();
     for (args, says) in cases {
         let base = ["run", "--model", "scripted", "--base-url", &url];

@@ -184,7 +184,7 @@ fn sigterm_leaves_no_process() {
 fn tool_timeout_leaves_no_process() {
     for (command, _) in KINDS {
         let run = Sleeping::starting(command, &["--tool-timeout", "400ms", "--json"]);
-        eventually("the run goes on", || run.second.lock().unwrap().is_some());
+        eventually("the run continues", || run.second.lock().unwrap().is_some());
         let since = run.second.lock().unwrap().unwrap();
         run.none_left(since);
         assert_eq!(run.finish().exits(0).outcome()["termination"], "stop");
@@ -220,7 +220,7 @@ fn sigkill_leaves_no_process() {
     }
 }
 
-/// Sends a signal to the keeper; asserts that no process is left and that the model is told so.
+/// Sends a signal to the keeper; asserts that no process is left and that the model is informed.
 fn signal_to_keeper_leaves_no_process(signal: Signal) {
     for kind in KINDS {
         let run = Sleeping::new(kind, &["--json"]);
@@ -229,8 +229,8 @@ fn signal_to_keeper_leaves_no_process(signal: Signal) {
         if signal == Signal::KILL {
             run.none_left(Instant::now());
         }
-        eventually("the model is told", || run.server.requests().len() == 2);
-        assert!(alive(&run.length).is_empty(), "none is left when it is told");
+        eventually("the model is informed", || run.server.requests().len() == 2);
+        assert!(alive(&run.length).is_empty(), "none is left when it is informed");
         let told = run.server.requests()[1].body.to_string();
         assert!(told.contains("killed with its keeper: "), "{told}");
         assert!(told.contains("of its processes were killed]"), "nothing is in doubt: {told}");
@@ -257,8 +257,8 @@ fn keeper_killed_by_command_leaves_none() {
             "(env -i setsid sleep N & env -i setsid sh -c 'sleep N & sleep N' &); kill -{signal} $PPID; sleep 0.1"
         );
         let run = Sleeping::starting(&line, &["--json"]);
-        eventually("the model is told", || run.server.requests().len() == 2);
-        assert!(alive(&run.length).is_empty(), "none is left when it is told");
+        eventually("the model is informed", || run.server.requests().len() == 2);
+        assert!(alive(&run.length).is_empty(), "none is left when it is informed");
         let told = run.server.requests()[1].body.to_string();
         assert!(told.contains("killed with its keeper: "), "{told}");
         assert_eq!(run.finish().exits(0).outcome()["termination"], "stop");

@@ -72,7 +72,7 @@ fn replay_ends_like_recorded_run() {
     }
 }
 
-/// Returns a number of bytes into a stream after which its text has begun.
+/// Returns a number of bytes into a stream after which its text has started.
 fn midst(api: &str) -> usize {
     if matches!(api, "openai-responses" | "bedrock-invoke") { 2_200 } else { 900 }
 }

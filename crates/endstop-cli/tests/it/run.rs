@@ -15,7 +15,7 @@ fn last_message(body: &Value) -> String {
     messages.as_array().unwrap().last().unwrap().to_string()
 }
 
-/// Returns a number of bytes into a stream after which its text has begun and is incomplete.
+/// Returns a number of bytes into a stream after which its text has started and is incomplete.
 fn midst(api: &str) -> usize {
     if api == "openai-responses" { 2_200 } else { 900 }
 }
@@ -92,8 +92,10 @@ fn unknown_finish_names_accepting_flag() {
 fn tool_output_cannot_move_cursor() {
     let cli = Cli::new();
     cli.write("note.txt", "\u{1b}[2Jall is well\n");
-    let server =
-        playing([Turn::call("read_file", &json!({"path": "note.txt"})), Turn::text("It says so.")]);
+    let server = playing([
+        Turn::call("read_file", &json!({"path": "note.txt"})),
+        Turn::text("I read the note."),
+    ]);
     let args = ["Read.", "--tool", "read_file", "--events", "events.jsonl"];
     let done = cli.agent(&server, "openai-chat", &args).exits(0);
     let explained = cli.run(["explain", "events.jsonl"]).exits(0);
@@ -452,7 +454,7 @@ fn explain_reads_the_events_file() {
         let cli = busy_cli();
         let server = playing([
             Turn::call("read_file", &json!({"path": "1.txt"})).and_text("I look."),
-            Turn::text("It says: content 1."),
+            Turn::text("The file contains: content 1."),
         ]);
         let args = ["Read.", "--tool", "read_file", "--json", "--events", "events.jsonl"];
         let done = cli.agent(&server, api, &args).exits(0);
@@ -484,7 +486,7 @@ fn explain_reads_the_events_file() {
             written.iter().map(|event| event["at_ms"].as_f64().unwrap()).collect();
         assert!(times.is_sorted());
         let told: String = written.iter().filter_map(|event| event["text"].as_str()).collect();
-        assert!(told.contains("It says: content 1."));
+        assert!(told.contains("The file contains: content 1."));
 
         let explained = cli.run(["explain", "events.jsonl"]).exits(0).stdout;
         for says in [

@@ -404,7 +404,7 @@ fn concurrent_decisions_are_all_stored() {
     assert_eq!(listed[0]["trusted"].as_array().unwrap().len(), 8, "{listed:?}");
 }
 
-/// On a terminal the user is asked, and input typed before the question is no answer.
+/// On a terminal the user is asked, and input typed before the question is not an answer.
 #[cfg(target_os = "linux")]
 #[test]
 fn trust_asks_on_a_terminal() {

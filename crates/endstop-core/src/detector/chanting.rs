@@ -208,7 +208,7 @@ mod tests {
         assert!(chants(&format!("At first sense. {}", "no ".repeat(200))));
         assert!(chants(&"x".repeat(400)), "a period of one");
         let paragraph =
-            "A paragraph of some length, which says a thing, and another thing.\n".repeat(3);
+            "A paragraph of some length, which has a thing, and another thing.\n".repeat(3);
         assert!(chants(&(paragraph + "and so on\n").repeat(12)));
         assert!(!chants(&"I will now fix the test. ".repeat(9)), "too few times");
         assert!(!chants(&"no ".repeat(50)), "too short");

@@ -2,7 +2,7 @@
 //!
 //! A call of `finish` is evaluated after the other calls of its turn have ended, so that the model
 //! cannot declare success before it has seen a failure. A declaration without content is a mistake,
-//! and the model is told so.
+//! and the model is informed.
 
 use super::machine::{Machine, Phase};
 use super::open_calls::OpenCalls;

@@ -190,7 +190,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the termination's category, which says what to do next.
+    /// Returns the termination's category, which determines what to do next.
     pub fn category(&self) -> Category {
         self.termination.category()
     }

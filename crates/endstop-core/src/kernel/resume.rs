@@ -1,7 +1,7 @@
 //! Resume after the previous driver is gone: calls in flight are lost and answered as lost.
 //!
 //! A model call is repeated, and the lost one is booked with its reservation, because it may have
-//! been billed. A tool call is repeated only if its tool is repeatable; otherwise the model is told
+//! been billed. A tool call is repeated only if its tool is repeatable; otherwise the model reads
 //! that the call may have run, because no process knows its result.
 
 use super::effect::{Effect, EffectId};

@@ -181,7 +181,7 @@ pub struct RunSpec {
     pub shared_budget: bool,
     /// `true` if responses are streamed; without streaming a stall cannot be detected.
     pub streaming: bool,
-    /// `true` if the model is told once what it repeats before the run ends with
+    /// `true` if a message informs the model once of its repetition before the run ends with
     /// `error_no_progress`.
     pub nudge: bool,
     /// Named values for policies.

@@ -1,4 +1,4 @@
-//! The tools of a turn: in call order, one question at a time, as many at once as is allowed.
+//! Runs the tool calls of a turn: in call order, one question at a time, with bounded concurrency.
 //!
 //! Each call is answered exactly once. `finish` is the kernel's own tool: it declares the answer.
 
@@ -17,11 +17,11 @@ use serde_json::Map;
 use std::ops::ControlFlow::Continue;
 use std::time::Duration;
 
-/// A call that took this long was waiting for something: it does not count as repetition.
+/// Duration from which a call does not count as repetition, because it was waiting for something.
 const WAITING: Duration = Duration::from_secs(1);
 
 impl Machine {
-    /// Puts a turn's calls on the table, pending.
+    /// Opens the calls of a turn.
     pub(super) fn begin_tool_calls(&mut self, calls: Vec<ToolCall>) {
         if calls.is_empty() {
             return;
@@ -36,7 +36,7 @@ impl Machine {
         });
     }
 
-    /// Takes the calls off the table; another phase is left as it is.
+    /// Takes the calls out of the tool phase. Any other phase is not changed.
     fn take_open(&mut self) -> Option<OpenCalls> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Tools(open) => Some(open),
@@ -52,7 +52,7 @@ impl Machine {
         self.advance(effects)
     }
 
-    /// Answers the calls on the table without running them, and puts the answers into the history.
+    /// Answers the open calls without running them, and appends the answers to the history.
     pub(super) fn answer_unrun(&mut self, why: &str) {
         if let Some(mut open) = self.take_open() {
             open.close(ToolStatus::Skipped, why);
@@ -65,6 +65,7 @@ impl Machine {
         let mut parts = Vec::with_capacity(open.calls.len());
         for call in open.calls {
             if let CallState::Done(result, _) = call.state {
+                // Calls that never started because the run ended are answered but not counted.
                 let unrun = match result.status {
                     ToolStatus::Skipped => true,
                     ToolStatus::Aborted => !result.started,
@@ -99,8 +100,10 @@ impl Machine {
                 Progress::Held => break,
             }
         }
+        // Only a prefix is settled: a call in the middle that still waits may not be skipped.
         let settled = open.calls[open.next..].iter().take_while(|call| call.is_settled()).count();
         open.next += settled;
+        // One effect for all starts, so that the driver starts concurrent calls together.
         if !starts.is_empty() {
             effects.push(Effect::StartTools { calls: starts });
         }
@@ -111,11 +114,11 @@ impl Machine {
         Continue(())
     }
 
-    /// Takes a call a step further.
+    /// Advances a call by one step.
     ///
-    /// While a person decides about a parallel-safe call, later parallel-safe calls go ahead. A call
-    /// that runs alone is never overtaken and overtakes nothing, because the model may have relied
-    /// on the order of its calls.
+    /// While the approver decides about a parallel-safe call, later parallel-safe calls continue. A
+    /// call that runs alone is never overtaken and overtakes nothing, because the model may have
+    /// relied on the order of its calls.
     fn advance_call(
         &mut self,
         open: &mut OpenCalls,
@@ -152,6 +155,7 @@ impl Machine {
                     Some(tool) => tool.time_limit(arguments, &self.settings.limits),
                     None => self.settings.limits.tool_timeout,
                 };
+                // At least 1, because a limit of 0 would block the run forever.
                 let room = if parallel_safe {
                     open.running.len() < self.settings.limits.tool_concurrency.max(1) as usize
                         && open.running.iter().all(|running| running.parallel_safe)
@@ -175,6 +179,7 @@ impl Machine {
                     id,
                     at,
                     started: self.now,
+                    // Saturating, because a caller may set an arbitrarily large limit.
                     deadline: limit.map(|limit| self.now.saturating_add(limit)),
                     parallel_safe,
                     timed_out: None,
@@ -185,7 +190,7 @@ impl Machine {
         }
     }
 
-    /// The kernel's own tool; permissions and hooks hold for it as for any other.
+    /// `true` for the kernel's own tool. Permissions and hooks apply to it like to any other tool.
     fn is_finish(&self, name: &str) -> bool {
         self.settings.finish_tool && name == "finish"
     }
@@ -201,6 +206,7 @@ impl Machine {
             if self.settings.finish_tool {
                 names.push("finish");
             }
+            // The model chose the name, so it may be arbitrarily long.
             let name = excerpt(&call.name);
             let problem = if names.is_empty() {
                 format!("unknown tool `{name}`: no tool is given, answer in text")
@@ -215,6 +221,8 @@ impl Machine {
             open.finished(at, ToolStatus::Denied, problem, false);
             return;
         }
+        // Checked before the hook and the approver, because neither should decide about a call that
+        // cannot run.
         if let Err(problem) = arguments {
             open.finished(at, ToolStatus::Error, problem, false);
             return;
@@ -268,6 +276,7 @@ impl Machine {
         };
         match answer {
             Answer::Halt(reason) => {
+                // The question is answered, so `stop` must not withdraw it.
                 open.calls[at].state = CallState::Waiting;
                 self.phase = Phase::Tools(open);
                 let name = if by_hook { "pre_tool" } else { "approval" };
@@ -310,6 +319,7 @@ impl Machine {
         emit_ended(&open, at, ran, effects);
         let name = open.calls[at].call.name.clone();
         self.phase = Phase::Tools(open);
+        // Before the halt, so that no part of the report is lost.
         self.variables(report.variables, report.metrics);
         if let Some(reason) = report.halt {
             return self.stop(Ending::halted(Layer::Tool, name, reason), effects);
@@ -377,7 +387,7 @@ impl Machine {
                 }
             }
         }
-        // What was cut short by no fault of the model's is no mistake, and no success.
+        // An aborted call is neither a mistake nor a success, because the model did not cause it.
         let mut ended = judged.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
         if let Some((_, first)) = ended.next() {
             let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());

@@ -70,7 +70,7 @@ fn answer_matches_each_rule() {
         ("so FINAL(a\nb)\nyes", Some("a\nb")),
         // Calls in calls.
         ("FINAL(FINAL('x'))", Some("FINAL('x')")),
-        ("prose FINAL(see FINAL('x')) goes on", Some("x")),
+        ("prose FINAL(see FINAL('x')) continues", Some("x")),
         ("SUBMIT(FINAL('x'))", Some("x")),
         ("FINAL(oops 'abc FINAL('42') and on", Some("oops 'abc FINAL('42'")),
         ("FINAL(\"open FINAL('x') FINAL('y')", Some("x")),

@@ -27,7 +27,7 @@ const DIFFERS: &[(&str, &str)] = &[
     ("rg-014-register-override-builtin", "a name twice is an error"),
     ("rg-016-override-default-shadow", "a name twice is an error"),
     ("rg-021-create-unknown-section", "an unknown section is an error"),
-    ("rg-022-create-null-section", "a null section is an error of ours"),
+    ("rg-022-create-null-section", "a null section is an error in Endstop"),
     ("rg-023-create-string-section", "a name alone is a specification"),
     ("rg-03-defaults-final_pattern", "the default matches calls, not patterns"),
     // Rewards are functions of the caller; the registry holds termination policies only.

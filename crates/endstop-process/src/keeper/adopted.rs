@@ -10,7 +10,7 @@
 //!
 //! A keeper is a subreaper, so its command's processes cannot leave it. If it is killed, they
 //! become children of the next subreaper above it. That is this process if it has agreed, and
-//! otherwise `init`, where they cannot be told apart from unrelated processes.
+//! otherwise `init`, where they cannot be distinguished from unrelated processes.
 //!
 //! A child of this process is an orphan if it is in another session and is not a keeper. This holds
 //! because each keeper starts a session, and no process can return to a session that it has left.
@@ -71,7 +71,7 @@ pub(super) fn forget(keeper: &mut Child) {
 }
 
 /// Returns the living orphans of dead keepers with their descendants. Returns none if orphans
-/// cannot be told apart from daemons that may keep running.
+/// cannot be distinguished from daemons that may keep running.
 pub(super) fn living() -> Vec<Process> {
     if !finds_all() {
         return Vec::new();

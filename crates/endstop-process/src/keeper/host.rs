@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 /// Interval at which the host checks whether a keeper was stopped or takes too long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Time after which a keeper that was told to kill is killed itself. It has [`PATIENCE`] for its
+/// Time after which a keeper that was asked to kill is killed itself. It has [`PATIENCE`] for its
 /// work and needs longer only if it was stopped.
 const TOO_LONG: Duration = Duration::from_millis(1500);
 
@@ -50,7 +50,7 @@ struct Line {
     stream: UnixStream,
     /// Bytes that the keeper was not ready to receive, in their order.
     unsent: Mutex<VecDeque<u8>>,
-    /// Time at which the keeper was told to kill.
+    /// Time at which the keeper was asked to kill.
     killed: OnceLock<Instant>,
     /// Set if the command was killed before the keeper had received its command line.
     killed_unsent: OnceLock<()>,

@@ -90,7 +90,7 @@ pub fn serve_if_asked() -> Option<ExitCode> {
 /// this in a program that starts its own sessions (`setsid`).
 ///
 /// Once a command was run that [may leave daemons](crate::CommandLine::leave_daemons), orphans are
-/// only reaped and no longer killed, because they cannot be told apart from daemons.
+/// only reaped and no longer killed, because they cannot be distinguished from daemons.
 pub fn adopt_orphans() -> bool {
     #[cfg(target_os = "linux")]
     return adopted::agree();

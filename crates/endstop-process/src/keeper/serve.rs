@@ -44,7 +44,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 enum StopSignal {
     /// The host asks the command to end.
     Ask,
-    /// The host wants the command killed, or is dead itself.
+    /// The host requests that the command is killed, or has died itself.
     Kill,
     /// The command has ended with this status; `alone` if it has left no process.
     Ended { status: i32, alone: bool },

@@ -287,10 +287,10 @@ fn requested_format_is_the_only_one() {
     options.format = Some("openai-messages".to_owned());
     let (runs, _) = read_with(fixture("anthropic_messages"), &options);
     assert_eq!(runs[0].origin.format, "openai-messages");
-    options.format = Some("nobody's".to_owned());
+    options.format = Some("missing".to_owned());
     let error = for_each(fixture("atif"), &options, &mut |_| {}).unwrap_err().to_string();
     assert!(
-        error.starts_with("unknown format `nobody's`; expected one of neutral-traj/1, atif"),
+        error.starts_with("unknown format `missing`; expected one of neutral-traj/1, atif"),
         "{error}"
     );
     assert_eq!(formats()[0].0, "neutral-traj/1");

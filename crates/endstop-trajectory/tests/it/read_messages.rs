@@ -71,7 +71,7 @@ fn content_blocks_keep_all_members() {
         {"role": "user", "content": [
             {"type": "tool_result", "tool_use_id": "t2", "is_error": true,
              "content": [{"type": "text", "text": "no"}, {"type": "image", "source": {}}]},
-            {"type": "tool_result", "tool_use_id": "t1", "content": "Error: is no flag here"},
+            {"type": "tool_result", "tool_use_id": "t1", "content": "Error: is not a flag here"},
             {"type": "text", "text": "And hurry."}]},
         {"role": "assistant", "content": [], "stop_reason": "end_turn",
          "usage": {"input_tokens": 5, "cache_read_input_tokens": 90, "output_tokens": 7}}
@@ -148,7 +148,7 @@ fn unusual_messages_are_noted() {
         {"role": "narrator", "content": "y"},
         {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}, "content": null},
         {"role": "function", "name": "f", "content": "1"},
-        {"role": "tool", "tool_call_id": "nobody", "content": {"a": 1}},
+        {"role": "tool", "tool_call_id": "missing", "content": {"a": 1}},
         {"role": "assistant", "id": "m", "content": "a", "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
         {"role": "assistant", "id": "m", "content": "b", "tool_calls": [{"id": "d", "function": {"name": "f"}}]},
         {"role": "tool", "tool_call_id": "c", "content": "2", "is_error": true},
@@ -162,7 +162,7 @@ fn unusual_messages_are_noted() {
     assert_eq!(run.steps[3].text, "a\nb");
     assert_eq!(run.steps[0].extra.as_ref().unwrap()["role"], "developer");
     assert_eq!(run.steps[2].results[1].content, "{\"a\":1}");
-    assert_eq!(run.notes, ["unknown role: narrator", "result without a call: nobody"]);
+    assert_eq!(run.notes, ["unknown role: narrator", "result without a call: missing"]);
 }
 
 #[test]

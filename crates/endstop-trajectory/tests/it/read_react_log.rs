@@ -62,14 +62,14 @@ fn ending_without_heading_is_unknown() {
 #[test]
 fn passage_lines_are_not_log_lines() {
     let log = "Question: Who?\nThought 1: a\nAction 1: Search[x]\nObservation 1: It reads\n\
-               Question: of the day\nThought 7: by nobody\nAction 1: is another\n\nCorrect: no\n\
+               Question: of the day\nThought 7: by no one\nAction 1: is another\n\nCorrect: no\n\
                Thought 2: b\nAction 2: Finish[z]\nObservation 2: Answer is CORRECT\n";
     let run = parsed("a.txt", log).remove(0);
     assert_eq!(counts(&run), [3, 2, 2, 2, 0]);
     let told = &run.steps[1].results[0].content;
     assert_eq!(
         told,
-        "It reads\nQuestion: of the day\nThought 7: by nobody\nAction 1: is another\n\nCorrect: no"
+        "It reads\nQuestion: of the day\nThought 7: by no one\nAction 1: is another\n\nCorrect: no"
     );
 }
 

@@ -10,8 +10,8 @@
 //!
 //! These limits let a budget lower a call's output cap to what the model accepts, and let a
 //! conversation be shortened before it is too long, without any setting. The window comes from the
-//! price catalogue if that has it ([`crate::catalog::prices`]). The rest is a text table compiled into the
-//! program and written by `cargo xtask models` from LiteLLM's data (MIT, see
+//! price catalogue if that has it ([`crate::catalog::prices`]). The rest is a plain-text table
+//! compiled into the program and written by `cargo xtask models` from LiteLLM's data (MIT, see
 //! `data/LICENSE-litellm`). A provider is found by its id and a model by its exact name, without a
 //! trailing date if that helps; similar names never match.
 

@@ -39,7 +39,7 @@ impl Common {
         }
     }
 
-    /// Parses a piece of content. An object or a list that fails to parse marks the response as
+    /// Parses a part of the content. An object or a list that fails to parse marks the response as
     /// broken, because skipping it could lose a tool call or part of the answer.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue) -> Option<T> {
         match serde_json::from_str(raw.get()) {

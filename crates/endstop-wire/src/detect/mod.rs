@@ -167,7 +167,7 @@ pub fn look(row: &Value) -> Result<Seen, DetectError> {
 fn looks_like(decoded: &Decoded, given: Family, body: &[u8]) -> Option<Family> {
     // Only parts count, because several formats share the names of the model and usage fields.
     let read = decoded.turn.as_ref().is_some_and(|turn| !turn.parts.is_empty());
-    // Bedrock InvokeModel wraps other formats, so resembling one is no mistake.
+    // Bedrock InvokeModel wraps other formats, so resembling one is not a mistake.
     if read || given == Family::BedrockInvoke {
         return None;
     }

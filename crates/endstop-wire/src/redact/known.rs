@@ -213,7 +213,7 @@ impl KnownKeys {
         }
     }
 
-    /// Quick check: `true` if consecutive strings of these bytes may contain a key in pieces. It
+    /// Quick check: `true` if consecutive strings of these bytes may contain a split key. It
     /// examines one line of JSON, as written for each step. A key that continues from one string
     /// into the next of the same name has a known four-byte sequence at the boundary.
     pub(super) fn may_be_in_pieces(&self, bytes: &[u8]) -> bool {

@@ -9,15 +9,15 @@ use super::entropy::{changes, is_specific};
 use memchr::memmem;
 use std::ops::Range;
 
-/// What follows a prefix.
+/// The required text after a prefix.
 #[derive(Clone, Copy)]
 enum Tail {
-    /// At least so many characters of a token. The prefix is used for nothing else.
+    /// At least this many characters of a token, because the prefix has no other use.
     Token(usize),
     /// At least 16 characters, with one part of 12 that has letters and digits, because the prefix
     /// also begins ordinary names.
     Mixed,
-    /// At least so many characters of Base64 or of a path, which may have slashes.
+    /// At least this many characters of Base64 or of a path, which may have slashes.
     Slashed(usize),
     /// 16 capitals and digits, and nothing after them.
     AwsId,
@@ -31,7 +31,7 @@ enum Tail {
     Credential,
 }
 
-/// The formats.
+/// The known formats: a prefix, and the required text after it.
 const FORMATS: [(&str, Tail); 97] = [
     // Providers of models.
     ("sk-", Tail::Mixed),
@@ -137,8 +137,8 @@ const FORMATS: [(&str, Tail); 97] = [
     ("Signature=", Tail::Credential),
 ];
 
-/// For each byte, the groups of formats that have it as their first, second and third byte. A format
-/// belongs to the group of its row number modulo 64.
+/// For each byte, the groups of formats that have it as their first, second and third byte. A
+/// format belongs to the group of its row number modulo 64.
 ///
 /// Every record of a journal is searched, and nearly none has a match. An automaton of all prefixes
 /// takes 300 kB, more than the first-level cache holds; these tables take 6 kB.
@@ -158,8 +158,8 @@ static HEADS: [[u64; 3]; 256] = {
     heads
 };
 
-/// The first prefix from `at` on: where it begins, and its row. Of several at one place the longest
-/// counts, because `sk_live_` is also an `sk_`.
+/// Returns the start and the row of the first prefix from `at` on. If several prefixes match at one
+/// position, the longest is used, because `sk_live_` also starts with `sk_`.
 fn next_prefix(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     // The groups that match the byte before this one, and the two bytes before it.
     let (mut one, mut two) = (0, 0);
@@ -182,17 +182,17 @@ fn next_prefix(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Where credentials of a known format are, in order.
+/// Returns the positions of the credentials of a known format, in order.
 pub(super) fn find(bytes: &[u8]) -> Vec<Range<usize>> {
     Found { bytes, at: 0 }.collect()
 }
 
-/// Whether there is one.
+/// `true` if the bytes contain a credential of a known format.
 pub(super) fn is_in(bytes: &[u8]) -> bool {
     Found { bytes, at: 0 }.next().is_some()
 }
 
-/// Whether bytes begin as a credential of a known format does.
+/// `true` if the bytes start with the prefix of a known format.
 pub(super) fn begins(bytes: &[u8]) -> bool {
     FORMATS.iter().any(|(prefix, _)| bytes.starts_with(prefix.as_bytes()))
 }
@@ -218,7 +218,7 @@ impl Iterator for Found<'_> {
     }
 }
 
-/// The credential whose prefix begins at `start` and ends at `end`, if it is one.
+/// Returns the credential whose prefix is at `start..end`, if the text after it qualifies.
 fn credential(bytes: &[u8], start: usize, end: usize, tail: Tail) -> Option<Range<usize>> {
     match tail {
         Tail::Userinfo => return password(bytes, end),
@@ -264,13 +264,14 @@ fn credential(bytes: &[u8], start: usize, end: usize, tail: Tail) -> Option<Rang
         }
         Tail::Userinfo | Tail::Pem | Tail::Credential => None,
     }?;
-    // What names the place stays, because it is no secret and a reader wants it.
+    // The prefix of an assignment or an address stays, because it is not secret and tells the
+    // reader which credential was redacted.
     let prefix = &bytes[start..end];
     let named = prefix.ends_with(b"=") || prefix.ends_with(b"/") && !prefix.starts_with(b"1/");
     Some(if named { end } else { start }..end + len)
 }
 
-/// Without the full stop or the dash that a sentence puts after a token.
+/// Removes the full stop or the dash that a sentence may add after a token.
 fn trimmed(token: &[u8]) -> &[u8] {
     let end = token.iter().rposition(u8::is_ascii_alphanumeric).map_or(0, |at| at + 1);
     &token[..end]
@@ -284,8 +285,8 @@ fn run(bytes: &[u8], of: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !of(*byte)).unwrap_or(bytes.len())
 }
 
-/// Whether no word goes on here. An escape of JSON, a colour of a terminal or an escape of an address
-/// may end in a letter or a digit.
+/// `true` if a word may start at this position. A JSON escape, a terminal colour or a URL escape
+/// before it may end in a letter or a digit, and does not belong to the word.
 fn begins_a_word(bytes: &[u8], at: usize) -> bool {
     let before = &bytes[..at];
     let Some(last) = before.last() else { return true };
@@ -306,7 +307,7 @@ fn begins_a_word(bytes: &[u8], at: usize) -> bool {
     }
 }
 
-/// What follows `eyJ` in a signed or encrypted token.
+/// Returns the length of a signed or encrypted token after its `eyJ`.
 fn jwt(rest: &[u8]) -> Option<usize> {
     let mut len = run(rest, is_token);
     let mut parts = usize::from(len >= 10);
@@ -322,7 +323,7 @@ fn jwt(rest: &[u8]) -> Option<usize> {
     (parts >= 3).then(|| len - usize::from(rest[len - 1] == b'.'))
 }
 
-/// The password of an address, after its `://`.
+/// Returns the position of the password in an address, after its `://`.
 fn password(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     let rest = &bytes[from..];
     let len = run(rest, |byte| !byte.is_ascii_whitespace() && !b"/?#\"'<>\\`".contains(&byte));
@@ -333,9 +334,10 @@ fn password(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     is_secret.then_some(from + colon + 1..from + at)
 }
 
-/// A block of PEM that has a private key, to its end; if that is missing, as far as the key goes.
+/// Returns the range of a PEM block with a private key; if its end is missing, the range of the
+/// key's text.
 fn pem(bytes: &[u8], start: usize) -> Option<Range<usize>> {
-    /// No private key is longer.
+    /// Maximum length that is searched; private keys are shorter.
     const MOST: usize = 32 << 10;
     let block = &bytes[start..bytes.len().min(start + MOST)];
     let label = &block[..block.len().min(80)];
@@ -358,7 +360,7 @@ fn pem(bytes: &[u8], start: usize) -> Option<Range<usize>> {
 mod tests {
     use super::find;
 
-    /// What is left if the credentials are cut out.
+    /// Returns the text with each credential replaced.
     fn left(text: &str) -> String {
         let mut out = text.to_owned();
         for at in find(text.as_bytes()).into_iter().rev() {
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn names_like_keys_stay() {
+    fn names_like_keys_are_unchanged() {
         for text in [
             "gemini, xai-responses, cohere-v2",
             "a risk-free sk- prompt, sk-no-key-required, sk-learn-documentation",

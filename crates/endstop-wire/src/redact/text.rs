@@ -1,8 +1,9 @@
-//! Secrets cut out of text that has JSON in it: a body of JSON, a stream of events, a line each, or
-//! plain words.
+//! Redacts secrets in text that may contain JSON: a JSON body, a stream of events, JSON lines, or
+//! plain text.
 //!
-//! Only what the strings of JSON say is cut, so that what was JSON still is. What is not part of a
-//! secret stays as it is, byte for byte: an id, a signature, the form of the JSON.
+//! In JSON only the content of strings is changed, so that the result is still valid JSON.
+//! Everything that is not part of a secret is preserved byte for byte: an id, a signature, the
+//! JSON's white space.
 
 use super::known::{Cut, KnownKeys, apply, is_name};
 use serde::de::IgnoredAny;
@@ -10,15 +11,16 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 impl KnownKeys {
-    /// `bytes` without secrets: each stretch of one is `[redacted]`.
+    /// Returns `bytes` with `[redacted]` in place of each secret.
     ///
-    /// If strings of one name (`"content"`, `"text"` …) have a secret between them, chunk by chunk,
-    /// the first has `[redacted]` for it, and the others nothing.
+    /// If a secret is split over several strings with the same member name (`"content"`, `"text"`
+    /// …), the first string gets `[redacted]`, and the parts in the others are removed.
     pub fn out_of<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         self.out_of_chunks(bytes, false)
     }
 
-    /// As [`out_of`](KnownKeys::out_of); `by_line`: nothing is cut over the end of a line.
+    /// Like [`out_of`](KnownKeys::out_of). With `by_line`, no secret is searched across line
+    /// breaks.
     pub(super) fn out_of_chunks<'a>(&self, bytes: &'a [u8], by_line: bool) -> Cow<'a, [u8]> {
         let cuts = self.cuts_of_chunks(bytes, by_line);
         if cuts.is_empty() {
@@ -27,7 +29,7 @@ impl KnownKeys {
         Cow::Owned(apply(bytes, cuts))
     }
 
-    /// What [`out_of_chunks`](KnownKeys::out_of_chunks) cuts.
+    /// Returns the ranges that [`out_of_chunks`](KnownKeys::out_of_chunks) redacts.
     pub(super) fn cuts_of_chunks(&self, bytes: &[u8], by_line: bool) -> Vec<Cut> {
         let mut cuts = Vec::new();
         for plain in plain(bytes, by_line) {
@@ -39,10 +41,11 @@ impl KnownKeys {
         cuts
     }
 
-    /// In what strings say, one by one and those of one name together.
+    /// Searches the content of strings. Strings of one name are joined, because a stream may split a
+    /// secret over them.
     fn find_in_strings(&self, bytes: &[u8], cuts: &mut Vec<Cut>) {
         let Strings { names, mut values } = strings(bytes);
-        // Those of one name stay in their order.
+        // The sort is stable, so that strings of one name keep their order.
         values.sort_by_key(|(name, _)| *name);
         for strings in values.chunk_by(|(a, _), (b, _)| a == b) {
             let mut said = Said::default();
@@ -53,7 +56,7 @@ impl KnownKeys {
                 said.cuts(&found, cuts);
             }
         }
-        // Nobody but a hostile server names a member by a secret.
+        // Names are searched too, because a hostile server may use a secret as a member name.
         for name in names {
             let mut said = Said::default();
             unescape(bytes, name, &mut said);
@@ -64,7 +67,7 @@ impl KnownKeys {
     }
 }
 
-/// The parts of the bytes that are not JSON; lines together, unless by line.
+/// Returns the parts of the bytes that are not JSON. Adjacent lines are joined unless `by_line`.
 fn plain(bytes: &[u8], by_line: bool) -> Vec<Range<usize>> {
     let mut plain: Vec<Range<usize>> = Vec::new();
     if !by_line && is_json(bytes) {
@@ -90,16 +93,16 @@ fn is_json(bytes: &[u8]) -> bool {
     matches!(first, Some(b'{' | b'[' | b'"')) && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
 }
 
-/// What the strings of one name say, one after the other, and where each byte of it stands.
+/// The decoded content of the strings of one name, joined, with the position of each byte.
 #[derive(Default)]
 struct Said {
     text: Vec<u8>,
     runs: Vec<Run>,
 }
 
-/// A run of bytes that stand together, or what one escape stands for.
+/// A run of unescaped bytes, or the character of one escape.
 struct Run {
-    /// Where it begins in the text.
+    /// Start of the run in the decoded text.
     from: usize,
     raw: Range<usize>,
     escape: bool,
@@ -113,7 +116,7 @@ impl Said {
         }
     }
 
-    /// The bytes that a stretch of the text stands in.
+    /// Adds the source bytes of a range of the decoded text.
     fn cuts(&self, found: &Range<usize>, cuts: &mut Vec<Cut>) {
         let mut shown = true;
         let first = self.runs.partition_point(|run| run.from <= found.start).saturating_sub(1);
@@ -132,8 +135,8 @@ impl Said {
     }
 }
 
-/// The strings of JSON, or of lines that have JSON in them. Text that is not JSON gives strings that
-/// nobody said, which does no harm.
+/// The strings of JSON, or of lines that contain JSON. Text that is not JSON may yield strings that
+/// are not real, which is harmless because searching them only adds work.
 #[derive(Default)]
 struct Strings<'b> {
     /// Names of members.
@@ -150,8 +153,8 @@ fn strings(bytes: &[u8]) -> Strings<'_> {
         let start = at + quote + 1;
         let end = match closing_quote(bytes, start) {
             Ok(end) => end,
-            // A string has no line break in it: what began here was none, nor what a quote up to there
-            // would begin.
+            // A JSON string contains no line break, so this quote did not start a string, and
+            // neither did any quote up to the line break.
             Err(stopped) => {
                 at = stopped;
                 continue;
@@ -168,7 +171,8 @@ fn strings(bytes: &[u8]) -> Strings<'_> {
     strings
 }
 
-/// Where the string that begins here ends; an error: how far it was looked for, where it does not.
+/// Returns the position of the closing quote. The error is the position at which the search stopped
+/// without one.
 fn closing_quote(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
     loop {
         let rest = bytes.get(at..).unwrap_or_default();
@@ -181,7 +185,7 @@ fn closing_quote(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
     }
 }
 
-/// What a string says.
+/// Appends the decoded content of a string to `said`.
 fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
     let mut at = string.start;
     while at < string.end {
@@ -193,7 +197,8 @@ fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
         let unit = bytes.get(run + 2..run + 6).and_then(|hex| std::str::from_utf8(hex).ok());
         let unit = unit.and_then(|hex| u32::from_str_radix(hex, 16).ok());
         let (len, stands_for) = match (bytes[run + 1], unit) {
-            // Half of a pair is no character, and no key has one.
+            // Half of a surrogate pair is not a character, and no key has one, so any replacement
+            // works.
             (b'u', Some(unit)) => (6, char::from_u32(unit).unwrap_or('\u{fffd}')),
             (b'n', _) => (2, '\n'),
             (b'r', _) => (2, '\r'),
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_whole_and_in_part_and_escaped() {
+    fn whole_partial_escaped_keys_are_redacted() {
         assert_eq!(clean(&format!("a {KEY} b {KEY}{KEY}.")), "a [redacted] b [redacted].");
         // Masked, as some servers do.
         assert_eq!(clean("key: sk-proj-4fQ9*****BcD."), "key: [redacted]*****BcD.");
@@ -238,28 +243,28 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_slashes_goes_where_they_are_escaped() {
+    fn escaped_slashes_do_not_hide_key() {
         let keys = KnownKeys::new(["wJa1rX/tnFE/I/K7MDE/G+bPxR/iCYEX"]);
         let text = r#"{"message":"wJa1rX\/tnFE\/I\/K7MDE\/G+bPxR\/iCYEX!"}"#;
         assert_eq!(out(&keys, text), r#"{"message":"[redacted]!"}"#);
     }
 
     #[test]
-    fn a_key_of_several_lines_goes_where_its_breaks_are_escaped() {
+    fn escaped_line_breaks_hide_no_key() {
         let keys = KnownKeys::new(["-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END"]);
         let text = r#"{"key":"-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END KEY"}"#;
         assert_eq!(out(&keys, text), r#"{"key":"-----BEGIN KEY-----\n[redacted]\n-----END KEY"}"#);
     }
 
     #[test]
-    fn a_row_of_one_character_is_no_part_of_a_key() {
+    fn repeated_character_is_not_redacted() {
         let keys = KnownKeys::new(["FwoGZXIvYXdzEJr//////////wEaDNq8"]);
         let text = "////////// a comment, and FwoGZXIvYXdz";
         assert_eq!(out(&keys, text), "////////// a comment, and [redacted]");
     }
 
     #[test]
-    fn a_key_that_may_be_words_goes_whole_only() {
+    fn wordlike_key_is_redacted_whole_only() {
         let keys = KnownKeys::new(["correct-horse-battery-staple", "none", ""]);
         let text =
             r#"{"required":["none"],"horse":"battery-st","key":"correct-horse-battery-staple"}"#;
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_two_long_texts_have_between_them_goes() {
+    fn key_split_over_texts_is_redacted() {
         let long = "a line of code\\n".repeat(40);
         let (one, other) = KEY.split_at(11);
         let text = format!(r#"[{{"text":"{long}{one}"}},{{"text":"{other}\\n{long}"}}]"#);
@@ -280,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_that_nothing_closes_are_passed_in_one_go() {
+    fn unclosed_quotes_take_linear_time() {
         let text = format!(
             "\"{}\n{{\"a\":\"{}\",\"a\":\"{}\"}}",
             "\\\"".repeat(200_000),
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_pieces_goes_from_one_line() {
+    fn split_key_on_line_is_redacted() {
         let text = format!(
             r#"{{"a":"x{}","b":"{}","a":"{}","c":["{}","{}\\"],"a":"{}y"}}"#,
             &KEY[..8],
@@ -317,9 +322,9 @@ mod tests {
     }
 
     proptest! {
-        /// However a stream cuts a key, its text has no part of it left, and all the rest.
+                /// Checks that no part of a split key remains, and that all other text does.
         #[test]
-        fn no_cutting_keeps_a_part(
+        fn split_key_leaves_no_part(
             before in "[a-z \"\\\\\n]{0,20}",
             after in "[a-z \"\\\\\né]{0,20}",
             cuts in proptest::collection::vec(0usize..80, 0..12),
@@ -347,9 +352,9 @@ mod tests {
             }
         }
 
-        /// What has nothing of a key in it stays as it is.
+                /// Checks that text without a key is not changed.
         #[test]
-        fn what_is_no_key_stays(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn text_without_key_is_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(&*KnownKeys::new([KEY]).out_of(&bytes), &bytes[..]);
         }
     }

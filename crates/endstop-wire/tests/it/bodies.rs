@@ -1,5 +1,5 @@
 //! Minimal answers in each wire format, with a placeholder to insert bad data:
-//! `filled(&answer(family)[0], b"Hello")` is a complete body that says hello.
+//! `filled(&answer(family)[0], b"Hello")` is a complete body with the text hello.
 
 #![allow(clippy::format_collect, reason = "the inputs of a test are small")]
 

@@ -152,7 +152,7 @@ fn chunking_does_not_change_the_result() {
 }
 
 #[test]
-#[ignore = "takes half an hour of processor time over all recordings, and wants a release build"]
+#[ignore = "takes half an hour of processor time over all recordings, and needs a release build"]
 fn every_cut() {
     let paths: Vec<PathBuf> = match std::env::var_os("ENDSTOP_RECORDINGS") {
         Some(dir) => std::fs::read_dir(dir)

@@ -14,7 +14,7 @@ fn messages(bytes: &[u8], cut: usize) -> (Vec<Seen>, Result<bool, FrameError>) {
     for piece in bytes.chunks(cut) {
         let pushed = decoder.push(piece, &mut |m| seen.push((m.headers.len(), m.payload.to_vec())));
         if let Err(error) = pushed {
-            assert_eq!(decoder.push(b"more", &mut |_| panic!("it went on")), Err(error));
+            assert_eq!(decoder.push(b"more", &mut |_| panic!("it continued")), Err(error));
             return (seen, Err(error));
         }
     }

@@ -26,7 +26,7 @@ fn decode(family: Family, body: &[u8]) -> Decoded {
     let none = Headers::new();
     let whole = decode_body(dialect, 200, &none, body, &RequestFacts::default());
     for cut in [7, 4096] {
-        assert_eq!(whole, with(dialect, &none, body, cut), "{family} in pieces of {cut}");
+        assert_eq!(whole, with(dialect, &none, body, cut), "{family} in chunks of {cut}");
     }
     if let Some(e) = &whole.error {
         assert_eq!(whole.signal.reason, R::ErrorTermination);
@@ -475,7 +475,7 @@ fn generated_text_of_stream_is_bounded() {
         let pushed = (0..100).take_while(|_| s.push(again.as_bytes(), &mut |_| ()).is_ok()).count();
         assert_eq!(pushed, if what == "arguments" { 15 } else { 16 }, "{what}");
         let decoded = s.finish(Eof::Clean);
-        let error = decoded.error.expect("it is no answer");
+        let error = decoded.error.expect("it is not an answer");
         assert_eq!(error.class, C::ServerError, "{what}");
         assert!(error.to_string().contains("exceeds 16777216 bytes of text"), "{what}: {error}");
     }

@@ -228,7 +228,7 @@ fn error_keeps_the_partial_turn() {
     }
 }
 
-/// The server's message for a prompt that it was told not to truncate. The catalogue covers the
+/// The server's message for a prompt that it was asked not to truncate. The catalogue covers the
 /// rest.
 #[test]
 fn overlong_prompt_is_recognised() {

@@ -40,7 +40,7 @@ const TABLE: &[Case] = &[
     ),
     ("byte order mark", b"\xef\xbb\xbfdata: a\n\n", &[("", "a", "")]),
     ("a mark later is data", b"data: \xef\xbb\xbfa\n\n", &[("", "\u{feff}a", "")]),
-    ("half a mark is none", b"\xef\xbbdata: a\n\n", &[("line", "\u{fffd}data: a", "")]),
+    ("half a mark is not a mark", b"\xef\xbbdata: a\n\n", &[("line", "\u{fffd}data: a", "")]),
     ("half a mark alone", b"\xef\xbb", &[("line", "\u{fffd}", "")]),
     ("comment", b": hi\ndata: a\n:\n\n", &[("", "a", "")]),
     ("named", b"event: x\ndata: a\n\ndata: b\n\n", &[("x", "a", ""), ("", "b", "")]),

@@ -83,7 +83,7 @@ impl AgentLoop {
     ///
     /// Finished work is not repeated. A model call that was in progress is repeated, and its first
     /// attempt is charged as an estimate. A tool that was running starts again if it is
-    /// [repeatable](crate::tool::Tool::repeatable); otherwise the model is told that it may have
+    /// [repeatable](crate::tool::Tool::repeatable); otherwise the model reads that it may have
     /// run. The run's clock continues from the interruption: the time in between does not count.
     ///
     /// A run whose process died keeps its id. A run that had ended keeps its outcome; it continues

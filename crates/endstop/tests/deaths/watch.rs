@@ -21,7 +21,7 @@ struct Seen {
 }
 
 /// A scripted model that requests one step after another. The number of results in the request
-/// tells it which step is next.
+/// reports the next step to it.
 fn model(request: &Request) -> Reply {
     let messages = request.body["messages"].as_array().unwrap();
     let done = messages.iter().filter(|message| message["role"] == "tool").count() as u64;

@@ -65,7 +65,7 @@ async fn false_content_encoding_is_an_error() {
 
         let plain = stream(body.as_str()).header("content-encoding", "gzip");
         failed("plain, said to be packed", api, &run(api, plain).await);
-        // Compressed, without a header that says so.
+        // Compressed, without a header that announces it.
         let silent = stream(gzip(body.as_bytes()));
         failed("packed, and not said to be", api, &run(api, silent).await);
         // Compressed with a method that was not requested.

@@ -435,7 +435,7 @@ fn history_is_answered(outcome: &Outcome) -> bool {
 async fn cancel_during_tool_answers_its_call() {
     let server = Server::start(|request| match request.number {
         1 => Reply::turn(request, &Turn::call("wait", &json!({})).and_call("wait", &json!({}))),
-        _ => Reply::turn(request, &Turn::text("going on")),
+        _ => Reply::turn(request, &Turn::text("continuing")),
     })
     .unwrap();
     let agent = crate::support::over(&server, "openai-chat")

@@ -33,7 +33,7 @@ pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, Strin
                 "stream" => !own.no_stream,
                 _ => own.allow_http,
             };
-            // Repeating the user's own value is no change, so it needs no consent either.
+            // Repeating the user's own value is not a change, so it needs no consent either.
             value.as_bool().is_some_and(|value| value != *allowed && value != now)
         }
         Allowed::Lower => own.max_output_tokens < value.as_u64() && own.max_output_tokens.is_some(),

@@ -1,4 +1,4 @@
-//! What stands between a call's brackets: literals, names, keyword arguments.
+//! Parses the argument of a call: literals, names, keyword arguments.
 //!
 //! ```text
 //! '42'                 a literal: 42
@@ -9,8 +9,8 @@
 use super::brackets::Mode;
 use serde_json::{Map, Number, Value};
 
-/// Whether an argument of `FINAL` is bare (`Some(true)`), a literal (`Some(false)`), or blank
-/// (`None`). The work is bounded by the literal that it may begin with.
+/// Classifies an argument of `FINAL`: bare (`Some(true)`), a literal (`Some(false)`), or blank
+/// (`None`). The work is bounded by the length of a literal at the start.
 pub(super) fn is_bare(argument: &str) -> Option<bool> {
     let trimmed = argument.trim_start();
     if trimmed.is_empty() {
@@ -22,15 +22,15 @@ pub(super) fn is_bare(argument: &str) -> Option<bool> {
     }
 }
 
-/// Whether an argument of `FINAL_VAR` is a bare name (`Some(true)`), a quoted one
-/// (`Some(false)`), or none (`None`).
+/// Classifies an argument of `FINAL_VAR`: a bare name (`Some(true)`), a quoted name
+/// (`Some(false)`), or not a name (`None`).
 pub(super) fn is_bare_name(argument: &str) -> Option<bool> {
     let trimmed = argument.trim_start();
     let (name, bare) = raw_literal(trimmed).map_or((trimmed, true), |raw| (raw, false));
     is_name(name.trim()).then_some(bare)
 }
 
-/// The answer of `FINAL(argument)`: a literal's content, or the bare text; trimmed.
+/// Returns the answer of `FINAL(argument)`: a literal's content, or the bare text; trimmed.
 pub(super) fn content(argument: &str) -> String {
     match raw_literal(argument.trim_start()) {
         Some(raw) => unescape(raw).trim().to_owned(),
@@ -38,12 +38,12 @@ pub(super) fn content(argument: &str) -> String {
     }
 }
 
-/// The name in `FINAL_VAR(argument)`.
+/// Returns the name in `FINAL_VAR(argument)`.
 pub(super) fn name(argument: &str) -> &str {
     raw_literal(argument.trim_start()).unwrap_or(argument).trim()
 }
 
-/// Whether it may name a keyword argument.
+/// `true` if a word may name a keyword argument.
 pub(super) fn is_keyword(word: &str) -> bool {
     is_name(word) && !word.starts_with(|c: char| c.is_numeric())
 }
@@ -52,13 +52,13 @@ fn is_name(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c == '_' || c.is_alphanumeric())
 }
 
-/// The inside of the string literal that the text is, blanks behind it allowed.
+/// Returns the inside of a text that is one string literal; blanks may follow it.
 fn raw_literal(text: &str) -> Option<&str> {
     let (raw, rest) = leading_literal(text)?;
     rest.trim_start().is_empty().then_some(raw)
 }
 
-/// The inside of the string literal that the text begins with, and what follows it.
+/// Returns the inside of the string literal at the start of the text, and the rest of the text.
 fn leading_literal(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     let mut mode = Mode::Code;
@@ -67,7 +67,7 @@ fn leading_literal(text: &str) -> Option<(&str, &str)> {
         let (next, code) = mode.step(c, false);
         match next {
             Mode::Triple(..) => triple = true,
-            // Two quotes and something else: an empty string.
+            // Two quotes followed by something else are an empty string, not a triple quote.
             _ if code && i > 0 => return Some(("", text.get(2..)?)),
             Mode::Code => {
                 let n = if triple { 3 } else { 1 };
@@ -80,7 +80,7 @@ fn leading_literal(text: &str) -> Option<(&str, &str)> {
     (mode == Mode::Twice(quote)).then_some(("", ""))
 }
 
-/// `\\`, `\'` and `\"` mean the character; any other backslash is one.
+/// Decodes `\\`, `\'` and `\"`. Any other backslash is preserved.
 fn unescape(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut chars = raw.chars().peekable();
@@ -96,11 +96,13 @@ fn unescape(raw: &str) -> String {
     out
 }
 
-/// The keyword arguments, in order; a key twice has its last value, positional ones are left out.
+/// Returns the keyword arguments, in order. If a key occurs twice, its last value is used;
+/// positional arguments are ignored.
 pub(super) fn keywords(argument: &str) -> Map<String, Value> {
     let fields = fields(&split(argument, true));
     if fields.is_empty() {
-        // `[1, a=2]` and the like: what counted as a keyword stands in a bracket of another kind.
+        // For example `[1, a=2]`: the scanner counted the keyword although it is inside a bracket
+        // of another kind, so the split ignores such brackets too.
         return self::fields(&split(argument, false));
     }
     fields
@@ -119,7 +121,7 @@ fn fields(parts: &[&str]) -> Map<String, Value> {
     out
 }
 
-/// Splits at the commas outside strings and brackets (of all kinds, or of the round one).
+/// Splits at the commas outside strings and brackets (of all kinds, or only round ones).
 fn split(argument: &str, all_kinds: bool) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut mode, mut after_word, mut depth, mut from) = (Mode::Code, false, 0i64, 0);
@@ -145,24 +147,25 @@ fn split(argument: &str, all_kinds: bool) -> Vec<&str> {
     parts
 }
 
-/// A keyword's value: a literal's content, a number, a truth value, nothing, a list or a mapping
-/// (as JSON or Python writes them), else the text as it is.
+/// Parses a keyword's value: a literal's content, a number, a truth value, null, a list or a
+/// mapping (in the syntax of JSON or Python). Any other value is the unchanged text.
 fn value(text: &str) -> Value {
     if let Some(raw) = raw_literal(text) {
         return Value::String(unescape(raw));
     }
+    // JSON first; the parser of Python values covers `True`, `None` and single quotes.
     match serde_json::from_str(text) {
         Ok(value) => value,
         Err(_) => Literal::parse(text).unwrap_or_else(|| Value::String(text.to_owned())),
     }
 }
 
-/// A reader of Python's way to write a value.
+/// A parser of Python's syntax for values.
 struct Literal<'a> {
     rest: &'a str,
 }
 
-/// Deeper than this a value is kept as text.
+/// Maximum nesting of a parsed value; a deeper value stays text, because the parser is recursive.
 const MAX_DEPTH: u32 = 64;
 
 impl<'a> Literal<'a> {
@@ -191,6 +194,7 @@ impl<'a> Literal<'a> {
             self.rest = rest;
             return Some(Value::String(unescape(raw)));
         }
+        // A tuple has no counterpart in JSON, so it becomes a list.
         for (open, close) in [('[', ']'), ('(', ')')] {
             if self.eat(open) {
                 let mut items = Vec::new();
@@ -208,6 +212,7 @@ impl<'a> Literal<'a> {
             while !self.eat('}') {
                 let key = match self.value(depth + 1)? {
                     Value::String(key) => key,
+                    // Keys of a JSON object are strings, those of a Python dictionary need not be.
                     key @ (Value::Number(_) | Value::Bool(_) | Value::Null) => key.to_string(),
                     _ => return None,
                 };
@@ -242,7 +247,7 @@ impl<'a> Literal<'a> {
     }
 }
 
-/// A number as Python writes it: `+3`, `1_000`, `.5`, `1e3`.
+/// Parses a number in Python's syntax: `+3`, `1_000`, `.5`, `1e3`.
 fn number(word: &str) -> Option<Value> {
     let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     let mut plain = String::with_capacity(word.len());
@@ -250,6 +255,7 @@ fn number(word: &str) -> Option<Value> {
     let mut before = None;
     while let Some(c) = chars.next() {
         match c {
+            // Python permits an underscore only between two digits.
             '_' if digit(before) && digit(chars.peek().copied()) => {}
             '0'..='9' | '+' | '-' | '.' | 'e' | 'E' => plain.push(c),
             _ => return None,

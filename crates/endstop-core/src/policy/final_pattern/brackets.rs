@@ -1,39 +1,39 @@
-//! Which open calls a character closes: the bracket and string state of every candidate call, at
-//! a cost per character that does not grow with their number.
+//! Matches brackets: tracks the bracket and string state of every candidate call, at a cost per
+//! character that does not grow with the number of candidates.
 //!
-//! Each candidate reads the text after its bracket with fresh eyes: what is a string to one is
-//! code to another. But candidates in the same mode see the same future, so they are kept in one
-//! group for ever after. There are as many groups as modes at most, and a group keeps its
-//! candidates by depth, so that a bracket is one addition. When two groups fall into the same
-//! mode, the younger is merged into the older, at a cost bounded by the younger's depth, which
-//! its own characters have paid for. Total work is linear in the text.
+//! Each candidate starts in code after its own bracket, so that the same text may be a string for
+//! one candidate and code for another. Candidates in the same mode read all later text in the same
+//! way, so they stay in one group. There are at most as many groups as modes. A group stores its
+//! candidates by depth, so that a bracket is one addition. When two groups reach the same mode, the
+//! younger is merged into the older. The cost of a merge is bounded by the younger group's depth,
+//! which cannot exceed the number of characters that it has read. Total work is linear in the text.
 //!
 //! ```text
 //! FINAL(oops 'FINAL('x')    the first call is inside a string where the second one is in code
 //! ```
 
-/// How a candidate reads the next character.
+/// The state in which a candidate reads the next character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Outside strings.
     Code,
-    /// One quote seen: a string, an empty one, or the first third of a triple quote.
+    /// After one quote: a string, an empty string, or the first third of a triple quote.
     Once(char),
-    /// Two quotes seen: an empty string, or two thirds of a triple quote.
+    /// After two quotes: an empty string, or two thirds of a triple quote.
     Twice(char),
     /// In a string.
     In(char),
     /// In a string, after a backslash.
     Escaped(char),
-    /// In a triple-quoted string, after so many closing quotes.
+    /// In a triple-quoted string, after this number of closing quotes.
     Triple(char, u8),
     /// In a triple-quoted string, after a backslash.
     TripleEscaped(char),
 }
 
 impl Mode {
-    /// Reads a character; `after_word`: a letter, digit or underscore stands before it. Gives the
-    /// next mode and whether the character was read as code.
+    /// Reads a character. `after_word` is `true` if a letter, digit or underscore precedes it.
+    /// Returns the next mode, and `true` if the character was read as code.
     pub(super) fn step(self, c: char, after_word: bool) -> (Mode, bool) {
         let quote = c == '\'' || c == '"';
         let in_string = |q: char| match c {
@@ -70,10 +70,10 @@ impl Chain {
     const EMPTY: Chain = Chain { head: NONE, tail: NONE };
 }
 
-/// The candidates of one group at one depth, apart by whether a keyword argument was seen.
+/// The candidates of one group at one depth, in two chains: without and with a keyword argument.
 #[derive(Debug)]
 struct Level {
-    /// Depth less the group's base.
+    /// Depth minus the group's base.
     key: i64,
     plain: Chain,
     keyed: Chain,
@@ -83,7 +83,7 @@ struct Level {
 struct Group {
     mode: Mode,
     base: i64,
-    /// The smallest depth last.
+    /// Sorted by depth, smallest last, because the innermost candidate closes first.
     levels: Vec<Level>,
 }
 
@@ -97,7 +97,7 @@ impl Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closed {
     pub(super) id: u32,
-    /// A keyword argument stands at its top level.
+    /// `true` if a keyword argument is at its top level.
     pub(super) keyword: bool,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct Brackets {
 }
 
 impl Brackets {
-    /// Whether no call is open.
+    /// `true` if no call is open.
     pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -133,6 +133,7 @@ impl Brackets {
             if !code {
                 continue;
             }
+            // `base` moves all candidates of the group at once, so a bracket costs one addition.
             if c == '(' {
                 g.base += 1;
             } else if c == ')' {
@@ -155,13 +156,15 @@ impl Brackets {
         if emptied {
             self.groups.retain(|g| !g.levels.is_empty());
         }
+        // A single group has nothing to merge, which is the common case.
         if self.groups.len() > 1 {
             self.merge_equal_modes();
         }
     }
 
-    /// Opens the call `id` (numbered from 0, in order) behind the bracket that was just fed.
+    /// Opens the call `id` (numbered from 0, in order) after the bracket that was just fed.
     pub(super) fn open(&mut self, id: u32) {
+        // The matcher may be newer than the first calls, so the first id may be above 0.
         self.next.resize(id as usize + 1, NONE);
         let i = if let Some(i) = self.groups.iter().position(|g| g.mode == Mode::Code) {
             i
@@ -177,7 +180,7 @@ impl Brackets {
         });
     }
 
-    /// A keyword argument was seen by the calls for which the text is code at their top level.
+    /// Records a keyword argument for the calls that read the text as code at their top level.
     pub(super) fn keyword(&mut self) {
         for g in &mut self.groups {
             if g.mode == Mode::Code && g.top_depth() == Some(1) {

@@ -1,16 +1,15 @@
-//! `matching = "call"`: finds the calls of `FINAL`, `FINAL_VAR` and `SUBMIT` in a text that comes
-//! in pieces.
+//! `matching = "call"`: finds the calls of `FINAL`, `FINAL_VAR` and `SUBMIT` in a stream of text.
 //!
-//! One left-to-right scanner with these properties, whatever the text:
+//! A left-to-right scanner with these properties, for any text:
 //!
-//! - cutting the text into other pieces changes nothing;
-//! - the work is linear in the text, also for a hundred thousand open calls inside each other;
+//! - the result does not depend on how the text is split into chunks;
+//! - the work is linear in the text, even for a hundred thousand nested open calls;
 //! - text without an open call is only searched for the next opening, at the speed of `memchr`;
-//! - a call that never closes hides no later one.
+//! - a call that never closes does not hide a later call.
 //!
-//! A call that is not a declaration is prose, and hides nothing either. The argument of a call
-//! that is one belongs to it: where the first declaration is wanted it begins first, where the
-//! last is wanted it ends last.
+//! A call that is not a declaration is prose, and does not hide a later call either. The argument
+//! of a declaration belongs to it: with [`Pick::First`] the declaration that begins first counts,
+//! with [`Pick::Last`] the one that ends last.
 //!
 //! ```
 //! use endstop_core::policy::final_pattern::{Pick, Scanner, ScannerOptions};
@@ -29,7 +28,7 @@ use super::markdown::Markdown;
 use super::opening::Openings;
 use memchr::memchr;
 
-/// Which of several declarations counts.
+/// The declaration that counts if there are several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
     /// The first in the text.
@@ -39,14 +38,14 @@ pub enum Pick {
     Last,
 }
 
-/// How a [`Scanner`] reads.
+/// The options of a [`Scanner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScannerOptions {
     /// The text is a message: calls in fenced blocks and inline code do not count.
     pub prose: bool,
-    /// `final(…)` is no call.
+    /// Ignore `final(…)` and other spellings.
     pub case_sensitive: bool,
-    /// Which declaration counts.
+    /// The declaration that counts.
     pub pick: Pick,
 }
 
@@ -65,17 +64,17 @@ pub struct Declaration<'a> {
 }
 
 impl<'a> Declaration<'a> {
-    /// Which function.
+    /// Returns the function that was called.
     pub fn callee(&self) -> Callee {
         self.callee
     }
 
-    /// Where its name begins, in bytes from the start of the text.
+    /// Returns the start of its name, in bytes from the start of the text.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// What stands between its brackets.
+    /// Returns the text between its brackets.
     pub fn argument(&self) -> &'a str {
         self.argument
     }
@@ -109,7 +108,7 @@ struct Word {
     start: usize,
     end: usize,
     begins_line: bool,
-    /// Blanks stand behind it.
+    /// `true` if blanks follow the word.
     over: bool,
 }
 
@@ -119,11 +118,12 @@ pub struct Scanner {
     options: ScannerOptions,
     text: String,
     openings: Openings,
-    /// No call is open or waits for its line's end, so text is only searched for the next opening.
+    /// `true` if no call is open or waits for the end of its line, so that text is only searched
+    /// for the next opening.
     idle: bool,
-    /// The text before this byte was read, by the Markdown reader at least.
+    /// Number of bytes that the Markdown reader has read.
     read: usize,
-    /// Steps of bracket matching that were finished.
+    /// Steps of bracket matching by earlier matchers.
     work: u64,
     calls: Vec<Call>,
     /// All calls before this one are dead.
@@ -131,10 +131,10 @@ pub struct Scanner {
     brackets: Brackets,
     markdown: Option<Markdown>,
     word: Option<Word>,
-    /// Only blanks and list or quotation marks since the line's start.
+    /// `true` if only blanks and list or quotation marks precede on the line.
     at_line_start: bool,
     after_word: bool,
-    /// An `=` that is a keyword's unless another follows.
+    /// `true` after an `=` that belongs to a keyword unless another `=` follows.
     equals: bool,
     awaiting: Vec<u32>,
     closed: Vec<Closed>,
@@ -142,7 +142,7 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// A scanner at the start of a text.
+    /// Creates a scanner at the start of a text.
     pub fn new(options: ScannerOptions) -> Scanner {
         Scanner {
             options,
@@ -165,14 +165,14 @@ impl Scanner {
         }
     }
 
-    /// Reads the next piece. Pieces after [`finish`](Self::finish) are ignored.
+    /// Reads the next chunk. Chunks after [`finish`](Self::finish) are ignored.
     pub fn push(&mut self, piece: &str) {
         if self.finished {
             return;
         }
         let mut at = self.text.len();
         self.text.push_str(piece);
-        // Models stream a few bytes at a time, and most pieces have no bracket.
+        // Models stream a few bytes at a time, and most chunks have no bracket.
         if self.idle && memchr(b'(', piece.as_bytes()).is_none() {
             return;
         }
@@ -191,12 +191,13 @@ impl Scanner {
         }
     }
 
-    /// The text is over.
+    /// Ends the text.
     pub fn finish(&mut self) {
         if self.finished {
             return;
         }
         self.finished = true;
+        // Without a call there is nothing to decide, so the skipped text need not be read.
         if self.calls.is_empty() {
             return;
         }
@@ -215,8 +216,8 @@ impl Scanner {
         }
     }
 
-    /// The declaration that nothing later in the text can change, in mid-text: only where the
-    /// first one is wanted.
+    /// Returns the declaration if no later text can change it; in mid-text only for
+    /// [`Pick::First`].
     pub fn decided(&mut self) -> Option<Declaration<'_>> {
         if self.options.pick == Pick::Last {
             return None;
@@ -227,12 +228,14 @@ impl Scanner {
         let tentative = self.markdown.as_ref().map_or(usize::MAX, Markdown::tentative_from);
         let call = self.calls.get(self.front)?;
         match call.state {
+            // A later backtick may still turn a tentative call into inline code.
             State::Declared(end) if self.front < tentative => Some(self.declaration(call, end)),
             _ => None,
         }
     }
 
-    /// All declarations, the one that counts first. After [`finish`](Self::finish).
+    /// Returns all declarations, starting with the one that counts. Call it after
+    /// [`finish`](Self::finish).
     pub fn declarations(&self) -> Vec<Declaration<'_>> {
         let mut found: Vec<(usize, &Call)> = self
             .calls
@@ -243,12 +246,13 @@ impl Scanner {
             })
             .collect();
         if self.options.pick == Pick::Last {
+            // The one that ends last counts; if two end together, the one that begins first.
             found.sort_by_key(|(end, c)| std::cmp::Reverse((*end, std::cmp::Reverse(c.at))));
         }
         found.into_iter().map(|(end, c)| self.declaration(c, end)).collect()
     }
 
-    /// Elementary steps that the bracket matching took so far.
+    /// Returns the number of elementary steps of the bracket matching so far.
     #[doc(hidden)]
     pub fn work(&self) -> u64 {
         self.text.len() as u64 + self.work + self.brackets.work()
@@ -269,22 +273,23 @@ impl Scanner {
         }
         let all_dead = self.front == self.calls.len();
         if all_dead {
-            // Calls that cannot count any more may still be open.
+            // Dead calls may still have open brackets; their state is dropped to save work.
             self.work += self.brackets.work();
             self.brackets = Brackets::default();
             self.awaiting.clear();
             self.equals = false;
         }
-        // The first declaration is decided by what follows it, for example the rest of its paragraph.
+        // Text after the first declaration can still decide about it, for example the rest of its
+        // paragraph, so `Pick::First` may not rest here.
         let settled = self.brackets.is_empty() && self.awaiting.is_empty();
         self.idle = all_dead || (settled && self.options.pick == Pick::Last);
     }
 
-    /// Reads what was only searched, up to the bracket of an opening.
+    /// Reads text that was only searched so far, up to the bracket of an opening.
     fn catch_up(&mut self, bracket: usize) {
         let skipped = self.text.get(self.read..bracket).unwrap_or_default();
         if let Some(end) = skipped.rfind(['\n', '\r']) {
-            // Only the Markdown reader remembers more than a line.
+            // Only the Markdown reader has state that spans more than a line.
             self.read_markdown(self.read + end + 1);
             self.word = None;
             self.after_word = false;
@@ -320,6 +325,7 @@ impl Scanner {
         }
         self.kill_code();
 
+        // `==` is a comparison and not a keyword, so the decision waits for the next character.
         if self.equals && c != '=' && self.keyword_before(at - 1) {
             self.brackets.keyword();
         }
@@ -334,7 +340,7 @@ impl Scanner {
         self.read_word(at, c);
     }
 
-    /// Keeps the identifier before the reader, and whether the line began with it.
+    /// Tracks the identifier before the reader, and if it is at the beginning of its line.
     fn read_word(&mut self, at: usize, c: char) {
         let in_word = c == '_' || c.is_alphanumeric();
         if in_word {
@@ -357,6 +363,7 @@ impl Scanner {
             self.word = None;
         }
         self.after_word = in_word;
+        // Quotation and list marks of Markdown may precede a call at the beginning of its line.
         self.at_line_start = c == '\n'
             || c == '\r'
             || (self.at_line_start && matches!(c, ' ' | '\t' | '>' | '-' | '*' | '#'));
@@ -384,7 +391,7 @@ impl Scanner {
         self.brackets.open(id);
     }
 
-    /// Judges the calls that the bracket at `end` closed.
+    /// Classifies the calls that the bracket at `end` closed.
     fn close(&mut self, end: usize) {
         for closed in self.closed.drain(..) {
             let Some(call) = self.calls.get_mut(closed.id as usize) else {
@@ -395,6 +402,7 @@ impl Scanner {
             }
             let argument = self.text.get(call.argument..end).unwrap_or_default();
             let bare = match call.callee {
+                // A keyword argument does not occur in prose, so `SUBMIT` counts anywhere.
                 Callee::Submit if closed.keyword => Some(false),
                 Callee::Submit => None,
                 Callee::Final => argument::is_bare(argument),
@@ -419,7 +427,8 @@ impl Scanner {
         }
     }
 
-    /// The calls that wait for their line's end have it, or something else stands there.
+    /// Decides about the calls that wait for the end of their line: `ends` is `false` if other text
+    /// follows them.
     fn end_of_line(&mut self, ends: bool) {
         for id in self.awaiting.drain(..) {
             if let Some(call) = self.calls.get_mut(id as usize) {
@@ -440,7 +449,7 @@ impl Scanner {
         }
     }
 
-    /// Whether an identifier that begins an argument stands before the `=` at this byte.
+    /// `true` if an identifier at the beginning of an argument precedes the `=` at this byte.
     fn keyword_before(&self, equals: usize) -> bool {
         let before = self.text.get(..equals).unwrap_or_default().trim_end();
         let rest = before.trim_end_matches(|c: char| c == '_' || c.is_alphanumeric());
@@ -455,7 +464,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl Scanner {
-        /// Reads each character, whatever was found so far.
+        /// Reads each character without skipping idle text.
         fn push_every_character(&mut self, piece: &str) {
             self.idle = false;
             let start = self.text.len();
@@ -471,7 +480,7 @@ mod tests {
         (declaration.callee(), declaration.at(), declaration.argument().to_owned())
     }
 
-    /// What both ways of reading these pieces find, after each piece and at the end.
+    /// Checks that both ways of reading find the same, after each chunk and at the end.
     fn check(pieces: &[String], options: ScannerOptions) -> Result<(), TestCaseError> {
         let (mut fast, mut literal) = (Scanner::new(options), Scanner::new(options));
         for piece in pieces {

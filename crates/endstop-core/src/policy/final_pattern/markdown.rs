@@ -1,4 +1,4 @@
-//! What of a message is code: fenced blocks and inline code, read left to right.
+//! Recognises the code in a message, fenced blocks and inline code, from left to right.
 //!
 //! ````text
 //! ```python            a fenced block of backticks or tildes, to its closing fence or the end
@@ -8,11 +8,11 @@
 //!                      same paragraph; a run without a partner is text
 //! ````
 //!
-//! Whether a run has a partner is known only later; until then the calls behind it are tentative.
-//! The caller numbers its calls; the tracker says from which number on they are tentative and
-//! which of them turn out to be code. Fences are recognised behind any mix of blanks, quotation
-//! and list markers. Source of the grammar: CommonMark 0.31, 4.5 and 6.1, simplified so that no
-//! other block than a blank line or a fence ends a paragraph.
+//! Later text decides if a run has a partner; until then the calls after it are tentative. The
+//! caller numbers its calls. The reader reports the number from which on calls are tentative, and
+//! the calls that are code. Fences are recognised after any mix of blanks, quotation and list
+//! markers. Source of the grammar: CommonMark 0.31, 4.5 and 6.1, simplified so that only a blank
+//! line or a fence ends a paragraph.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,16 +30,16 @@ struct Run {
     calls: usize,
 }
 
-/// Where in its line the reader is.
+/// The position of the reader in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Nothing but blanks and quotation marks so far.
+    /// Only blanks and quotation marks so far.
     Blank,
-    /// List markers too.
+    /// Also list markers.
     Marker,
-    /// In the run of fence marks that the line begins with.
+    /// In the run of fence marks at the beginning of the line.
     Fence(usize),
-    /// In the blanks behind it.
+    /// In the blanks after the fence marks.
     Tail(usize),
     /// Elsewhere.
     Text,
@@ -50,7 +50,7 @@ enum Place {
 pub(super) struct Markdown {
     place: Place,
     fence: Option<Fence>,
-    /// The line is a fence unless a backtick follows in it.
+    /// A fence that the line opens unless a backtick follows in it.
     opening: Option<(Fence, usize)>,
     /// Runs of this paragraph without a partner so far.
     runs: Vec<Run>,
@@ -72,25 +72,26 @@ impl Markdown {
         }
     }
 
-    /// Whether the reader is inside a fenced block.
+    /// `true` if the reader is inside a fenced block.
     pub(super) fn fenced(&self) -> bool {
         self.fence.is_some()
     }
 
-    /// Calls from this number on may turn out to be code.
+    /// Returns the number from which on calls may turn out to be code.
     pub(super) fn tentative_from(&self) -> usize {
         let run = self.runs.first().map_or(usize::MAX, |r| r.calls);
         let opening = self.opening.map_or(usize::MAX, |(_, calls)| calls);
         run.min(opening)
     }
 
-    /// Reads a character; `calls` have begun before it.
+    /// Reads a character; `calls` is the number of calls before it.
     pub(super) fn feed(&mut self, c: char, calls: usize) {
         if let Some(fence) = self.fence {
             self.in_fence(c, fence);
             return;
         }
         if c == '\n' {
+            // Only a blank line ends a paragraph; inline code may span a single line break.
             let blank = self.place == Place::Blank;
             self.end_of_line(calls);
             if blank {
@@ -126,7 +127,7 @@ impl Markdown {
         }
     }
 
-    /// The text is over.
+    /// Ends the text.
     pub(super) fn finish(&mut self, calls: usize) {
         if self.fence.is_none() {
             self.end_of_line(calls);
@@ -137,6 +138,7 @@ impl Markdown {
     fn in_fence(&mut self, c: char, fence: Fence) {
         self.place = match (self.place, c) {
             (Place::Fence(n) | Place::Tail(n), '\n') => {
+                // A closing fence is at least as long as the opening one (CommonMark 4.5).
                 if n >= fence.len {
                     self.fence = None;
                 }
@@ -150,9 +152,10 @@ impl Markdown {
         };
     }
 
-    /// `n` fence marks began the line: a fence, as far as is known, or a run of backticks.
+    /// Handles `n` fence marks at the beginning of a line: a possible fence, or a run of backticks.
     fn end_of_fence_marks(&mut self, n: usize) {
         if let Some((mut fence, calls)) = self.opening.take() {
+            // Fewer than three marks are not a fence (CommonMark 4.5).
             if n >= 3 {
                 fence.len = n;
                 self.opening = Some((fence, calls));
@@ -165,7 +168,8 @@ impl Markdown {
     fn text(&mut self, c: char, calls: usize) {
         match self.opening {
             Some((fence, before)) if fence.mark == '`' && c == '`' => {
-                // The info string of a backtick fence holds no backtick: it is inline code.
+                // The info string of a backtick fence contains no backtick (CommonMark 4.5), so
+                // this is inline code.
                 self.opening = None;
                 self.end_of_run(fence.len, before);
             }
@@ -182,6 +186,8 @@ impl Markdown {
 
     fn end_of_run(&mut self, len: usize, calls: usize) {
         match self.runs.first() {
+            // Decided early for the first run only, because runs between two partners are code and
+            // cannot have partners of their own.
             Some(first) if first.len == len => {
                 self.code.push(first.calls..calls);
                 self.runs.clear();
@@ -205,11 +211,12 @@ impl Markdown {
         }
     }
 
-    /// The runs that are left find their partners among each other, or are text.
+    /// Pairs the remaining runs of the paragraph; a run without a partner is text.
     fn end_of_paragraph(&mut self) {
         if self.runs.is_empty() {
             return;
         }
+        // From the end, so that each run finds the next one of its length in linear time.
         let mut partner = vec![None; self.runs.len()];
         let mut last: HashMap<usize, usize> = HashMap::new();
         for (i, run) in self.runs.iter().enumerate().rev() {

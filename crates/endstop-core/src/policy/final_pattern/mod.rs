@@ -10,8 +10,8 @@
 //! assert_eq!(stop.answer.as_deref(), Some("Paris"));
 //! ```
 //!
-//! Two ways to read. `matching = "call"`, the default, reads calls with their brackets and
-//! strings ([`Scanner`]). `matching = "regex"` searches for patterns as Python's `re` would, in
+//! There are two modes. `matching = "call"`, the default, reads calls with their brackets and
+//! strings ([`Scanner`]). `matching = "regex"` searches for patterns like Python's `re`, in
 //! linear time ([`regex`]). A step of the action type `final` stops with its whole output.
 //!
 //! Source: RLM Code's `final_pattern`.
@@ -47,9 +47,9 @@ enum Matching {
 pub struct FinalPattern {
     matching: Matching,
     extract_answer: bool,
-    /// The message as far as it came.
+    /// Scanner over the part of the message that was received.
     scanner: Option<Scanner>,
-    /// The message declares a name that is no variable: the turn's end decides.
+    /// `true` if the message declares an unknown variable, so that the end of the turn decides.
     undecided: bool,
 }
 
@@ -64,12 +64,12 @@ impl Default for FinalPattern {
     }
 }
 
-/// What one text says.
+/// The result of searching one text.
 enum Found {
     Nothing,
-    /// A name that is no variable.
+    /// A declaration of an unknown variable.
     Unknown(String),
-    /// Whether a name that is no variable stood before it.
+    /// A declaration. `passed_over` is `true` if an unknown variable was declared before it.
     Stop {
         stop: Stop,
         passed_over: bool,
@@ -77,11 +77,11 @@ enum Found {
 }
 
 impl FinalPattern {
-    /// One line for a person.
+    /// Description in one line.
     pub const DESCRIPTION: &'static str =
         "Stop when the answer is declared: FINAL(…), FINAL_VAR(…), SUBMIT(…)";
 
-    /// The configuration where nothing is configured. With `matching = "regex"` there are also
+    /// Returns the default configuration. With `matching = "regex"` there are also
     /// `final_patterns` (default: [`regex::DEFAULT_PATTERNS`]) and `lenient`, `case_sensitive` is
     /// false, and there is no `scope` and no `pick`.
     pub fn defaults() -> Value {
@@ -94,7 +94,10 @@ impl FinalPattern {
         })
     }
 
-    /// Builds it from its configuration.
+    /// Builds the policy from its configuration.
+    ///
+    /// # Errors
+    /// An unknown key, an invalid value, or an invalid pattern.
     pub fn from_config(config: &Value) -> Result<FinalPattern, PolicyError> {
         let config = Config::new(NAME, config)?;
         let implied = if config.get("final_patterns").is_some() { "regex" } else { "call" };
@@ -165,7 +168,7 @@ impl FinalPattern {
     }
 }
 
-/// What a declaration declares, or the name that is no variable.
+/// Returns the stop that a declaration demands, or the name of an unknown variable as an error.
 fn resolve(declaration: &Declaration<'_>, context: &StepContext) -> Result<Stop, String> {
     let evidence = format!("{}(…) at byte {}", declaration.callee().as_str(), declaration.at());
     let mut stop = Stop::submitted(NAME, evidence);
@@ -190,7 +193,7 @@ fn resolve(declaration: &Declaration<'_>, context: &StepContext) -> Result<Stop,
     Ok(stop)
 }
 
-/// A text as it is, other values as compact JSON.
+/// Returns a string unchanged, and any other value as compact JSON.
 fn as_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -247,7 +250,8 @@ impl TerminationPolicy for FinalPattern {
     }
 
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
-        // The whole text may become the answer, or a later declaration the one that counts.
+        // Later text can change the result: without extraction the whole text is the answer, and
+        // after an unknown variable a later declaration may count.
         if !self.extract_answer || self.undecided {
             return None;
         }
@@ -256,7 +260,7 @@ impl TerminationPolicy for FinalPattern {
         }
         let scanner = self.scanner.as_mut()?;
         scanner.push(piece);
-        // A name that is not known yet may be at the turn's end, so nothing behind it is decided.
+        // An unknown variable may exist at the end of the turn, so no later declaration is decided.
         let resolved = resolve(&scanner.decided()?, context);
         self.undecided = resolved.is_err();
         resolved.ok()
@@ -264,7 +268,7 @@ impl TerminationPolicy for FinalPattern {
 
     fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
         match self.find(text, "message", context) {
-            // A name that is not known yet may be set by this turn's tools.
+            // The turn's tools may still set the unknown variable.
             Found::Stop { stop, passed_over: false } => Some(stop),
             _ => None,
         }

@@ -1,23 +1,18 @@
 //! Finds the brackets that may open a call, without reading the text between them.
 //!
-//! ```ignore
-//! let openings = Openings::new(true);
-//! let text = "The answer (see below) is FINAL (42)";
-//! assert_eq!(openings.next(text, 0), Some(32));
-//! ```
-//!
-//! An opening is a `(` after a name that can be called, with blanks between them. Both are rare, so
-//! the search jumps from a name to a bracket and from there to the next name: a text of many names
-//! or of many brackets alone costs one search of the other. Blocks bound the search, so that a caller
-//! that stops at each opening does not search the same text for names again and again.
+//! An opening is a `(` after a name that can be called, possibly with blanks between them. In `The
+//! answer (see below) is FINAL (42)` the second bracket is one. Names and brackets are rare, so the
+//! search jumps from a name to a bracket and from there to the next name: text with many names and
+//! no bracket, or the reverse, costs one search. Blocks bound the search, so that a caller that
+//! stops at each opening does not search the same text for names repeatedly.
 
 use super::callee::Callee;
 use memchr::{memchr, memmem};
 
-/// How much is searched at once.
+/// Number of bytes that are searched at once.
 const BLOCK: usize = 4096;
 
-/// In less text than this, looking at each bracket is quicker than searching names.
+/// Length in bytes below which checking each bracket is faster than searching names.
 const SHORT: usize = 256;
 
 const NAMES: [Callee; 3] = [Callee::Final, Callee::FinalVar, Callee::Submit];
@@ -25,7 +20,8 @@ const NAMES: [Callee; 3] = [Callee::Final, Callee::FinalVar, Callee::Submit];
 /// The search for openings.
 #[derive(Debug)]
 pub(super) struct Openings {
-    /// Beginnings of names: `FINAL` is one of `FINAL_VAR`. `None`: names in any case count.
+    /// Prefixes of the names; `FINAL` is also a prefix of `FINAL_VAR`. `None` if names count in any
+    /// case.
     names: Option<[memmem::Finder<'static>; 2]>,
 }
 
@@ -35,7 +31,7 @@ impl Openings {
         Openings { names: case_sensitive.then(names) }
     }
 
-    /// The first bracket of an opening, from this byte on.
+    /// Returns the first bracket of an opening from this byte on.
     pub(super) fn next(&self, text: &str, from: usize) -> Option<usize> {
         let mut begin = from;
         while begin < text.len() {
@@ -50,7 +46,7 @@ impl Openings {
 
     fn in_block(&self, text: &str, begin: usize, end: usize) -> Option<usize> {
         let bytes = text.as_bytes().get(begin..end)?;
-        // The name of the first bracket may stand in an earlier block.
+        // The name of the first bracket may be in an earlier block.
         let mut bracket = memchr(b'(', bytes)?;
         let mut ahead = [0; 2];
         loop {
@@ -59,7 +55,7 @@ impl Openings {
             }
             let mut from = bracket + 1;
             if let Some(names) = self.names.as_ref().filter(|_| bytes.len() > SHORT) {
-                // Before the next name no bracket has one.
+                // No bracket before the next name can be an opening, so the search skips them.
                 for (next, name) in ahead.iter_mut().zip(names) {
                     if *next < from {
                         let found = name.find(bytes.get(from..)?);
@@ -68,7 +64,7 @@ impl Openings {
                 }
                 from = ahead[0].min(ahead[1]);
             } else {
-                // A bracket is not the end of a name.
+                // A bracket directly after another one has no name before it.
                 while bytes.get(from) == Some(&b'(') {
                     from += 1;
                 }
@@ -77,13 +73,13 @@ impl Openings {
         }
     }
 
-    /// Whether the word before the bracket is a name.
+    /// `true` if the word before the bracket is a name.
     fn is_opening(&self, text: &str, bracket: usize) -> bool {
         let mut before = text.as_bytes().get(..bracket).unwrap_or_default();
         while let [rest @ .., b' ' | b'\t'] = before {
             before = rest;
         }
-        // Most words end otherwise.
+        // The names end in these letters and most words do not, so this check is cheap.
         match before.last() {
             Some(b'L' | b'R' | b'T') => {}
             Some(b'l' | b'r' | b't') if self.names.is_none() => {}
@@ -110,7 +106,7 @@ impl Openings {
 mod tests {
     use super::*;
 
-    /// All openings by the definition: a name, blanks, a bracket.
+    /// Returns all openings by the definition: a name, blanks, a bracket.
     fn literal(text: &str, case_sensitive: bool) -> Vec<usize> {
         let is_word = |c: char| c == '_' || c.is_alphanumeric();
         let opens = |bracket: usize| {

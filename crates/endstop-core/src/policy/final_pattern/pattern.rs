@@ -1,30 +1,30 @@
-//! A pattern as Python's `re` reads it (3.11, text patterns), as an expression that runs in
-//! linear time.
+//! Translates a pattern of Python's `re` (3.11, text patterns) to an expression that runs in linear
+//! time.
 //!
-//! Kept from Python: `\s`, `\w` and `\d` by its character classes, `.` without the newline only,
-//! `$` also before one trailing newline, and letters that are equal without case by its rules
-//! (`ı` and `İ` are `i`). What cannot run in linear time (look-around, back-references, atomic
-//! groups, conditionals) is an error. Two things are near, not equal: `\b` counts combining marks
-//! as letters, and a `$` that is not at the pattern's end takes the newline with it.
+//! The semantics are Python's: its character classes for `\s`, `\w` and `\d`, `.` excludes only the
+//! newline, `$` also matches before one trailing newline, and its rules for ignoring case (`ı` and
+//! `İ` equal `i`). Constructs that cannot run in linear time (look-around, back-references, atomic
+//! groups, conditionals) are errors. There are two differences: `\b` counts combining marks as
+//! letters, and a `$` that is not at the end of the pattern consumes the newline.
 
 use regex_syntax::hir::{
     Capture, Class, ClassUnicode, ClassUnicodeRange, Dot, Hir, HirKind, Look, Repetition,
 };
 
-/// A pattern that was read.
+/// A parsed pattern.
 pub(super) struct Parsed {
     pub(super) hir: Hir,
     pub(super) groups: u32,
 }
 
-/// Nested deeper than this a pattern is refused.
+/// Maximum nesting of a pattern, because the parser is recursive.
 const MAX_DEPTH: u32 = 200;
 
 const WORD: &str = r"[\p{L}\p{N}_]";
 const DIGIT: &str = r"\p{Nd}";
 const SPACE: &str = r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]";
 
-/// Reads a pattern.
+/// Parses a pattern.
 pub(super) fn parse(pattern: &str, ignore_case: bool) -> Result<Parsed, String> {
     let mut parser =
         Parser { chars: pattern.chars().collect(), at: 0, groups: 0, names: Vec::new() };
@@ -37,7 +37,7 @@ pub(super) fn parse(pattern: &str, ignore_case: bool) -> Result<Parsed, String> 
     Ok(Parsed { hir, groups: parser.groups })
 }
 
-/// The characters of a class in the syntax of `regex-syntax`.
+/// Returns the characters of a class in the syntax of `regex-syntax`.
 pub(super) fn class(syntax: &str) -> Result<ClassUnicode, String> {
     let hir = regex_syntax::parse(syntax).map_err(|e| e.to_string())?;
     match hir.into_kind() {
@@ -61,7 +61,7 @@ struct Parser {
     names: Vec<String>,
 }
 
-/// What an escape means.
+/// The meaning of an escape.
 enum Escape {
     Char(char),
     Class(ClassUnicode),
@@ -89,7 +89,7 @@ impl Parser {
         found
     }
 
-    /// `(?i)` and the like, which stand at the pattern's start.
+    /// Parses `(?i)` and other flags at the start of the pattern.
     fn global_flags(&mut self, flags: &mut Flags) -> Result<(), String> {
         loop {
             let start = self.at;
@@ -98,6 +98,7 @@ impl Parser {
             }
             let mut any = false;
             while let Some(c) = self.peek().filter(char::is_ascii_alphabetic) {
+                // `(?P<name>…)` is a group and not a flag.
                 if c == 'P' {
                     break;
                 }
@@ -169,7 +170,7 @@ impl Parser {
         Ok(Hir::concat(items))
     }
 
-    /// Skips what a verbose pattern does not mean.
+    /// Skips white space and comments of a verbose pattern.
     fn skip_verbose(&mut self, c: char) -> bool {
         if c == '#' {
             while self.next().is_some_and(|c| c != '\n') {}
@@ -177,7 +178,7 @@ impl Parser {
         c == '#' || matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
     }
 
-    /// The item with the quantifier that follows it.
+    /// Applies the quantifier that follows an item.
     fn repeated(&mut self, item: Hir, repeatable: bool, flags: Flags) -> Result<Hir, String> {
         while flags.verbose && self.peek().is_some_and(|c| c.is_whitespace() || c == '#') {
             let c = self.next().unwrap_or_default();
@@ -193,13 +194,14 @@ impl Parser {
             return Err("possessive quantifiers do not run in linear time here".to_owned());
         }
         let greedy = !self.eat("?");
+        // Python rejects `a**`, although the syntax of `regex-syntax` accepts it.
         if self.counts()?.is_some() {
             return Err("multiple repeat".to_owned());
         }
         Ok(Hir::repetition(Repetition { min, max, greedy, sub: Box::new(item) }))
     }
 
-    /// A quantifier's bounds, where one stands here.
+    /// Parses the bounds of a quantifier, if one is next.
     fn counts(&mut self) -> Result<Option<(u32, Option<u32>)>, String> {
         let bounds = match self.peek() {
             Some('*') => (0, None),
@@ -232,6 +234,7 @@ impl Parser {
                 return Ok(Some((min, max)));
             }
         }
+        // Braces that are not a quantifier are literal text, as in Python.
         self.at = start;
         Ok(None)
     }
@@ -245,7 +248,7 @@ impl Parser {
         digits
     }
 
-    /// A group behind its bracket; `None` for a comment.
+    /// Parses a group after its bracket; `None` for a comment.
     fn group(&mut self, flags: Flags, depth: u32) -> Result<Option<Hir>, String> {
         let linear = |what: &str| Err(format!("{what} cannot run in linear time"));
         if !self.eat("?") {
@@ -291,9 +294,9 @@ impl Parser {
                 Some('-') if on => on = false,
                 Some(c) if c.is_ascii_alphabetic() => set_flag(&mut inner, c, on)?,
                 Some(')') => {
-                    return Err("global flags stand at the start of the pattern".to_owned());
+                    return Err("global flags must be at the start of the pattern".to_owned());
                 }
-                _ => return Err("unknown extension behind (?".to_owned()),
+                _ => return Err("unknown extension after (?".to_owned()),
             }
         }
         let hir = self.alternation(inner, depth + 1)?;
@@ -317,7 +320,7 @@ impl Parser {
         if self.eat(")") { Ok(()) } else { Err("missing ), unterminated subpattern".to_owned()) }
     }
 
-    /// A set behind its bracket.
+    /// Parses a set after its bracket.
     fn set(&mut self, flags: Flags) -> Result<Hir, String> {
         let negated = self.eat("^");
         let mut chars = ClassUnicode::empty();
@@ -325,6 +328,7 @@ impl Parser {
         let mut first = true;
         loop {
             let c = self.next().ok_or("unterminated character set")?;
+            // A bracket directly after `[` or `[^` is a member, as in `[]a]`.
             if c == ']' && !first {
                 break;
             }
@@ -359,7 +363,7 @@ impl Parser {
         Ok(Hir::class(Class::Unicode(chars)))
     }
 
-    /// A member of a set: a character, or a class.
+    /// Parses a member of a set: a character, or a class.
     fn member(&mut self, c: char) -> Result<Result<char, ClassUnicode>, String> {
         if c != '\\' {
             return Ok(Ok(c));
@@ -371,7 +375,7 @@ impl Parser {
         }
     }
 
-    /// An escape behind its backslash.
+    /// Parses an escape after its backslash.
     fn escape(&mut self, in_set: bool) -> Result<Escape, String> {
         let c = self.next().ok_or("bad escape: the pattern ends")?;
         let negated = |syntax: &str| {
@@ -413,10 +417,10 @@ impl Parser {
             let digit = self.next().and_then(|c| c.to_digit(16));
             n = n * 16 + digit.ok_or("incomplete escape")?;
         }
-        char::from_u32(n).map(Escape::Char).ok_or_else(|| format!("U+{n:04X} is no character"))
+        char::from_u32(n).map(Escape::Char).ok_or_else(|| format!("U+{n:04X} is not a character"))
     }
 
-    /// `\0`, `\012`, `\101`: characters; any other number refers back.
+    /// Parses `\0`, `\012` or `\101` as a character; any other number is a back-reference.
     fn octal(&mut self, first: char, in_set: bool) -> Result<Escape, String> {
         let is_octal = |c: Option<&char>| c.is_some_and(|c| ('0'..='7').contains(c));
         let two_more = is_octal(self.chars.get(self.at)) && is_octal(self.chars.get(self.at + 1));
@@ -459,7 +463,7 @@ fn literal(c: char, flags: Flags) -> Hir {
     Hir::literal(c.encode_utf8(&mut buffer).as_bytes())
 }
 
-/// Adds what is equal without case, by Python's rules.
+/// Adds the characters that are equal if case is ignored, by Python's rules.
 fn fold(class: &mut ClassUnicode) {
     const I: [char; 4] = ['I', 'i', '\u{130}', '\u{131}'];
     class.case_fold_simple();

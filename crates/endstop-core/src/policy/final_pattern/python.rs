@@ -1,4 +1,4 @@
-//! How Python writes values as text, and what it strips: what the documented patterns answer with.
+//! Formats and strips values like Python, because the documented patterns answer in Python's form.
 //!
 //! ```text
 //! {"k": [1, null]}   is   {'k': [1, None]}
@@ -11,12 +11,12 @@ use super::pattern;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Python's `str.strip()`.
+/// Strips text like Python's `str.strip()`.
 pub(super) fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }
 
-/// Python's `str(value)`.
+/// Formats a value like Python's `str(value)`.
 pub(super) fn str(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -63,7 +63,8 @@ fn repr(value: &Value, out: &mut String) {
     }
 }
 
-/// The shortest digits that read back, with an exponent below 1e-4 and from 1e16 on.
+/// Writes the shortest digits that parse to the same number, with an exponent below 1e-4 and from
+/// 1e16 on.
 fn float(x: f64, out: &mut String) {
     let scientific = format!("{x:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

@@ -10,9 +10,9 @@
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
 //!
-//! The patterns are tried in order, each over the whole text; the first group is the answer. Where
-//! a pattern's text contains `FINAL_VAR` and the group names a variable, the answer is its value
-//! as Python writes it. This mode does not look in mid-stream.
+//! The patterns are tried in order, each over the whole text; the first group is the answer. If a
+//! pattern's source contains `FINAL_VAR` and the group names a variable, the answer is the
+//! variable's value in Python's form. This mode does not decide in mid-stream.
 
 use super::callee::NAME;
 use super::pattern;
@@ -29,10 +29,11 @@ pub const DEFAULT_PATTERNS: [&str; 3] = [
     r#"FINAL_VAR\s*\(\s*['\"](\w+)['\"]\s*\)"#,
 ];
 
-/// A pattern whose automaton is larger than this (in bytes) is refused.
+/// Maximum size of a pattern's automaton in bytes, because a short pattern can compile to a large
+/// automaton.
 const SIZE_LIMIT: usize = 16 << 20;
 
-/// Patterns that are ready to search.
+/// Compiled patterns.
 #[derive(Debug)]
 pub struct Patterns {
     patterns: Vec<Pattern>,
@@ -45,10 +46,10 @@ struct Pattern {
 }
 
 impl Patterns {
-    /// Compiles patterns in Python's syntax; `extract` wants a group in each.
+    /// Compiles patterns in Python's syntax; with `extract` each needs a group.
     ///
     /// # Errors
-    /// [`PolicyError::BadPattern`] for a pattern that is none, or cannot run in linear time.
+    /// [`PolicyError::BadPattern`] for a pattern that is invalid or cannot run in linear time.
     pub fn new<S: AsRef<str>>(
         patterns: &[S],
         case_sensitive: bool,
@@ -70,7 +71,7 @@ impl Patterns {
         Ok(Patterns { patterns })
     }
 
-    /// Reads the configuration; gives `extract_answer` with it.
+    /// Reads the configuration. Returns the patterns and `extract_answer`.
     pub(super) fn from_config(config: &Config<'_>) -> Result<(Patterns, bool), PolicyError> {
         let lenient = config.flag("lenient", false)?;
         if !lenient {
@@ -101,7 +102,7 @@ impl Patterns {
         Ok((patterns, extract))
     }
 
-    /// The first pattern that matches.
+    /// Returns the stop of the first pattern that matches.
     pub(super) fn find(&self, text: &str, extract: bool, context: &StepContext) -> Option<Stop> {
         self.patterns.iter().find_map(|pattern| pattern.find(text, extract, context))
     }
@@ -135,7 +136,7 @@ impl Pattern {
             return Some(stop);
         }
         let Some(group) = captures.get_group(1) else {
-            // A group that took no part: a match without an answer.
+            // The group did not participate in the match, so there is no answer.
             return Some(stop);
         };
         let answer = python::strip(text.get(group.range()).unwrap_or_default());
@@ -147,17 +148,17 @@ impl Pattern {
     }
 }
 
-/// One pattern in Python's syntax, of which only is asked whether it is there.
+/// One pattern in Python's syntax that is only tested for a match.
 #[derive(Debug)]
 pub(crate) struct Expression(Regex);
 
 impl Expression {
-    /// Compiles it.
+    /// Compiles the pattern.
     pub(crate) fn new(source: &str, case_sensitive: bool) -> Result<Expression, String> {
         Pattern::new(source, case_sensitive, false).map(|pattern| Expression(pattern.regex))
     }
 
-    /// The pattern that finds this text as it stands.
+    /// Returns the pattern that matches this text literally.
     pub(crate) fn literal(text: &str) -> String {
         let mut pattern = String::with_capacity(text.len());
         for c in text.chars() {
@@ -174,7 +175,7 @@ impl Expression {
     }
 }
 
-/// What Python takes for true.
+/// `true` if Python treats the value as true.
 fn truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,

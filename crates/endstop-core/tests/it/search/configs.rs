@@ -371,7 +371,7 @@ fn ceilings() -> Config {
 
 /// An earlier conversation that a compaction can drop.
 fn talked() -> RunSpec {
-    let earlier = [(Role::User, "who are you?"), (Role::Assistant, "somebody who reads")];
+    let earlier = [(Role::User, "who are you?"), (Role::Assistant, "a robot that reads")];
     let mut messages: Vec<Message> = (1..)
         .zip(earlier)
         .map(|(id, (role, text))| Message::text(MessageId(id), role, text))

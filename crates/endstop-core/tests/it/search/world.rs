@@ -409,7 +409,7 @@ impl<'a> World<'a> {
                 self.open.push(Open::Compact { id, short: shortened(messages, task) });
             }
             Effect::Emit(RunEvent::Stopping { reason, .. }) => self.stopping = Some(reason),
-            // A tool that was told to stop and then abandoned: the kernel no longer waits for it.
+            // A tool that was asked to stop and then abandoned: the kernel no longer waits for it.
             Effect::Emit(RunEvent::ToolEnded { call_id, .. }) => {
                 let at = self.open.iter().position(|open| {
                     matches!(open, Open::Tool { call, told_to_stop: true, .. } if *call == call_id)

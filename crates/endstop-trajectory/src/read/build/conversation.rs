@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn result_finds_call_in_either_order() {
         let mut run = Conversation::default();
-        run.result(result("nobody's"));
-        run.result(result("nor anybody's"));
+        run.result(result("unasked"));
+        run.result(result("also unasked"));
         run.result(result("late"));
         let first = run.push(Step::new(Role::Agent));
         run.call(first, call("a"));
@@ -241,7 +241,7 @@ mod tests {
         };
         assert_eq!(
             steps.iter().map(of).collect::<Vec<_>>(),
-            [vec!["nobody's", "nor anybody's"], vec!["a"], vec!["late", "b"]]
+            [vec!["unasked", "also unasked"], vec!["a"], vec!["late", "b"]]
         );
         assert_eq!(steps[0].role, Role::User);
         assert_eq!(notes, ["results that come before their call: 1", "results without a call: 2"]);

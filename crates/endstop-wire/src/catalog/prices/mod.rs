@@ -24,7 +24,7 @@
 //! tools that the provider runs and bills, and cache entries stored for an hour (cache writes have
 //! the price of the provider's default, shorter lifetime).
 //!
-//! The catalogue is a text table compiled into the program. A lookup reads the lines of one
+//! The catalogue is a plain-text table compiled into the program. A lookup reads the lines of one
 //! provider; nothing is parsed in advance or cached. The data comes from the `genai-prices` project
 //! (MIT, see `data/LICENSE-genai-prices`). The test `catalogue` writes and checks it.
 

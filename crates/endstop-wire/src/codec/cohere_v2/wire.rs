@@ -98,7 +98,7 @@ pub(super) struct Function<'a> {
     pub(super) arguments: Str<'a>,
 }
 
-/// Log probabilities of the tokens in a piece of text.
+/// Log probabilities of the tokens of a chunk of text.
 #[derive(Deserialize)]
 pub(super) struct Logprobs {
     #[serde(default)]

@@ -31,7 +31,7 @@ pub struct RunSummary {
     pub task: String,
     /// Name of the termination, if the run has ended.
     pub termination: Option<String>,
-    /// Category of the termination, which says what to do about it.
+    /// Category of the termination, which determines what to do.
     pub category: Option<String>,
     /// Number of turns.
     pub turns: Option<u32>,

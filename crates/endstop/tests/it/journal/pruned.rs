@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Makes a run that has ended, with this many bytes that no other run shares.
 async fn ended_run(journal: &SqliteJournal, nth: usize, bytes: usize) -> String {
-    let text: String = format!("{nth} is told. ").chars().cycle().take(bytes).collect();
+    let text: String = format!("{nth} answer. ").chars().cycle().take(bytes).collect();
     let turns = [Turn::call("echo", &json!({"text": text})), Turn::text("done")];
     let agent = agent(turns, journal).tool(echo()).build().unwrap();
     agent.run(format!("task {nth}")).unwrap().outcome().await.run_id.unwrap()

@@ -1,4 +1,4 @@
-//! Going on with a run of the journal.
+//! Resuming a run of the journal.
 
 use super::{Note, Place, agent, echo, price};
 use crate::support::eventually;

@@ -26,7 +26,7 @@ fn agrees_with_itself(outcome: &Outcome) {
     assert_eq!(json["termination"], outcome.termination.as_str());
     assert_eq!(json["category"], outcome.category().as_str());
     assert!(Termination::is_success_str(json["termination"].as_str().unwrap()) == success);
-    assert!(!outcome.decided_by.evidence.is_empty(), "it says on what evidence");
+    assert!(!outcome.decided_by.evidence.is_empty(), "the evidence is empty");
     assert_eq!(outcome.clone().into_result().is_ok(), success);
 }
 

@@ -352,7 +352,7 @@ async fn run_ends_after_its_inner_runs() {
     let mut handle = agent.run("go").unwrap();
     while let Some(event) = handle.next().await {
         if matches!(event, AgentEvent::Ended(_)) {
-            assert_eq!(inner_ended.count(), 1, "nothing is left running behind the end");
+            assert_eq!(inner_ended.count(), 1, "nothing is left running after the end");
         }
     }
     agent.settled().await;
@@ -363,7 +363,7 @@ async fn interrupted_conversation_can_continue() {
     for api in STRICT {
         let strict = Strict::answering(api, |number| match number {
             1 => Turn::text("a long answer").pace(Duration::from_millis(30)),
-            _ => Turn::text("going on"),
+            _ => Turn::text("continuing"),
         });
         let agent = strict.agent().build().unwrap();
         let mut handle = agent.run("first").unwrap();

@@ -48,7 +48,7 @@ async fn truncated_call_leaves_no_orphan() {
             1 => Turn::text("I shall act. ")
                 .and_raw_call("act", r#"{"path": "/etc/pas"#)
                 .finish(if api == "openai-chat" { "length" } else { "max_tokens" }),
-            _ => Turn::text("going on"),
+            _ => Turn::text("continuing"),
         });
         let ran = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&ran);
@@ -76,7 +76,7 @@ async fn limit_keeps_calls_and_results_paired() {
         ] {
             let strict = Strict::answering(api, |number| match number {
                 1 => two_calls().usage(10, 19_990),
-                _ => Turn::text("going on"),
+                _ => Turn::text("continuing"),
             });
             let agent = strict.agent().tool(act()).limits(limits).build().unwrap();
             let outcome = agent.run("go").unwrap().await;
@@ -129,7 +129,7 @@ async fn conversation_continues_after_tool_cancel() {
                 1 => Turn::text("Acting.")
                     .and_call("wait", &json!({}))
                     .and_call("wait", &json!({"n": 1})),
-                _ => Turn::text("going on"),
+                _ => Turn::text("continuing"),
             });
             let wait =
                 tool_fn("wait", "Waits.", move |_: Nothing, context: ToolContext| async move {

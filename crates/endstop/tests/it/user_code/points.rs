@@ -311,7 +311,7 @@ impl Watches {
             return None;
         }
         self.0.now();
-        let mut stop = Stop::submitted("watches", "it says so").answer("it");
+        let mut stop = Stop::submitted("watches", "the text matches").answer("it");
         if self.0.vetoes()? == Veto::Halt {
             stop.ends_as = endstop::policy::PolicyEnd::Halted;
         }
