@@ -12,8 +12,7 @@
 
 use super::mention::Mention;
 use super::stuck::Stuck;
-use crate::policy::config::{Config, did_you_mean};
-use crate::policy::{PolicyEnd, PolicyError};
+use crate::policy::{PolicyEnd, PolicyError, config::Config};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt;
@@ -266,7 +265,7 @@ impl Rule {
                 let known: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
                 return Err(PolicyError::spec(format!(
                     "unknown rule `{name}`{}; known are {}",
-                    did_you_mean(name, known.iter().copied()),
+                    crate::policy::config::did_you_mean(name, known.iter().copied()),
                     known.join(", ")
                 )));
             }
