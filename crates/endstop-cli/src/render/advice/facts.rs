@@ -62,6 +62,10 @@ impl Facts {
             (Termination::ErrorDuringExecution, "fault") => {
                 format!("the code of `{name}` failed")
             }
+            // The policy may have taken the result of a tool as the answer.
+            (Termination::Submitted, "policy") => {
+                format!("the policy `{name}` accepted the answer")
+            }
             (Termination::ErrorHalted, "policy") => format!("the policy `{name}` stopped the run"),
             (Termination::ErrorHalted, "tool") => format!("the tool `{name}` halted the run"),
             (Termination::ErrorHalted, "hook") if self.name == "approval" => {
