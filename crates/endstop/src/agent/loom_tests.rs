@@ -18,7 +18,7 @@ use loom::sync::atomic::AtomicBool;
 use loom::thread;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

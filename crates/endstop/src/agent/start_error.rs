@@ -48,5 +48,5 @@ fn secrets(cuts: u64) -> &'static str {
 
 /// Returns the changes, each after a semicolon.
 fn list(changes: &[Change]) -> String {
-    changes.iter().map(|change| format!("; {change}")).collect()
+    changes.iter().flat_map(|change| ["; ".to_owned(), change.to_string()]).collect()
 }

@@ -114,7 +114,7 @@ pub enum CompactionConfigError {
 
 impl CompactionConfigError {
     fn unknown(name: &str, choices: &[&str]) -> CompactionConfigError {
-        let problem = unknown_key(name, choices).to_string();
+        let problem = unknown_key(name, choices);
         CompactionConfigError::Unknown { name: name.to_owned(), problem }
     }
 }

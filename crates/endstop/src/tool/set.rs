@@ -46,7 +46,7 @@ fn unknown(name: &str, choices: &[String]) -> String {
         return "there are no tools".to_owned();
     }
     let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
-    endstop_core::limits::unknown_key(name, &choices).to_string()
+    endstop_core::limits::unknown_key(name, &choices)
 }
 
 impl ToolSet {

@@ -116,7 +116,7 @@ impl HttpProvider {
                 Some(family.ok_or_else(|| {
                     let asked = Family::ALL.iter().filter(|family| family.read_only().is_none());
                     let choices: Vec<&str> = asked.map(|family| family.as_str()).collect();
-                    let problem = endstop_core::limits::unknown_key(name, &choices).to_string();
+                    let problem = endstop_core::limits::unknown_key(name, &choices);
                     HttpError::UnknownApi { name: name.to_owned(), problem }
                 })?)
             }
@@ -169,7 +169,7 @@ impl HttpProvider {
             let shown = secrets_out(resolved.base_url.rsplit('@').next().unwrap_or_default());
             HttpError::Address {
                 setting: variable.unwrap_or("base URL (--base-url)").to_owned(),
-                address: shown.to_string(),
+                address: shown,
                 problem,
             }
         })?;
