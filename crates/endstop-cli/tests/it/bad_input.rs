@@ -154,7 +154,7 @@ fn invalid_limits_are_refused() {
     let dollars: &[&str] = &["--max-budget-usd", "US dollars, 0 or more"];
     let time: &[&str] = &["--timeout", "\"500ms\", \"90s\", \"10m\""];
     let cap: &[&str] = &["--max-output-tokens", "1 or more"];
-    let cases: [Case<'_>; 23] = [
+    let cases: [Case<'_>; 24] = [
         (&["--max-turns", "-1"], whole),
         (&["--max-turns", "many"], whole),
         (&["--max-turns", "1.5"], whole),

@@ -267,7 +267,7 @@ impl Rule {
                 let known: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
                 return Err(PolicyError::spec(format!(
                     "unknown rule `{name}`{}; known are {}",
-                    crate::policy::config::did_you_mean(name, known.iter().copied()),
+                    did_you_mean(name, known.iter().copied()),
                     known.join(", ")
                 )));
             }
