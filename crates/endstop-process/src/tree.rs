@@ -66,7 +66,7 @@ fn parse(pid: Pid, stat: &str) -> Option<Process> {
 }
 
 /// Returns the descendants of a process, without those that have ended. May miss a child while
-/// another one is being reaped, so an empty result is no proof that there is none.
+/// another one is being reaped, so an empty result does not prove that there is none.
 pub(crate) fn below(root: Pid) -> Vec<Process> {
     let root = root.as_raw_nonzero().get();
     let mut parents = vec![root];

@@ -33,7 +33,8 @@ pub(super) struct Running {
     pub(super) started: Duration,
     pub(super) deadline: Option<Duration>,
     pub(super) parallel_safe: bool,
-    /// It was told to stop because this time was up, and is given up at the deadline.
+    /// The time limit that the call exceeded. If set, the call was asked to stop, and is abandoned at
+    /// `deadline`.
     pub(super) timed_out: Option<Duration>,
 }
 
@@ -202,7 +203,7 @@ impl OpenCalls {
         Some(&self.calls.get(running.at)?.call.name)
     }
 
-    /// A running call begins anew under another id; `None` where it was told to stop.
+    /// Restarts a running call under another id; `None` if the call was asked to stop.
     pub(super) fn restart_call(
         &mut self,
         id: EffectId,
@@ -222,7 +223,7 @@ impl OpenCalls {
         Some(ToolStart { id: new, call, arguments })
     }
 
-    /// Answers running calls of which nobody knows any more what became: the place of each, and
+    /// Answers running calls whose result is lost. Returns the index of each, and
     /// when it had started.
     pub(super) fn mark_lost(&mut self, lost: &[EffectId]) -> Vec<(usize, Duration)> {
         let (gone, kept) = std::mem::take(&mut self.running)

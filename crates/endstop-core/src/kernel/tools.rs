@@ -195,7 +195,7 @@ impl Machine {
         self.settings.finish_tool && name == "finish"
     }
 
-    /// Decides about a call that nobody has looked at: refuse it, ask, or let it start.
+    /// Decides about a new call: refuse it, ask, or let it start.
     fn admit(&mut self, open: &mut OpenCalls, at: usize, effects: &mut Vec<Effect>) {
         let call = &open.calls[at].call;
         let arguments = call.parsed_arguments();
@@ -327,7 +327,7 @@ impl Machine {
         self.advance(effects)
     }
 
-    /// Stops the tools whose time is up; gives up those that were told and did not end.
+    /// Stops the tools whose time is up; abandons those that were asked to stop and did not end.
     pub(super) fn tools_tick(&mut self, effects: &mut Vec<Effect>) -> Flow {
         let grace = self.settings.limits.cancel_grace;
         let Phase::Tools(open) = &mut self.phase else {
@@ -403,7 +403,7 @@ impl Machine {
         self.context.somebody_spoke = false;
         let notes = std::mem::take(&mut open.notes);
         self.record_results(open);
-        // What the model is told comes after the results.
+        // Messages to the model come after the results, because a result must follow its call.
         for note in notes {
             self.inject_message(InjectionReason::Hook, note, effects);
         }
@@ -423,7 +423,7 @@ impl Machine {
         self.settings.tools.iter().any(|tool| tool.name == name && tool.exempt_from_no_progress)
     }
 
-    /// Tells the model what it repeats, once, one turn before the limit.
+    /// Warns the model about its repetition, once, one turn before the limit.
     fn warn_of_repetition(&mut self, unproductive: u32, effects: &mut Vec<Effect>) {
         let next_is_last = self.settings.limits.max_unproductive_turns == Some(unproductive + 1);
         if !self.settings.nudge || unproductive == 0 || !next_is_last {

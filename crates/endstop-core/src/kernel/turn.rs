@@ -150,7 +150,7 @@ impl Machine {
         self.judge_response(response, failed, effects)
     }
 
-    /// Returns the error of a response that is none: it reports an error, or is not complete.
+    /// Returns the error of a response that reports an error or is not complete.
     fn failure_of(&self, turn: &ModelTurn) -> Option<ModelError> {
         let has_calls = turn.tool_calls().next().is_some();
         // `finish_missing` alone is not enough: a response with tool calls was complete enough to

@@ -259,7 +259,7 @@ impl Line {
                 Ok(sent) => drop(unsent.drain(..sent)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The keeper is gone or was told to kill, so it needs no more requests.
+                // The keeper is gone or was asked to kill, so it needs no more requests.
                 Err(_) => unsent.clear(),
             }
         }

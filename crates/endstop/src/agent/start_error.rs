@@ -37,7 +37,7 @@ pub enum StartError {
         were = secrets(*.0)
     )]
     Redacted(u64),
-    /// The run has already ended; the string says why it cannot be resumed.
+    /// The run has already ended; the string states why it cannot be resumed.
     #[error("{0}")]
     Ended(String),
 }
