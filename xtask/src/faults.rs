@@ -77,14 +77,14 @@ const FAULTS: &[Fault] = &[
     fault(
         "unseen-output-is-free",
         "ledger.rs",
-        "self.unreported.cost.filter(|_| self.reserves)",
-        "self.unreported.cost.filter(|_| false)",
+        "if self.reserves { self.spent + self.bounded.0 } else { self.spent }",
+        "self.spent",
     ),
     fault(
         "unseen-tokens-are-free",
         "ledger.rs",
-        "self.unreported.tokens.filter(|_| self.reserves)",
-        "self.unreported.tokens.filter(|_| false)",
+        "if self.reserves { self.tokens.saturating_add(self.bounded.1) } else { self.tokens }",
+        "self.tokens",
     ),
     fault(
         "a-cut-below-the-cap-is-the-budgets",
