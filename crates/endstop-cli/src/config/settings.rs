@@ -1,5 +1,5 @@
 //! Merges the settings of a run from settings files and flags. Every error names the file and the
-//! key. Which files are read, and what each file may set, is decided in [`trust`].
+//! key. Which files are read, and what each file may set, is decided in `config::trust`.
 
 use crate::args::RunArgs;
 use crate::config::servers::ServerSettings;

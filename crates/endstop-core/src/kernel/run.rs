@@ -118,7 +118,8 @@ impl fmt::Display for RunPhase {
 }
 
 impl Run {
-    /// Creates a run that has not started; the first event must be [`EventKind::Start`].
+    /// Creates a run that has not started; the first event must be
+    /// [`EventKind::Start`](crate::EventKind::Start).
     pub fn new(mut spec: RunSpec) -> Run {
         // Only a user message is a task. A resumed conversation may end with a tool message.
         let task_message = spec.messages.last().filter(|last| last.role == Role::User);

@@ -201,7 +201,8 @@ pub trait TerminationPolicy: Send {
         Value::Object(Map::new())
     }
 
-    /// Returns the specification that this policy was built from ([`Registry::build`]), or `None`
+    /// Returns the specification that this policy was built from
+    /// ([`Registry::build`](crate::Registry::build)), or `None`
     /// if code built it. The journal stores it so that a resumed run can rebuild the policy.
     fn specification(&self) -> Option<Value> {
         None

@@ -87,7 +87,7 @@ pub struct Provider {
     /// Supported formats, the default one first.
     pub endpoints: &'static [Endpoint],
     /// Base URL, unless the caller or [`Provider::base_url_var`] sets another. `{region}` stands
-    /// for the region, `{location}` for that of [`Place`], and `{resource}` for a name that only
+    /// for the region, `{location}` for that of [`Place`](crate::endpoint::Place), and `{resource}` for a name that only
     /// the user knows, so that the URL must be set.
     pub base_url: &'static str,
     /// Variable from which the provider's SDK reads the base URL.

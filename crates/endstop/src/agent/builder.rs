@@ -176,7 +176,8 @@ impl AgentBuilder {
 
     /// Sets a custom compactor, which shortens the conversation. It runs after the provider refused
     /// a prompt as too long, and before a call if the context window is known and
-    /// [`COMPACTION_SHARE`] of it is in use. [`proactive_compaction`](Self::proactive_compaction)
+    /// [`COMPACTION_SHARE`](crate::compaction::COMPACTION_SHARE) of it is in use.
+    /// [`proactive_compaction`](Self::proactive_compaction)
     /// changes that share.
     pub fn compactor(mut self, compactor: impl Compactor + 'static) -> Self {
         self.config.compactor = Some(Arc::new(compactor));

@@ -25,7 +25,7 @@ pub enum Lifecycle {
     Idle,
     /// A run is in progress.
     Running,
-    /// [`AgentLoop::terminate`] was called.
+    /// [`AgentLoop::terminate`](crate::AgentLoop::terminate) was called.
     Terminated,
 }
 

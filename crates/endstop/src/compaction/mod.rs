@@ -18,7 +18,8 @@
 //! model has not answered yet. [`Message::pin`] pins a message, [`ToolOutput::pin`] a tool's
 //! result.
 //!
-//! [`Message::pin`]: crate::Message::pin [`ToolOutput::pin`]: crate::tool::ToolOutput::pin
+//! [`Message::pin`]: crate::Message::pin
+//! [`ToolOutput::pin`]: crate::tool::ToolOutput::pin
 
 mod compactor;
 mod config;

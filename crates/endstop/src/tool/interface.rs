@@ -16,7 +16,7 @@ pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = ToolOutput> + Send + 'a>>;
 
 /// A function that the model may call.
 ///
-/// [`tool_fn`] makes a tool from a closure. A tool with state implements the trait:
+/// [`tool_fn`](crate::tool::tool_fn) makes a tool from a closure. A tool with state implements the trait:
 ///
 /// ```
 /// use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};

@@ -17,11 +17,11 @@ use endstop_wire::catalog::models::{self, ModelLimits};
 use endstop_wire::catalog::prices;
 use endstop_wire::dialect::{self as wire_api, Dialect, Family};
 use endstop_wire::endpoint::{Overrides, ResolveError, Secret, resolve_with};
-use endstop_wire::redact::{address, secrets_out};
+use endstop_wire::redact::{KnownKeys, address, secrets_out};
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The model and its server.
 #[derive(Clone, Default)]
@@ -69,6 +69,9 @@ pub struct HttpProvider {
     pub(super) signer: Option<Arc<Signer>>,
     /// Fetches the key of each request, if none is configured.
     pub(super) keys: Option<Arc<Keys>>,
+    /// The credentials as a redactor, built for the first run: every run needs it, and building its
+    /// search tables takes longer than a turn's own work. Headers, URL and signer never change.
+    pub(super) known: Arc<OnceLock<KnownKeys>>,
     pub(super) dialect: &'static Dialect,
     pub(super) name: &'static str,
     pub(super) model: String,
@@ -240,6 +243,7 @@ impl HttpProvider {
             headers,
             signer,
             keys,
+            known: Arc::default(),
             dialect,
             name: resolved.provider.id,
             model: resolved.model.clone(),
@@ -309,6 +313,7 @@ impl HttpProvider {
             headers: HeaderMap::new(),
             signer: None,
             keys: None,
+            known: Arc::default(),
             dialect: recording.dialect().map_err(HttpError::Recording)?,
             name: provider.id,
             model: header.model.clone(),

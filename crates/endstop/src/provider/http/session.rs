@@ -67,7 +67,7 @@ impl Provider for HttpProvider {
         self.price
     }
     fn known_keys(&self) -> KnownKeys {
-        KnownKeys::new(self.secrets())
+        self.known.get_or_init(|| KnownKeys::new(self.secrets())).clone()
     }
 }
 
