@@ -6,7 +6,7 @@ use crate::measure::Watch;
 use crate::mock::{self, echo};
 use crate::{Measured, Words};
 use endstop::wire::{
-    Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolSpec, dialect,
+    Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolDefinition, dialect,
 };
 use endstop::{
     Effect, EffectId, Event, EventKind, Message, MessageId, Outcome, Role, Run, RunSpec, Step,
@@ -41,10 +41,10 @@ impl Script {
     fn encoder(&self) -> Encoder {
         let spec = RequestSpec {
             model: format!("loop-{}", self.turns),
-            tools: vec![ToolSpec {
+            tools: vec![ToolDefinition {
                 name: "echo".to_owned(),
                 description: "Echo the text.".to_owned(),
-                parameters: json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),
+                schema: json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),
             }],
             stream: self.streaming,
             ..RequestSpec::default()
@@ -62,7 +62,8 @@ impl Script {
 
     fn drive(&self, exchange: &mut Exchanging<'_>) -> Box<Outcome> {
         let mut encoder = self.encoder();
-        let tool = endstop::ToolSpec { name: "echo".to_owned(), ..endstop::ToolSpec::default() };
+        let tool =
+            endstop::ToolPolicy { name: "echo".to_owned(), ..endstop::ToolPolicy::default() };
         let spec = RunSpec {
             limits: mock::limits(),
             tools: vec![tool],

@@ -12,7 +12,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::Family;
+use endstop_wire::WireFormat;
 use endstop_wire::stream::eventstream::Decoder;
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -113,7 +113,7 @@ fn dictionaries(to: &Path) -> io::Result<()> {
     seen.insert("errors".to_owned(), errors);
     let gemini = seen.get("gemini").cloned().unwrap_or_default();
     seen.insert("elements".to_owned(), gemini);
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         let words = seen.entry(family.as_str().to_owned()).or_default();
         for (value, _) in endstop_wire::signal::finish::known(*family) {
             words.insert((*value).to_owned(), usize::MAX);
@@ -123,7 +123,7 @@ fn dictionaries(to: &Path) -> io::Result<()> {
     for key in ["api", "status", "headers", "body", "body_encoding", "base64", "request", "id"] {
         all.insert(key.to_owned(), usize::MAX);
     }
-    all.extend(Family::ALL.iter().map(|family| (family.as_str().to_owned(), usize::MAX)));
+    all.extend(WireFormat::ALL.iter().map(|family| (family.as_str().to_owned(), usize::MAX)));
     seen.insert("detect".to_owned(), all);
     for target in ["sse", "hints", "frames"] {
         seen.insert(target.to_owned(), BTreeMap::new());
@@ -200,7 +200,7 @@ fn recorded(to: &Path, line: &str) -> io::Result<()> {
     if body.starts_with("data:") || body.starts_with("event:") {
         put(to, "sse", &input)?;
     }
-    if dialect.family == Family::Gemini {
+    if dialect.family == WireFormat::Gemini {
         let trimmed = body.trim();
         let array = if trimmed.starts_with('[') {
             trimmed.to_owned()

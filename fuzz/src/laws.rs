@@ -4,7 +4,7 @@ use endstop_core::{Part, SignalReason};
 use endstop_wire::dialect::Dialect;
 use endstop_wire::detect::printed;
 use endstop_wire::redact::EXCERPT_CHARS;
-use endstop_wire::{Decoded, Delta, Family};
+use endstop_wire::{Decoded, Delta, WireFormat};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
@@ -70,9 +70,9 @@ pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usiz
     for part in &turn.parts {
         if let Part::Opaque { api, json } = part {
             // Bedrock's InvokeModel wraps another format, whose name the part has.
-            let invoke = dialect.family == Family::BedrockInvoke;
+            let invoke = dialect.family == WireFormat::BedrockInvoke;
             assert!(
-                api == dialect.family.as_str() || invoke && Family::named(api).is_some(),
+                api == dialect.family.as_str() || invoke && WireFormat::named(api).is_some(),
                 "{api}"
             );
             assert!(serde_json::from_str::<serde::de::IgnoredAny>(json).is_ok(), "{json}");

@@ -14,7 +14,7 @@ mod model;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::dialect::{DIALECTS, Dialect, Family};
+use endstop_wire::dialect::{DIALECTS, Dialect, WireFormat};
 use endstop_wire::errors::{classify, retry_after_ms};
 use endstop_wire::stream::eventstream::{self, frame};
 use endstop_wire::redact::EXCERPT_CHARS;
@@ -89,7 +89,7 @@ impl<'a> Input<'a> {
 
     /// For formats with binary frames, and in every second input: encodes each line of the body as
     /// a frame, because mutation alone never finds a valid checksum.
-    fn frame(&mut self, family: Family) {
+    fn frame(&mut self, family: WireFormat) {
         if family.in_frames() && self.which & 1 == 1 {
             let mut frames = Vec::new();
             for line in self.body.split(|byte| *byte == b'\n') {
@@ -125,7 +125,7 @@ impl<'a> Input<'a> {
 /// # Panics
 /// If an invariant is broken or the format is not known.
 pub fn fuzz(format: &str, data: &[u8]) {
-    let family = Family::named(format).unwrap_or_else(|| panic!("no wire format is `{format}`"));
+    let family = WireFormat::named(format).unwrap_or_else(|| panic!("no wire format is `{format}`"));
     let Some(mut input) = Input::read(data) else { return };
     input.frame(family);
     let of_family: Vec<&'static Dialect> =
@@ -250,7 +250,7 @@ pub fn elements(data: &[u8]) {
             *byte = b' ';
         }
     }
-    let dialect = DIALECTS.iter().find(|d| d.family == Family::Gemini).expect("Gemini is known");
+    let dialect = DIALECTS.iter().find(|d| d.family == WireFormat::Gemini).expect("Gemini is known");
     let (cut, _) = streamed(dialect, &input, input.pieces());
     laws::of(&cut, dialect, input.status, input.body.len());
     let Ok(text) = std::str::from_utf8(&input.body) else { return };

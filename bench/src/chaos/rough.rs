@@ -237,11 +237,11 @@ impl TerminationPolicy for Rough {
     fn begin_turn(&mut self) {
         self.within("begin_turn");
     }
-    fn look(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
         self.verdict("look").1
     }
-    fn look_at_end(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
-        self.verdict("look_at_end").1
+    fn on_text_complete(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
+        self.verdict("on_text_complete").1
     }
     fn reset(&mut self) {
         self.within("reset");

@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let context = StepContext::default();
             columns.push(best(|| {
                 let mut policy = FinalPattern::default();
-                pieces.iter().filter(|piece| policy.look(piece, &context).is_some()).count()
+                pieces.iter().filter(|piece| policy.on_delta(piece, &context).is_some()).count()
             }));
         }
         for length in [64, 4] {

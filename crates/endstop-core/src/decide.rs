@@ -181,7 +181,7 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
         variables: context.object("variables")?,
         metrics: context.object("metrics")?,
         cost_usd: context.read("cost_usd", "a number", Value::as_f64)?,
-        somebody_spoke: context.flag("somebody_spoke", false)?,
+        message_arrived: context.flag("message_arrived", false)?,
     };
     Ok(Line::Step(Box::new(step), Box::new(context)))
 }

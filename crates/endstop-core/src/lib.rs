@@ -16,10 +16,10 @@
 
 pub mod bounded_json;
 pub mod decide;
+pub mod delta_buffer;
 pub mod detector;
 pub mod error_class;
 pub mod history;
-pub mod joiner;
 pub mod kernel;
 pub mod limits;
 pub mod message;
@@ -34,14 +34,14 @@ pub mod structured;
 pub mod termination;
 pub mod usage;
 
+pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
-pub use joiner::Joiner;
 pub use kernel::{
     Answer, CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
-    ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Fired, Hooks, InjectionReason,
-    Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
-    RepeatedCall, Resumption, Run, RunEvent, RunPhase, RunSpec, Step, ToolReport, ToolSpec,
-    ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
+    ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Hooks, InjectionReason, Layer,
+    NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
+    RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy,
+    ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use message::{

@@ -349,11 +349,11 @@ impl TerminationPolicy for Specified {
     fn begin_turn(&mut self) {
         self.inner.begin_turn();
     }
-    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
-        self.inner.look(piece, context)
+    fn on_delta(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        self.inner.on_delta(piece, context)
     }
-    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
-        self.inner.look_at_end(text, context)
+    fn on_text_complete(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        self.inner.on_text_complete(text, context)
     }
     fn join_all(&mut self) {
         self.inner.join_all();

@@ -55,7 +55,7 @@ impl Mark {
     /// Returns the processes that carry the mark.
     pub(crate) fn carriers(&self) -> Vec<Process> {
         let entry = [VARIABLE.as_bytes(), b"=", self.0.as_bytes()].concat();
-        // The environment is read again after `look`, because the id may have passed to another
+        // The environment is read again after `on_delta`, because the id may have passed to another
         // process in between.
         tree::numbers()
             .filter_map(|pid| carries(pid, &entry).then(|| tree::look(pid))?)

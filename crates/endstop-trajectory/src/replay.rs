@@ -33,10 +33,10 @@ use crate::model::{Role, Step, Trajectory};
 pub use crate::setting::Setting;
 use endstop_core::limits::Needs;
 use endstop_core::{
-    Answer, Confidence, Effect, EffectId, Event, EventKind, Fired, Hooks, Limits, Message,
-    MessageId, ModelTurn, NanoUsd, Outcome, Part, PolicyError, Registry, Role as Speaker, Run,
+    Answer, Confidence, Effect, EffectId, Event, EventKind, Hooks, Limits, Message, MessageId,
+    ModelTurn, NanoUsd, Outcome, Part, PolicyError, Registry, Role as Speaker, RuleHit, Run,
     RunData, RunSpec, SignalReason, Step as Handled, Termination, TerminationSignal, ToolCall,
-    ToolReport, ToolSpec, ToolStatus, Usage, Watch,
+    ToolPolicy, ToolReport, ToolStatus, Usage, Watch,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ pub struct Replayed {
     /// Number of turns until then.
     pub turns: u32,
     /// The rules that fired.
-    pub fired: Vec<Fired>,
+    pub fired: Vec<RuleHit>,
 }
 
 /// Replays a recorded run.
@@ -92,11 +92,11 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
         watches,
         tools: tools
             .into_iter()
-            .map(|name| ToolSpec {
+            .map(|name| ToolPolicy {
                 name: name.to_owned(),
                 // All calls of a turn start at once, so that results can be assigned by index.
                 parallel_safe: true,
-                ..ToolSpec::default()
+                ..ToolPolicy::default()
             })
             .collect(),
         finish_tool: false,

@@ -1,9 +1,9 @@
-//! Catalogue of supported APIs: wire formats ([`Family`]) and their server-specific dialects, as
+//! Catalogue of supported APIs: wire formats ([`WireFormat`]) and their server-specific dialects, as
 //! data.
 //!
 //! ```
-//! use endstop_wire::dialect::{Family, dialect};
-//! assert_eq!(dialect("groq")?.family, Family::OpenAiChat);
+//! use endstop_wire::dialect::{WireFormat, dialect};
+//! assert_eq!(dialect("groq")?.family, WireFormat::OpenAiChat);
 //! assert!(dialect("telegraph").unwrap_err().to_string().contains("openai-chat"));
 //! # Ok::<(), endstop_wire::dialect::UnknownApi>(())
 //! ```
@@ -13,7 +13,7 @@ use std::fmt;
 /// A wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Family {
+pub enum WireFormat {
     /// OpenAI Chat Completions.
     OpenAiChat,
     /// Anthropic Messages.
@@ -35,44 +35,44 @@ pub enum Family {
     BedrockInvoke,
 }
 
-impl Family {
+impl WireFormat {
     /// Every supported format.
-    pub const ALL: &[Family] = &[
-        Family::OpenAiChat,
-        Family::OpenAiResponses,
-        Family::Anthropic,
-        Family::Gemini,
-        Family::CohereV2,
-        Family::CohereV1,
-        Family::Ollama,
-        Family::BedrockConverse,
-        Family::BedrockInvoke,
+    pub const ALL: &[WireFormat] = &[
+        WireFormat::OpenAiChat,
+        WireFormat::OpenAiResponses,
+        WireFormat::Anthropic,
+        WireFormat::Gemini,
+        WireFormat::CohereV2,
+        WireFormat::CohereV1,
+        WireFormat::Ollama,
+        WireFormat::BedrockConverse,
+        WireFormat::BedrockInvoke,
     ];
 
     /// Returns the format with this name. The vendor's name (`openai`, `google`) also works.
-    pub fn named(name: &str) -> Option<Family> {
+    pub fn named(name: &str) -> Option<WireFormat> {
         let name = original(name);
-        Family::ALL.iter().copied().find(|family| family.as_str() == name)
+        WireFormat::ALL.iter().copied().find(|family| family.as_str() == name)
     }
 
     /// Name of the provider that defined this format. A server that is only known to be compatible
     /// is called in the same way as this provider.
     pub const fn provider(self) -> &'static str {
         match self {
-            Family::OpenAiChat | Family::OpenAiResponses => "openai",
-            Family::Anthropic => "anthropic",
-            Family::Gemini => "gemini",
-            Family::BedrockConverse | Family::BedrockInvoke => "bedrock",
-            Family::CohereV2 | Family::CohereV1 => "cohere",
-            Family::Ollama => "ollama",
+            WireFormat::OpenAiChat | WireFormat::OpenAiResponses => "openai",
+            WireFormat::Anthropic => "anthropic",
+            WireFormat::Gemini => "gemini",
+            WireFormat::BedrockConverse | WireFormat::BedrockInvoke => "bedrock",
+            WireFormat::CohereV2 | WireFormat::CohereV1 => "cohere",
+            WireFormat::Ollama => "ollama",
         }
     }
 
     /// Returns the format to send requests in if this one can only be decoded, so that old
     /// recordings stay readable although no new request is made in it.
-    pub const fn read_only(self) -> Option<Family> {
+    pub const fn read_only(self) -> Option<WireFormat> {
         match self {
-            Family::CohereV1 => Some(Family::CohereV2),
+            WireFormat::CohereV1 => Some(WireFormat::CohereV2),
             _ => None,
         }
     }
@@ -80,38 +80,38 @@ impl Family {
     /// Name of the format, as [`endstop_core::Part::Opaque`] carries it.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Family::OpenAiChat => "openai-chat",
-            Family::Anthropic => "anthropic-messages",
-            Family::Gemini => "gemini",
-            Family::OpenAiResponses => "openai-responses",
-            Family::BedrockConverse => "bedrock-converse",
-            Family::BedrockInvoke => "bedrock-invoke",
-            Family::CohereV2 => "cohere-v2",
-            Family::CohereV1 => "cohere-v1",
-            Family::Ollama => "ollama",
+            WireFormat::OpenAiChat => "openai-chat",
+            WireFormat::Anthropic => "anthropic-messages",
+            WireFormat::Gemini => "gemini",
+            WireFormat::OpenAiResponses => "openai-responses",
+            WireFormat::BedrockConverse => "bedrock-converse",
+            WireFormat::BedrockInvoke => "bedrock-invoke",
+            WireFormat::CohereV2 => "cohere-v2",
+            WireFormat::CohereV1 => "cohere-v1",
+            WireFormat::Ollama => "ollama",
         }
     }
 
     /// Framing of this format's streams. Server-sent events are accepted in addition for every
-    /// format, and binary frames are covered by [`Family::in_frames`].
+    /// format, and binary frames are covered by [`WireFormat::in_frames`].
     pub(crate) const fn framing(self) -> Framing {
         match self {
-            Family::Gemini => Framing::Array,
-            Family::BedrockConverse | Family::CohereV1 | Family::Ollama => Framing::Objects,
-            Family::OpenAiChat
-            | Family::Anthropic
-            | Family::OpenAiResponses
+            WireFormat::Gemini => Framing::Array,
+            WireFormat::BedrockConverse | WireFormat::CohereV1 | WireFormat::Ollama => Framing::Objects,
+            WireFormat::OpenAiChat
+            | WireFormat::Anthropic
+            | WireFormat::OpenAiResponses
             // Bedrock streams are binary frames, which are recognised by their first byte. This
             // value applies if a client library has unpacked them.
-            | Family::BedrockInvoke
-            | Family::CohereV2 => Framing::Events,
+            | WireFormat::BedrockInvoke
+            | WireFormat::CohereV2 => Framing::Events,
         }
     }
 
     /// `true` if streams of this format are binary frames ([`crate::stream::eventstream`]). A client
     /// library may already have unpacked them, so other framing is accepted too.
     pub const fn in_frames(self) -> bool {
-        matches!(self, Family::BedrockConverse | Family::BedrockInvoke)
+        matches!(self, WireFormat::BedrockConverse | WireFormat::BedrockInvoke)
     }
 }
 
@@ -126,7 +126,7 @@ pub(crate) enum Framing {
     Objects,
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for WireFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -147,7 +147,7 @@ pub struct Dialect {
     /// Name of the dialect, for example `groq`.
     pub name: &'static str,
     /// Wire format that the dialect is based on.
-    pub family: Family,
+    pub family: WireFormat,
     /// Field that carries the output cap.
     pub cap_field: CapField,
     /// `true` if the server reports the billed amount in `usage`.
@@ -175,14 +175,14 @@ impl Dialect {
     /// `true` if every request must carry an output cap.
     pub const fn wants_cap(&self) -> bool {
         // Anthropic rejects a request without `max_tokens`; all other formats have a default.
-        matches!(self.family, Family::Anthropic | Family::BedrockInvoke)
+        matches!(self.family, WireFormat::Anthropic | WireFormat::BedrockInvoke)
     }
 
     // The other constructors start from these values because most servers imitate OpenAI.
     const fn openai(name: &'static str) -> Dialect {
         Dialect {
             name,
-            family: Family::OpenAiChat,
+            family: WireFormat::OpenAiChat,
             cap_field: CapField::MaxTokens,
             reports_cost: false,
             echo_reasoning: None,
@@ -201,26 +201,26 @@ impl Dialect {
     }
 
     const fn anthropic(name: &'static str) -> Dialect {
-        Dialect { family: Family::Anthropic, ..Dialect::openai(name) }
+        Dialect { family: WireFormat::Anthropic, ..Dialect::openai(name) }
     }
 
     const fn gemini(name: &'static str) -> Dialect {
-        Dialect { family: Family::Gemini, ..Dialect::openai(name) }
+        Dialect { family: WireFormat::Gemini, ..Dialect::openai(name) }
     }
 
-    const fn cohere(name: &'static str, family: Family) -> Dialect {
+    const fn cohere(name: &'static str, family: WireFormat) -> Dialect {
         Dialect { family, ..Dialect::openai(name) }
     }
 
     const fn responses(name: &'static str) -> Dialect {
-        Dialect { family: Family::OpenAiResponses, ..Dialect::openai(name) }
+        Dialect { family: WireFormat::OpenAiResponses, ..Dialect::openai(name) }
     }
 
     const fn ollama(name: &'static str) -> Dialect {
-        Dialect { family: Family::Ollama, ..Dialect::openai(name) }
+        Dialect { family: WireFormat::Ollama, ..Dialect::openai(name) }
     }
 
-    const fn bedrock(name: &'static str, family: Family) -> Dialect {
+    const fn bedrock(name: &'static str, family: WireFormat) -> Dialect {
         Dialect { family, ..Dialect::openai(name) }
     }
 
@@ -305,8 +305,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::ollama("ollama"),
     Dialect::gemini("gemini"),
     Dialect::gemini("vertex-gemini"),
-    Dialect::bedrock("bedrock-converse", Family::BedrockConverse),
-    Dialect::bedrock("bedrock-invoke", Family::BedrockInvoke),
+    Dialect::bedrock("bedrock-converse", WireFormat::BedrockConverse),
+    Dialect::bedrock("bedrock-invoke", WireFormat::BedrockInvoke),
     Dialect::responses("openai-responses-compat"),
     Dialect::responses("azure-openai-responses"),
     Dialect::responses("bedrock-openai-responses"),
@@ -316,8 +316,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::responses("mistralrs-responses"),
     Dialect::responses("openrouter-responses").costs(),
     Dialect::responses("xai-responses").costs().runs_custom_tools(),
-    Dialect::cohere("cohere-v2", Family::CohereV2),
-    Dialect::cohere("cohere-v1", Family::CohereV1),
+    Dialect::cohere("cohere-v2", WireFormat::CohereV2),
+    Dialect::cohere("cohere-v1", WireFormat::CohereV1),
 ];
 
 /// Error for a name that is not the name of a dialect.
@@ -347,7 +347,7 @@ pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
 const HOSTS: &[(&str, &str)] = &[("snowflakecomputing.com", "snowflake")];
 
 /// Returns the dialect that the server at this host speaks, if it is known and based on `family`.
-pub fn dialect_at(host: &str, family: Family) -> Option<&'static Dialect> {
+pub fn dialect_at(host: &str, family: WireFormat) -> Option<&'static Dialect> {
     // A fully qualified name may end in a dot, and host names ignore case.
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let of = |domain: &str| {

@@ -31,7 +31,7 @@ pub mod signal;
 pub mod stream;
 
 pub use codec::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};
-pub use codec::{Encoder, OutputSchema, RequestSpec, ToolSpec};
-pub use dialect::{Dialect, Family};
+pub use codec::{Encoder, OutputSchema, RequestSpec, ToolDefinition};
+pub use dialect::{Dialect, WireFormat};
 pub use headers::Headers;
 pub use signal::Finish;

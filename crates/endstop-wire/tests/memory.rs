@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use endstop_wire::dialect::DIALECTS;
-use endstop_wire::{Decoded, Eof, Family, Headers, RequestFacts, StreamDecoder};
+use endstop_wire::{Decoded, Eof, Headers, RequestFacts, StreamDecoder, WireFormat};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -17,7 +17,7 @@ const MB: usize = 1 << 20;
 
 /// Pushes a body that is never held as a whole: `first`, then `again` repeatedly until `total`
 /// bytes were sent or the decoder refuses them. Returns the result and the peak memory.
-fn peak(family: Family, first: &str, again: &str, total: usize) -> (Decoded, usize) {
+fn peak(family: WireFormat, first: &str, again: &str, total: usize) -> (Decoded, usize) {
     let dialect = DIALECTS.iter().find(|d| d.family == family).unwrap();
     let piece = again.repeat((64 << 10) / again.len());
     MEMORY.reset_peak_usage();
@@ -53,7 +53,7 @@ fn endless_body_stays_within_memory_bounds() {
         ("comments", "", ": ping\n\n", 2, 1),
         ("empty events", "", "data: {}\n\n", 2, 1),
     ];
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         for (what, first, again, total, most) in bodies {
             let (d, held) = peak(*family, first, again, total * MB);
             println!("{family}: {what}: {:.1} MB", held as f64 / MB as f64);
@@ -62,7 +62,7 @@ fn endless_body_stays_within_memory_bounds() {
         }
     }
     // Lists whose items need hundreds of times the memory of their text.
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         for (start, again, end) in [
             ("{\"choices\":[{\"message\":{\"content\":[", "{},", "{}]}}]}"),
             ("{\"choices\":[{\"message\":{\"tool_calls\":[", "{},", "{}]}}]}"),

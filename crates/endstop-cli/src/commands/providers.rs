@@ -4,9 +4,9 @@ use crate::args::ProvidersArgs;
 use crate::failure::{Failure, Result};
 use crate::output;
 use endstop::core::TerminationSignal;
-use endstop::wire::Family;
+use endstop::wire::WireFormat;
 use endstop::wire::catalog::models;
-use endstop::wire::catalog::providers::{PROVIDERS, Provider, provider};
+use endstop::wire::catalog::providers::{PROVIDERS, ProviderInfo, provider};
 use endstop::wire::signal::finish::{Finish, known};
 use endstop::wire::signal::precedence::{Facts, signal};
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
 }
 
 /// Returns a row of the list: name, formats, address, variables.
-fn row(provider: &Provider) -> [String; 4] {
+fn row(provider: &ProviderInfo) -> [String; 4] {
     let mut keys: Vec<String> = provider.key_vars.iter().map(|key| key.name.to_owned()).collect();
     keys.extend(provider.signing.map(|pair| format!("{} and {}", pair.id, pair.secret)));
     keys.extend(provider.login.map(|login| login.file.to_owned()));
@@ -132,7 +132,7 @@ fn row(provider: &Provider) -> [String; 4] {
 }
 
 /// Returns the finish values of a format, each with the signal that it leads to by itself.
-fn finish_values(api: Family) -> Vec<(&'static str, TerminationSignal)> {
+fn finish_values(api: WireFormat) -> Vec<(&'static str, TerminationSignal)> {
     known(api)
         .iter()
         .map(|(raw, finish)| {
@@ -150,7 +150,7 @@ fn finish_values(api: Family) -> Vec<(&'static str, TerminationSignal)> {
         .collect()
 }
 
-fn as_value(provider: &Provider) -> Value {
+fn as_value(provider: &ProviderInfo) -> Value {
     json!({
         "id": provider.id,
         "name": provider.name,

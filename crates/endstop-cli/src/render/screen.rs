@@ -201,7 +201,7 @@ impl Screen {
                 self.note(&format!("! message to the model ({why}): {}", shorten(text, 200)));
             }
             // A rule in the mode `observe` is not shown: its hits are only in the outcome.
-            RunEvent::Fired(fired) if fired.mode >= WatchMode::Warn => {
+            RunEvent::RuleHit(fired) if fired.mode >= WatchMode::Warn => {
                 self.end_line();
                 self.note(&format!("⚠ {} fired ({})", shorten(&fired.evidence, 200), fired.mode));
             }

@@ -5,7 +5,7 @@
 //! use endstop_core::{Registry, StepContext, TerminationPolicy};
 //! let mut policy = Registry::new().build_text("chanting")?;
 //! policy.begin_turn();
-//! let stop = (0..100).find_map(|_| policy.look("Let me try that once more. ", &StepContext::default()));
+//! let stop = (0..100).find_map(|_| policy.on_delta("Let me try that once more. ", &StepContext::default()));
 //! assert_eq!(stop.unwrap().evidence, "\"Let me try that once more. \" 14 times in a row, up to character 400");
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
@@ -84,7 +84,7 @@ impl Chant {
     pub(super) fn whole(&mut self, text: &str) {
         // The streamed chunks of the same response may have been read already.
         self.reset();
-        let _ = self.look(text);
+        let _ = self.on_delta(text);
     }
 
     /// `true` if the response chanted.
@@ -93,7 +93,7 @@ impl Chant {
     }
 
     /// Reads the next chunk; returns the evidence once the response chants.
-    pub(super) fn look(&mut self, piece: &str) -> Option<String> {
+    pub(super) fn on_delta(&mut self, piece: &str) -> Option<String> {
         for c in piece.chars() {
             if self.found.is_some() {
                 break;
@@ -244,7 +244,7 @@ mod tests {
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
             for pair in cuts.windows(2) {
-                let _ = pieces.look(&text[pair[0]..pair[1]]);
+                let _ = pieces.on_delta(&text[pair[0]..pair[1]]);
             }
             prop_assert_eq!(&whole.found, &pieces.found);
             // The margin covers the characters that the first guess needs.

@@ -2,8 +2,8 @@
 //! however many rules read them.
 //!
 //! ```
-//! use endstop_core::detector::FactBook;
-//! let mut book = FactBook::default();
+//! use endstop_core::detector::StepFacts;
+//! let mut book = StepFacts::default();
 //! let mut step = |arguments: &str| {
 //!     book.text("I look.");
 //!     book.call("read", arguments);
@@ -59,7 +59,7 @@ pub struct Facts {
 
 /// Computes the facts of a run, one step at a time.
 #[derive(Debug, Default)]
-pub struct FactBook {
+pub struct StepFacts {
     calls_seen: HashMap<u64, Seen, FixedState>,
     texts_seen: HashSet<u64, FixedState>,
     results_seen: HashSet<u64, FixedState>,
@@ -93,7 +93,7 @@ struct Seen {
     points: u32,
 }
 
-impl FactBook {
+impl StepFacts {
     /// Sets the text of the step.
     pub fn text(&mut self, text: &str) {
         self.text = normal(text, &mut self.room);
@@ -116,7 +116,7 @@ impl FactBook {
     }
 
     /// Records that a message which the model did not write arrived before this step.
-    pub fn somebody_spoke(&mut self) {
+    pub fn message_arrived(&mut self) {
         self.spoke = true;
     }
 
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     fn step(
-        book: &mut FactBook,
+        book: &mut StepFacts,
         text: &str,
         calls: &[(&str, &str)],
         said: &[(&str, bool)],
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn first_step_is_never_stale() {
-        let mut book = FactBook::default();
+        let mut book = StepFacts::default();
         assert_eq!(step(&mut book, "", &[], &[]).stale, 0);
         assert_eq!(step(&mut book, "", &[], &[]).stale, 1);
         assert_eq!(step(&mut book, "hm", &[], &[]).stale, 0);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn call_repeated_within_step_is_new() {
-        let mut book = FactBook::default();
+        let mut book = StepFacts::default();
         step(&mut book, "", &[("b", "{}")], &[("x", false)]);
         let facts = step(&mut book, "", &[("a", "{}"), ("a", "{}")], &[("x", false), ("x", false)]);
         assert_eq!((facts.stale, facts.most_calls), (0, 2));
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn new_call_halves_repetition_score() {
-        let mut book = FactBook::default();
+        let mut book = StepFacts::default();
         let mut repeats = |call: &str, answer: &str, failed: bool| {
             step(&mut book, "", &[(call, "{}")], &[(answer, failed)]).repeats
         };
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn first_failure_is_the_step_error() {
-        let mut book = FactBook::default();
+        let mut book = StepFacts::default();
         let facts = step(&mut book, "", &[], &[("fine", false), (" no \n", true), ("other", true)]);
         let again = step(&mut book, "", &[], &[("no", true)]);
         assert!(facts.error.is_some() && facts.error == again.error);
@@ -338,10 +338,10 @@ mod tests {
 
     #[test]
     fn other_message_resets_monologue_count() {
-        let mut book = FactBook::default();
+        let mut book = StepFacts::default();
         assert_eq!(step(&mut book, "a", &[], &[]).alone, 1);
         assert_eq!(step(&mut book, "b", &[], &[]).alone, 2);
-        book.somebody_spoke();
+        book.message_arrived();
         assert_eq!(step(&mut book, "c", &[], &[]).alone, 1);
         assert_eq!(step(&mut book, "d", &[("a", "{}")], &[]).alone, 0);
         assert_eq!(step(&mut book, "e", &[], &[]).alone, 1);

@@ -2,13 +2,13 @@
 //! their runs with a keyword (`TERMINATE`).
 //!
 //! ```
-//! use endstop_core::detector::{Panel, Rule};
+//! use endstop_core::detector::{RuleSet, Rule};
 //! use serde_json::json;
 //! let rule = Rule::from_spec(&json!({"text_mention": {"text": "TERMINATE"}}))?;
-//! let mut panel = Panel::new([rule]);
-//! panel.text("All done. TERMINATE");
-//! panel.end();
-//! assert_eq!(panel.fired(), [Some(1)]);
+//! let mut rule_set = RuleSet::new([rule]);
+//! rule_set.text("All done. TERMINATE");
+//! rule_set.end();
+//! assert_eq!(rule_set.fired(), [Some(1)]);
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!

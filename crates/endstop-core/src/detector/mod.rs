@@ -3,24 +3,24 @@
 //! text while it is streamed.
 //!
 //! ```
-//! use endstop_core::detector::{Panel, Rule};
+//! use endstop_core::detector::{RuleSet, Rule};
 //! use serde_json::json;
 //! let rules = [json!({"repeat_call": {"times": 2}}), json!("no_new")];
 //! let rules = rules.iter().map(Rule::from_spec).collect::<Result<Vec<_>, _>>()?;
-//! let mut panel = Panel::new(rules);
+//! let mut rule_set = RuleSet::new(rules);
 //! for _ in 0..2 {
-//!     panel.call("read", r#"{"path": "a.txt"}"#);
-//!     panel.result("12 lines", false);
-//!     panel.end();
+//!     rule_set.call("read", r#"{"path": "a.txt"}"#);
+//!     rule_set.result("12 lines", false);
+//!     rule_set.end();
 //! }
 //! // The first rule fired at the second step; the other has not fired yet.
-//! assert_eq!(panel.fired(), [Some(2), None]);
+//! assert_eq!(rule_set.fired(), [Some(2), None]);
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
 //! A rule is data: a name and numbers, as in a configuration file. A live run watches it in one of
 //! four modes ([`Watch`](crate::Watch)) or uses it as its termination policy. A backtest evaluates
-//! many rules over a recorded run at once ([`Panel`]); all of them share the facts of a step
+//! many rules over a recorded run at once ([`RuleSet`]); all of them share the facts of a step
 //! ([`Facts`]), which are computed once.
 //!
 //! Source: the rules from `repeat_call` to `cost` fire at the same steps as in the reference
@@ -31,14 +31,14 @@ mod canonical;
 mod chanting;
 mod facts;
 mod mention;
-mod panel;
 mod policy;
 mod rule;
+mod rule_set;
 mod state;
 mod stuck;
 
-pub use facts::{FactBook, Facts};
-pub use panel::Panel;
+pub use facts::{Facts, StepFacts};
 pub use policy::DetectorPolicy;
 pub use rule::{Rule, RuleInfo};
+pub use rule_set::RuleSet;
 pub use stuck::Stuck;

@@ -14,7 +14,7 @@
 //! The policy stops at every step at which the rule holds. A watch and a backtest count only the
 //! first one.
 
-use super::facts::FactBook;
+use super::facts::StepFacts;
 use super::rule::Rule;
 use super::state::Detector;
 use crate::policy::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
@@ -24,14 +24,14 @@ use serde_json::Value;
 /// A detector rule as a termination policy.
 #[derive(Debug)]
 pub struct DetectorPolicy {
-    book: FactBook,
+    book: StepFacts,
     detector: Detector,
 }
 
 impl DetectorPolicy {
     /// Creates the policy for a rule, in its state at the beginning of a run.
     pub fn new(rule: Rule) -> DetectorPolicy {
-        DetectorPolicy { book: FactBook::default(), detector: Detector::new(rule) }
+        DetectorPolicy { book: StepFacts::default(), detector: Detector::new(rule) }
     }
 
     fn stop(&self, evidence: String) -> Stop {
@@ -78,8 +78,8 @@ impl TerminationPolicy for DetectorPolicy {
         if let Some(cost) = context.cost_usd {
             self.book.cost_usd(cost);
         }
-        if context.somebody_spoke {
-            self.book.somebody_spoke();
+        if context.message_arrived {
+            self.book.message_arrived();
         }
         // The facts are complete only now, because hashes and streaks need all of the step.
         let facts = self.book.end();
@@ -101,8 +101,8 @@ impl TerminationPolicy for DetectorPolicy {
         self.detector.begin_text();
     }
 
-    fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
-        self.detector.look(piece).map(|evidence| self.stop(evidence))
+    fn on_delta(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
+        self.detector.on_delta(piece).map(|evidence| self.stop(evidence))
     }
 
     fn reset(&mut self) {

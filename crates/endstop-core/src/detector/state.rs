@@ -96,7 +96,7 @@ impl Detector {
         }
     }
 
-    /// Discards the text read by [`look`](Self::look). Called before each response, and before every
+    /// Discards the text read by [`on_delta`](Self::look). Called before each response, and before every
     /// further attempt at it.
     pub(crate) fn begin_text(&mut self) {
         match &mut self.state {
@@ -107,12 +107,12 @@ impl Detector {
     }
 
     /// Reads the next chunk of a response; returns the evidence if the text repeats itself.
-    pub(crate) fn look(&mut self, piece: &str) -> Option<String> {
+    pub(crate) fn on_delta(&mut self, piece: &str) -> Option<String> {
         match &mut self.state {
-            State::Chant(chant) => chant.look(piece),
+            State::Chant(chant) => chant.on_delta(piece),
             State::Any(members) => {
                 // No short circuit: each member must read every chunk to keep its state.
-                members.iter_mut().fold(None, |found, member| found.or(member.look(piece)))
+                members.iter_mut().fold(None, |found, member| found.or(member.on_delta(piece)))
             }
             _ => None,
         }

@@ -2,13 +2,13 @@
 //! that running a test again after an edit is progress, and reading a file again is not.
 //!
 //! ```
-//! use endstop_core::detector::{Panel, Rule, Stuck};
-//! let mut panel = Panel::new([Rule::Stuck(Stuck::default())]);
+//! use endstop_core::detector::{RuleSet, Rule, Stuck};
+//! let mut rule_set = RuleSet::new([Rule::Stuck(Stuck::default())]);
 //! let mut step = |call: &str, answer: &str| {
-//!     panel.call(call, "{}");
-//!     panel.result(answer, false);
-//!     panel.end();
-//!     panel.fired()[0]
+//!     rule_set.call(call, "{}");
+//!     rule_set.result(answer, false);
+//!     rule_set.end();
+//!     rule_set.fired()[0]
 //! };
 //! for nth in 0..4 {
 //!     step(&format!("edit_{nth}"), "saved");

@@ -1,6 +1,6 @@
 //! Effects: the output of the kernel. Each has an id that the answering event carries.
 
-use super::watch::Fired;
+use super::watch::RuleHit;
 use crate::error_class::ModelError;
 use crate::message::{MessageId, ToolCall, ToolStatus};
 use crate::signal::TerminationSignal;
@@ -303,7 +303,7 @@ pub enum RunEvent {
         text: String,
     },
     /// A watch rule fired for the first time.
-    Fired(Fired),
+    RuleHit(RuleHit),
     /// The conversation was shortened.
     Compacted {
         /// Number of messages before.

@@ -4,7 +4,7 @@
 //! outstanding is ignored, so a driver never has to check for late results.
 
 use super::effect::EffectId;
-use super::spec::ToolSpec;
+use super::spec::ToolPolicy;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
 use crate::message::{Message, ModelTurn, ToolStatus};
@@ -182,7 +182,7 @@ pub struct Resumption {
     /// New limits.
     pub limits: Option<Limits>,
     /// New tools, without `finish`.
-    pub tools: Option<Vec<ToolSpec>>,
+    pub tools: Option<Vec<ToolPolicy>>,
     /// New model.
     pub model: Option<String>,
     /// New provider.

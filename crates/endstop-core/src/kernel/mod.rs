@@ -112,5 +112,5 @@ pub use outcome::{
 };
 pub use pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};
-pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolSpec};
-pub use watch::{Fired, Watch, WatchMode};
+pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolPolicy};
+pub use watch::{RuleHit, Watch, WatchMode};

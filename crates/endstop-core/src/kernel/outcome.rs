@@ -1,7 +1,7 @@
 //! The outcome of a run: its termination, the decision and its evidence, the answer and the cost.
 
 use super::effect::ConversationSize;
-use super::watch::Fired;
+use super::watch::RuleHit;
 use crate::message::Message;
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
@@ -168,7 +168,7 @@ pub struct Outcome {
     /// The compaction attempts, in order.
     pub compactions: Vec<CompactionAttempt>,
     /// The watch rules that fired, in order, in any mode.
-    pub fired: Vec<Fired>,
+    pub fired: Vec<RuleHit>,
     /// Wait time that the provider asked for, if that is why the run ended.
     pub retry_after: Option<Duration>,
     /// Evidence for `error_no_progress`.

@@ -10,7 +10,7 @@ use super::outcome::Outcome;
 use super::pre_turn::{CheckState, PRE_TURN};
 use super::progress::Progress;
 use super::spec::RunSpec;
-use super::watch::Fired;
+use super::watch::RuleHit;
 use super::watchers::Watchers;
 use crate::message::{Message, Role};
 use crate::policy::StepContext;
@@ -132,7 +132,7 @@ impl Run {
             variables: take(&mut spec.variables),
             metrics: Map::new(),
             cost_usd: None,
-            somebody_spoke: false,
+            message_arrived: false,
         };
         Run(Box::new(Machine {
             policy: spec.policy.take(),
@@ -249,7 +249,7 @@ impl Run {
     }
 
     /// The watch rules that fired so far.
-    pub fn fired(&self) -> &[Fired] {
+    pub fn fired(&self) -> &[RuleHit] {
         self.0.watchers.fired()
     }
 

@@ -30,7 +30,7 @@ const LONGEST_WISH: f64 = 86_400.0 * 365.0;
 /// The properties of a tool that the kernel needs; schema and code belong to the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ToolSpec {
+pub struct ToolPolicy {
     /// Name of the tool.
     pub name: String,
     /// `true` if calls may run at the same time as other calls; otherwise each call runs alone.
@@ -51,7 +51,7 @@ pub struct ToolSpec {
     pub permission: Permission,
 }
 
-impl ToolSpec {
+impl ToolPolicy {
     /// Returns the time limit of a call with these arguments.
     ///
     /// The model may request up to `max_tool_timeout`. If the default limit is longer than that, or
@@ -153,7 +153,7 @@ pub struct RunSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub watches: Vec<Watch>,
     /// The tools, without `finish`.
-    pub tools: Vec<ToolSpec>,
+    pub tools: Vec<ToolPolicy>,
     /// `true` if the model is offered the `finish` tool.
     pub finish_tool: bool,
     /// The hooks that the driver has.

@@ -136,7 +136,7 @@ impl Machine {
                 if let Some(ending) = ending.next_in_rank() {
                     return Break(ending);
                 }
-                self.context.somebody_spoke = true;
+                self.context.message_arrived = true;
                 self.state.push(Role::User, vec![Part::Text { text }]);
                 self.before_turn(effects)
             }

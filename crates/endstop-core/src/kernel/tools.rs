@@ -400,7 +400,7 @@ impl Machine {
         let action = if declared.is_some() { "final" } else { "message" };
         let verdict = self.evaluate_policy(action, &text, &judged);
         let Watched { stop, nudges, .. } = self.watch(&text, &judged, effects);
-        self.context.somebody_spoke = false;
+        self.context.message_arrived = false;
         let notes = std::mem::take(&mut open.notes);
         self.record_results(open);
         // Messages to the model come after the results, because a result must follow its call.

@@ -92,7 +92,7 @@ impl Machine {
         let Phase::Calling(call) = &mut self.phase else { return Continue(()) };
         let stop = match &mut self.policy {
             Some(policy) => {
-                guarded(policy.name().to_owned(), || policy.look(&text, &self.context))?
+                guarded(policy.name().to_owned(), || policy.on_delta(&text, &self.context))?
             }
             None => None,
         };
@@ -323,7 +323,7 @@ impl Machine {
     /// Starts the tools of a complete response, unless a policy stops before they have effects.
     fn begin_response_tools(&mut self, response: &Response, effects: &mut Vec<Effect>) -> Flow {
         let declared =
-            if response.declared_by_finish { None } else { self.look_at_end(&response.text)? };
+            if response.declared_by_finish { None } else { self.on_text_complete(&response.text)? };
         if let Some(stop) = declared {
             self.state.streaming.abort();
             return self.policy_stop(stop, effects);
@@ -378,22 +378,22 @@ impl Machine {
         let rest = text.strip_prefix(call.text.as_str()).filter(|_| !call.deferred_stop);
         guarded(policy.name().to_owned(), || {
             if let Some(rest) = rest {
-                return policy.look(rest, context);
+                return policy.on_delta(rest, context);
             }
             // The policy had already requested a stop that was deferred, or the final text differs
             // from the streamed one. Start over with the whole text.
             policy.begin_turn();
-            policy.look(text, context)
+            policy.on_delta(text, context)
         })
     }
 
     /// Asks the policy about the complete text of a turn whose tools are about to run.
-    fn look_at_end(&mut self, text: &str) -> Flow<Option<Stop>> {
+    fn on_text_complete(&mut self, text: &str) -> Flow<Option<Stop>> {
         let Some(policy) = &mut self.policy else {
             return Continue(None);
         };
         let context = &self.context;
-        guarded(policy.name().to_owned(), || policy.look_at_end(text, context))
+        guarded(policy.name().to_owned(), || policy.on_text_complete(text, context))
     }
 
     /// Handles a turn without visible output: raises the cap once, then ends the run.
@@ -524,7 +524,7 @@ impl Machine {
         };
         let Watched { stop, nudges, of_text } = self.watch(text, &[], effects);
         // A reply of the user is visible to policies for exactly one step.
-        self.context.somebody_spoke = false;
+        self.context.message_arrived = false;
         let blank = whole.trim().is_empty();
         let refused = of_text || matches!(verdict, Continue(Verdict::Tell(_)));
         let answer = (!blank && !refused)

@@ -199,7 +199,7 @@ fn modes() -> String {
 
 /// A rule that fired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fired {
+pub struct RuleHit {
     /// The rule in short form, for example `repeat_call(3)`.
     pub rule: String,
     /// The mode of the rule.

@@ -1,15 +1,15 @@
 //! The watch rules of one run, and their state.
 
-use super::watch::{Fired, Watch};
-use crate::detector::Panel;
+use super::watch::{RuleHit, Watch};
+use crate::detector::RuleSet;
 use crate::policy::Stop;
 
 /// The rules of one run, and their state.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
-    pub(super) panel: Panel,
+    pub(super) rule_set: RuleSet,
     pub(super) watches: Vec<Watch>,
-    pub(super) fired: Vec<Fired>,
+    pub(super) fired: Vec<RuleHit>,
     /// A rule that fired mid-stream but must wait for the complete turn.
     pub(super) deferred_stop: Option<usize>,
     /// Messages for the model from rules that fired mid-stream; sent after the turn.
@@ -29,21 +29,21 @@ pub(super) struct Watched {
 
 impl Watchers {
     pub(super) fn new(watches: Vec<Watch>) -> Watchers {
-        let panel = Panel::new(watches.iter().map(|watch| watch.rule.clone()));
-        Watchers { panel, watches, ..Watchers::default() }
+        let rule_set = RuleSet::new(watches.iter().map(|watch| watch.rule.clone()));
+        Watchers { rule_set, watches, ..Watchers::default() }
     }
 
-    pub(super) fn fired(&self) -> &[Fired] {
+    pub(super) fn fired(&self) -> &[RuleHit] {
         &self.fired
     }
 
-    pub(super) fn into_fired(self) -> Vec<Fired> {
+    pub(super) fn into_fired(self) -> Vec<RuleHit> {
         self.fired
     }
 
     /// Resets the text state for a new response, or for another attempt at it.
     pub(super) fn begin_text(&mut self) {
         self.nudges.clear();
-        self.panel.begin_text();
+        self.rule_set.begin_text();
     }
 }

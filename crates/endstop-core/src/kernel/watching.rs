@@ -3,7 +3,7 @@
 use super::effect::{Effect, InjectionReason, RunEvent};
 use super::guard::Flow;
 use super::machine::Machine;
-use super::watch::{Fired, WatchMode};
+use super::watch::{RuleHit, WatchMode};
 use super::watchers::{Watched, Watchers};
 use crate::detector::Rule;
 use crate::message::{ToolCall, ToolResult};
@@ -24,14 +24,14 @@ impl Machine {
         if self.watchers.watches.is_empty() {
             return Continue(());
         }
-        for (nth, evidence) in self.watchers.panel.look(piece) {
+        for (nth, evidence) in self.watchers.rule_set.on_delta(piece) {
             let turn = self.counts.turns + 1;
             let Some(watch) = self.watchers.watches.get(nth) else { continue };
             let (mode, name) = (watch.mode, watch.rule.name());
             let ends_as = watch.rule.ends_as();
-            let fired = Fired { rule: watch.rule.to_string(), mode, turn, evidence };
+            let fired = RuleHit { rule: watch.rule.to_string(), mode, turn, evidence };
             let shown = fired.evidence.clone();
-            effects.push(Effect::Emit(RunEvent::Fired(fired.clone())));
+            effects.push(Effect::Emit(RunEvent::RuleHit(fired.clone())));
             self.watchers.fired.push(fired);
             match mode {
                 WatchMode::Observe | WatchMode::Warn => {}
@@ -60,24 +60,24 @@ impl Machine {
             return Watched::default();
         }
         let cost = self.cost_so_far();
-        let Watchers { panel, watches, fired, deferred_stop, nudges } = &mut self.watchers;
-        panel.text(text);
+        let Watchers { rule_set, watches, fired, deferred_stop, nudges } = &mut self.watchers;
+        rule_set.text(text);
         for (call, result) in calls {
-            panel.call(&call.name, &call.arguments);
-            panel.result(&result.content, result.status.is_error());
+            rule_set.call(&call.name, &call.arguments);
+            rule_set.result(&result.content, result.status.is_error());
         }
         // The reward is an observation of the caller under this name; policies read the same one.
         if let Some(reward) = self.context.metrics.get("last_reward").and_then(Value::as_f64) {
-            panel.reward(reward);
+            rule_set.reward(reward);
         }
         if let Some(cost) = cost {
-            panel.cost_usd(cost);
+            rule_set.cost_usd(cost);
         }
-        if self.context.somebody_spoke {
-            panel.somebody_spoke();
+        if self.context.message_arrived {
+            rule_set.message_arrived();
         }
-        let now: Vec<usize> = panel.end().to_vec();
-        let step = panel.facts().step;
+        let now: Vec<usize> = rule_set.end().to_vec();
+        let step = rule_set.facts().step;
         // A stop that was deferred mid-stream comes before the rules that fire now.
         let mut stop = deferred_stop.take();
         let mut of_text = stop.is_some();
@@ -85,13 +85,13 @@ impl Machine {
         for nth in now {
             let Some(watch) = watches.get(nth) else { continue };
             let evidence = evidence(&watch.rule, calls);
-            let one = Fired {
+            let one = RuleHit {
                 rule: watch.rule.to_string(),
                 mode: watch.mode,
                 turn: self.counts.turns,
                 evidence,
             };
-            effects.push(Effect::Emit(RunEvent::Fired(one.clone())));
+            effects.push(Effect::Emit(RunEvent::RuleHit(one.clone())));
             match watch.mode {
                 WatchMode::Observe | WatchMode::Warn => {}
                 WatchMode::Nudge => nudges.push(one.evidence.clone()),

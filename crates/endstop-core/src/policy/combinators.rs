@@ -62,7 +62,7 @@ impl Not for Policy {
 }
 
 /// Stops, without an answer, if the inner policy does not.
-// `look` keeps its default, because before the step is complete the inner policy may still stop.
+// `on_delta` keeps its default, because before the step is complete the inner policy may still stop.
 struct Negated {
     inner: Policy,
 }
@@ -123,14 +123,14 @@ impl TerminationPolicy for AfterSteps {
     fn begin_turn(&mut self) {
         self.inner.begin_turn();
     }
-    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
         // The inner policy reads the text even if its stop is suppressed, because it has to see
         // every chunk of a response to judge the next one.
-        let stop = self.inner.look(piece, context);
+        let stop = self.inner.on_delta(piece, context);
         stop.filter(|_| context.step >= self.steps)
     }
-    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
-        let stop = self.inner.look_at_end(text, context);
+    fn on_text_complete(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        let stop = self.inner.on_text_complete(text, context);
         stop.filter(|_| context.step >= self.steps)
     }
     fn join_all(&mut self) {
@@ -142,7 +142,7 @@ impl TerminationPolicy for AfterSteps {
 }
 
 /// Stops when the inner policy stops for a number of consecutive steps.
-// `look` keeps its default, because a streak counts complete steps.
+// `on_delta` keeps its default, because a streak counts complete steps.
 struct Sustained {
     inner: Policy,
     steps: u32,

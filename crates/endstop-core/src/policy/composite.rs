@@ -184,7 +184,7 @@ impl TerminationPolicy for Composite {
         }
     }
 
-    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
         // An AND needs the whole step: aborting for one member would hide the text from the others.
         if !self.any {
             return None;
@@ -192,17 +192,17 @@ impl TerminationPolicy for Composite {
         // No early return: the other members must read the chunk, too.
         let mut first = None;
         for member in &mut self.members {
-            let stop = member.look(piece, context);
+            let stop = member.on_delta(piece, context);
             first = first.or(stop);
         }
         first
     }
 
-    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+    fn on_text_complete(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
         if !self.any {
             return None;
         }
-        self.members.iter_mut().find_map(|member| member.look_at_end(text, context))
+        self.members.iter_mut().find_map(|member| member.on_text_complete(text, context))
     }
 
     fn join_all(&mut self) {

@@ -1,7 +1,7 @@
 //! Termination policies, which decide if a run stops after a step or while a step is streamed.
 //!
 //! The kernel shows every step to the policy exactly once. A policy may also read the text while
-//! the model generates it ([`TerminationPolicy::look`]); a stop from there aborts the generation.
+//! the model generates it ([`TerminationPolicy::on_delta`]); a stop from there aborts the generation.
 //! Between runs the kernel calls `reset`.
 //!
 //! ```

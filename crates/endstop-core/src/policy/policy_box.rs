@@ -54,11 +54,11 @@ impl TerminationPolicy for Policy {
     fn begin_turn(&mut self) {
         self.0.begin_turn();
     }
-    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
-        self.0.look(piece, context)
+    fn on_delta(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        self.0.on_delta(piece, context)
     }
-    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
-        self.0.look_at_end(text, context)
+    fn on_text_complete(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        self.0.on_text_complete(text, context)
     }
     fn join_all(&mut self) {
         self.0.join_all();

@@ -66,7 +66,7 @@ pub struct StepContext {
     pub cost_usd: Option<f64>,
     /// `true` if a message that the model did not write arrived since the previous step.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub somebody_spoke: bool,
+    pub message_arrived: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -177,7 +177,7 @@ impl Verdict {
 /// Decides after each step if the run stops.
 ///
 /// The kernel calls [`begin_turn`](Self::begin_turn) before each attempt at a turn,
-/// [`look`](Self::look) with each chunk of its visible text, and
+/// [`on_delta`](Self::look) with each chunk of its visible text, and
 /// [`should_terminate`](Self::should_terminate) once per turn, after its tools.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a termination policy",
@@ -217,7 +217,7 @@ pub trait TerminationPolicy: Send {
     /// Decides about a completed step.
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict;
 
-    /// Discards the text read by [`look`](Self::look). Called before each turn, and before every
+    /// Discards the text read by [`on_delta`](Self::look). Called before each turn, and before every
     /// further attempt at it.
     fn begin_turn(&mut self) {}
 
@@ -225,14 +225,14 @@ pub trait TerminationPolicy: Send {
     ///
     /// The result must not depend on how the text is split, because chunk boundaries are chosen by
     /// the provider and the network. The total work must be linear in the text.
-    fn look(&mut self, _piece: &str, _context: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, _piece: &str, _context: &StepContext) -> Option<Stop> {
         None
     }
 
-    /// Decides what [`look`](Self::look) had to leave open because more text could have changed it.
+    /// Decides what [`on_delta`](Self::look) had to leave open because more text could have changed it.
     /// The kernel calls this when the text is complete and before the tools run; `Some` ends the
     /// turn before its tools.
-    fn look_at_end(&mut self, _text: &str, _context: &StepContext) -> Option<Stop> {
+    fn on_text_complete(&mut self, _text: &str, _context: &StepContext) -> Option<Stop> {
         None
     }
 

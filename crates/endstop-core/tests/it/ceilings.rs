@@ -274,7 +274,7 @@ fn refused_shared_budget_names_the_rest() {
 #[test]
 fn inner_spending_counts_against_both_ceilings() {
     let limits = Limits { max_tokens: Some(5_000), ..Limits::default() };
-    let tools = vec![ToolSpec { name: "read".to_owned(), ..ToolSpec::default() }];
+    let tools = vec![ToolPolicy { name: "read".to_owned(), ..ToolPolicy::default() }];
     let mut hand = Hand::start(RunSpec { limits, tools, ..spec() }, None);
     hand.answer(used(calls(&["read"]), 20, 10));
     let usage = Usage { input_tokens: Some(3_000), ..Usage::default() };

@@ -1,7 +1,7 @@
 //! Detectors compared with their definitions: over random runs, each rule fires at the step at
 //! which a slow and literal implementation of its definition does.
 
-use endstop_core::detector::{Panel, Rule};
+use endstop_core::detector::{Rule, RuleSet};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -156,24 +156,24 @@ proptest! {
         runs in prop::collection::vec(prop::collection::vec(made(), 0..14), 1..3),
     ) {
         let rules = rules();
-        let mut panel = Panel::new(rules.clone());
+        let mut rule_set = RuleSet::new(rules.clone());
         // The second run checks that `reset` forgets the first.
         for run in runs {
-            panel.reset();
+            rule_set.reset();
             for step in &run {
-                panel.text(&step.text);
+                rule_set.text(&step.text);
                 for (name, arguments) in &step.calls {
-                    panel.call(name, arguments);
+                    rule_set.call(name, arguments);
                 }
                 for (said, failed) in &step.results {
-                    panel.result(said, *failed);
+                    rule_set.result(said, *failed);
                 }
                 if let Some(reward) = step.reward {
-                    panel.reward(reward);
+                    rule_set.reward(reward);
                 }
-                panel.end();
+                rule_set.end();
             }
-            for (rule, fired) in rules.iter().zip(panel.fired()) {
+            for (rule, fired) in rules.iter().zip(rule_set.fired()) {
                 let first = (1..=run.len()).find(|t| holds(rule, &run, *t));
                 prop_assert_eq!(fired.map(|t| t as usize), first, "{} over {:#?}", rule, run);
             }

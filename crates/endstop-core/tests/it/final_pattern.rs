@@ -162,7 +162,7 @@ fn stream(config: &Value, pieces: &[&str]) -> Option<(usize, Option<String>)> {
     let mut at = 0;
     for piece in pieces {
         at += piece.len();
-        if let Some(stop) = policy.look(piece, &context) {
+        if let Some(stop) = policy.on_delta(piece, &context) {
             return Some((at, stop.answer));
         }
     }

@@ -13,7 +13,7 @@ fn spec(seed: u64) -> impl Fn() -> RunSpec {
 
 /// Passes events through the journal format: merged, written as text, and read again.
 fn kept(seed: u64, events: &[Event]) -> Vec<Event> {
-    let mut joiner = Joiner::default();
+    let mut joiner = DeltaBuffer::default();
     let mut replay = Replay::new(spec(seed)());
     let mut kept = Vec::new();
     for event in events {

@@ -112,10 +112,10 @@ impl Hand {
 pub fn spec() -> RunSpec {
     RunSpec {
         tools: ["read", "write"]
-            .map(|name| ToolSpec {
+            .map(|name| ToolPolicy {
                 name: name.to_owned(),
                 parallel_safe: name == "read",
-                ..ToolSpec::default()
+                ..ToolPolicy::default()
             })
             .into(),
         reserve: false,
@@ -310,10 +310,10 @@ fn permissions_and_hooks_hold_for_finish() {
     );
 
     let mut tools = spec().tools;
-    tools.push(ToolSpec {
+    tools.push(ToolPolicy {
         name: "finish".into(),
         permission: Permission::Deny,
-        ..ToolSpec::default()
+        ..ToolPolicy::default()
     });
     let mut hand = Hand::start(RunSpec { tools, ..spec() }, None);
     hand.answer(calls(&["finish"])).answer(stop("done"));
@@ -923,11 +923,11 @@ fn approval_pauses_tool_timeout() {
 #[test]
 fn approval_holds_no_parallel_safe_call() {
     let mut spec = spec();
-    spec.tools.push(ToolSpec {
+    spec.tools.push(ToolPolicy {
         name: "fetch".to_owned(),
         parallel_safe: true,
         permission: Permission::Ask,
-        ..ToolSpec::default()
+        ..ToolPolicy::default()
     });
     let mut hand = Hand::start(spec, None);
     hand.answer(calls(&["fetch", "read", "fetch", "read", "write", "read"]));
@@ -990,7 +990,7 @@ fn panicking_policy_leaves_no_open_call() {
             self.0 += 1;
             assert!(self.0 < 2, "asked to panic");
         }
-        fn look(&mut self, text: &str, _: &StepContext) -> Option<Stop> {
+        fn on_delta(&mut self, text: &str, _: &StepContext) -> Option<Stop> {
             assert!(text.is_empty(), "asked to panic");
             None
         }

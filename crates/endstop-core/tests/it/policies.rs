@@ -223,7 +223,7 @@ fn operators_match_specifications() {
     for n in 0..4 {
         let context = StepContext { step: n, ..StepContext::default() };
         late.begin_turn();
-        assert_eq!(late.look("FINAL('x')", &context).is_some(), n >= 2);
+        assert_eq!(late.on_delta("FINAL('x')", &context).is_some(), n >= 2);
         assert_eq!(late.should_terminate(&says, &context).stop().is_some(), n >= 2);
     }
     let mut thrice = declared().sustained(3);
@@ -236,7 +236,7 @@ fn operators_match_specifications() {
 
 #[test]
 fn only_or_decides_mid_stream() {
-    let look = |spec: Value| build(&spec).look("FINAL('x')", &StepContext::default());
+    let look = |spec: Value| build(&spec).on_delta("FINAL('x')", &StepContext::default());
     assert!(look(json!({"any": ["reward_threshold", "final_pattern"]})).is_some());
     assert!(look(json!({"all": ["final_pattern", {"any": ["final_pattern"]}]})).is_none());
     assert!(look(json!({"all": ["final_pattern"]})).is_none());

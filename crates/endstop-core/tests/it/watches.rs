@@ -18,7 +18,7 @@ fn twice(hand: &mut Hand) -> Vec<String> {
         hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "same");
         told.extend(hand.effects.iter().filter_map(|effect| match effect {
             Effect::Emit(RunEvent::MessageInjected { why, text }) => Some(format!("{why}: {text}")),
-            Effect::Emit(RunEvent::Fired(fired)) => Some(format!("fired {}", fired.rule)),
+            Effect::Emit(RunEvent::RuleHit(fired)) => Some(format!("fired {}", fired.rule)),
             _ => None,
         }));
     }
@@ -118,7 +118,7 @@ fn chanting_warns_and_nudges_mid_stream() {
         let mut hand = Hand::start(watched(mode, json!("chanting")), None);
         let call = hand.call();
         hand.feed(EventKind::Delta { call, delta: TurnDelta::Text(chant.clone()) });
-        let heard = |effect: &Effect| matches!(effect, Effect::Emit(RunEvent::Fired(_)));
+        let heard = |effect: &Effect| matches!(effect, Effect::Emit(RunEvent::RuleHit(_)));
         assert!(hand.effects.iter().any(heard), "{mode}: observers are notified");
         let mut turn = calls(&["read"]);
         turn.parts.insert(0, Part::Text { text: chant });

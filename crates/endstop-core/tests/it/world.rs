@@ -82,7 +82,7 @@ impl TerminationPolicy for Marks {
     fn begin_turn(&mut self) {
         self.seen.clear();
     }
-    fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
         self.seen.push_str(piece);
         // Mid-stream only submissions are seen, so a mark that spans two chunks is missed on
         // purpose.
@@ -161,7 +161,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
     };
     let tools = ["read", "write", "wait", "code"]
         .into_iter()
-        .map(|name| ToolSpec {
+        .map(|name| ToolPolicy {
             name: name.to_owned(),
             parallel_safe: name == "read" || name == "wait",
             runs_code: name == "code",

@@ -13,7 +13,7 @@ use crate::availability::without_results;
 use crate::backtest::show;
 use crate::model::{Role, Step, Trajectory};
 use crate::pricing::Spent;
-use endstop_core::detector::{Panel, Rule, Stuck};
+use endstop_core::detector::{Rule, RuleSet, Stuck};
 use serde::Serialize;
 
 /// A loop in a request.
@@ -51,11 +51,11 @@ pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
     if run.lacks_results() {
         rules = rules.iter().filter_map(without_results).collect();
     }
-    let mut panel = Panel::new(rules.clone());
+    let mut rule_set = RuleSet::new(rules.clone());
     let mut found = Vec::new();
     for request in requests {
         // A new request is a new task, so repetitions of the previous one do not count.
-        panel.reset();
+        rule_set.reset();
         let mut first: Option<(usize, &Step<'_>)> = None;
         let mut before: Option<&Step<'_>> = None;
         let mut by_text = false;
@@ -63,12 +63,12 @@ pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
         for step in &run.steps[request.steps.clone()] {
             if !step.is_turn() {
                 if step.role != Role::System && !step.copied {
-                    panel.somebody_spoke();
+                    rule_set.message_arrived();
                 }
                 continue;
             }
-            show(&mut panel, step);
-            let fired = panel.end();
+            show(&mut rule_set, step);
+            let fired = rule_set.end();
             // Only the first rule marks the loop; later ones are listed with their turns.
             if first.is_none() && !fired.is_empty() {
                 first = Some((nth, step));
@@ -80,7 +80,7 @@ pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
             nth += 1;
         }
         let Some((at, step)) = first else { continue };
-        let fired = rules.iter().zip(panel.fired()).filter_map(|(rule, turn)| {
+        let fired = rules.iter().zip(rule_set.fired()).filter_map(|(rule, turn)| {
             Some(format!("{rule} at turn {}", request.before as u64 + u64::from((*turn)?)))
         });
         let places = request.places();

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! A step is a turn together with the results of its tools. A candidate that fires after the last
-//! step saves nothing and does not count as a stop. Detectors are evaluated by the same panel that
+//! step saves nothing and does not count as a stop. Detectors are evaluated by the same rule set that
 //! watches live runs; limits and other policies go through the kernel ([`replay`](crate::replay)),
 //! with a fresh kernel for each run.
 

@@ -20,7 +20,7 @@ use crate::availability::{AvailableData, without_results};
 use crate::model::{Step, Trajectory};
 use crate::pricing::Prices;
 use crate::replay::{Setting, replay};
-use endstop_core::detector::{Panel, Rule};
+use endstop_core::detector::{Rule, RuleSet};
 use endstop_core::{PolicyError, Registry};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,7 +38,7 @@ pub struct Backtest {
     rules_without_results: Rules,
     kernels: Vec<(usize, Setting)>,
     pub(super) families: Vec<Family>,
-    family_panel: Panel,
+    family_rules: RuleSet,
     pub(super) datasets: BTreeMap<String, Tally>,
     pub(super) alpha: f64,
     stopped: Vec<Option<u32>>,
@@ -48,7 +48,7 @@ pub struct Backtest {
 /// The candidates that are rules, with their index among all candidates.
 #[derive(Debug)]
 struct Rules {
-    panel: Panel,
+    rule_set: RuleSet,
     places: Vec<usize>,
 }
 
@@ -60,7 +60,7 @@ impl Rules {
             Some((nth, seeing(rule)?))
         });
         let (places, rules): (Vec<usize>, Vec<Rule>) = rules.unzip();
-        Rules { panel: Panel::new(rules), places }
+        Rules { rule_set: RuleSet::new(rules), places }
     }
 }
 
@@ -156,7 +156,7 @@ impl Backtest {
             kernels,
             families: Vec::new(),
             alpha: 1.0,
-            family_panel: Panel::default(),
+            family_rules: RuleSet::default(),
             datasets: BTreeMap::new(),
             stopped: Vec::new(),
             prices: Prices::new(),
@@ -169,7 +169,7 @@ impl Backtest {
     pub fn calibrating(mut self, families: &[Family], alpha: f64) -> Backtest {
         self.families = families.to_vec();
         self.alpha = alpha;
-        self.family_panel = Panel::new(families.iter().flat_map(Family::rules));
+        self.family_rules = RuleSet::new(families.iter().flat_map(Family::rules));
         self
     }
 
@@ -254,9 +254,9 @@ impl Backtest {
         fired.resize(self.candidates.len(), None);
         let rules =
             if run.lacks_results() { &mut self.rules_without_results } else { &mut self.rules };
-        if !rules.panel.is_empty() {
-            watch(&mut rules.panel, run);
-            for (at, turn) in rules.places.iter().zip(rules.panel.fired()) {
+        if !rules.rule_set.is_empty() {
+            watch(&mut rules.rule_set, run);
+            for (at, turn) in rules.places.iter().zip(rules.rule_set.fired()) {
                 fired[*at] = *turn;
             }
         }
@@ -272,11 +272,11 @@ impl Backtest {
             return Vec::new();
         }
         let blind = run.lacks_results();
-        watch(&mut self.family_panel, run);
-        let mut fired = self.family_panel.fired();
+        watch(&mut self.family_rules, run);
+        let mut fired = self.family_rules.fired();
         let mut levels = Vec::with_capacity(self.families.len());
         for family in &self.families {
-            // The panel holds the rules of all families in order, one per level.
+            // The rule set holds the rules of all families in order, one per level.
             let (own, rest) = fired.split_at(family.levels());
             fired = rest;
             let sees = !blind || !family.needs_results();
@@ -305,39 +305,39 @@ fn through_the_kernel(run: &Trajectory<'_>, setting: &Setting) -> Option<u32> {
     replayed.ended.map(|_| replayed.turns)
 }
 
-/// Feeds a recorded run to a panel.
-fn watch(panel: &mut Panel, run: &Trajectory<'_>) {
-    panel.reset();
+/// Feeds a recorded run to a rule set.
+fn watch(rule_set: &mut RuleSet, run: &Trajectory<'_>) {
+    rule_set.reset();
     let mut cost = 0.0;
     let has_cost = run.turns().any(|step| step.cost_usd.is_some());
     for step in &run.steps {
         if !step.is_turn() {
             if step.role != crate::Role::System && !step.copied {
-                panel.somebody_spoke();
+                rule_set.message_arrived();
             }
             continue;
         }
-        show(panel, step);
+        show(rule_set, step);
         if let Some(reward) = step.reward {
-            panel.reward(reward);
+            rule_set.reward(reward);
         }
         // Without any recorded cost, a cost rule must see no data instead of a cost of 0.
         if has_cost {
             cost += step.cost_usd.unwrap_or_default();
-            panel.cost_usd(cost);
+            rule_set.cost_usd(cost);
         }
-        panel.end();
+        rule_set.end();
     }
 }
 
-/// Feeds the text, calls and results of a turn to a panel, without ending the step.
-pub(crate) fn show(panel: &mut Panel, step: &Step<'_>) {
-    panel.text(&step.text);
+/// Feeds the text, calls and results of a turn to a rule set, without ending the step.
+pub(crate) fn show(rule_set: &mut RuleSet, step: &Step<'_>) {
+    rule_set.text(&step.text);
     for call in &step.calls {
-        panel.call(&call.name, &call.arguments);
+        rule_set.call(&call.name, &call.arguments);
     }
     for result in &step.results {
-        panel.result(&result.content, result.is_error);
+        rule_set.result(&result.content, result.is_error);
     }
 }
 

@@ -155,7 +155,7 @@ fn runs_without_results_are_not_calibrated() {
     }
 }
 
-/// Each rule that watches in the kernel fires in the same turn as in the panel.
+/// Each rule that watches in the kernel fires in the same turn as in the rule set.
 #[test]
 fn rule_fires_equally_in_replay() {
     let candidates = Candidate::reference().unwrap();

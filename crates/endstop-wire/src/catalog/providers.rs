@@ -1,6 +1,6 @@
 //! The providers that are known, as data: addresses, variables and keys.
 
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 
 /// Header that carries a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +29,8 @@ pub struct KeyVar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Wire format.
-    pub api: Family,
-    /// Path after the base URL. For [`Family::Gemini`] and the Bedrock formats the model and the
+    pub api: WireFormat,
+    /// Path after the base URL. For [`WireFormat::Gemini`] and the Bedrock formats the model and the
     /// method follow, because they are part of the URL.
     pub path: &'static str,
 }
@@ -53,7 +53,7 @@ pub struct PlaceVars {
     /// Prefix of the models' names.
     pub models: &'static str,
     /// Format of the models.
-    pub api: Family,
+    pub api: WireFormat,
     /// Publisher of the models, as the URL spells it.
     pub publisher: &'static str,
     /// Variable of the base URL.
@@ -79,7 +79,7 @@ pub struct SigningVars {
 
 /// A provider's entry in the table.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Provider {
+pub struct ProviderInfo {
     /// Text before the first slash in `provider/model`.
     pub id: &'static str,
     /// Display name.
@@ -120,9 +120,9 @@ pub struct Provider {
     pub notes: &'static str,
 }
 
-impl Provider {
+impl ProviderInfo {
     /// Returns the endpoint for this format, if the provider supports it.
-    pub fn speaks(&self, api: Family) -> Option<&Endpoint> {
+    pub fn speaks(&self, api: WireFormat) -> Option<&Endpoint> {
         self.endpoints.iter().find(|endpoint| endpoint.api == api)
     }
 
@@ -132,15 +132,16 @@ impl Provider {
     }
 }
 
-const CHAT: &[Endpoint] = &[Endpoint { api: Family::OpenAiChat, path: "/chat/completions" }];
+const CHAT: &[Endpoint] = &[Endpoint { api: WireFormat::OpenAiChat, path: "/chat/completions" }];
 
-const CHAT_V1: &[Endpoint] = &[Endpoint { api: Family::OpenAiChat, path: "/v1/chat/completions" }];
+const CHAT_V1: &[Endpoint] =
+    &[Endpoint { api: WireFormat::OpenAiChat, path: "/v1/chat/completions" }];
 
 const CHAT_AND_RESPONSES: &[Endpoint] =
-    &[CHAT[0], Endpoint { api: Family::OpenAiResponses, path: "/responses" }];
+    &[CHAT[0], Endpoint { api: WireFormat::OpenAiResponses, path: "/responses" }];
 
 /// Common defaults of the table's rows.
-const PLAIN: Provider = Provider {
+const PLAIN: ProviderInfo = ProviderInfo {
     id: "",
     name: "",
     endpoints: CHAT,
@@ -167,11 +168,11 @@ macro_rules! bearer {
 }
 
 /// All providers, in the order in which they are listed to the user.
-pub const PROVIDERS: &[Provider] = &[
-    Provider {
+pub const PROVIDERS: &[ProviderInfo] = &[
+    ProviderInfo {
         id: "anthropic",
         name: "Anthropic",
-        endpoints: &[Endpoint { api: Family::Anthropic, path: "/v1/messages" }],
+        endpoints: &[Endpoint { api: WireFormat::Anthropic, path: "/v1/messages" }],
         base_url: "https://api.anthropic.com",
         base_url_var: Some("ANTHROPIC_BASE_URL"),
         key_vars: &[
@@ -182,7 +183,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "The version header matches the format that is encoded and decoded here.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "openai",
         name: "OpenAI",
         endpoints: CHAT_AND_RESPONSES,
@@ -195,10 +196,10 @@ pub const PROVIDERS: &[Provider] = &[
         ],
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "gemini",
         name: "Google Gemini",
-        endpoints: &[Endpoint { api: Family::Gemini, path: "/v1beta" }],
+        endpoints: &[Endpoint { api: WireFormat::Gemini, path: "/v1beta" }],
         base_url: "https://generativelanguage.googleapis.com",
         base_url_var: Some("GOOGLE_GEMINI_BASE_URL"),
         key_vars: &[
@@ -208,10 +209,10 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Also called google. If both keys are set, GOOGLE_API_KEY is used, as in the SDK.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "ollama",
         name: "Ollama",
-        endpoints: &[Endpoint { api: Family::Ollama, path: "/api/chat" }, CHAT_V1[0]],
+        endpoints: &[Endpoint { api: WireFormat::Ollama, path: "/api/chat" }, CHAT_V1[0]],
         base_url: "http://localhost:11434",
         base_url_var: Some("OLLAMA_HOST"),
         base_url_port: Some(11434),
@@ -221,7 +222,7 @@ pub const PROVIDERS: &[Provider] = &[
                 size of the model's context.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "llamacpp",
         name: "llama.cpp server",
         endpoints: CHAT_AND_RESPONSES,
@@ -231,7 +232,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Local. A key is needed if the server was started with one.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "vllm",
         name: "vLLM",
         endpoints: CHAT_AND_RESPONSES,
@@ -241,7 +242,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Local. A key is needed if the server was started with one.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "openrouter",
         name: "OpenRouter",
         endpoints: CHAT_AND_RESPONSES,
@@ -250,12 +251,12 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Model ids contain a slash: openrouter/VENDOR/MODEL.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "bedrock",
         name: "Amazon Bedrock",
         endpoints: &[
-            Endpoint { api: Family::BedrockConverse, path: "/model" },
-            Endpoint { api: Family::BedrockInvoke, path: "/model" },
+            Endpoint { api: WireFormat::BedrockConverse, path: "/model" },
+            Endpoint { api: WireFormat::BedrockInvoke, path: "/model" },
         ],
         base_url: "https://bedrock-runtime.{region}.amazonaws.com",
         base_url_var: Some("AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
@@ -272,18 +273,18 @@ pub const PROVIDERS: &[Provider] = &[
                 only, not from ~/.aws or the role of a machine or container.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "vertex",
         name: "Google Vertex AI",
         endpoints: &[
-            Endpoint { api: Family::Gemini, path: "/v1" },
-            Endpoint { api: Family::Anthropic, path: "/v1" },
+            Endpoint { api: WireFormat::Gemini, path: "/v1" },
+            Endpoint { api: WireFormat::Anthropic, path: "/v1" },
         ],
         base_url: "https://{location}-aiplatform.googleapis.com",
         places: &[
             PlaceVars {
                 models: "gemini",
-                api: Family::Gemini,
+                api: WireFormat::Gemini,
                 publisher: "google",
                 base_url: "GOOGLE_VERTEX_BASE_URL",
                 project: &["GOOGLE_CLOUD_PROJECT"],
@@ -291,7 +292,7 @@ pub const PROVIDERS: &[Provider] = &[
             },
             PlaceVars {
                 models: "claude",
-                api: Family::Anthropic,
+                api: WireFormat::Anthropic,
                 publisher: "anthropic",
                 base_url: "ANTHROPIC_VERTEX_BASE_URL",
                 // Anthropic's SDK asks Google's library for the project, which reads the second
@@ -311,12 +312,12 @@ pub const PROVIDERS: &[Provider] = &[
                 login, or the machine's account.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "azure",
         name: "Azure OpenAI",
         endpoints: &[
-            Endpoint { api: Family::OpenAiChat, path: "/openai/v1/chat/completions" },
-            Endpoint { api: Family::OpenAiResponses, path: "/openai/v1/responses" },
+            Endpoint { api: WireFormat::OpenAiChat, path: "/openai/v1/chat/completions" },
+            Endpoint { api: WireFormat::OpenAiResponses, path: "/openai/v1/responses" },
         ],
         base_url: "https://{resource}.openai.azure.com",
         base_url_var: Some("AZURE_OPENAI_ENDPOINT"),
@@ -329,7 +330,7 @@ pub const PROVIDERS: &[Provider] = &[
                 price and limits apply.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "cerebras",
         name: "Cerebras",
         endpoints: CHAT_V1,
@@ -338,10 +339,10 @@ pub const PROVIDERS: &[Provider] = &[
         key_vars: bearer!("CEREBRAS_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "cohere",
         name: "Cohere",
-        endpoints: &[Endpoint { api: Family::CohereV2, path: "/v2/chat" }],
+        endpoints: &[Endpoint { api: WireFormat::CohereV2, path: "/v2/chat" }],
         base_url: "https://api.cohere.com",
         base_url_var: Some("CO_API_URL"),
         key_vars: &[
@@ -351,7 +352,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Cohere bills fewer tokens than the model uses, so costs are upper bounds.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "deepseek",
         name: "DeepSeek",
         endpoints: CHAT_AND_RESPONSES,
@@ -359,7 +360,7 @@ pub const PROVIDERS: &[Provider] = &[
         key_vars: bearer!("DEEPSEEK_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "fireworks",
         name: "Fireworks AI",
         endpoints: CHAT_V1,
@@ -369,16 +370,16 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Model ids contain slashes: fireworks/accounts/fireworks/models/MODEL.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "groq",
         name: "Groq",
-        endpoints: &[Endpoint { api: Family::OpenAiChat, path: "/openai/v1/chat/completions" }],
+        endpoints: &[Endpoint { api: WireFormat::OpenAiChat, path: "/openai/v1/chat/completions" }],
         base_url: "https://api.groq.com",
         base_url_var: Some("GROQ_BASE_URL"),
         key_vars: bearer!("GROQ_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "mistral",
         name: "Mistral AI",
         endpoints: CHAT_V1,
@@ -386,7 +387,7 @@ pub const PROVIDERS: &[Provider] = &[
         key_vars: bearer!("MISTRAL_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "moonshot",
         name: "Moonshot AI",
         base_url: "https://api.moonshot.ai/v1",
@@ -394,7 +395,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Keys of the Chinese platform need its own base URL.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "perplexity",
         name: "Perplexity",
         base_url: "https://api.perplexity.ai",
@@ -403,7 +404,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Sonar models also bill a fee per request: a cost ceiling needs --price.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "together",
         name: "Together AI",
         endpoints: CHAT_V1,
@@ -414,7 +415,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Model ids contain a slash: together/VENDOR/MODEL.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "xai",
         name: "xAI",
         endpoints: CHAT_AND_RESPONSES,
@@ -423,7 +424,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "xAI has deprecated its Chat Completions API: use --api openai-responses.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "zai",
         name: "Z.AI",
         base_url: "https://api.z.ai/api/paas/v4",
@@ -431,7 +432,7 @@ pub const PROVIDERS: &[Provider] = &[
         key_vars: bearer!("ZAI_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "crusoe",
         name: "Crusoe",
         base_url: "https://api.inference.crusoecloud.com/v1",
@@ -439,7 +440,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Model ids contain a slash: crusoe/VENDOR/MODEL.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "dashscope",
         name: "Alibaba DashScope",
         base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
@@ -447,14 +448,14 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Keys of mainland China need --base-url https://dashscope.aliyuncs.com/compatible-mode/v1.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "doubleword",
         name: "Doubleword",
         base_url: "https://api.doubleword.ai/v1",
         key_vars: bearer!("DOUBLEWORD_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "github-models",
         name: "GitHub Models",
         base_url: "https://models.github.ai/inference",
@@ -463,7 +464,7 @@ pub const PROVIDERS: &[Provider] = &[
                 github-models/VENDOR/MODEL.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "huggingface",
         name: "Hugging Face Inference Providers",
         base_url: "https://router.huggingface.co/v1",
@@ -471,7 +472,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Model ids contain a slash: huggingface/VENDOR/MODEL[:PROVIDER].",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "sambanova",
         name: "SambaNova",
         base_url: "https://api.sambanova.ai/v1",
@@ -479,14 +480,14 @@ pub const PROVIDERS: &[Provider] = &[
         key_vars: bearer!("SAMBANOVA_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "venice",
         name: "Venice",
         base_url: "https://api.venice.ai/api/v1",
         key_vars: bearer!("VENICE_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "vercel-gateway",
         name: "Vercel AI Gateway",
         base_url: "https://ai-gateway.vercel.sh/v1",
@@ -494,7 +495,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Model ids contain a slash: vercel-gateway/VENDOR/MODEL.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "zhipu",
         name: "Zhipu AI",
         base_url: "https://open.bigmodel.cn/api/paas/v4",
@@ -502,7 +503,7 @@ pub const PROVIDERS: &[Provider] = &[
         key_vars: bearer!("ZHIPUAI_API_KEY"),
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "mistralrs",
         name: "mistral.rs server",
         endpoints: CHAT_AND_RESPONSES,
@@ -511,7 +512,7 @@ pub const PROVIDERS: &[Provider] = &[
         notes: "Local, without a key.",
         ..PLAIN
     },
-    Provider {
+    ProviderInfo {
         id: "sglang",
         name: "SGLang",
         base_url: "http://localhost:30000/v1",
@@ -522,7 +523,7 @@ pub const PROVIDERS: &[Provider] = &[
 ];
 
 /// Returns the provider with this id. `google` is another name for `gemini`.
-pub fn provider(id: &str) -> Option<&'static Provider> {
+pub fn provider(id: &str) -> Option<&'static ProviderInfo> {
     let id = if id == "google" { "gemini" } else { id };
     PROVIDERS.iter().find(|provider| provider.id == id)
 }

@@ -23,7 +23,7 @@ pub(crate) struct Common {
     /// An error object inside the body.
     pub(crate) error: Option<ErrorBody>,
     /// The first part of the body that could not be parsed.
-    pub(crate) broken: Option<Broken>,
+    pub(crate) broken: Option<DecodeFailure>,
     /// Mean probability of the generated tokens.
     pub(crate) confidence: Option<f64>,
 }
@@ -48,7 +48,7 @@ impl Common {
                 // A stray string or number in such a place carries no content, so it may be
                 // skipped.
                 if raw.get().starts_with(['{', '[']) {
-                    self.broken.get_or_insert_with(|| Broken::json(&e, raw.get()));
+                    self.broken.get_or_insert_with(|| DecodeFailure::json(&e, raw.get()));
                 }
                 None
             }
@@ -60,7 +60,7 @@ impl Common {
     pub(crate) fn room(&mut self, parts: usize) -> bool {
         if parts >= ITEMS_CAP {
             self.broken.get_or_insert_with(|| {
-                Broken::unreadable(format!("the turn has more than {ITEMS_CAP} parts"))
+                DecodeFailure::unreadable(format!("the turn has more than {ITEMS_CAP} parts"))
             });
         }
         parts < ITEMS_CAP
@@ -69,20 +69,20 @@ impl Common {
 
 /// A body that could not be parsed.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct DecodeFailure {
     pub(crate) class: ErrorClass,
     pub(crate) message: String,
     /// Excerpt of the unparsed text.
     pub(crate) value: String,
 }
 
-impl Broken {
-    pub(crate) fn unreadable(message: String) -> Broken {
-        Broken { class: ErrorClass::ServerError, message, value: String::new() }
+impl DecodeFailure {
+    pub(crate) fn unreadable(message: String) -> DecodeFailure {
+        DecodeFailure { class: ErrorClass::ServerError, message, value: String::new() }
     }
 
-    pub(crate) fn json(e: &serde_json::Error, text: &str) -> Broken {
-        Broken {
+    pub(crate) fn json(e: &serde_json::Error, text: &str) -> DecodeFailure {
+        DecodeFailure {
             class: if is_cut(e, text) {
                 ErrorClass::IncompleteStream
             } else {
@@ -104,7 +104,7 @@ pub(super) fn is_cut(e: &serde_json::Error, text: &str) -> bool {
 
 /// Content of a turn as one format decoded it.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct DecodedTurn {
     pub(crate) parts: Vec<Part>,
     /// Meaning of the finish value in this format.
     pub(crate) finish: Finish,

@@ -1,7 +1,7 @@
 //! Conclusion of a decoded response: combines the collected content, finish value and errors into a
 //! [`Decoded`]. Shared by every format.
 
-use super::common::{Broken, Common, Said};
+use super::common::{Common, DecodeFailure, DecodedTurn};
 use super::decoded::{Accumulate, Decoded, Eof, RequestFacts};
 use crate::dialect::Dialect;
 use crate::errors;
@@ -76,7 +76,7 @@ pub(super) fn conclude(
 }
 
 fn of_content(
-    said: &Said,
+    said: &DecodedTurn,
     raw: Option<&str>,
     complete: bool,
     usage: &Usage,
@@ -115,7 +115,7 @@ fn of_content(
     s
 }
 
-fn unreadable(b: Broken, status: u16) -> ModelError {
+fn unreadable(b: DecodeFailure, status: u16) -> ModelError {
     ModelError {
         status: (status != 0).then_some(status),
         original: Some(("body".to_owned(), b.value)),
@@ -124,7 +124,7 @@ fn unreadable(b: Broken, status: u16) -> ModelError {
 }
 
 /// Returns the error that a finish value itself stands for, if it does.
-fn of_finish(said: &Said, raw: Option<&str>, status: u16) -> Option<ModelError> {
+fn of_finish(said: &DecodedTurn, raw: Option<&str>, status: u16) -> Option<ModelError> {
     let raw = raw.unwrap_or("");
     matches!(said.finish, Finish::Error | Finish::Aborted).then(|| ModelError {
         status: (status != 0).then_some(status),

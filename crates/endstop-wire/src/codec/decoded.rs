@@ -1,7 +1,7 @@
 //! The vocabulary of decoding: a response as a [`Decoded`] turn, its [`Delta`]s, and the trait that
 //! each wire format implements.
 
-use super::common::{Common, Said};
+use super::common::{Common, DecodedTurn};
 use endstop_core::{ModelError, ModelTurn, TerminationSignal};
 
 /// Facts about the request that decoding needs.
@@ -95,5 +95,5 @@ pub(crate) trait Accumulate: Send {
     /// Returns the state that all formats share.
     fn common(&mut self) -> &mut Common;
     /// Returns the collected content after the last event.
-    fn conclude(self: Box<Self>, facts: &RequestFacts) -> (Common, Said);
+    fn conclude(self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn);
 }

@@ -2,7 +2,7 @@
 //! format's accumulator.
 
 use super::accumulator::accumulator;
-use super::common::{Broken, is_cut};
+use super::common::{DecodeFailure, is_cut};
 use super::conclude::conclude;
 use super::decoded::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts};
 use crate::dialect::{Dialect, Framing};
@@ -181,7 +181,7 @@ impl StreamDecoder {
                 feed.at_end = true;
                 let ended = self.sse.finish(&mut |item| feed.take(item, &mut |_| ()));
                 if let Err(e) = ended {
-                    feed.broken(Broken::unreadable(e.to_string()));
+                    feed.broken(DecodeFailure::unreadable(e.to_string()));
                 }
                 feed.leftovers();
             }
@@ -200,7 +200,7 @@ impl StreamDecoder {
             Kind::Frames => {
                 // A turn with a finish value is complete, even if the data after it is cut off.
                 if !self.frames.is_between() && !self.feed.finished() {
-                    self.feed.broken(Broken {
+                    self.feed.broken(DecodeFailure {
                         class: ErrorClass::IncompleteStream,
                         message: "the stream ends within a frame".to_owned(),
                         value: String::new(),
@@ -210,12 +210,12 @@ impl StreamDecoder {
             Kind::Json => self.json(&held),
             // The reset connection is the better explanation than an empty body.
             Kind::Unknown if eof == Eof::Reset => {}
-            Kind::Unknown => self.feed.broken(Broken {
+            Kind::Unknown => self.feed.broken(DecodeFailure {
                 class: ErrorClass::IncompleteStream,
                 message: "the body is empty".to_owned(),
                 value: String::new(),
             }),
-            Kind::Foreign(what) => self.feed.broken(Broken {
+            Kind::Foreign(what) => self.feed.broken(DecodeFailure {
                 class: ErrorClass::UnknownError,
                 message: format!("the response is {what}, not JSON or an event stream"),
                 value: excerpt(&String::from_utf8_lossy(&held)),
@@ -289,13 +289,13 @@ impl StreamDecoder {
     }
 
     fn unreadable(&mut self, message: String) -> Result<(), ModelError> {
-        self.feed.broken(Broken::unreadable(message.clone()));
+        self.feed.broken(DecodeFailure::unreadable(message.clone()));
         Err(ModelError::new(ErrorClass::ServerError, message))
     }
 
     fn json(&mut self, bytes: &[u8]) {
         let Ok(text) = std::str::from_utf8(bytes) else {
-            return self.feed.broken(Broken {
+            return self.feed.broken(DecodeFailure {
                 class: ErrorClass::ServerError,
                 message: "the body is not UTF-8".to_owned(),
                 // Convert only the beginning, because the whole body may be 64 MiB of binary data.
@@ -306,7 +306,7 @@ impl StreamDecoder {
         match self.feed.turn.body(text) {
             Ok(()) => self.feed.turn.common().terminated = true,
             // Valid JSON, but of the wrong shape.
-            Err(e) if e.is_data() => self.feed.broken(Broken::json(&e, text)),
+            Err(e) if e.is_data() => self.feed.broken(DecodeFailure::json(&e, text)),
             Err(e) => {
                 // The body may be event lines without `data:`, or lines before the first event.
                 let mut lines = sse::Decoder::new();
@@ -315,7 +315,7 @@ impl StreamDecoder {
                 let _ = lines.finish(&mut |item| feed.take(item, &mut |_| ()));
                 feed.leftovers();
                 if feed.events == 0 && feed.turn.common().error.is_none() {
-                    feed.broken(Broken::json(&e, text));
+                    feed.broken(DecodeFailure::json(&e, text));
                 // The lines were events after all, so report the response as streamed.
                 } else {
                     self.kind = Kind::Events;
@@ -355,7 +355,7 @@ impl Feed {
             if self.at_end && is_cut(&e, data) && self.finished() {
                 return;
             }
-            self.broken(Broken::json(&e, data));
+            self.broken(DecodeFailure::json(&e, data));
         }
     }
 
@@ -366,7 +366,7 @@ impl Feed {
             return self.event("", text, sink);
         }
         self.events += 1;
-        self.broken(Broken {
+        self.broken(DecodeFailure {
             class: ErrorClass::ServerError,
             message: "a line of the stream is not a JSON object".to_owned(),
             value: excerpt(text),
@@ -376,7 +376,7 @@ impl Feed {
     /// Takes the message of a frame: an event, or an error that ends the stream.
     fn message(&mut self, message: &eventstream::Message<'_>, sink: DeltaSink<'_>) {
         let Ok(payload) = std::str::from_utf8(message.payload) else {
-            return self.broken(Broken {
+            return self.broken(DecodeFailure {
                 class: ErrorClass::ServerError,
                 message: "the payload of a frame is not UTF-8".to_owned(),
                 value: String::new(),
@@ -393,7 +393,7 @@ impl Feed {
                 let body = ErrorBody::read(text(":error-message"));
                 self.error(body.named(":error-code", text(":error-code")));
             }
-            other => self.broken(Broken {
+            other => self.broken(DecodeFailure {
                 class: ErrorClass::UnknownError,
                 message: format!("unknown frame type `{}`", excerpt(other)),
                 value: excerpt(payload),
@@ -438,7 +438,7 @@ impl Feed {
         self.turn.common().error.get_or_insert(body);
     }
 
-    fn broken(&mut self, broken: Broken) {
+    fn broken(&mut self, broken: DecodeFailure) {
         self.turn.common().broken.get_or_insert(broken);
     }
 }

@@ -21,7 +21,7 @@ use super::{
     anthropic, bedrock_converse, bedrock_invoke, cohere_v2, gemini, ollama, openai_chat,
     openai_responses,
 };
-use crate::dialect::{Dialect, Family};
+use crate::dialect::{Dialect, WireFormat};
 use endstop_core::Message;
 
 /// Encodes the requests of one conversation.
@@ -49,26 +49,26 @@ pub enum Encoder {
 
 impl Encoder {
     /// Creates an encoder for this dialect. If the format can only be decoded
-    /// ([`Family::read_only`]), every body is empty and no server accepts it, so check before
+    /// ([`WireFormat::read_only`]), every body is empty and no server accepts it, so check before
     /// sending.
     pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
         match dialect.family {
-            Family::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
-            Family::Anthropic => Encoder::Anthropic(match dialect.version_in_body {
+            WireFormat::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
+            WireFormat::Anthropic => Encoder::Anthropic(match dialect.version_in_body {
                 Some(version) => anthropic::Encoder::addressed(spec, version, spec.stream),
                 None => anthropic::Encoder::new(spec),
             }),
-            Family::Gemini => Encoder::Gemini(gemini::Encoder::new(spec)),
-            Family::OpenAiResponses => {
+            WireFormat::Gemini => Encoder::Gemini(gemini::Encoder::new(spec)),
+            WireFormat::OpenAiResponses => {
                 Encoder::OpenAiResponses(openai_responses::Encoder::new(spec))
             }
-            Family::CohereV2 => Encoder::CohereV2(cohere_v2::Encoder::new(spec)),
-            Family::CohereV1 => Encoder::ReadOnly,
-            Family::Ollama => Encoder::Ollama(ollama::Encoder::new(spec)),
-            Family::BedrockConverse => {
+            WireFormat::CohereV2 => Encoder::CohereV2(cohere_v2::Encoder::new(spec)),
+            WireFormat::CohereV1 => Encoder::ReadOnly,
+            WireFormat::Ollama => Encoder::Ollama(ollama::Encoder::new(spec)),
+            WireFormat::BedrockConverse => {
                 Encoder::BedrockConverse(bedrock_converse::Encoder::new(spec))
             }
-            Family::BedrockInvoke => Encoder::BedrockInvoke(bedrock_invoke::Encoder::new(spec)),
+            WireFormat::BedrockInvoke => Encoder::BedrockInvoke(bedrock_invoke::Encoder::new(spec)),
         }
     }
 

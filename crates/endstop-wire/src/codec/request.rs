@@ -3,6 +3,7 @@
 use super::decoded::RequestFacts;
 use crate::json;
 use endstop_core::{Message, MessageId};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The parts of a request that stay the same from turn to turn.
@@ -13,7 +14,7 @@ pub struct RequestSpec {
     /// System instructions.
     pub system: Option<String>,
     /// Tools that the model may call.
-    pub tools: Vec<ToolSpec>,
+    pub tools: Vec<ToolDefinition>,
     /// Default output cap in tokens. A single call can override it.
     pub max_output_tokens: Option<u64>,
     /// Sampling temperature.
@@ -32,14 +33,15 @@ pub struct RequestSpec {
 }
 
 /// A tool as it is described to the model.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ToolSpec {
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolDefinition {
     /// Name of the tool.
     pub name: String,
     /// Description of the tool's purpose.
     pub description: String,
     /// JSON Schema of the arguments.
-    pub parameters: Value,
+    pub schema: Value,
 }
 
 /// The schema of a structured answer.
@@ -76,7 +78,7 @@ impl RequestSpec {
     }
 }
 
-impl ToolSpec {
+impl ToolDefinition {
     /// Writes the name and, unless it is empty, the description.
     pub(crate) fn name_fields(&self, out: &mut Vec<u8>) {
         json::key(out, "name");
@@ -97,7 +99,7 @@ impl ToolSpec {
 
     /// Writes the parameters, as an empty object schema if the tool has none.
     pub(crate) fn schema(&self, out: &mut Vec<u8>) {
-        match &self.parameters {
+        match &self.schema {
             // Providers require an object schema even for a tool that takes no arguments.
             Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
             parameters => json::value(out, parameters),

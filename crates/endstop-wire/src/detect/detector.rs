@@ -2,17 +2,17 @@
 //!
 //! ```
 //! use endstop_core::{Confidence, SignalReason, TerminationSignal};
-//! use endstop_wire::detect::detector::{Provider, detect};
+//! use endstop_wire::detect::detector::{FinishDetector, detect};
 //! use serde_json::{Value, json};
 //!
 //! struct Plain;
-//! impl Provider for Plain {
+//! impl FinishDetector for Plain {
 //!     fn is_terminal(&self, response: &Value) -> bool {
 //!         response["done"] == true
 //!     }
 //! }
 //! // `Plain` does not detect the reason itself, so the fallback is called.
-//! let by_flag = |provider: &dyn Provider, response: &Value| {
+//! let by_flag = |provider: &dyn FinishDetector, response: &Value| {
 //!     let reason = if provider.is_terminal(response) { SignalReason::NaturalCompletion } else { SignalReason::InProgress };
 //!     TerminationSignal::new(reason, Confidence::Low)
 //! };
@@ -24,7 +24,7 @@ use endstop_core::TerminationSignal;
 use serde_json::{Map, Value};
 
 /// A provider that can tell if and why a response ended.
-pub trait Provider {
+pub trait FinishDetector {
     /// Returns `true` if this response or stream event is the last of its turn.
     fn is_terminal(&self, response: &Value) -> bool;
 
@@ -37,9 +37,9 @@ pub trait Provider {
 
 /// Returns the provider's own detection result, or else that of `fallback`.
 pub fn detect(
-    provider: &dyn Provider,
+    provider: &dyn FinishDetector,
     response: &Value,
-    fallback: impl FnOnce(&dyn Provider, &Value) -> TerminationSignal,
+    fallback: impl FnOnce(&dyn FinishDetector, &Value) -> TerminationSignal,
 ) -> TerminationSignal {
     provider.detect_termination(response).unwrap_or_else(|| fallback(provider, response))
 }
@@ -49,7 +49,7 @@ pub fn detect(
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anthropic;
 
-impl Provider for Anthropic {
+impl FinishDetector for Anthropic {
     fn is_terminal(&self, response: &Value) -> bool {
         self.detect_termination(response).is_some_and(|s| s.should_terminate)
     }
@@ -65,7 +65,7 @@ impl Provider for Anthropic {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gemini;
 
-impl Provider for Gemini {
+impl FinishDetector for Gemini {
     fn is_terminal(&self, response: &Value) -> bool {
         self.detect_termination(response).is_some_and(|s| s.should_terminate)
     }
@@ -82,7 +82,7 @@ impl Provider for Gemini {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenAiResponses;
 
-impl Provider for OpenAiResponses {
+impl FinishDetector for OpenAiResponses {
     fn is_terminal(&self, response: &Value) -> bool {
         self.detect_termination(response).is_some_and(|s| s.should_terminate)
     }
@@ -99,7 +99,7 @@ impl Provider for OpenAiResponses {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Xai;
 
-impl Provider for Xai {
+impl FinishDetector for Xai {
     fn is_terminal(&self, response: &Value) -> bool {
         self.detect_termination(response).is_some_and(|s| s.should_terminate)
     }

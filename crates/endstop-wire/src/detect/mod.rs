@@ -14,7 +14,7 @@ pub mod detector;
 
 use crate::bounded::depth;
 use crate::codec::{Decoded, RequestFacts, decode_body};
-use crate::dialect::{Family, UnknownApi, dialect};
+use crate::dialect::{UnknownApi, WireFormat, dialect};
 use crate::headers::Headers;
 use crate::stream::sniff::formats;
 use base64::Engine as _;
@@ -37,7 +37,7 @@ pub enum DetectError {
     Field(&'static str),
     /// The row has no `api`, and the body matches several formats (listed here) or none (empty
     /// list).
-    Format(Vec<Family>),
+    Format(Vec<WireFormat>),
 }
 
 impl fmt::Display for DetectError {
@@ -47,7 +47,8 @@ impl fmt::Display for DetectError {
             DetectError::Field(what) => f.write_str(what),
             // List every format, because the user has no other hint at which names exist.
             DetectError::Format(families) if families.is_empty() => {
-                let known: Vec<&str> = Family::ALL.iter().map(|family| family.as_str()).collect();
+                let known: Vec<&str> =
+                    WireFormat::ALL.iter().map(|family| family.as_str()).collect();
                 let known = known.join(", ");
                 write!(
                     f,
@@ -83,7 +84,7 @@ pub struct Seen {
     /// The object that `endstop detect` prints.
     pub object: Value,
     /// Format that the body clearly has, if decoding it as the given `api` found nothing.
-    pub looks_like: Option<Family>,
+    pub looks_like: Option<WireFormat>,
 }
 
 /// Like [`detect`], but also reports if the body clearly has another format than the given `api`.
@@ -164,11 +165,11 @@ pub fn look(row: &Value) -> Result<Seen, DetectError> {
 
 /// Returns the other format that a body clearly has, if decoding it in the given format found
 /// nothing.
-fn looks_like(decoded: &Decoded, given: Family, body: &[u8]) -> Option<Family> {
+fn looks_like(decoded: &Decoded, given: WireFormat, body: &[u8]) -> Option<WireFormat> {
     // Only parts count, because several formats share the names of the model and usage fields.
     let read = decoded.turn.as_ref().is_some_and(|turn| !turn.parts.is_empty());
     // Bedrock InvokeModel wraps other formats, so resembling one is not a mistake.
-    if read || given == Family::BedrockInvoke {
+    if read || given == WireFormat::BedrockInvoke {
         return None;
     }
     match formats(body)[..] {
@@ -178,7 +179,7 @@ fn looks_like(decoded: &Decoded, given: Family, body: &[u8]) -> Option<Family> {
 }
 
 /// Appends a hint to the messages that another format was probably meant.
-fn advise(out: &mut Value, family: Family) {
+fn advise(out: &mut Value, family: WireFormat) {
     let advice = format!("this looks like {family}; give that as the api");
     let joined = |message: &Value| match message.as_str() {
         Some(message) => format!("{message}; {advice}"),

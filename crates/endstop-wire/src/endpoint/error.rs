@@ -1,7 +1,7 @@
 //! Errors of resolving a model: each names the field or the variable, and the fix.
 
-use crate::catalog::providers::{PROVIDERS, Provider};
-use crate::dialect::Family;
+use crate::catalog::providers::{PROVIDERS, ProviderInfo};
+use crate::dialect::WireFormat;
 use std::fmt;
 
 /// Error for a model that cannot be resolved.
@@ -25,31 +25,31 @@ pub enum ResolveError {
     /// The provider does not support the requested format.
     UnsupportedApi {
         /// The provider.
-        provider: &'static Provider,
+        provider: &'static ProviderInfo,
         /// The format.
-        api: Family,
+        api: WireFormat,
     },
     /// The provider requires a key and none is set.
     MissingKey {
         /// The provider.
-        provider: &'static Provider,
+        provider: &'static ProviderInfo,
     },
     /// The provider's URL or signature requires a region and none is set.
     MissingRegion {
         /// The provider.
-        provider: &'static Provider,
+        provider: &'static ProviderInfo,
     },
     /// The region is not valid.
     NotARegion {
         /// The provider.
-        provider: &'static Provider,
+        provider: &'static ProviderInfo,
         /// The given region.
         region: String,
     },
     /// The provider's URL requires a setting that no variable provides.
     MissingSetting {
         /// The provider.
-        provider: &'static Provider,
+        provider: &'static ProviderInfo,
         /// Name of the setting, for example `project`.
         what: &'static str,
         /// Variables that may provide it.
@@ -60,7 +60,7 @@ pub enum ResolveError {
     /// The value cannot be part of the provider's URL.
     NotASetting {
         /// The provider.
-        provider: &'static Provider,
+        provider: &'static ProviderInfo,
         /// Name of the setting, for example `project`.
         what: &'static str,
         /// The given value.
@@ -75,21 +75,21 @@ pub enum ResolveError {
         /// The model.
         model: String,
         /// The requested format.
-        api: Family,
+        api: WireFormat,
         /// The format that the model uses.
-        own: Family,
+        own: WireFormat,
     },
     /// The model's name does not show which of the provider's formats it uses.
     UnknownFormat {
         /// The provider.
-        provider: &'static Provider,
+        provider: &'static ProviderInfo,
         /// The model.
         model: String,
     },
     /// Requests in this format can only be made for another vendor's models.
     WrongModel {
         /// The format.
-        api: Family,
+        api: WireFormat,
         /// The model.
         model: String,
     },
@@ -173,7 +173,7 @@ impl fmt::Display for ResolveError {
             ResolveError::WrongModel { api, model } => write!(
                 f,
                 "{api} requests can only be made for Anthropic models, and `{model}` is not one; use {}",
-                Family::BedrockConverse
+                WireFormat::BedrockConverse
             ),
         }
     }

@@ -1,7 +1,7 @@
 //! Fetched keys: application default credentials from which a short-lived key is obtained before a
 //! call. Fetching needs files, sockets and a clock, so the caller does it.
 
-use crate::catalog::providers::{LoginVars, Provider};
+use crate::catalog::providers::{LoginVars, ProviderInfo};
 
 /// A key to fetch, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Login {
 /// Returns the key to fetch for this provider. For a custom base URL only credentials from a
 /// variable are used, so that those on the disk are not sent to an unknown server.
 pub(super) fn login(
-    provider: &Provider,
+    provider: &ProviderInfo,
     own_address: bool,
     var: &dyn Fn(&str) -> Option<String>,
 ) -> Option<Login> {

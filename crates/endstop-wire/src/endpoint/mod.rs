@@ -1,13 +1,13 @@
 //! Table of supported providers, and resolution of `provider/model` to a URL, a key and headers.
 //!
 //! ```
-//! use endstop_wire::Family;
+//! use endstop_wire::WireFormat;
 //! use endstop_wire::endpoint::resolve;
 //!
 //! let env = |name: &str| (name == "OPENROUTER_API_KEY").then(|| "sk-secret".to_owned());
 //! let model = resolve("openrouter/anthropic/claude-sonnet-4", &env).unwrap();
 //! assert_eq!(model.model, "anthropic/claude-sonnet-4");
-//! assert_eq!(model.api, Family::OpenAiChat);
+//! assert_eq!(model.api, WireFormat::OpenAiChat);
 //! assert_eq!(model.url(), "https://openrouter.ai/api/v1/chat/completions");
 //! assert!(!format!("{model:?}").contains("sk-secret"));
 //!

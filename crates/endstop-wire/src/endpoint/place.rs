@@ -16,8 +16,8 @@
 use super::error::ResolveError;
 use super::path::in_path;
 use super::signing::is_region;
-use crate::catalog::providers::{Endpoint, PlaceVars, Provider};
-use crate::dialect::Family;
+use crate::catalog::providers::{Endpoint, PlaceVars, ProviderInfo};
+use crate::dialect::WireFormat;
 
 /// Location of a model on Google Cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub struct Place {
 /// Returns the endpoint for this model. The model's name determines the format, and a contradicting
 /// `api` is an error.
 pub(super) fn endpoint(
-    provider: &'static Provider,
+    provider: &'static ProviderInfo,
     model: &str,
-    api: Option<Family>,
+    api: Option<WireFormat>,
 ) -> Result<&'static Endpoint, ResolveError> {
     let lower = model.to_lowercase();
     let named = provider.places.iter().find(|vars| lower.starts_with(vars.models));
@@ -55,8 +55,8 @@ pub(super) fn endpoint(
 impl Place {
     /// Reads the place from the variables. Returns `None` if the provider's URLs contain none.
     pub(super) fn find(
-        provider: &'static Provider,
-        api: Family,
+        provider: &'static ProviderInfo,
+        api: WireFormat,
         var: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Place>, ResolveError> {
         let Some(vars) = provider.places.iter().find(|vars| vars.api == api) else {
@@ -110,9 +110,9 @@ fn is_project(id: &str) -> bool {
 }
 
 /// Returns the path and query of Azure's versioned API.
-pub(super) fn versioned(api: Family, deployment: &str, version: &str) -> String {
+pub(super) fn versioned(api: WireFormat, deployment: &str, version: &str) -> String {
     let version = in_path(version).replace('/', "%2F");
-    if api == Family::OpenAiResponses {
+    if api == WireFormat::OpenAiResponses {
         return format!("/openai/responses?api-version={version}");
     }
     let deployment = in_path(deployment).replace('/', "%2F");
@@ -121,7 +121,7 @@ pub(super) fn versioned(api: Family, deployment: &str, version: &str) -> String 
 
 #[cfg(test)]
 mod tests {
-    use crate::dialect::Family;
+    use crate::dialect::WireFormat;
     use crate::endpoint::{Overrides, ResolveError, Secret, resolve, resolve_with};
 
     type Set = &'static [(&'static str, &'static str)];
@@ -148,14 +148,14 @@ mod tests {
         for (model, api, path, once, streamed) in [
             (
                 "gemini-2.5-flash",
-                Family::Gemini,
+                WireFormat::Gemini,
                 "google/models/gemini-2.5-flash",
                 "generateContent",
                 "streamGenerateContent?alt=sse",
             ),
             (
                 "claude-sonnet-4-5@20250929",
-                Family::Anthropic,
+                WireFormat::Anthropic,
                 "anthropic/models/claude-sonnet-4-5@20250929",
                 "rawPredict",
                 "streamRawPredict",
@@ -175,22 +175,22 @@ mod tests {
             resolve_with(&format!("vertex/{model}"), &overrides, &with(GOOGLES))
         };
         assert_eq!(
-            said(speak("claude-opus-4-8", Some(Family::Gemini))),
+            said(speak("claude-opus-4-8", Some(WireFormat::Gemini))),
             "`claude-opus-4-8` uses anthropic-messages, not gemini; omit --api or set it to anthropic-messages"
         );
         assert_eq!(
-            said(speak("gemini-2.5-pro", Some(Family::Anthropic))),
+            said(speak("gemini-2.5-pro", Some(WireFormat::Anthropic))),
             "`gemini-2.5-pro` uses gemini, not anthropic-messages; omit --api or set it to gemini"
         );
         assert_eq!(
-            said(speak("claude-opus-4-8", Some(Family::OpenAiChat))),
+            said(speak("claude-opus-4-8", Some(WireFormat::OpenAiChat))),
             "Google Vertex AI does not speak openai-chat; it speaks gemini, anthropic-messages"
         );
         assert_eq!(
             said(speak("my-own", None)),
             "the name `my-own` does not show which format Google Vertex AI uses for it (gemini… uses gemini, claude… uses anthropic-messages); set it with --api"
         );
-        let own = speak("../x?y#z", Some(Family::Gemini)).unwrap();
+        let own = speak("../x?y#z", Some(WireFormat::Gemini)).unwrap();
         assert_eq!(own.url(), format!("{base}/google/models/..%2Fx%3Fy%23z:generateContent"));
     }
 
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn azure_urls_match_its_sdk() {
         let url =
-            |more: &[(&'static str, &'static str)], api: Option<Family>, base: Option<&str>| {
+            |more: &[(&'static str, &'static str)], api: Option<WireFormat>, base: Option<&str>| {
                 let set: Vec<(&str, &str)> = more.iter().chain(AZURE).copied().collect();
                 let env = move |name: &str| {
                     set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
@@ -331,7 +331,7 @@ mod tests {
                 assert_eq!(model.url(), model.stream_url());
                 (model.url(), dialect)
             };
-        let responses = Some(Family::OpenAiResponses);
+        let responses = Some(WireFormat::OpenAiResponses);
         let version = [("OPENAI_API_VERSION", "2024-12-01-preview")];
         for base in [None, Some("http://h"), Some("http://h/openai"), Some("http://h/openai/v1/")] {
             let at = base.map_or("https://there.openai.azure.com", |_| "http://h");

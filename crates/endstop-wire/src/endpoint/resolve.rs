@@ -8,8 +8,8 @@ use super::place::{self, Place};
 use super::secret::Secret;
 use super::signing::SigningKeys;
 use super::signing::{is_region, keys as signing_keys};
-use crate::catalog::providers::{AuthStyle, PROVIDERS, Provider, provider};
-use crate::dialect::{Dialect, Family, UnknownApi, dialect};
+use crate::catalog::providers::{AuthStyle, PROVIDERS, ProviderInfo, provider};
+use crate::dialect::{Dialect, UnknownApi, WireFormat, dialect};
 use crate::redact::address;
 use std::fmt;
 
@@ -48,7 +48,7 @@ const HINTS: &[(&str, &str)] = &[
 #[derive(Clone, Default)]
 pub struct Overrides {
     /// Another format of the provider.
-    pub api: Option<Family>,
+    pub api: Option<WireFormat>,
     /// Another base URL.
     pub base_url: Option<String>,
     /// Key to send in the provider's usual header.
@@ -70,11 +70,11 @@ impl fmt::Debug for Overrides {
 #[derive(Clone)]
 pub struct ResolvedModel {
     /// The provider.
-    pub provider: &'static Provider,
+    pub provider: &'static ProviderInfo,
     /// Id of the model, as the provider expects it.
     pub model: String,
     /// Wire format.
-    pub api: Family,
+    pub api: WireFormat,
     /// Base URL without a trailing slash.
     pub base_url: String,
     /// Path after the base URL.
@@ -118,9 +118,9 @@ impl ResolvedModel {
     /// `…/v1/messages`.
     pub fn url(&self) -> String {
         self.address(match self.api {
-            Family::BedrockConverse => "/converse",
-            Family::BedrockInvoke => "/invoke",
-            Family::Anthropic => ":rawPredict",
+            WireFormat::BedrockConverse => "/converse",
+            WireFormat::BedrockInvoke => "/invoke",
+            WireFormat::Anthropic => ":rawPredict",
             _ => ":generateContent",
         })
     }
@@ -129,9 +129,9 @@ impl ResolvedModel {
     /// same URL.
     pub fn stream_url(&self) -> String {
         self.address(match self.api {
-            Family::BedrockConverse => "/converse-stream",
-            Family::BedrockInvoke => "/invoke-with-response-stream",
-            Family::Anthropic => ":streamRawPredict",
+            WireFormat::BedrockConverse => "/converse-stream",
+            WireFormat::BedrockInvoke => "/invoke-with-response-stream",
+            WireFormat::Anthropic => ":streamRawPredict",
             _ => ":streamGenerateContent?alt=sse",
         })
     }
@@ -144,7 +144,7 @@ impl ResolvedModel {
             path.push_str(method);
         } else if let Some(version) = &self.version {
             path = place::versioned(self.api, &self.model, version);
-        } else if self.api == Family::Gemini {
+        } else if self.api == WireFormat::Gemini {
             // A tuned model has a separate collection, which is part of its name.
             let named = self.model.starts_with("models/") || self.model.starts_with("tunedModels/");
             path.push_str(if named { "/" } else { "/models/" });
@@ -159,7 +159,7 @@ impl ResolvedModel {
         // A query in the base URL stays a query, so the path is inserted before it.
         let (base, query) = self.base_url.split_once('?').unwrap_or((&self.base_url, ""));
         let mut base = base.trim_end_matches('/');
-        if self.api == Family::Ollama {
+        if self.api == WireFormat::Ollama {
             // Ollama's own format is not below `/v1`, the OpenAI route that users often give as the
             // base URL.
             base = base.strip_suffix("/v1").unwrap_or(base);
@@ -189,8 +189,10 @@ impl ResolvedModel {
         let (own, compatible) = match self.api {
             family if self.provider.is_at_its_users() => return in_cloud(family.as_str()),
             // A provider with a format of its own uses its plain name for that format.
-            Family::OpenAiChat => ([id.to_owned(), format!("{id}-openai")], "openai-compatible"),
-            Family::OpenAiResponses => {
+            WireFormat::OpenAiChat => {
+                ([id.to_owned(), format!("{id}-openai")], "openai-compatible")
+            }
+            WireFormat::OpenAiResponses => {
                 ([id.to_owned(), format!("{id}-responses")], "openai-responses-compat")
             }
             family if self.place.is_some() => return in_cloud(family.provider()),
@@ -261,7 +263,7 @@ pub fn resolve_with(
     let key = given.or_else(|| {
         provider.key_vars.iter().find_map(|key| Some((key.auth, Secret::new(var(key.name)?))))
     });
-    if endpoint.api == Family::BedrockInvoke && !may_be_anthropics(model) {
+    if endpoint.api == WireFormat::BedrockInvoke && !may_be_anthropics(model) {
         return Err(ResolveError::WrongModel { api: endpoint.api, model: model.to_owned() });
     }
     let region = provider.region_vars.iter().find_map(|name| var(name));
@@ -384,7 +386,7 @@ mod tests {
     }
 
     /// Returns a model name that determines the format.
-    fn model_of(provider: &Provider) -> &'static str {
+    fn model_of(provider: &ProviderInfo) -> &'static str {
         if provider.places.is_empty() { "m" } else { "gemini-m" }
     }
 
@@ -485,7 +487,7 @@ mod tests {
     #[test]
     fn caller_overrides_environment() {
         let overrides = Overrides {
-            api: Some(Family::OpenAiResponses),
+            api: Some(WireFormat::OpenAiResponses),
             base_url: Some("http://127.0.0.1:9/v1/".to_owned()),
             key: Some(Secret::new("mine")),
         };
@@ -521,8 +523,8 @@ mod tests {
         for base in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"] {
             for (api, url, name) in [
                 (None, "http://h:1/api/chat", "ollama"),
-                (Some(Family::Ollama), "http://h:1/api/chat", "ollama"),
-                (Some(Family::OpenAiChat), "http://h:1/v1/chat/completions", "ollama-openai"),
+                (Some(WireFormat::Ollama), "http://h:1/api/chat", "ollama"),
+                (Some(WireFormat::OpenAiChat), "http://h:1/v1/chat/completions", "ollama-openai"),
             ] {
                 let base_url = Some(base.to_owned());
                 let overrides = Overrides { api, base_url, ..Overrides::default() };
@@ -576,11 +578,11 @@ mod tests {
             ("../x?y#z", "..%2Fx%3Fy%23z"),
         ] {
             let model = resolve(&format!("bedrock/{model}"), &keys).unwrap();
-            assert_eq!(model.api, Family::BedrockConverse);
+            assert_eq!(model.api, WireFormat::BedrockConverse);
             assert_eq!(model.url(), format!("{base}/model/{path}/converse"));
             assert_eq!(model.stream_url(), format!("{base}/model/{path}/converse-stream"));
         }
-        let overrides = Overrides { api: Some(Family::BedrockInvoke), ..Overrides::default() };
+        let overrides = Overrides { api: Some(WireFormat::BedrockInvoke), ..Overrides::default() };
         let model =
             resolve_with("bedrock/us.anthropic.claude-opus-4-8", &overrides, &keys).unwrap();
         let path = format!("{base}/model/us.anthropic.claude-opus-4-8/invoke");

@@ -2,7 +2,7 @@
 //! so the caller does it.
 
 use super::secret::Secret;
-use crate::catalog::providers::Provider;
+use crate::catalog::providers::ProviderInfo;
 
 /// Signing keys and the scope of the signature.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct SigningKeys {
 
 /// Returns this provider's keys, if it supports signing and both keys are set.
 pub(super) fn keys(
-    provider: &Provider,
+    provider: &ProviderInfo,
     region: &str,
     var: &dyn Fn(&str) -> Option<String>,
 ) -> Option<SigningKeys> {

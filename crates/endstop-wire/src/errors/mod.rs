@@ -19,7 +19,7 @@ mod hints;
 pub(crate) use body::ErrorBody;
 pub use hints::{retry_after_ms, should_retry};
 
-use crate::dialect::{Family, dialect};
+use crate::dialect::{WireFormat, dialect};
 use crate::headers::Headers;
 use crate::redact::{address, excerpt};
 use endstop_core::{ErrorClass, ModelError};
@@ -49,7 +49,7 @@ pub(crate) fn from_body(
 ) -> ModelError {
     let class = class_of(body, status, headers, provider);
     // Google reports its status name in addition to the number, and the name says more.
-    let google = dialect(provider).is_ok_and(|d| d.family == Family::Gemini);
+    let google = dialect(provider).is_ok_and(|d| d.family == WireFormat::Gemini);
     let (field, value) = body.original(status, google);
     let message =
         if body.message.is_empty() { default_message(status) } else { excerpt(&body.message) };

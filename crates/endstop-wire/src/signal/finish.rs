@@ -2,13 +2,13 @@
 //!
 //! ```
 //! use endstop_wire::signal::finish::{Finish, finish_of};
-//! use endstop_wire::Family;
-//! assert_eq!(finish_of(Family::OpenAiChat, "length"), Finish::Length);
-//! assert_eq!(finish_of(Family::Anthropic, "end_turn"), Finish::Natural);
-//! assert_eq!(finish_of(Family::Anthropic, "END_TURN"), Finish::Unknown);
+//! use endstop_wire::WireFormat;
+//! assert_eq!(finish_of(WireFormat::OpenAiChat, "length"), Finish::Length);
+//! assert_eq!(finish_of(WireFormat::Anthropic, "end_turn"), Finish::Natural);
+//! assert_eq!(finish_of(WireFormat::Anthropic, "END_TURN"), Finish::Unknown);
 //! ```
 
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use endstop_core::{Confidence, ErrorClass};
 
 /// Meaning of a finish value on its own, before the rest of the turn is considered.
@@ -195,29 +195,29 @@ const BEDROCK_INVOKE: &[(&str, Finish)] = &[
 ];
 
 /// Returns the values that this family is known to send.
-pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
+pub const fn known(family: WireFormat) -> &'static [(&'static str, Finish)] {
     match family {
-        Family::OpenAiChat => OPENAI,
-        Family::Anthropic => ANTHROPIC,
-        Family::Gemini => GEMINI,
-        Family::OpenAiResponses => OPENAI_RESPONSES,
-        Family::CohereV2 => COHERE_V2,
-        Family::CohereV1 => COHERE_V1,
-        Family::Ollama => OLLAMA,
-        Family::BedrockConverse => BEDROCK_CONVERSE,
-        Family::BedrockInvoke => BEDROCK_INVOKE,
+        WireFormat::OpenAiChat => OPENAI,
+        WireFormat::Anthropic => ANTHROPIC,
+        WireFormat::Gemini => GEMINI,
+        WireFormat::OpenAiResponses => OPENAI_RESPONSES,
+        WireFormat::CohereV2 => COHERE_V2,
+        WireFormat::CohereV1 => COHERE_V1,
+        WireFormat::Ollama => OLLAMA,
+        WireFormat::BedrockConverse => BEDROCK_CONVERSE,
+        WireFormat::BedrockInvoke => BEDROCK_INVOKE,
     }
 }
 
 /// Returns the meaning of `raw` in this family. Empty means missing, and case matters.
-pub fn finish_of(family: Family, raw: &str) -> Finish {
+pub fn finish_of(family: WireFormat, raw: &str) -> Finish {
     if raw.is_empty() {
         return Finish::Missing;
     }
     match lookup(known(family), raw) {
         // An unlisted number of Google's enumeration is a real reason, but its meaning depends on
         // the API.
-        Finish::Unknown if family == Family::Gemini && raw != "0" && is_number(raw) => {
+        Finish::Unknown if family == WireFormat::Gemini && raw != "0" && is_number(raw) => {
             Finish::Other
         }
         found => found,
@@ -243,8 +243,8 @@ fn is_number(raw: &str) -> bool {
 
 /// Returns the meaning of `raw` in OpenAI's spelling or, failing that, in Anthropic's.
 pub fn finish_of_any(raw: &str) -> Finish {
-    match finish_of(Family::OpenAiChat, raw) {
-        Finish::Unknown => finish_of(Family::Anthropic, raw),
+    match finish_of(WireFormat::OpenAiChat, raw) {
+        Finish::Unknown => finish_of(WireFormat::Anthropic, raw),
         known => known,
     }
 }

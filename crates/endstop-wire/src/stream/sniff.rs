@@ -1,18 +1,18 @@
 //! Format detection: recognises the wire format of a response by its body.
 //!
 //! ```
-//! use endstop_wire::dialect::Family;
+//! use endstop_wire::dialect::WireFormat;
 //! use endstop_wire::stream::sniff::formats;
 //! let body = br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
-//! assert_eq!(formats(body), [Family::OpenAiChat]);
-//! assert_eq!(formats(b"data: {\"type\":\"message_start\"}\n\n"), [Family::Anthropic]);
+//! assert_eq!(formats(body), [WireFormat::OpenAiChat]);
+//! assert_eq!(formats(b"data: {\"type\":\"message_start\"}\n\n"), [WireFormat::Anthropic]);
 //! assert!(formats(b"<html>").is_empty());
 //! ```
 //!
 //! Only field names and a few values of the first events are read, so that text written by a model
 //! cannot influence the result.
 
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::stream::eventstream;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -22,12 +22,12 @@ use std::collections::HashMap;
 const MOST: usize = 32;
 
 /// Families that share OpenAI's error shape, which many servers copy.
-const OPENAI: &[Family] = &[Family::OpenAiChat, Family::OpenAiResponses];
+const OPENAI: &[WireFormat] = &[WireFormat::OpenAiChat, WireFormat::OpenAiResponses];
 
 /// Returns the formats that a body may have: one if it is certain, several if the evidence fits all
 /// of them, none if nothing was recognised.
-pub fn formats(body: &[u8]) -> Vec<Family> {
-    let mut found: Option<Vec<Family>> = None;
+pub fn formats(body: &[u8]) -> Vec<WireFormat> {
+    let mut found: Option<Vec<WireFormat>> = None;
     each_object(body, &mut |fields| {
         let may_be = of(fields);
         if may_be.is_empty() {
@@ -36,7 +36,7 @@ pub fn formats(body: &[u8]) -> Vec<Family> {
         match &mut found {
             None => found = Some(may_be.to_vec()),
             Some(found) => {
-                let both: Vec<Family> =
+                let both: Vec<WireFormat> =
                     found.iter().copied().filter(|one| may_be.contains(one)).collect();
                 // Contradicting events leave the format open.
                 *found = if both.is_empty() { [&found[..], may_be].concat() } else { both };
@@ -51,7 +51,7 @@ type Fields<'a> = HashMap<Cow<'a, str>, &'a RawValue>;
 
 /// Returns the formats in which an object with these fields occurs, or none if the fields are not
 /// specific.
-fn of(fields: &Fields<'_>) -> &'static [Family] {
+fn of(fields: &Fields<'_>) -> &'static [WireFormat] {
     let has = |name: &str| fields.contains_key(name);
     let text = |name: &str| {
         fields.get(name).and_then(|value| serde_json::from_str::<Cow<'_, str>>(value.get()).ok())
@@ -59,11 +59,11 @@ fn of(fields: &Fields<'_>) -> &'static [Family] {
     // Check the most specific fields first, because general ones such as `choices` occur in several
     // formats.
     if has("amazon-bedrock-invocationMetrics") || has("bytes") && fields.len() <= 2 {
-        return &[Family::BedrockInvoke];
+        return &[WireFormat::BedrockInvoke];
     }
     match text("object").as_deref() {
-        Some("response") => return &[Family::OpenAiResponses],
-        Some("chat.completion" | "chat.completion.chunk") => return &[Family::OpenAiChat],
+        Some("response") => return &[WireFormat::OpenAiResponses],
+        Some("chat.completion" | "chat.completion.chunk") => return &[WireFormat::OpenAiChat],
         _ => {}
     }
     if let Some(kind) = text("type") {
@@ -73,48 +73,48 @@ fn of(fields: &Fields<'_>) -> &'static [Family] {
             | "message_stop"
             | "content_block_start"
             | "content_block_delta"
-            | "content_block_stop" => return &[Family::Anthropic],
-            "message" if has("content") && has("role") => return &[Family::Anthropic],
+            | "content_block_stop" => return &[WireFormat::Anthropic],
+            "message" if has("content") && has("role") => return &[WireFormat::Anthropic],
             "message-start" | "message-end" | "content-start" | "content-delta" | "content-end"
             | "tool-plan-delta" | "tool-call-start" | "tool-call-delta" | "tool-call-end"
-            | "citation-start" | "citation-end" => return &[Family::CohereV2],
-            kind if kind.starts_with("response.") => return &[Family::OpenAiResponses],
-            "error" if has("sequence_number") => return &[Family::OpenAiResponses],
-            "error" if has("error") => return &[Family::Anthropic],
+            | "citation-start" | "citation-end" => return &[WireFormat::CohereV2],
+            kind if kind.starts_with("response.") => return &[WireFormat::OpenAiResponses],
+            "error" if has("sequence_number") => return &[WireFormat::OpenAiResponses],
+            "error" if has("error") => return &[WireFormat::Anthropic],
             _ => {}
         }
     }
     if has("choices") {
-        return &[Family::OpenAiChat];
+        return &[WireFormat::OpenAiChat];
     }
     if has("candidates") || has("promptFeedback") || has("usageMetadata") {
-        return &[Family::Gemini];
+        return &[WireFormat::Gemini];
     }
     if has("event_type") || has("generation_id") && has("text") {
-        return &[Family::CohereV1];
+        return &[WireFormat::CohereV1];
     }
     if has("done") && (has("message") || has("created_at")) {
-        return &[Family::Ollama];
+        return &[WireFormat::Ollama];
     }
     let of_converse = ["messageStart", "contentBlockStart", "contentBlockDelta", "messageStop"];
     if has("stopReason") && has("output") || of_converse.iter().any(|name| has(name)) {
-        return &[Family::BedrockConverse];
+        return &[WireFormat::BedrockConverse];
     }
     if has("message") && has("finish_reason") {
-        return &[Family::CohereV2];
+        return &[WireFormat::CohereV2];
     }
     if has("generation") && has("stop_reason") || has("inputTextTokenCount") {
-        return &[Family::BedrockInvoke];
+        return &[WireFormat::BedrockInvoke];
     }
     fields.get("error").map_or(&[], |error| of_error(error))
 }
 
 /// Returns the formats whose errors have this shape.
-fn of_error(error: &RawValue) -> &'static [Family] {
+fn of_error(error: &RawValue) -> &'static [WireFormat] {
     let Ok(fields) = serde_json::from_str::<Fields<'_>>(error.get()) else { return &[] };
     let number = fields.get("code").is_some_and(|code| code.get().parse::<u16>().is_ok());
     if number && fields.contains_key("status") {
-        return &[Family::Gemini];
+        return &[WireFormat::Gemini];
     }
     let openai = ["type", "param", "code"].iter().all(|name| fields.contains_key(*name));
     if openai { OPENAI } else { &[] }
@@ -176,15 +176,21 @@ mod tests {
     #[test]
     fn format_is_found_by_fields() {
         for (body, is) in [
-            (r#"{"choices":[]}"#, &[Family::OpenAiChat][..]),
-            (r#"{"object":"response","output":[]}"#, &[Family::OpenAiResponses]),
-            (r#"{"type":"message","role":"assistant","content":[]}"#, &[Family::Anthropic]),
-            (r#"[{"candidates":[]},{"usageMetadata":{}}"#, &[Family::Gemini]),
-            ("{\"done\":false,\"message\":{}}\n{\"done\":true,\"message\":{}}", &[Family::Ollama]),
-            (r#"{"output":{"message":{}},"stopReason":"end_turn"}"#, &[Family::BedrockConverse]),
+            (r#"{"choices":[]}"#, &[WireFormat::OpenAiChat][..]),
+            (r#"{"object":"response","output":[]}"#, &[WireFormat::OpenAiResponses]),
+            (r#"{"type":"message","role":"assistant","content":[]}"#, &[WireFormat::Anthropic]),
+            (r#"[{"candidates":[]},{"usageMetadata":{}}"#, &[WireFormat::Gemini]),
+            (
+                "{\"done\":false,\"message\":{}}\n{\"done\":true,\"message\":{}}",
+                &[WireFormat::Ollama],
+            ),
+            (
+                r#"{"output":{"message":{}},"stopReason":"end_turn"}"#,
+                &[WireFormat::BedrockConverse],
+            ),
             (r#"{"error":{"message":"m","type":"t","param":null,"code":null}}"#, OPENAI),
             (": ping\n\nevent: x\ndata: {\"type\":\"ping\"}\n\ndata: [DONE]\n", &[]),
-            ("data: {\"type\":\"response.created\"}\r\n\r\n", &[Family::OpenAiResponses]),
+            ("data: {\"type\":\"response.created\"}\r\n\r\n", &[WireFormat::OpenAiResponses]),
             (r#"{"message":"no"}"#, &[]),
             (r#"{"choi"#, &[]),
             ("null", &[]),
@@ -200,12 +206,12 @@ mod tests {
         let body = format!(r#"{{"text":"{text}","error":{{"message":"{text}"}}}}"#);
         assert!(formats(body.as_bytes()).is_empty());
         let body = format!(r#"{{"candidates":[{{"text":"{text}"}}]}}"#);
-        assert_eq!(formats(body.as_bytes()), [Family::Gemini]);
+        assert_eq!(formats(body.as_bytes()), [WireFormat::Gemini]);
     }
 
     #[test]
     fn contradicting_events_leave_it_open() {
         let body = b"{\"choices\":[]}\n{\"candidates\":[]}";
-        assert_eq!(formats(body), [Family::OpenAiChat, Family::Gemini]);
+        assert_eq!(formats(body), [WireFormat::OpenAiChat, WireFormat::Gemini]);
     }
 }

@@ -3,22 +3,22 @@
 
 #![allow(clippy::format_collect, reason = "the inputs of a test are small")]
 
-use endstop_wire::Family;
+use endstop_wire::WireFormat;
 use endstop_wire::dialect::{DIALECTS, Dialect};
 use serde_json::Value;
 
 /// Returns the format's own dialect.
-pub(crate) fn of(family: Family) -> &'static Dialect {
+pub(crate) fn of(family: WireFormat) -> &'static Dialect {
     DIALECTS.iter().find(|d| d.family == family).unwrap()
 }
 
 /// Returns an answer that ends naturally, as a complete body and as a stream. `@` is inside its
 /// text. Formats without an entry are covered by the tables only.
-pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
+pub(crate) fn answer(family: WireFormat) -> Option<[String; 2]> {
     let sse =
         |events: &[&str]| -> String { events.iter().map(|e| format!("data: {e}\n\n")).collect() };
     Some(match family {
-        Family::OpenAiChat => [
+        WireFormat::OpenAiChat => [
             r#"{"choices":[{"index":0,"message":{"content":"@"},"finish_reason":"stop"}]}"#.into(),
             sse(&[
                 r#"{"choices":[{"index":0,"delta":{"content":"@"}}]}"#,
@@ -26,7 +26,7 @@ pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
                 "[DONE]",
             ]),
         ],
-        Family::Anthropic => [
+        WireFormat::Anthropic => [
             r#"{"type":"message","content":[{"type":"text","text":"@"}],"stop_reason":"end_turn"}"#
                 .into(),
             sse(&[
@@ -35,12 +35,12 @@ pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
                 r#"{"type":"message_stop"}"#,
             ]),
         ],
-        Family::Gemini => {
+        WireFormat::Gemini => {
             let chunk =
                 r#"{"candidates":[{"content":{"parts":[{"text":"@"}]},"finishReason":"STOP"}]}"#;
             [chunk.into(), sse(&[chunk])]
         }
-        Family::OpenAiResponses => {
+        WireFormat::OpenAiResponses => {
             let item =
                 r#"{"type":"message","id":"m","content":[{"type":"output_text","text":"@"}]}"#;
             let whole = format!(r#"{{"id":"r","status":"completed","output":[{item}]}}"#);
@@ -49,28 +49,28 @@ pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
                 format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{item}}}"#);
             [whole, sse(&[&item, &last])]
         }
-        Family::CohereV2 => [
+        WireFormat::CohereV2 => [
             r#"{"id":"r","message":{"content":[{"type":"text","text":"@"}]},"finish_reason":"COMPLETE"}"#.into(),
             sse(&[
                 r#"{"type":"content-delta","index":0,"delta":{"message":{"content":{"text":"@"}}}}"#,
                 r#"{"type":"message-end","delta":{"finish_reason":"COMPLETE"}}"#,
             ]),
         ],
-        Family::CohereV1 => [
+        WireFormat::CohereV1 => [
             r#"{"generation_id":"r","text":"@","finish_reason":"COMPLETE"}"#.into(),
             lines(&[
                 r#"{"event_type":"text-generation","text":"@"}"#,
                 r#"{"event_type":"stream-end","finish_reason":"COMPLETE"}"#,
             ]),
         ],
-        Family::Ollama => [
+        WireFormat::Ollama => [
             r#"{"message":{"content":"@"},"done":true,"done_reason":"stop"}"#.into(),
             lines(&[
                 r#"{"message":{"content":"@"},"done":false}"#,
                 r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#,
             ]),
         ],
-        Family::BedrockConverse => [
+        WireFormat::BedrockConverse => [
             r#"{"output":{"message":{"content":[{"text":"@"}]}},"stopReason":"end_turn"}"#.into(),
             sse(&[
                 r#"{"contentBlockDelta":{"contentBlockIndex":0,"delta":{"text":"@"}}}"#,
@@ -79,18 +79,18 @@ pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
             ]),
         ],
         // The model's own format.
-        Family::BedrockInvoke => return answer(Family::Anthropic),
+        WireFormat::BedrockInvoke => return answer(WireFormat::Anthropic),
         _ => return None,
     })
 }
 
 /// Returns a turn that calls a tool `times` times with these arguments, as a complete body and as a
 /// stream.
-pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[String; 2]> {
+pub(crate) fn calls(family: WireFormat, arguments: &str, times: usize) -> Option<[String; 2]> {
     let quoted = Value::from(arguments).to_string();
     let list = |one: &dyn Fn(usize) -> String| (0..times).map(one).collect::<Vec<_>>().join(",");
     Some(match family {
-        Family::OpenAiChat => {
+        WireFormat::OpenAiChat => {
             let calls = list(&|n| {
                 format!(
                     r#"{{"index":{n},"id":"c{n}","function":{{"name":"look","arguments":{quoted}}}}}"#
@@ -103,7 +103,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
             };
             [body("message"), format!("data: {}\n\ndata: [DONE]\n\n", body("delta"))]
         }
-        Family::Anthropic => {
+        WireFormat::Anthropic => {
             let block = |n: usize| {
                 format!(r#"{{"type":"tool_use","id":"c{n}","name":"look","input":{arguments}}}"#)
             };
@@ -119,7 +119,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                     + "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
             ]
         }
-        Family::Gemini => {
+        WireFormat::Gemini => {
             let parts = list(&|n| {
                 format!(r#"{{"functionCall":{{"id":"c{n}","name":"look","args":{arguments}}}}}"#)
             });
@@ -128,7 +128,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
             );
             [chunk.clone(), format!("data: {chunk}\n\n")]
         }
-        Family::OpenAiResponses => {
+        WireFormat::OpenAiResponses => {
             let item = |n: usize| {
                 format!(
                     r#"{{"type":"function_call","id":"i{n}","call_id":"c{n}","name":"look","arguments":{quoted}}}"#
@@ -143,7 +143,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                     + "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\"}}\n\n",
             ]
         }
-        Family::CohereV2 => {
+        WireFormat::CohereV2 => {
             let call = |n: usize| {
                 format!(r#"{{"id":"c{n}","function":{{"name":"look","arguments":{quoted}}}}}"#)
             };
@@ -162,7 +162,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                     + "data: {\"type\":\"message-end\",\"delta\":{\"finish_reason\":\"TOOL_CALL\"}}\n\n",
             ]
         }
-        Family::CohereV1 => {
+        WireFormat::CohereV1 => {
             let calls = list(&|_| format!(r#"{{"name":"look","parameters":{arguments}}}"#));
             [
                 format!(r#"{{"text":"","tool_calls":[{calls}],"finish_reason":"COMPLETE"}}"#),
@@ -172,7 +172,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                 ]),
             ]
         }
-        Family::Ollama => {
+        WireFormat::Ollama => {
             let calls = list(&|n| {
                 format!(r#"{{"id":"c{n}","function":{{"name":"look","arguments":{arguments}}}}}"#)
             });
@@ -182,7 +182,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                 lines(&[&body, r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#]),
             ]
         }
-        Family::BedrockConverse => {
+        WireFormat::BedrockConverse => {
             let used =
                 |n: usize| format!(r#"{{"toolUseId":"c{n}","name":"look","input":{arguments}}}"#);
             let events: String = (0..times)
@@ -202,7 +202,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
             ]
         }
         // The model's own format.
-        Family::BedrockInvoke => return calls(Family::Anthropic, arguments, times),
+        WireFormat::BedrockInvoke => return calls(WireFormat::Anthropic, arguments, times),
         _ => return None,
     })
 }

@@ -4,11 +4,11 @@ use endstop_core::{
     ErrorClass, Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
 use endstop_wire::detect::printed;
-use endstop_wire::dialect::{Family, dialect};
+use endstop_wire::dialect::{WireFormat, dialect};
 use endstop_wire::errors::classify;
 use endstop_wire::{
     Decoded, Delta, Dialect, Encoder, Eof, Headers, OutputSchema, RequestFacts, RequestSpec,
-    StreamDecoder, ToolSpec, decode_body,
+    StreamDecoder, ToolDefinition, decode_body,
 };
 use serde_json::{Value, json};
 
@@ -382,7 +382,7 @@ fn requests_have_documented_fields() {
         })
     );
     // Together with tools the schema is described in words.
-    spec.tools = vec![ToolSpec { name: "look".into(), ..ToolSpec::default() }];
+    spec.tools = vec![ToolDefinition { name: "look".into(), ..ToolDefinition::default() }];
     let b = body(&spec, &history, None);
     assert_eq!((b.get("response_format"), &b["max_tokens"]), (None, &json!(100)));
     let system = b["messages"][0]["content"].as_str().unwrap();
@@ -438,8 +438,8 @@ fn thinking_and_plans_are_sent_back() {
 
 #[test]
 fn v1_is_decoded_but_not_encoded() {
-    assert_eq!(Family::CohereV1.read_only(), Some(Family::CohereV2));
-    assert!(Family::ALL.iter().filter(|family| family.read_only().is_some()).count() == 1);
+    assert_eq!(WireFormat::CohereV1.read_only(), Some(WireFormat::CohereV2));
+    assert!(WireFormat::ALL.iter().filter(|family| family.read_only().is_some()).count() == 1);
     let call =
         Part::ToolCall(ToolCall { id: "a".into(), name: "look".into(), arguments: String::new() });
     let history = [message(1, Role::Assistant, vec![call])];

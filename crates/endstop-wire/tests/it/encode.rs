@@ -2,9 +2,9 @@
 //! the start.
 
 use endstop_core::{Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
-use endstop_wire::dialect::{ANTHROPIC, Family, OPENAI_CHAT, OPENAI_RESPONSES, dialect};
+use endstop_wire::dialect::{ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, WireFormat, dialect};
 use endstop_wire::{
-    Dialect, Encoder, Headers, OutputSchema, RequestFacts, RequestSpec, ToolSpec, decode_body,
+    Dialect, Encoder, Headers, OutputSchema, RequestFacts, RequestSpec, ToolDefinition, decode_body,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,10 +13,10 @@ fn spec() -> RequestSpec {
     RequestSpec {
         model: "m\"1".into(),
         system: Some("Be brief.\n".into()),
-        tools: vec![ToolSpec {
+        tools: vec![ToolDefinition {
             name: "read".into(),
             description: "Reads a file.".into(),
-            parameters: json!({"type": "object", "properties": {"path": {"type": "string"}}}),
+            schema: json!({"type": "object", "properties": {"path": {"type": "string"}}}),
         }],
         max_output_tokens: Some(100),
         temperature: Some(0.5),
@@ -721,9 +721,9 @@ fn part() -> impl Strategy<Value = Part> {
         Just(opaque("anthropic-messages", "{\"type\":\"x\"}")),
         Just(opaque("anthropic-messages", "not json")),
         Just(opaque("openai-chat", "{\"x\":1}")),
-        Just(opaque(Family::Gemini.as_str(), "{\"thoughtSignature\":\"s\"}")),
-        Just(opaque(Family::Gemini.as_str(), "{\"functionCall\":{},\"thoughtSignature\":1}")),
-        Just(opaque(Family::Gemini.as_str(), "{\"x\":1}")),
+        Just(opaque(WireFormat::Gemini.as_str(), "{\"thoughtSignature\":\"s\"}")),
+        Just(opaque(WireFormat::Gemini.as_str(), "{\"functionCall\":{},\"thoughtSignature\":1}")),
+        Just(opaque(WireFormat::Gemini.as_str(), "{\"x\":1}")),
         Just(opaque("openai-responses", "{\"type\":\"message\",\"id\":\"m\"}")),
         Just(opaque("bedrock-converse", "{\"x\":1}")),
         Just(opaque("bedrock-converse", "not json")),

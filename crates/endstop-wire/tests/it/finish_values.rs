@@ -2,7 +2,7 @@
 //! meaning in its provider's documented shape, both as a complete body and as a stream.
 
 use endstop_wire::dialect::{DIALECTS, Dialect};
-use endstop_wire::{Decoded, Eof, Family, Headers, RequestFacts, StreamDecoder, decode_body};
+use endstop_wire::{Decoded, Eof, Headers, RequestFacts, StreamDecoder, WireFormat, decode_body};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -232,14 +232,14 @@ fn invoke(row: &str) -> Option<(Value, Shape)> {
 
 fn shape(dialect: &Dialect, field: Option<&str>, value: &Value, tool: bool) -> Option<Shape> {
     Some(match dialect.family {
-        Family::OpenAiChat => openai_chat(value, tool),
-        Family::Anthropic => anthropic(value, tool),
-        Family::Gemini => gemini(field, value, tool),
-        Family::OpenAiResponses => responses(field, value),
-        Family::CohereV2 => cohere_v2(value, tool),
-        Family::CohereV1 => cohere_v1(value),
-        Family::Ollama => ollama(value),
-        Family::BedrockConverse => converse(value, tool),
+        WireFormat::OpenAiChat => openai_chat(value, tool),
+        WireFormat::Anthropic => anthropic(value, tool),
+        WireFormat::Gemini => gemini(field, value, tool),
+        WireFormat::OpenAiResponses => responses(field, value),
+        WireFormat::CohereV2 => cohere_v2(value, tool),
+        WireFormat::CohereV1 => cohere_v1(value),
+        WireFormat::Ollama => ollama(value),
+        WireFormat::BedrockConverse => converse(value, tool),
         _ => return None,
     })
 }
@@ -285,7 +285,7 @@ fn catalogue_values_have_documented_meaning() {
             let value = on_the_wire(&row["value"]);
             let tool = row["reason"] == "tool_use";
             let shaped = match dialect.family {
-                Family::BedrockInvoke => invoke(value.as_str().unwrap()),
+                WireFormat::BedrockInvoke => invoke(value.as_str().unwrap()),
                 _ => shape(dialect, row["field"].as_str(), &value, tool).map(|s| (value, s)),
             };
             let Some((value, shape)) = shaped else {

@@ -6,7 +6,7 @@ use endstop_core::{Confidence, ErrorClass as C, Part, SignalReason as R};
 use endstop_wire::detect::printed;
 use endstop_wire::redact::EXCERPT_CHARS;
 use endstop_wire::{
-    Decoded, Dialect, Eof, Family, Headers, RequestFacts, StreamDecoder, decode_body,
+    Decoded, Dialect, Eof, Headers, RequestFacts, StreamDecoder, WireFormat, decode_body,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn with(dialect: &'static Dialect, headers: &Headers, body: &[u8], cut: usize) -
 }
 
 /// Decodes complete and in chunks, and checks the properties that every result must have.
-fn decode(family: Family, body: &[u8]) -> Decoded {
+fn decode(family: WireFormat, body: &[u8]) -> Decoded {
     let dialect = of(family);
     let none = Headers::new();
     let whole = decode_body(dialect, 200, &none, body, &RequestFacts::default());
@@ -100,7 +100,7 @@ fn non_answers_are_errors_everywhere() {
         ("a long text where a list is", format!("{{\"choices\":\"{0}\",\"content\":\"{0}\",\"candidates\":\"{0}\",\"output\":\"{0}\"}}", "x".repeat(100_000)).into_bytes()),
         ("a key where a list is", b"{\"choices\":\"sk-abcdef1234567890\",\"content\":\"sk-abcdef1234567890\",\"candidates\":\"sk-abcdef1234567890\",\"output\":\"sk-abcdef1234567890\"}".to_vec()),
     ];
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         for (what, body) in &table {
             let d = decode(*family, body);
             let e = d.error.unwrap_or_else(|| panic!("{what} in {family}: {:?}", d.signal));
@@ -127,7 +127,7 @@ fn non_answers_are_errors_everywhere() {
 
 #[test]
 fn headers_do_not_change_the_result() {
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         for body in answer(*family).into_iter().flatten() {
             let body = filled(&body, b"Hello");
             let plain = decode(*family, &body);
@@ -155,7 +155,7 @@ fn headers_do_not_change_the_result() {
 
 #[test]
 fn truncated_answer_is_not_success() {
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         let Some([whole, stream]) = answer(*family) else { continue };
         let whole = filled(&whole, b"Hello");
         for end in 0..whole.len() {
@@ -173,11 +173,12 @@ fn truncated_answer_is_not_success() {
 
 #[test]
 fn invalid_utf8_never_loses_a_field() {
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         let Some([whole, stream]) = answer(*family) else { continue };
         let d = decode(*family, &filled(&whole, b"a\xffb"));
         // A single object may be a stream of objects.
-        if matches!(family, Family::CohereV1 | Family::Ollama | Family::BedrockConverse) {
+        if matches!(family, WireFormat::CohereV1 | WireFormat::Ollama | WireFormat::BedrockConverse)
+        {
             assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}b".to_owned()), "{family}");
         } else {
             assert_eq!(d.error.unwrap().class, C::ServerError, "{family}");
@@ -193,7 +194,8 @@ fn invalid_utf8_never_loses_a_field() {
                 let Some(at) = body.find(&format!("\"{word}\"")) else { continue };
                 let (before, after) = body.as_bytes().split_at(at + 1 + word.len());
                 let d = decode(*family, &[before, b"\xff", after].concat());
-                let named = *family == Family::OpenAiResponses && word == "status" && d.streamed;
+                let named =
+                    *family == WireFormat::OpenAiResponses && word == "status" && d.streamed;
                 let sure = is_success(&d) && d.signal.confidence == Confidence::High;
                 assert!(!sure || named, "{family} {word}: {d:?}");
             }
@@ -203,7 +205,7 @@ fn invalid_utf8_never_loses_a_field() {
 
 #[test]
 fn lone_surrogate_costs_one_character() {
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         for body in answer(*family).into_iter().flatten() {
             let d = decode(*family, &filled(&body, br"a\ud83d"));
             assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}".to_owned()), "{family}");
@@ -217,7 +219,7 @@ fn lone_surrogate_costs_one_character() {
 
 #[test]
 fn unreadable_part_is_reported() {
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         for body in answer(*family).into_iter().flatten() {
             let twice = body
                 .replace(r#""text":"@""#, r#""text":"x","text":"y""#)
@@ -242,7 +244,7 @@ fn unreadable_part_is_reported() {
 fn unreadable_arguments_are_marked() {
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
     let twice = r#"{"a":1,"a":2}"#;
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         for (arguments, bad) in
             [("{}", false), (twice, false), (&deep, true), (r#"{"a":1e999}"#, true)]
         {
@@ -277,7 +279,7 @@ fn absurd_numbers_are_handled() {
         "null",
         "1099511627776",
     ];
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         let bodies = answer(*family).into_iter().chain(calls(*family, "{}", 2)).flatten();
         for body in bodies {
             for number in numbers {
@@ -308,7 +310,7 @@ fn absurd_numbers_are_handled() {
 
 #[test]
 fn too_many_calls_are_refused() {
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         for body in calls(*family, "{}", 1_000).into_iter().flatten() {
             let d = decode(*family, body.as_bytes());
             assert_eq!(d.signal.reason, R::ToolUse, "{family}: {:?}", d.signal);
@@ -336,7 +338,7 @@ fn too_many_calls_are_refused() {
 
 #[test]
 fn endless_whitespace_takes_linear_time() {
-    for family in Family::ALL {
+    for family in WireFormat::ALL {
         let mut s = StreamDecoder::new(of(*family), 200, Headers::new(), RequestFacts::default());
         // Scanned again with each chunk, these would take an hour.
         let blanks = [b"\r\n".repeat(256), b" ".repeat(512)].concat();
@@ -358,7 +360,7 @@ fn argument_fragments_take_linear_time() {
         let call = json!({"id": "c", "function": {"name": "look", "arguments": arguments}});
         format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
     };
-    let dialect = of(Family::OpenAiChat);
+    let dialect = of(WireFormat::OpenAiChat);
     let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
     s.push(call("{\"a\":[0").as_bytes(), &mut |_| ()).unwrap();
     let more = call(&",[{}]".repeat(100));
@@ -393,7 +395,7 @@ fn early_arguments_follow_the_name() {
         chunk(json!({"index": 1, "function": {"arguments": "}"}})),
     ]
     .concat();
-    let dialect = of(Family::OpenAiChat);
+    let dialect = of(WireFormat::OpenAiChat);
     let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
     let mut seen = Vec::new();
     s.push(body.as_bytes(), &mut |delta| seen.push(format!("{delta:?}"))).unwrap();
@@ -433,10 +435,10 @@ fn data_after_end_is_ignored() {
         format!("{}\n", json!({"message": {"content": text}, "done": true, "done_reason": "stop"}))
     };
     for (family, said, more) in [
-        (Family::OpenAiChat, chat("so"), chat(" and more")),
-        (Family::Anthropic, claude("so"), claude(" and more")),
-        (Family::Ollama, llama("so"), llama(" and more")),
-        (Family::OpenAiChat, chat("so"), "data: {torn".into()),
+        (WireFormat::OpenAiChat, chat("so"), chat(" and more")),
+        (WireFormat::Anthropic, claude("so"), claude(" and more")),
+        (WireFormat::Ollama, llama("so"), llama(" and more")),
+        (WireFormat::OpenAiChat, chat("so"), "data: {torn".into()),
     ] {
         let all = format!("{said}{more}");
         let alone = with(of(family), &Headers::new(), said.as_bytes(), 1 << 20);
@@ -467,7 +469,7 @@ fn generated_text_of_stream_is_bounded() {
     ] {
         let dialect = endstop_wire::dialect::DIALECTS
             .iter()
-            .find(|d| d.family == Family::OpenAiChat)
+            .find(|d| d.family == WireFormat::OpenAiChat)
             .unwrap();
         let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
         s.push(chat(first).as_bytes(), &mut |_| ()).unwrap();

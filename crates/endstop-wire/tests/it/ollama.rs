@@ -8,7 +8,7 @@ use endstop_wire::dialect::dialect;
 use endstop_wire::errors::classify;
 use endstop_wire::{
     Decoded, Delta, Dialect, Encoder, Eof, Headers, OutputSchema, RequestFacts, RequestSpec,
-    StreamDecoder, ToolSpec, decode_body,
+    StreamDecoder, ToolDefinition, decode_body,
 };
 use serde_json::{Value, json};
 
@@ -388,10 +388,10 @@ fn schema_with_tools_is_only_words() {
     let told = |b: &Value| b["messages"][0]["content"].as_str().unwrap().contains(r#"["a"]"#);
     let b = body(&spec, &hi, None);
     assert_eq!((&b["format"], told(&b)), (&schema, true));
-    spec.tools = vec![ToolSpec {
+    spec.tools = vec![ToolDefinition {
         name: "read".into(),
         description: "Reads.".into(),
-        parameters: Value::Null,
+        schema: Value::Null,
     }];
     let b = body(&spec, &hi, None);
     assert_eq!((b.get("format"), told(&b)), (None, true));

@@ -3,7 +3,9 @@
 use endstop_core::ErrorClass as C;
 use endstop_core::{SignalReason, TerminationSignal};
 use endstop_wire::Headers;
-use endstop_wire::detect::detector::{Anthropic, Gemini, OpenAiResponses, Provider, Xai, detect};
+use endstop_wire::detect::detector::{
+    Anthropic, FinishDetector, Gemini, OpenAiResponses, Xai, detect,
+};
 use endstop_wire::errors::classify;
 use endstop_wire::signal::finish;
 use serde_json::{Value, json};

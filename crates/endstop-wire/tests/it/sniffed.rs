@@ -4,7 +4,7 @@ use crate::recordings::{RECORDINGS, data, rows};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop_wire::detect::detect;
-use endstop_wire::dialect::{Family, dialect};
+use endstop_wire::dialect::{WireFormat, dialect};
 use endstop_wire::stream::sniff::formats;
 use serde_json::{Value, json};
 
@@ -15,8 +15,8 @@ fn body(row: &Value) -> Vec<u8> {
 
 /// Returns `true` if a body in the format `is` may be recognised as `found`. InvokeModel bodies
 /// have the format of the model's vendor.
-fn agrees(is: Family, found: Family) -> bool {
-    found == is || is == Family::BedrockInvoke && found != Family::BedrockConverse
+fn agrees(is: WireFormat, found: WireFormat) -> bool {
+    found == is || is == WireFormat::BedrockInvoke && found != WireFormat::BedrockConverse
 }
 
 #[test]

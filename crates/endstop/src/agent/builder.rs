@@ -16,7 +16,7 @@ use crate::schema::OutputSchema;
 use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
 use endstop_core::{
     CompactionSpec, Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy,
-    ToolSpec, Watch,
+    ToolPolicy, Watch,
 };
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
@@ -362,7 +362,7 @@ impl AgentBuilder {
         config.tool_specs = config
             .tools
             .iter()
-            .map(|tool| ToolSpec {
+            .map(|tool| ToolPolicy {
                 name: tool.name().to_owned(),
                 parallel_safe: tool.parallel_safe(),
                 runs_code: tool.runs_code(),

@@ -12,7 +12,7 @@ use crate::journal::Journal;
 use crate::provider::Provider;
 use crate::schema::OutputSchema;
 use crate::tool::{ToolContext, ToolSet};
-use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolSpec, Watch};
+use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct Config {
     pub(super) system: Option<String>,
     pub(super) limits: Limits,
     pub(super) tools: ToolSet,
-    pub(super) tool_specs: Vec<ToolSpec>,
+    pub(super) tool_specs: Vec<ToolPolicy>,
     pub(super) finish_tool: bool,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
     pub(super) approver: Option<Arc<dyn Approver>>,

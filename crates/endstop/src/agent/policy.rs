@@ -52,11 +52,11 @@ impl TerminationPolicy for SharedPolicy {
     fn begin_turn(&mut self) {
         self.ask(|policy| policy.begin_turn());
     }
-    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
-        self.ask(|policy| policy.look(piece, context))
+    fn on_delta(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        self.ask(|policy| policy.on_delta(piece, context))
     }
-    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
-        self.ask(|policy| policy.look_at_end(text, context))
+    fn on_text_complete(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        self.ask(|policy| policy.on_text_complete(text, context))
     }
     fn reset(&mut self) {
         self.ask(|policy| policy.reset());

@@ -19,8 +19,8 @@ use super::pending::Pending;
 use super::user_code;
 use crate::journal::{Journal, JournalError, JournalErrorKind, Record, RunHeader, RunJournal};
 use crate::journal::{briefs, without_secrets};
-use endstop_core::joiner::Mark;
-use endstop_core::{Effect, EffectId, Event, EventKind, Joiner, Outcome, TurnDelta};
+use endstop_core::delta_buffer::Mark;
+use endstop_core::{DeltaBuffer, Effect, EffectId, Event, EventKind, Outcome, TurnDelta};
 use endstop_wire::redact::KnownKeys;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +46,7 @@ pub(super) struct Recorder {
     /// A write or the start of the run on another thread, which owns the log in the meantime.
     writing: Option<Pending<Written>>,
     keys: KnownKeys,
-    joiner: Joiner,
+    joiner: DeltaBuffer,
     joined_at: Duration,
     /// Records that are not stored yet.
     batch: Vec<Record>,

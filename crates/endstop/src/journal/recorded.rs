@@ -17,7 +17,7 @@ use super::error::{JournalError, JournalErrorKind};
 use crate::provider::ToolDefinition;
 use crate::redacted::stands_for;
 use endstop_core::{
-    Event, EventKind, Limits, Registry, Replay, RunSpec, TerminationPolicy, ToolSpec,
+    Event, EventKind, Limits, Registry, Replay, RunSpec, TerminationPolicy, ToolPolicy,
 };
 use endstop_wire::redact::KnownKeys;
 use serde::{Deserialize, Serialize};
@@ -203,7 +203,7 @@ impl RecordedRun {
 
 /// Returns everything that identifies a tool: its description, its schema and its policy.
 fn shown(tool: &ToolDefinition, header: &RunHeader) -> String {
-    let spec: Option<&ToolSpec> = header.spec.tools.iter().find(|spec| spec.name == tool.name);
+    let spec: Option<&ToolPolicy> = header.spec.tools.iter().find(|spec| spec.name == tool.name);
     let spec = spec.and_then(|spec| serde_json::to_string(spec).ok()).unwrap_or_default();
     format!("{} {} {spec}", tool.description, tool.schema)
 }

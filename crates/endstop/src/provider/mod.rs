@@ -32,9 +32,9 @@ use endstop_core::{
     Confidence, Message, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
     Usage,
 };
+pub use endstop_wire::ToolDefinition;
 use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
 
@@ -65,18 +65,6 @@ pub struct SessionSpec {
     pub context_window: Option<u64>,
     /// `true` to stream responses.
     pub streaming: bool,
-}
-
-/// A tool definition as sent to the model.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ToolDefinition {
-    /// The tool's name.
-    pub name: String,
-    /// A description of the tool for the model.
-    pub description: String,
-    /// The JSON Schema of its arguments.
-    pub schema: Value,
 }
 
 /// The input of one call.
@@ -232,7 +220,7 @@ struct Asked<'a> {
     response: &'a Response,
 }
 
-impl endstop_wire::detect::detector::Provider for Asked<'_> {
+impl endstop_wire::detect::detector::FinishDetector for Asked<'_> {
     fn is_terminal(&self, _: &Value) -> bool {
         self.provider.is_terminal(self.response)
     }

@@ -25,7 +25,7 @@ use endstop_core::{
     Answer, Compaction, CompactionSpec, Confidence, ConsultPoint, Effect, EffectId, ErrorClass,
     Event, EventKind, Hooks, Message, MessageId, ModelError, ModelTurn, NanoUsd, Outcome, Part,
     Permission, Policy, ProactiveCompaction, Registry, Role, Run, RunSpec, SignalReason, Step,
-    TerminationSignal, ToolCall, ToolReport, ToolSpec, ToolStart, ToolStatus, Usage,
+    TerminationSignal, ToolCall, ToolPolicy, ToolReport, ToolStart, ToolStatus, Usage,
 };
 use endstop_wire::signal::finish::{Finish, error_class_of, finish_of_any};
 use endstop_wire::signal::precedence::{Facts, signal};
@@ -99,7 +99,7 @@ impl<'s> Simulation<'s> {
         let tools = scenario
             .tools
             .iter()
-            .map(|(name, tool)| ToolSpec {
+            .map(|(name, tool)| ToolPolicy {
                 name: name.clone(),
                 parallel_safe: tool.parallel_safe,
                 permission: if scenario.denied.contains(name) {
@@ -107,14 +107,14 @@ impl<'s> Simulation<'s> {
                 } else {
                     Permission::Allow
                 },
-                ..ToolSpec::default()
+                ..ToolPolicy::default()
             })
             // A denied tool need not be declared under `tools`, because it never runs.
             .chain(scenario.denied.iter().filter(|name| !scenario.tools.contains_key(*name)).map(
-                |name| ToolSpec {
+                |name| ToolPolicy {
                     name: name.clone(),
                     permission: Permission::Deny,
-                    ..ToolSpec::default()
+                    ..ToolPolicy::default()
                 },
             ))
             .collect();

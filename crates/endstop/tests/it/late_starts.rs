@@ -266,7 +266,7 @@ fn name(event: &AgentEvent) -> &'static str {
         AgentEvent::Run(RunEvent::ToolStarted { .. }) => "tool_started",
         AgentEvent::Run(RunEvent::ToolEnded { .. }) => "tool_ended",
         AgentEvent::Run(RunEvent::MessageInjected { .. }) => "told",
-        AgentEvent::Run(RunEvent::Fired(_)) => "fired",
+        AgentEvent::Run(RunEvent::RuleHit(_)) => "fired",
         AgentEvent::Run(RunEvent::Compacted { .. }) => "compacted",
         AgentEvent::Run(RunEvent::CompactionFailed { .. }) => "compaction_failed",
         AgentEvent::Run(RunEvent::Stopping { .. }) => "stopping",

@@ -5,8 +5,8 @@
 //! use endstop_core::{policy::FinalPattern, StepContext, StepResult, TerminationPolicy};
 //! let mut policy = FinalPattern::default();
 //! let context = StepContext::default();
-//! assert!(policy.look("The capital is FINAL('Pa", &context).is_none());
-//! let stop = policy.look("ris').", &context).unwrap();
+//! assert!(policy.on_delta("The capital is FINAL('Pa", &context).is_none());
+//! let stop = policy.on_delta("ris').", &context).unwrap();
 //! assert_eq!(stop.answer.as_deref(), Some("Paris"));
 //! ```
 //!
@@ -249,7 +249,7 @@ impl TerminationPolicy for FinalPattern {
         self.undecided = false;
     }
 
-    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
         // Later text can change the result: without extraction the whole text is the answer, and
         // after an unknown variable a later declaration may count.
         if !self.extract_answer || self.undecided {
@@ -266,7 +266,7 @@ impl TerminationPolicy for FinalPattern {
         resolved.ok()
     }
 
-    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+    fn on_text_complete(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
         match self.find(text, "message", context) {
             // The turn's tools may still set the unknown variable.
             Found::Stop { stop, passed_over: false } => Some(stop),

@@ -16,7 +16,7 @@ pub struct Config {
     pub(super) policy: Option<Panics>,
     pub(super) price: Option<Price>,
     /// Size of the shared budget: nano-dollars and tokens.
-    pub(super) purse: [u64; 2],
+    pub(super) tool_budget: [u64; 2],
     /// Amount that a tool spends on its own model calls.
     pub(super) spends: u64,
     /// Possible responses of the model. The first ends a run, the second lets it continue.
@@ -129,13 +129,13 @@ fn spec() -> RunSpec {
     }
 }
 
-fn tool(name: &str, permission: Permission) -> ToolSpec {
-    ToolSpec {
+fn tool(name: &str, permission: Permission) -> ToolPolicy {
+    ToolPolicy {
         name: name.to_owned(),
         parallel_safe: name == "read",
         runs_code: name == "code",
         permission,
-        ..ToolSpec::default()
+        ..ToolPolicy::default()
     }
 }
 
@@ -165,7 +165,7 @@ fn plain() -> Config {
         spec,
         policy: None,
         price: None,
-        purse: [0, 0],
+        tool_budget: [0, 0],
         spends: 0,
         replies: vec![
             DONE,
@@ -328,7 +328,7 @@ fn budget() -> Config {
             output: NanoUsd(10_000_000_000),
             ..Price::default()
         }),
-        purse: [18_000_000, 2_500],
+        tool_budget: [18_000_000, 2_500],
         replies: vec![
             DONE,
             READ,

@@ -58,7 +58,7 @@ impl TerminationPolicy for Watch {
         };
         assert!(!self.at_begin || begun < 2, "asked to panic");
     }
-    fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
         let text = {
             let mut seen = self.seen();
             seen.text.push_str(piece);

@@ -93,7 +93,7 @@ pub(super) struct World<'a> {
     /// Amounts that reservations were granted.
     pub(super) held: Vec<(EffectId, [u64; 2])>,
     /// The rest of the shared budget: nano-dollars and tokens.
-    purse: [u64; 2],
+    tool_budget: [u64; 2],
     /// The rest when it granted the last reservation.
     offered: Option<(u64, u64)>,
     /// The termination to come, if the run is being stopped.
@@ -108,11 +108,22 @@ pub(super) struct World<'a> {
 /// Prints everything that determines what happens next.
 impl fmt::Debug for World<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let World { run, now, wake, open, closed, held, purse, stopping, cancelled, calls, .. } =
-            self;
+        let World {
+            run,
+            now,
+            wake,
+            open,
+            closed,
+            held,
+            tool_budget,
+            stopping,
+            cancelled,
+            calls,
+            ..
+        } = self;
         let spent = self.spent_by_tools;
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{purse:?}")?;
+        write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{tool_budget:?}")?;
         write!(f, "{stopping:?}{cancelled}{calls} {spent}")
     }
 }
@@ -131,7 +142,7 @@ impl<'a> World<'a> {
             open: Vec::new(),
             closed: Vec::new(),
             held: Vec::new(),
-            purse: config.purse,
+            tool_budget: config.tool_budget,
             offered: None,
             stopping: None,
             cancelled: false,
@@ -324,7 +335,9 @@ impl<'a> World<'a> {
 
     /// Returns the unspent part of a reservation to the budget.
     fn give_back(&mut self, granted: [u64; 2], spent: [u64; 2]) {
-        for (left, (granted, spent)) in self.purse.iter_mut().zip(granted.into_iter().zip(spent)) {
+        for (left, (granted, spent)) in
+            self.tool_budget.iter_mut().zip(granted.into_iter().zip(spent))
+        {
             *left += granted - spent;
         }
     }
@@ -489,7 +502,7 @@ impl<'a> World<'a> {
                 EventKind::Validated { id: *id, result }
             }
             Open::Reserve { id, usd, tokens } => {
-                let left = self.purse;
+                let left = self.tool_budget;
                 let granted = match with {
                     0 => [usd[0].min(left[0]), tokens[0].min(left[1])],
                     1 => [usd[1].min(left[0]), tokens[1].min(left[1])],
@@ -497,7 +510,7 @@ impl<'a> World<'a> {
                 };
                 self.offered = (with == 0).then_some((left[0], left[1]));
                 if granted[0] >= usd[1] && granted[1] >= tokens[1] {
-                    self.purse = [left[0] - granted[0], left[1] - granted[1]];
+                    self.tool_budget = [left[0] - granted[0], left[1] - granted[1]];
                     self.held.push((*id, granted));
                 } else {
                     self.held.push((*id, [0, 0]));

@@ -2,9 +2,9 @@
 
 use super::wire::{Block, Delta as WireDelta, Event, Message, OutputDetails, Usage};
 use crate::bounded::{made_id, noted};
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;
 use crate::signal::finish::{Finish, finish_of};
@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
-    blocks: Vec<Building>,
+    blocks: Vec<PartialBlock>,
     /// Position in `blocks` of each stream index.
     places: HashMap<u64, usize>,
     calls: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Accumulator {
 }
 
 /// A partially received content block.
-enum Building {
+enum PartialBlock {
     Text(String),
     Thinking {
         text: String,
@@ -119,13 +119,13 @@ impl Accumulator {
                 if let Some(text) = block.text.filled() {
                     sink(Delta::Text(text));
                 }
-                Building::Text(block.text.get().to_owned())
+                PartialBlock::Text(block.text.get().to_owned())
             }
             "thinking" => {
                 if let Some(text) = block.thinking.filled() {
                     sink(Delta::Reasoning(text));
                 }
-                Building::Thinking {
+                PartialBlock::Thinking {
                     text: block.thinking.get().to_owned(),
                     signature: block.signature.get().to_owned(),
                 }
@@ -138,7 +138,7 @@ impl Accumulator {
                 let input = block.input.map_or("", RawValue::get);
                 // A streamed call starts with the input `{}`; `parts` uses it only if no fragments
                 // follow.
-                Building::ToolUse {
+                PartialBlock::ToolUse {
                     place,
                     id: block.id.get().to_owned(),
                     name: block.name.get().to_owned(),
@@ -147,7 +147,7 @@ impl Accumulator {
                     by_code: caller.starts_with("code_execution").then(|| raw.get().to_owned()),
                 }
             }
-            _ => Building::Other {
+            _ => PartialBlock::Other {
                 raw: raw.get().to_owned(),
                 json: String::new(),
                 deltas: Vec::new(),
@@ -163,9 +163,9 @@ impl Accumulator {
         } else {
             // A proxy dropped the start of the block. The type of its deltas tells what it was.
             let start = match d.kind.get() {
-                "text_delta" => Building::Text(String::new()),
+                "text_delta" => PartialBlock::Text(String::new()),
                 "thinking_delta" => {
-                    Building::Thinking { text: String::new(), signature: String::new() }
+                    PartialBlock::Thinking { text: String::new(), signature: String::new() }
                 }
                 // A call cannot be reconstructed without the name and id from its start.
                 _ => return,
@@ -178,44 +178,44 @@ impl Accumulator {
             self.blocks.len() - 1
         };
         match (&mut self.blocks[place], d.kind.get()) {
-            (Building::Text(text), "text_delta") => {
+            (PartialBlock::Text(text), "text_delta") => {
                 let more = d.text.get();
                 if !more.is_empty() {
                     text.push_str(more);
                     sink(Delta::Text(more));
                 }
             }
-            (Building::Thinking { text, .. }, "thinking_delta") => {
+            (PartialBlock::Thinking { text, .. }, "thinking_delta") => {
                 let more = d.thinking.get();
                 if !more.is_empty() {
                     text.push_str(more);
                     sink(Delta::Reasoning(more));
                 }
             }
-            (Building::Thinking { signature, .. }, "signature_delta") => {
+            (PartialBlock::Thinking { signature, .. }, "signature_delta") => {
                 signature.push_str(d.signature.get());
             }
-            (Building::ToolUse { json, place, .. }, "input_json_delta") => {
+            (PartialBlock::ToolUse { json, place, .. }, "input_json_delta") => {
                 let more = d.partial_json.get();
                 if !more.is_empty() {
                     json.push_str(more);
                     sink(Delta::ToolArguments { index: *place, json: more });
                 }
             }
-            (Building::Other { json, .. }, "input_json_delta") => {
+            (PartialBlock::Other { json, .. }, "input_json_delta") => {
                 json.push_str(d.partial_json.get());
             }
-            (Building::Other { deltas, .. }, "compaction_delta") => {
+            (PartialBlock::Other { deltas, .. }, "compaction_delta") => {
                 if let Some(raw) = d.content {
                     deltas.push(("content", raw.get().to_owned()));
                 }
             }
-            (Building::Other { deltas, .. }, "text_delta") => {
+            (PartialBlock::Other { deltas, .. }, "text_delta") => {
                 let mut text = Vec::new();
                 json::string(&mut text, d.text.get());
                 deltas.extend(String::from_utf8(text).ok().map(|t| ("text", t)));
             }
-            (Building::Other { deltas, .. }, "citations_delta") => {
+            (PartialBlock::Other { deltas, .. }, "citations_delta") => {
                 if let Some(raw) = d.citation {
                     deltas.push(("citations", raw.get().to_owned()));
                 }
@@ -233,12 +233,12 @@ impl Accumulator {
         // The block's position makes generated ids unique within the turn.
         for (n, block) in blocks.into_iter().enumerate() {
             match block {
-                Building::Text(text) => {
+                PartialBlock::Text(text) => {
                     if !text.is_empty() {
                         parts.push(Part::Text { text });
                     }
                 }
-                Building::Thinking { text, signature } => {
+                PartialBlock::Thinking { text, signature } => {
                     let mut json = b"{".to_vec();
                     json::key(&mut json, "type");
                     json::string(&mut json, "thinking");
@@ -256,7 +256,7 @@ impl Accumulator {
                         parts.extend(String::from_utf8(json).ok().map(opaque));
                     }
                 }
-                Building::ToolUse { id, name, input, json, by_code, .. } => {
+                PartialBlock::ToolUse { id, name, input, json, by_code, .. } => {
                     let arguments = if json.is_empty() { input } else { json };
                     // Unless the turn stopped with `tool_use`, the server runs this call itself and
                     // the client must only send the block back.
@@ -271,7 +271,7 @@ impl Accumulator {
                     }
                     parts.push(Part::ToolCall(ToolCall { id, name, arguments }));
                 }
-                Building::Other { raw, json, deltas } => {
+                PartialBlock::Other { raw, json, deltas } => {
                     let raw = if json.is_empty() { raw } else { with_input(&raw, &json) };
                     parts.push(opaque(with_deltas(raw, &deltas)));
                 }
@@ -360,14 +360,14 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
-        let finish = finish_of(Family::Anthropic, self.common.finish.as_deref().unwrap_or(""));
+    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, DecodedTurn) {
+        let finish = finish_of(WireFormat::Anthropic, self.common.finish.as_deref().unwrap_or(""));
         let parts = self.parts(finish);
         // Record a missing stop sequence explicitly, so that it differs from a natural end.
         if self.stop_sequence.is_none() && finish == Finish::StopSequence {
             self.metadata.insert("stop_sequence".to_owned(), Value::Null);
         }
-        let said = Said {
+        let said = DecodedTurn {
             parts,
             finish,
             field: "stop_reason",
@@ -380,7 +380,7 @@ impl Accumulate for Accumulator {
 }
 
 fn opaque(json: String) -> Part {
-    Part::Opaque { api: Family::Anthropic.as_str().to_owned(), json }
+    Part::Opaque { api: WireFormat::Anthropic.as_str().to_owned(), json }
 }
 
 fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {

@@ -6,7 +6,7 @@
 
 use super::call_ids::CallIds;
 use crate::codec::request::{Fields, Kept, RequestSpec};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 
@@ -125,7 +125,7 @@ impl Encoder {
                 }
                 Part::Image(i) => image(self.block(role), i),
                 Part::Opaque { api, json }
-                    if api == Family::Anthropic.as_str() && json::is_object(json) =>
+                    if api == WireFormat::Anthropic.as_str() && json::is_object(json) =>
                 {
                     self.block(role).extend_from_slice(json.trim().as_bytes());
                 }

@@ -8,7 +8,7 @@
 //! assert!(!s.should_terminate);
 //! ```
 
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
@@ -30,7 +30,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
         s.should_terminate = finished;
         return s;
     };
-    let (reason, confidence) = match finish_of(Family::Anthropic, raw) {
+    let (reason, confidence) = match finish_of(WireFormat::Anthropic, raw) {
         Finish::Natural => (R::NaturalCompletion, Confidence::High),
         Finish::Length | Finish::ContextExceeded => (R::TokenLimitReached, Confidence::High),
         Finish::StopSequence => (R::StopSequence, Confidence::High),

@@ -4,9 +4,9 @@ use super::wire::{
     Block, Delta as WireDelta, Event, Object, ReasoningDelta, Start, ToolUse, Usage,
 };
 use crate::bounded::noted;
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;
 use crate::signal::finish::{Finish, finish_of};
@@ -26,7 +26,7 @@ const FINISH: &str = "stopReason";
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
-    blocks: Vec<Building>,
+    blocks: Vec<PartialBlock>,
     /// Position in `blocks` of each stream index.
     places: HashMap<u64, usize>,
     calls: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Accumulator {
 }
 
 /// A partially received content block.
-enum Building {
+enum PartialBlock {
     Text(String),
     Reasoning {
         text: String,
@@ -146,7 +146,7 @@ impl Accumulator {
             self.tool_use(raw, sink);
         } else if let Some(raw) = start.tool_result {
             let start = raw.get().to_owned();
-            self.blocks.push(Building::ServerToolResult { start, content: Vec::new() });
+            self.blocks.push(PartialBlock::ServerToolResult { start, content: Vec::new() });
         } else {
             return;
         }
@@ -162,7 +162,7 @@ impl Accumulator {
         // The API defines only this type, and `type` may also occur in a model's own output.
         if call.kind.get() == "server_tool_use" {
             let start = raw.get().to_owned();
-            return self.blocks.push(Building::ServerToolUse { start, input: String::new() });
+            return self.blocks.push(PartialBlock::ServerToolUse { start, input: String::new() });
         }
         let input = call.input.map_or("", RawValue::get);
         let input = if matches!(input, "null" | "\"\"") { "" } else { input };
@@ -176,7 +176,7 @@ impl Accumulator {
             }
             index
         });
-        self.blocks.push(Building::ToolUse {
+        self.blocks.push(PartialBlock::ToolUse {
             place,
             id: call.id.get().to_owned(),
             name: call.name.get().to_owned(),
@@ -195,26 +195,26 @@ impl Accumulator {
             self.reason(index, more, sink);
         } else if let Some(more) = delta.tool_use.as_ref().map(|call| call.input.get()) {
             match block {
-                Some(Building::ToolUse { place, input, .. }) if !more.is_empty() => {
+                Some(PartialBlock::ToolUse { place, input, .. }) if !more.is_empty() => {
                     input.push_str(more);
                     if let Some(index) = *place {
                         sink(Delta::ToolArguments { index, json: more });
                     }
                 }
-                Some(Building::ServerToolUse { input, .. }) => input.push_str(more),
+                Some(PartialBlock::ServerToolUse { input, .. }) => input.push_str(more),
                 _ => {}
             }
         } else if let Some(list) = &delta.tool_result {
-            if let Some(Building::ServerToolResult { content, .. }) = block {
+            if let Some(PartialBlock::ServerToolResult { content, .. }) = block {
                 content.extend(list.iter().map(|piece| piece.get().to_owned()));
             }
         } else if !text.is_empty() {
             // Citations of the model's own text are not sent back.
             sink(Delta::Text(text));
-            if let Some(Building::Text(so_far)) = block {
+            if let Some(PartialBlock::Text(so_far)) = block {
                 so_far.push_str(text);
             } else if self.common.room(self.blocks.len()) {
-                self.blocks.push(Building::Text(text.to_owned()));
+                self.blocks.push(PartialBlock::Text(text.to_owned()));
                 self.places.insert(index, self.blocks.len() - 1);
             }
         }
@@ -222,12 +222,12 @@ impl Accumulator {
 
     fn reason(&mut self, index: u64, more: &ReasoningDelta<'_>, sink: DeltaSink<'_>) {
         let here = self.places.get(&index).copied();
-        let here = here.filter(|at| matches!(self.blocks[*at], Building::Reasoning { .. }));
+        let here = here.filter(|at| matches!(self.blocks[*at], PartialBlock::Reasoning { .. }));
         if here.is_none() && !self.common.room(self.blocks.len()) {
             return;
         }
         let at = here.unwrap_or_else(|| {
-            self.blocks.push(Building::Reasoning {
+            self.blocks.push(PartialBlock::Reasoning {
                 text: String::new(),
                 signature: String::new(),
                 redacted: Vec::new(),
@@ -235,7 +235,7 @@ impl Accumulator {
             self.places.insert(index, self.blocks.len() - 1);
             self.blocks.len() - 1
         });
-        if let Building::Reasoning { text, signature, redacted } = &mut self.blocks[at] {
+        if let PartialBlock::Reasoning { text, signature, redacted } = &mut self.blocks[at] {
             if let Some(more) = more.text.filled() {
                 text.push_str(more);
                 sink(Delta::Reasoning(more));
@@ -259,7 +259,7 @@ impl Accumulator {
                     text.as_ref().map_or(("", ""), |t| (t.text.get(), t.signature.get()));
                 if !shown.is_empty() {
                     sink(Delta::Reasoning(shown));
-                    self.blocks.push(Building::Reasoning {
+                    self.blocks.push(PartialBlock::Reasoning {
                         text: shown.to_owned(),
                         signature: String::new(),
                         redacted: Vec::new(),
@@ -268,17 +268,17 @@ impl Accumulator {
                 // The unsigned part is only shown. The signed block below is what goes back to
                 // the server.
                 if !signature.is_empty() || reasoning.redacted_content.filled().is_some() {
-                    self.blocks.push(Building::Whole(raw.get().to_owned()));
+                    self.blocks.push(PartialBlock::Whole(raw.get().to_owned()));
                 }
             }
             // An empty text is dropped but must not be stored as an unknown block.
             Some(Block { text, .. }) if text.0.is_some() => {
                 if let Some(text) = text.filled() {
                     sink(Delta::Text(text));
-                    self.blocks.push(Building::Text(text.to_owned()));
+                    self.blocks.push(PartialBlock::Text(text.to_owned()));
                 }
             }
-            _ => self.blocks.push(Building::Whole(raw.get().to_owned())),
+            _ => self.blocks.push(PartialBlock::Whole(raw.get().to_owned())),
         }
     }
 
@@ -344,8 +344,8 @@ impl Accumulator {
         let mut parts = Vec::with_capacity(self.blocks.len());
         for (n, block) in std::mem::take(&mut self.blocks).into_iter().enumerate() {
             match block {
-                Building::Text(text) => parts.push(Part::Text { text }),
-                Building::Reasoning { text, signature, redacted } => {
+                PartialBlock::Text(text) => parts.push(Part::Text { text }),
+                PartialBlock::Reasoning { text, signature, redacted } => {
                     let whole = reasoning(&text, &signature, &redacted);
                     if !text.is_empty() {
                         parts.push(Part::Reasoning { text });
@@ -353,8 +353,8 @@ impl Accumulator {
                     parts.extend(whole.into_iter().map(opaque));
                 }
                 // A placeholder without a name is not a call.
-                Building::ToolUse { name, .. } if name.is_empty() => {}
-                Building::ToolUse { id, name, input, .. } => {
+                PartialBlock::ToolUse { name, .. } if name.is_empty() => {}
+                PartialBlock::ToolUse { id, name, input, .. } => {
                     let mut id = if id.is_empty() { format!("tooluse_{n}") } else { id };
                     // The API rejects a conversation with two calls of the same id.
                     while !ids.insert(id.clone()) {
@@ -362,14 +362,14 @@ impl Accumulator {
                     }
                     parts.push(Part::ToolCall(ToolCall { id, name, arguments: input }));
                 }
-                Building::ServerToolUse { start, input } => {
+                PartialBlock::ServerToolUse { start, input } => {
                     parts.push(opaque(with("toolUse", &start, "input", &input)));
                 }
-                Building::ServerToolResult { start, content } => {
+                PartialBlock::ServerToolResult { start, content } => {
                     let content = format!("[{}]", content.join(","));
                     parts.push(opaque(with("toolResult", &start, "content", &content)));
                 }
-                Building::Whole(raw) => parts.push(opaque(raw)),
+                PartialBlock::Whole(raw) => parts.push(opaque(raw)),
             }
         }
         parts
@@ -404,10 +404,10 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
+    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, DecodedTurn) {
         let raw = self.common.finish.as_deref().unwrap_or("");
-        let finish = finish_of(Family::BedrockConverse, raw);
-        let said = Said {
+        let finish = finish_of(WireFormat::BedrockConverse, raw);
+        let said = DecodedTurn {
             parts: self.parts(),
             finish,
             field: FINISH,
@@ -475,7 +475,7 @@ fn with(kind: &str, start: &str, key: &str, streamed: &str) -> String {
 }
 
 fn opaque(json: String) -> Part {
-    Part::Opaque { api: Family::BedrockConverse.as_str().to_owned(), json }
+    Part::Opaque { api: WireFormat::BedrockConverse.as_str().to_owned(), json }
 }
 
 fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {

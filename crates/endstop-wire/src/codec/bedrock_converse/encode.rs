@@ -8,7 +8,7 @@
 //! URL as text.
 
 use crate::codec::request::{Fields, Kept, RequestSpec};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value};
@@ -127,7 +127,7 @@ impl Encoder {
                 Part::ToolCall(call) => tool_use(self.block(role), call),
                 Part::Image(i) => image(self.block(role), i),
                 Part::Opaque { api, json }
-                    if api == Family::BedrockConverse.as_str() && json::is_object(json) =>
+                    if api == WireFormat::BedrockConverse.as_str() && json::is_object(json) =>
                 {
                     self.block(role).extend_from_slice(json.trim().as_bytes());
                 }

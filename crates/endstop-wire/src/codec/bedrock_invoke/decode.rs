@@ -4,7 +4,7 @@
 use super::text;
 use super::wire::{Chunk, Mark, Metrics};
 use crate::bounded::noted;
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, DeltaSink, RequestFacts};
 use crate::codec::{anthropic, bedrock_converse, openai_chat};
 use crate::dialect::OPENAI_CHAT;
@@ -173,7 +173,7 @@ impl Accumulate for Accumulator {
         self.turn.common()
     }
 
-    fn conclude(self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+    fn conclude(self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn) {
         let (mut common, mut said) = self.turn.conclude(facts);
         said.metadata.extend(self.metadata);
         let failed = matches!(said.finish, Finish::Error | Finish::Aborted);

@@ -3,9 +3,9 @@
 //! finish value, and the tokens of the prompt and of the answer.
 
 use super::wire::{Choice, Mark};
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::json::{self, Str};
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::Part;
@@ -112,9 +112,9 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn) {
         let raw = self.common.finish.as_deref().unwrap_or("");
-        let mut finish = finish_of(Family::BedrockInvoke, raw);
+        let mut finish = finish_of(WireFormat::BedrockInvoke, raw);
         let matched = self.matched_stop.take().filter(|_| finish == Finish::StopSequence);
         // Claude's text completions always end at this string, so a match is not the user's stop
         // string.
@@ -127,7 +127,7 @@ impl Accumulate for Accumulator {
         }
         let text = std::mem::take(&mut self.text);
         let parts = if text.is_empty() { Vec::new() } else { vec![Part::Text { text }] };
-        let said = Said {
+        let said = DecodedTurn {
             parts,
             finish,
             field: self.field.unwrap_or("stop_reason"),

@@ -3,9 +3,9 @@
 use super::wire::{Call, Event, Piece};
 use crate::bounded::{List, made_id};
 use crate::codec::cohere_v2::{FINISH, count};
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;
 use crate::signal::finish::{Finish, finish_of};
@@ -35,7 +35,7 @@ impl Accumulator {
         if event.error.is_some_and(|e| e.get() != "null") {
             let value = self.common.finish.as_deref().unwrap_or("");
             let body = ErrorBody::read(text);
-            let body = match finish_of(Family::CohereV1, value) {
+            let body = match finish_of(WireFormat::CohereV1, value) {
                 // Cohere reports some failures as a finish value with an error text; the value then
                 // decides the class.
                 Finish::Error => ErrorBody::of_finish(FINISH, value, &body.message),
@@ -150,7 +150,7 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
+    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, DecodedTurn) {
         let of = self.common.id.as_deref();
         let mut parts = Vec::with_capacity(self.calls.len() + 1);
         if !self.text.is_empty() {
@@ -159,9 +159,9 @@ impl Accumulate for Accumulator {
         for (n, (name, arguments)) in self.calls.into_iter().enumerate() {
             parts.push(Part::ToolCall(ToolCall { id: made_id("call_", of, n), name, arguments }));
         }
-        let said = Said {
+        let said = DecodedTurn {
             parts,
-            finish: finish_of(Family::CohereV1, self.common.finish.as_deref().unwrap_or("")),
+            finish: finish_of(WireFormat::CohereV1, self.common.finish.as_deref().unwrap_or("")),
             field: FINISH,
             matched_stop: None,
             // A stop string has its own finish value.

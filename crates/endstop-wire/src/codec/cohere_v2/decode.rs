@@ -4,9 +4,9 @@ use super::wire::{
     Block, Body, Call, Change, Event, FINISH, Logprobs, Message, count, items, lenient,
 };
 use crate::bounded::made_id;
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json::{self, Str};
 use crate::signal::finish::{Finish, finish_of};
@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
-    said: Vec<Building>,
+    said: Vec<PartialBlock>,
     calls: Vec<ToolCall>,
     /// Position in `calls` of each stream index.
     places: HashMap<u64, usize>,
@@ -30,7 +30,7 @@ pub(crate) struct Accumulator {
 
 /// A partially received content part.
 #[derive(Debug, PartialEq, Eq)]
-enum Building {
+enum PartialBlock {
     Text(String),
     Thinking(String),
     Plan(String),
@@ -49,7 +49,7 @@ impl Accumulator {
             let value = self.common.finish.as_deref().unwrap_or("");
             // Cohere reports some failures as a finish value with an error text; the value then
             // decides the class.
-            let body = match finish_of(Family::CohereV2, value) {
+            let body = match finish_of(WireFormat::CohereV2, value) {
                 Finish::Error => ErrorBody::of_finish(FINISH, value, &body.message),
                 _ => body,
             };
@@ -81,36 +81,38 @@ impl Accumulator {
         piece: Option<(Option<u64>, bool)>,
         sink: DeltaSink<'_>,
     ) {
-        self.say(Building::Plan, message.tool_plan.get(), sink);
+        self.say(PartialBlock::Plan, message.tool_plan.get(), sink);
         // `content` may be a plain string instead of a list of blocks.
         for text in message.content.iter().filter_map(|raw| lenient::<Str<'_>>(raw)) {
-            self.say(Building::Text, text.get(), sink);
+            self.say(PartialBlock::Text, text.get(), sink);
         }
         for block in items::<Block<'_>>(&mut self.common, message.content) {
-            self.say(Building::Thinking, block.thinking.get(), sink);
-            self.say(Building::Text, block.text.get(), sink);
+            self.say(PartialBlock::Thinking, block.thinking.get(), sink);
+            self.say(PartialBlock::Text, block.text.get(), sink);
         }
         for call in items::<Call<'_>>(&mut self.common, message.tool_calls) {
             self.call(&call, piece, sink);
         }
     }
 
-    fn say(&mut self, kind: fn(String) -> Building, text: &str, sink: DeltaSink<'_>) {
+    fn say(&mut self, kind: fn(String) -> PartialBlock, text: &str, sink: DeltaSink<'_>) {
         if text.is_empty() || !self.common.room(self.said.len()) {
             return;
         }
         let new = kind(String::new());
-        sink(if matches!(new, Building::Text(_)) {
+        sink(if matches!(new, PartialBlock::Text(_)) {
             Delta::Text(text)
         } else {
             Delta::Reasoning(text)
         });
         // Join neighbouring fragments of the same kind into one part.
-        let same = |last: &&mut Building| {
-            std::mem::discriminant::<Building>(last) == std::mem::discriminant(&new)
+        let same = |last: &&mut PartialBlock| {
+            std::mem::discriminant::<PartialBlock>(last) == std::mem::discriminant(&new)
         };
         match self.said.last_mut().filter(same) {
-            Some(Building::Text(t) | Building::Thinking(t) | Building::Plan(t)) => t.push_str(text),
+            Some(PartialBlock::Text(t) | PartialBlock::Thinking(t) | PartialBlock::Plan(t)) => {
+                t.push_str(text)
+            }
             None => self.said.push(kind(text.to_owned())),
         }
     }
@@ -162,12 +164,12 @@ impl Accumulator {
         let mut parts = Vec::with_capacity(2 * self.said.len() + self.calls.len());
         for said in std::mem::take(&mut self.said) {
             match said {
-                Building::Text(text) => parts.push(Part::Text { text }),
-                Building::Thinking(text) => {
+                PartialBlock::Text(text) => parts.push(Part::Text { text }),
+                PartialBlock::Thinking(text) => {
                     let back = opaque(r#"{"type":"thinking","thinking":"#, &text);
                     parts.extend([Part::Reasoning { text }, back]);
                 }
-                Building::Plan(text) => {
+                PartialBlock::Plan(text) => {
                     let back = opaque(r#"{"tool_plan":"#, &text);
                     parts.extend([Part::Reasoning { text }, back]);
                 }
@@ -194,7 +196,7 @@ fn opaque(open: &str, text: &str) -> Part {
     json::string(&mut json, text);
     json.push(b'}');
     let json = String::from_utf8_lossy(&json).into_owned();
-    Part::Opaque { api: Family::CohereV2.as_str().to_owned(), json }
+    Part::Opaque { api: WireFormat::CohereV2.as_str().to_owned(), json }
 }
 
 impl Accumulate for Accumulator {
@@ -253,14 +255,14 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
+    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, DecodedTurn) {
         let parts = self.parts();
         if self.logprobs > 0 {
             self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
         }
-        let said = Said {
+        let said = DecodedTurn {
             parts,
-            finish: finish_of(Family::CohereV2, self.common.finish.as_deref().unwrap_or("")),
+            finish: finish_of(WireFormat::CohereV2, self.common.finish.as_deref().unwrap_or("")),
             field: FINISH,
             matched_stop: None,
             // A stop string has its own finish value.

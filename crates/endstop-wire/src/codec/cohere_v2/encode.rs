@@ -5,7 +5,7 @@
 //! An assistant message without text and calls is left out, because the API rejects it.
 
 use crate::codec::request::{Fields, Kept, RequestSpec};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall};
 use serde::Deserialize;
@@ -202,12 +202,12 @@ struct Plan<'a> {
 
 /// Parses an opaque part of this format, if it has the shape of `T`.
 fn back<'a, T: Deserialize<'a>>(api: &str, json: &'a str) -> Option<T> {
-    (api == Family::CohereV2.as_str()).then(|| serde_json::from_str(json).ok()).flatten()
+    (api == WireFormat::CohereV2.as_str()).then(|| serde_json::from_str(json).ok()).flatten()
 }
 
 /// `true` if the opaque part is a content block to send back, and not a plan.
 fn is_thinking(api: &str, json: &str) -> bool {
-    api == Family::CohereV2.as_str()
+    api == WireFormat::CohereV2.as_str()
         && json::is_object(json)
         && back::<Plan<'_>>(api, json).is_none()
 }

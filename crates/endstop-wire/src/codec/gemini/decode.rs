@@ -5,9 +5,9 @@ use super::wire::{
     Call, Candidate, Chunk, Content, Feedback, Logprobs, MADE_ID, Part as WirePart, Usage,
 };
 use crate::bounded::{made_id, noted};
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;
 use crate::signal::finish::{Finish, finish_of};
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashSet};
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
-    parts: Vec<Building>,
+    parts: Vec<PartialBlock>,
     calls: usize,
     /// Arguments of the last part, if that is a call that continues.
     open: Option<Arguments>,
@@ -37,7 +37,7 @@ pub(crate) struct Accumulator {
 }
 
 /// A partially received part.
-enum Building {
+enum PartialBlock {
     Text {
         text: String,
         signature: String,
@@ -145,31 +145,31 @@ impl Accumulator {
             if !text.is_empty() {
                 sink(Delta::Reasoning(text));
                 match self.parts.last_mut() {
-                    Some(Building::Thought(so_far)) => so_far.push_str(text),
-                    _ => self.parts.push(Building::Thought(text.to_owned())),
+                    Some(PartialBlock::Thought(so_far)) => so_far.push_str(text),
+                    _ => self.parts.push(PartialBlock::Thought(text.to_owned())),
                 }
             }
             // A signed thought must be sent back unchanged, so its raw part is stored too.
             if !signature.is_empty() {
-                self.parts.push(Building::Other(raw.get().to_owned()));
+                self.parts.push(PartialBlock::Other(raw.get().to_owned()));
             }
         } else if !text.is_empty() {
             sink(Delta::Text(text));
             match self.parts.last_mut() {
                 // A signature covers only its own text, so texts may be joined only if neither is
                 // signed.
-                Some(Building::Text { text: so_far, signature: none })
+                Some(PartialBlock::Text { text: so_far, signature: none })
                     if none.is_empty() && signature.is_empty() =>
                 {
                     so_far.push_str(text);
                 }
-                _ => self.parts.push(Building::Text {
+                _ => self.parts.push(PartialBlock::Text {
                     text: text.to_owned(),
                     signature: signature.to_owned(),
                 }),
             }
         } else if !signature.is_empty() || is_other(raw) {
-            self.parts.push(Building::Other(raw.get().to_owned()));
+            self.parts.push(PartialBlock::Other(raw.get().to_owned()));
         }
     }
 
@@ -189,7 +189,7 @@ impl Accumulator {
             if !arguments.is_empty() {
                 sink(Delta::ToolArguments { index: place, json: arguments });
             }
-            self.parts.push(Building::Call {
+            self.parts.push(PartialBlock::Call {
                 place,
                 id: call.id.get().to_owned(),
                 name: name.to_owned(),
@@ -218,7 +218,7 @@ impl Accumulator {
             return;
         };
         let last = self.parts.iter_mut().rev().find_map(|part| match part {
-            Building::Call { place, arguments, .. } => Some((*place, arguments)),
+            PartialBlock::Call { place, arguments, .. } => Some((*place, arguments)),
             _ => None,
         });
         if let Some((index, arguments)) = last {
@@ -233,12 +233,12 @@ impl Accumulator {
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in std::mem::take(&mut self.parts) {
             match part {
-                Building::Text { text, signature } => {
+                PartialBlock::Text { text, signature } => {
                     parts.extend(signed("", &signature));
                     parts.push(Part::Text { text });
                 }
-                Building::Thought(text) => parts.push(Part::Reasoning { text }),
-                Building::Call { place, id, name, arguments, signature } => {
+                PartialBlock::Thought(text) => parts.push(Part::Reasoning { text }),
+                PartialBlock::Call { place, id, name, arguments, signature } => {
                     // The position makes generated ids unique within the response.
                     let mut id = if id.is_empty() { made_id(MADE_ID, of, place) } else { id };
                     // Ids must be unique, because results are matched to calls by them.
@@ -248,7 +248,7 @@ impl Accumulator {
                     parts.extend(signed("\"functionCall\":{},", &signature));
                     parts.push(Part::ToolCall(ToolCall { id, name, arguments }));
                 }
-                Building::Other(raw) => parts.push(opaque(raw)),
+                PartialBlock::Other(raw) => parts.push(opaque(raw)),
             }
         }
         parts
@@ -258,7 +258,7 @@ impl Accumulator {
     fn ending(&mut self) -> (Finish, &'static str) {
         let raw = self.common.finish.as_deref().unwrap_or("");
         let whole = self.common.terminated;
-        match finish_of(Family::Gemini, raw) {
+        match finish_of(WireFormat::Gemini, raw) {
             // Gemini reports `STOP` for a turn with tool calls.
             Finish::Natural if self.calls > 0 => (Finish::ToolUse, FINISH),
             Finish::Missing => {
@@ -319,7 +319,7 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn) {
         // An open call was cut by the end of the response.
         self.close(false, &mut |_| ());
         let (finish, field) = self.ending();
@@ -334,7 +334,7 @@ impl Accumulate for Accumulator {
                 self.metadata.insert("safetyRatings".to_owned(), ratings);
             }
         }
-        let said = Said {
+        let said = DecodedTurn {
             parts,
             finish,
             field,
@@ -361,7 +361,7 @@ fn signed(kind: &str, signature: &str) -> Option<Part> {
 }
 
 fn opaque(json: String) -> Part {
-    Part::Opaque { api: Family::Gemini.as_str().to_owned(), json }
+    Part::Opaque { api: WireFormat::Gemini.as_str().to_owned(), json }
 }
 
 fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {

@@ -6,7 +6,7 @@
 
 use super::wire::MADE_ID;
 use crate::codec::request::{Fields, Kept, RequestSpec, Settings};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde::Deserialize;
@@ -126,7 +126,7 @@ impl Encoder {
                     sign(out, signed);
                 }
                 Part::Image(i) => image(self.part(role), i),
-                Part::Opaque { api, json } if api == Family::Gemini.as_str() => {
+                Part::Opaque { api, json } if api == WireFormat::Gemini.as_str() => {
                     if let Ok(alone) = serde_json::from_str(json) {
                         pending = Some(alone);
                     } else if json::is_object(json) {
@@ -225,9 +225,9 @@ fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
                 tool.name_fields(out);
                 // `parameters` accepts only a subset of JSON Schema, so the full schema has its own
                 // field. A missing schema means that the tool has no parameters.
-                if !tool.parameters.is_null() {
+                if !tool.schema.is_null() {
                     json::key(out, "parametersJsonSchema");
-                    json::value(out, &tool.parameters);
+                    json::value(out, &tool.schema);
                 }
                 out.push(b'}');
             }

@@ -7,7 +7,7 @@
 //! assert_eq!(s.reason.as_str(), "content_filtered");
 //! ```
 
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::signal::finish::{Finish, certainty, finish_of};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
@@ -25,7 +25,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
         _ => String::new(),
     });
     let raw = raw.unwrap_or_default();
-    let finish = finish_of(Family::Gemini, &raw);
+    let finish = finish_of(WireFormat::Gemini, &raw);
     let calls = field("hasFunctionCall") == Some(&Value::Bool(true));
     let (reason, confidence) = match finish {
         Finish::Natural if calls => (R::ToolUse, Confidence::High),

@@ -1,9 +1,9 @@
 //! Ollama decoder: collects a stream's objects, or a complete body, into a turn.
 
 use super::wire::{Call, Chunk, Logprob, MADE_ID, Message};
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;
 use crate::signal::finish::{Finish, finish_of};
@@ -163,9 +163,9 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn) {
         let raw = self.common.finish.as_deref().unwrap_or("");
-        let (finish, by_done) = match finish_of(Family::Ollama, raw) {
+        let (finish, by_done) = match finish_of(WireFormat::Ollama, raw) {
             // Ollama reports `stop` for a turn with tool calls.
             Finish::Natural if self.calls > 0 => (Finish::ToolUse, false),
             // Old servers send `done` without a `done_reason`.
@@ -175,7 +175,7 @@ impl Accumulate for Accumulator {
         if self.logprobs > 0 {
             self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
         }
-        let said = Said {
+        let said = DecodedTurn {
             parts: self.parts,
             finish,
             field: "done_reason",

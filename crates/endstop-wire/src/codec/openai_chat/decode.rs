@@ -4,9 +4,9 @@ use super::wire::{
     Call, Choice, Chunk, Content, Details, Function, Logprobs, Message, Usage, XGroq,
 };
 use crate::bounded::{Nesting, made_id};
-use crate::codec::common::{Common, Said};
+use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::{Dialect, Family};
+use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
 use crate::json::{self, Str};
 use crate::signal::finish::finish_of;
@@ -24,7 +24,7 @@ pub(crate) struct Accumulator {
     text: String,
     reasoning: String,
     refusal: String,
-    calls: Vec<Building>,
+    calls: Vec<PartialBlock>,
     /// Position in `calls` of each stream index.
     places: HashMap<u64, usize>,
     /// Position of the call in the old `function_call` form.
@@ -41,7 +41,7 @@ pub(crate) struct Accumulator {
 
 /// A partially received tool call.
 #[derive(Default)]
-struct Building {
+struct PartialBlock {
     id: String,
     name: String,
     arguments: String,
@@ -52,7 +52,7 @@ struct Building {
     shown: Option<usize>,
 }
 
-impl Building {
+impl PartialBlock {
     /// Appends arguments. They are parsed only once, when their brackets close, so that the total
     /// work stays linear.
     fn more(&mut self, arguments: &str) {
@@ -247,7 +247,7 @@ impl Accumulator {
             Some(index) => self.places.get(&index).copied(),
             None => self.calls.len().checked_sub(1),
         };
-        let new = |b: &Building| {
+        let new = |b: &PartialBlock| {
             !name.is_empty()
                 && !b.name.is_empty()
                 && (!id.is_empty() && id != b.id
@@ -259,7 +259,7 @@ impl Accumulator {
                 if !self.common.room(self.calls.len()) {
                     return;
                 }
-                self.calls.push(Building::default());
+                self.calls.push(PartialBlock::default());
                 let place = self.calls.len() - 1;
                 if let Some(index) = call.index.0 {
                     self.places.insert(index, place);
@@ -284,7 +284,7 @@ impl Accumulator {
                 return;
             }
             None => {
-                self.calls.push(Building::default());
+                self.calls.push(PartialBlock::default());
                 self.calls.len() - 1
             }
         };
@@ -403,7 +403,7 @@ impl Accumulator {
         }
         json.push(b'}');
         Some(Part::Opaque {
-            api: Family::OpenAiChat.as_str().to_owned(),
+            api: WireFormat::OpenAiChat.as_str().to_owned(),
             json: String::from_utf8(json).ok()?,
         })
     }
@@ -458,7 +458,7 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn) {
         let calls = self.tool_calls();
         let echo = self.echo(!calls.is_empty());
         let mut parts = Vec::with_capacity(calls.len() + 4);
@@ -477,13 +477,13 @@ impl Accumulate for Accumulator {
             self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
         }
         let raw = self.common.finish.as_deref().unwrap_or("");
-        let finish = finish_of(Family::OpenAiChat, raw);
+        let finish = finish_of(WireFormat::OpenAiChat, raw);
         let mut metadata = Map::new();
         // Only record the native value if it adds information.
         if let Some(native) = self.native_finish.filter(|n| n != raw) {
             metadata.insert("native_finish_reason".to_owned(), Value::from(native));
         }
-        let said = Said {
+        let said = DecodedTurn {
             parts,
             finish,
             field: "finish_reason",

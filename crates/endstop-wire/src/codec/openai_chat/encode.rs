@@ -6,7 +6,7 @@
 
 use super::call_id::call_id;
 use crate::codec::request::{Fields, Kept, RequestSpec};
-use crate::dialect::{CapField, Dialect, Family};
+use crate::dialect::{CapField, Dialect, WireFormat};
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall};
 
@@ -276,7 +276,7 @@ fn assistant(out: &mut Vec<u8>, m: &Message, way: Way) {
     }
     for part in &m.parts {
         if let Part::Opaque { api, json } = part {
-            if api == Family::OpenAiChat.as_str() && !way.strict {
+            if api == WireFormat::OpenAiChat.as_str() && !way.strict {
                 opaque_fields(out, json);
             }
         }

@@ -5,9 +5,9 @@ use super::wire::{
     Details, Event, IncompleteDetails, Item, Logprob, Piece, Response, Usage, filled, lenient,
 };
 use crate::bounded::{List, made_id, noted};
-use crate::codec::common::{Broken, Common, Said};
+use crate::codec::common::{Common, DecodeFailure, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
-use crate::dialect::{Dialect, Family};
+use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
 use crate::json;
 use crate::signal::finish::{Finish, finish_of};
@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 pub(crate) struct Accumulator {
     dialect: &'static Dialect,
     common: Common,
-    items: Vec<Building>,
+    items: Vec<PartialBlock>,
     /// Position in `items` of each output index. `ids` does the same for item ids.
     places: HashMap<u64, usize>,
     ids: HashMap<String, usize>,
@@ -36,7 +36,7 @@ pub(crate) struct Accumulator {
 
 /// A partially received output item.
 #[derive(Default)]
-struct Building {
+struct PartialBlock {
     /// Index of the item in the output.
     at: u64,
     /// The most recent raw item. Empty if its start was lost.
@@ -130,11 +130,11 @@ impl Accumulator {
             for raw in output {
                 let _: Option<Item<'_>> = self.common.read(raw);
             }
-            let whole = |(at, raw): (u64, &&RawValue)| Building {
+            let whole = |(at, raw): (u64, &&RawValue)| PartialBlock {
                 at,
                 raw: raw.get().to_owned(),
                 done: true,
-                ..Building::default()
+                ..PartialBlock::default()
             };
             self.items = (0..).zip(output).map(whole).collect();
         }
@@ -185,7 +185,7 @@ impl Accumulator {
             return known;
         }
         let (at, new) = (at.unwrap_or_else(|| self.next()), self.items.len());
-        self.items.push(Building { at, ..Building::default() });
+        self.items.push(PartialBlock { at, ..PartialBlock::default() });
         self.places.insert(at, new);
         if !id.is_empty() {
             self.ids.insert(id.to_owned(), new);
@@ -369,7 +369,7 @@ impl Accumulator {
                         self.logprobs += 1;
                     });
                     if let Some((e, raw)) = &whole.unread {
-                        self.common.broken.get_or_insert_with(|| Broken::json(e, raw));
+                        self.common.broken.get_or_insert_with(|| DecodeFailure::json(e, raw));
                     }
                     // Prefer the complete item; use the streamed text if the item was cut or
                     // arrived without content.
@@ -475,9 +475,9 @@ impl Accumulate for Accumulator {
         &mut self.common
     }
 
-    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn) {
         let raw = self.common.finish.as_deref().unwrap_or("");
-        let finish = finish_of(Family::OpenAiResponses, raw);
+        let finish = finish_of(WireFormat::OpenAiResponses, raw);
         // Items of an aborted or failed response are not stored by the server and cannot be
         // referenced.
         let stored = self.common.terminated
@@ -491,7 +491,7 @@ impl Accumulate for Accumulator {
             self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
         }
         let calls = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
-        let said = Said {
+        let said = DecodedTurn {
             parts,
             // The status does not show that the model requests tools, but the items do.
             finish: if calls && finish == Finish::Natural { Finish::ToolUse } else { finish },
@@ -588,5 +588,5 @@ fn mark(item: &Item<'_>) -> Option<Part> {
 }
 
 fn opaque(json: String) -> Part {
-    Part::Opaque { api: Family::OpenAiResponses.as_str().to_owned(), json }
+    Part::Opaque { api: WireFormat::OpenAiResponses.as_str().to_owned(), json }
 }

@@ -9,7 +9,7 @@
 use super::items::{Answer, answer_of, call_id, write_answer};
 use super::wire::{Item, filled};
 use crate::codec::request::{Fields, Kept, RequestSpec};
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall};
 use serde_json::Value;
@@ -87,7 +87,7 @@ impl Encoder {
             mark = None;
             match part {
                 Part::ToolCall(call) => function_call(&mut self.kept.out, call, None),
-                Part::Opaque { api, json } if api == Family::OpenAiResponses.as_str() => {
+                Part::Opaque { api, json } if api == WireFormat::OpenAiResponses.as_str() => {
                     let json = json.trim();
                     let item = serde_json::from_str::<Item<'_>>(json).ok();
                     // serde would read a list as the struct's fields in their order.

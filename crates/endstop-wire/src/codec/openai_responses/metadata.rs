@@ -9,7 +9,7 @@
 //! assert_eq!(s.provider_specific.original_value, "max_output_tokens");
 //! ```
 
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
@@ -30,11 +30,11 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
     let status = get("status").or(event.filter(|e| matches!(*e, "incomplete" | "failed")));
     // Precedence: a translated `finish_reason`, the reason of an incomplete response, the status.
     let (family, field, raw) = match (get("finish_reason"), reason, status) {
-        (Some(raw), _, _) => (Family::OpenAiChat, "finish_reason", raw),
+        (Some(raw), _, _) => (WireFormat::OpenAiChat, "finish_reason", raw),
         (None, Some(raw), Some("incomplete")) => {
-            (Family::OpenAiResponses, "incomplete_details.reason", raw)
+            (WireFormat::OpenAiResponses, "incomplete_details.reason", raw)
         }
-        (None, _, Some(raw)) => (Family::OpenAiResponses, "status", raw),
+        (None, _, Some(raw)) => (WireFormat::OpenAiResponses, "status", raw),
         (None, _, None) => {
             let mut s = TerminationSignal::new(R::Unknown, Confidence::Low)
                 .from_field("finished", if finished { "true" } else { "false" });

@@ -10,7 +10,7 @@
 //! ```
 
 use super::metadata::meaning;
-use crate::dialect::Family;
+use crate::dialect::WireFormat;
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
@@ -35,7 +35,7 @@ pub fn detect_xai_metadata(
     let details = details.and_then(|d| d["reason"].as_str()).filter(|s| !s.is_empty());
     let status = get("status");
     let event = get("eventType");
-    let chat = get("finish_reason").map(|raw| (finish_of(Family::OpenAiChat, raw), raw));
+    let chat = get("finish_reason").map(|raw| (finish_of(WireFormat::OpenAiChat, raw), raw));
     let of = |finish, field, raw| (meaning(finish), field, raw);
     let found = match (chat, details, status, event) {
         (Some((finish @ Finish::ContentFilter, raw)), ..) => of(finish, "finish_reason", raw),
@@ -44,7 +44,7 @@ pub fn detect_xai_metadata(
         }
         // Details mean that the answer is incomplete, even if the status reports it as complete.
         (_, Some(raw), Some("incomplete" | "completed") | None, _) if !delta => {
-            let finish = match finish_of(Family::OpenAiResponses, raw) {
+            let finish = match finish_of(WireFormat::OpenAiResponses, raw) {
                 // xAI may also report the output cap as `max_tokens`.
                 Finish::Unknown if raw == "max_tokens" => Finish::Length,
                 finish => finish,
@@ -56,7 +56,7 @@ pub fn detect_xai_metadata(
         }
         (_, _, Some(raw @ "incomplete"), _) => of(Finish::Length, "status", raw),
         (_, _, Some(raw @ "completed"), _) => of(whole(chat, metadata), "status", raw),
-        (_, _, Some(raw), _) => of(finish_of(Family::OpenAiResponses, raw), "status", raw),
+        (_, _, Some(raw), _) => of(finish_of(WireFormat::OpenAiResponses, raw), "status", raw),
         (_, _, None, Some(raw @ "response.incomplete")) => of(Finish::Length, "eventType", raw),
         (_, _, None, Some(raw @ "response.failed")) => of(Finish::Error, "eventType", raw),
         (Some((finish, raw)), ..) => of(finish, "finish_reason", raw),

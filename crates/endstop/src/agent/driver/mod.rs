@@ -12,8 +12,8 @@ mod spending;
 use super::conversation::Conversation;
 use super::ending::EndingCell;
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
-use super::opened::Opened;
 use super::recorder::Recorder;
+use super::run_setup::Opened;
 use super::shared::Shared;
 use super::user_code;
 use super::user_code::Panicked;
@@ -115,7 +115,7 @@ pub(crate) struct Driver {
     task_of: HashMap<Id, Work>,
     tools: HashMap<EffectId, ToolContext>,
     /// The part of the run's ceilings that the tools of this turn may spend together.
-    purse: Option<SharedBudget>,
+    tool_budget: Option<SharedBudget>,
     asked: HashMap<EffectId, AbortHandle>,
     reserved: HashMap<EffectId, Amount>,
     /// The tool call of another run on whose behalf this run works.
@@ -153,7 +153,7 @@ impl Driver {
             tasks: JoinSet::new(),
             task_of: HashMap::new(),
             tools: HashMap::new(),
-            purse: None,
+            tool_budget: None,
             asked: HashMap::new(),
             reserved: HashMap::new(),
             outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),

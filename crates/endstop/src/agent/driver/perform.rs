@@ -6,8 +6,8 @@
 //! ```
 
 use super::{Call, Driver, Work, in_provider};
+use crate::agent::consult::{answer, whose};
 use crate::agent::handle::AgentEvent;
-use crate::agent::questions::{answer, whose};
 use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
@@ -28,7 +28,7 @@ impl Driver {
             Effect::CallModel { id, turn, attempt, output_cap } => {
                 // The tools after this call get a newly computed budget, because the call spends as
                 // well.
-                self.purse = None;
+                self.tool_budget = None;
                 self.trace.call_begins(turn, attempt, output_cap);
                 self.call_model(id, output_cap);
             }

@@ -97,24 +97,24 @@ impl Driver {
             self.shared.config.working_dir.clone(),
         );
         context.bind_run(self.control.clone());
-        if let Some(purse) = self.purse() {
-            context.bind(purse);
+        if let Some(tool_budget) = self.tool_budget() {
+            context.bind(tool_budget);
         }
         context
     }
 
     /// The budget that the tools of this turn share. The run makes no model call of its own at the
     /// same time, so everything that is left is available to them.
-    pub(super) fn purse(&mut self) -> Option<SharedBudget> {
-        if self.purse.is_none() {
+    pub(super) fn tool_budget(&mut self) -> Option<SharedBudget> {
+        if self.tool_budget.is_none() {
             let config = &self.shared.config;
             let usd = self.run.as_ref().map_or(NanoUsd::ZERO, Run::committed);
             let used = self.run.as_ref().map_or(0, Run::committed_tokens);
             let max = config.limits.max_budget_usd.map(NanoUsd::from_usd);
             let left = max.map(|max| max.saturating_sub(usd));
             let tokens = config.limits.max_tokens.map(|max| max.saturating_sub(used));
-            self.purse = SharedBudget::within(config.budget.as_ref(), left, tokens);
+            self.tool_budget = SharedBudget::within(config.budget.as_ref(), left, tokens);
         }
-        self.purse.clone()
+        self.tool_budget.clone()
     }
 }

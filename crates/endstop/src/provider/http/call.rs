@@ -14,7 +14,7 @@ use bytes::Bytes;
 use endstop_core::{
     ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
 };
-use endstop_wire::dialect::{Dialect, Family};
+use endstop_wire::dialect::{Dialect, WireFormat};
 use endstop_wire::{Delta, Eof, RequestFacts, StreamDecoder};
 use futures_core::Stream;
 use reqwest::Url;
@@ -246,7 +246,7 @@ fn ended(decoded: endstop_wire::Decoded, dialect: &Dialect) -> CallEvent {
             // These formats report the output count twice: a preliminary value at the start of the
             // stream and the final one at its end. The preliminary count of a truncated stream must
             // not be charged as usage.
-            let early = matches!(dialect.family, Family::Anthropic | Family::BedrockInvoke);
+            let early = matches!(dialect.family, WireFormat::Anthropic | WireFormat::BedrockInvoke);
             let raw = &signal.provider_specific;
             let ended = raw.original_field == "stop_reason" && !raw.original_value.is_empty();
             if let Some(turn) = turn.as_mut().filter(|_| early && !ended) {

@@ -15,7 +15,7 @@ use super::error::HttpError;
 use endstop_core::Price;
 use endstop_wire::catalog::models::{self, ModelLimits};
 use endstop_wire::catalog::prices;
-use endstop_wire::dialect::{self as wire_api, Dialect, Family};
+use endstop_wire::dialect::{self as wire_api, Dialect, WireFormat};
 use endstop_wire::endpoint::{Overrides, ResolveError, Secret, resolve_with};
 use endstop_wire::redact::{KnownKeys, address, secrets_out};
 use reqwest::Url;
@@ -115,22 +115,23 @@ impl HttpProvider {
         let api = match options.api.as_deref() {
             None => None,
             Some(name) => {
-                let family = Family::named(name).or(spoken.map(|dialect| dialect.family));
+                let family = WireFormat::named(name).or(spoken.map(|dialect| dialect.family));
                 Some(family.ok_or_else(|| {
-                    let asked = Family::ALL.iter().filter(|family| family.read_only().is_none());
+                    let asked =
+                        WireFormat::ALL.iter().filter(|family| family.read_only().is_none());
                     let choices: Vec<&str> = asked.map(|family| family.as_str()).collect();
                     let problem = endstop_core::limits::unknown_key(name, &choices);
                     HttpError::UnknownApi { name: name.to_owned(), problem }
                 })?)
             }
         };
-        if let Some(other) = api.and_then(Family::read_only) {
+        if let Some(other) = api.and_then(WireFormat::read_only) {
             let name = options.api.as_deref().unwrap_or_default();
             let (name, instead) = (name.to_owned(), other.to_string());
             return Err(HttpError::ReadOnlyApi { name, instead });
         }
         // A bare model name with a custom base URL: a compatible server, in the requested format.
-        let compatible = api.unwrap_or(Family::OpenAiChat).provider();
+        let compatible = api.unwrap_or(WireFormat::OpenAiChat).provider();
         let own_address = options.base_url.is_some();
         let known = options
             .model
@@ -197,7 +198,7 @@ impl HttpProvider {
         // Only the provider's own server uses its dialect. Compatible servers use the plain format,
         // unless the option or the host name selects a dialect.
         let dialect = resolved.dialect(own_address).map_err(HttpError::Dialect)?;
-        let by_name = spoken.filter(|dialect| Family::named(dialect.name).is_none());
+        let by_name = spoken.filter(|dialect| WireFormat::named(dialect.name).is_none());
         let by_host = url.host_str().and_then(|host| wire_api::dialect_at(host, dialect.family));
         let dialect = by_name.or(by_host).filter(|_| own_address).unwrap_or(dialect);
         // The price and limit tables describe the provider's models, not those of a custom server.
@@ -328,7 +329,7 @@ impl HttpProvider {
 
 /// Returns the environment variables that determine a header's value.
 fn variables(
-    provider: &endstop_wire::catalog::providers::Provider,
+    provider: &endstop_wire::catalog::providers::ProviderInfo,
     header: &str,
 ) -> Vec<&'static str> {
     let of_headers = provider.header_vars.iter().filter(|(name, _)| *name == header);

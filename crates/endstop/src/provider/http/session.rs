@@ -6,9 +6,7 @@
 //! ```
 
 use super::super::transport::{Transport, shown};
-use super::super::{
-    CallSpec, CallStream, Provider, Response, Session, SessionSpec, ToolDefinition,
-};
+use super::super::{CallSpec, CallStream, Provider, Response, Session, SessionSpec};
 use super::call::{HttpCall, Unsent};
 use super::config::HttpProvider;
 use crate::clock;
@@ -16,7 +14,7 @@ use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, Price, TerminationSignal};
 use endstop_wire::codec::OutputSchema;
 use endstop_wire::redact::{KnownKeys, secrets_out};
-use endstop_wire::{Encoder, RequestSpec, ToolSpec};
+use endstop_wire::{Encoder, RequestSpec};
 use reqwest::header::HeaderMap;
 
 impl Provider for HttpProvider {
@@ -30,7 +28,7 @@ impl Provider for HttpProvider {
         let request = RequestSpec {
             model: self.model.clone(),
             system: spec.system,
-            tools: spec.tools.into_iter().map(tool).collect(),
+            tools: spec.tools.into_iter().collect(),
             output_schema: spec
                 .output_schema
                 .map(|schema| OutputSchema { name: "answer".to_owned(), schema }),
@@ -69,10 +67,6 @@ impl Provider for HttpProvider {
     fn known_keys(&self) -> KnownKeys {
         self.known.get_or_init(|| KnownKeys::new(self.secrets())).clone()
     }
-}
-
-fn tool(tool: ToolDefinition) -> ToolSpec {
-    ToolSpec { name: tool.name, description: tool.description, parameters: tool.schema }
 }
 
 struct HttpSession {

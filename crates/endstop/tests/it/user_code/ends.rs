@@ -27,10 +27,12 @@ fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'stati
         ("forced compaction", _) => {
             (Termination::ErrorPromptTooLong, "provider", "context_length_exceeded")
         }
-        ("look" | "look_at_end" | "step of tools" | "step of text", Veto::No) => {
+        ("look" | "on_text_complete" | "step of tools" | "step of text", Veto::No) => {
             (Termination::Submitted, "policy", "watches")
         }
-        ("look" | "look_at_end" | "step of tools", Veto::Halt) => (halted, "policy", "watches"),
+        ("look" | "on_text_complete" | "step of tools", Veto::Halt) => {
+            (halted, "policy", "watches")
+        }
         ("detect_termination", _) => (Termination::ErrorDuringExecution, "turn", "unknown_finish"),
         _ => return None,
     })

@@ -116,7 +116,8 @@ pub fn points() -> Vec<Point> {
         }),
     );
 
-    let policies = ["reset", "begin_turn", "look", "look_at_end", "step of tools", "step of text"];
+    let policies =
+        ["reset", "begin_turn", "look", "on_text_complete", "step of tools", "step of text"];
     for at in policies {
         let make = move |code: &Code| acts(&Code::idle()).policy(Watches(code.clone(), at));
         add(at, Runs::InKernel, "watches", Box::new(make));
@@ -330,11 +331,11 @@ impl TerminationPolicy for Watches {
     fn begin_turn(&mut self) {
         self.at("begin_turn");
     }
-    fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
         if piece.is_empty() { None } else { self.at("look") }
     }
-    fn look_at_end(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
-        self.at("look_at_end")
+    fn on_text_complete(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
+        self.at("on_text_complete")
     }
     fn reset(&mut self) {
         self.at("reset");

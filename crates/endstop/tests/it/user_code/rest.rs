@@ -288,7 +288,7 @@ impl TerminationPolicy for Leaky {
     fn should_terminate(&mut self, _: &StepResult, _: &StepContext) -> Verdict {
         Verdict::Continue
     }
-    fn look(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
+    fn on_delta(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
         says_the_key()
     }
     fn reset(&mut self) {}

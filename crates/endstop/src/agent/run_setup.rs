@@ -13,7 +13,7 @@ use crate::compaction::COMPACTION_SHARE;
 use crate::journal::RunHeader;
 use crate::provider::{Session, SessionSpec, ToolDefinition};
 use endstop_core::{
-    CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolSpec,
+    CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolPolicy,
 };
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -159,7 +159,7 @@ impl Opened {
 
 /// Appends the default and the maximum to the description of the tool's time-limit argument,
 /// because the model could not know them otherwise.
-fn with_time_limit(mut schema: Value, tool: &ToolSpec, limits: &Limits) -> Value {
+fn with_time_limit(mut schema: Value, tool: &ToolPolicy, limits: &Limits) -> Value {
     let Some(name) = &tool.timeout_argument else { return schema };
     let argument = schema.pointer_mut("/properties").and_then(|all| all.get_mut(name));
     if let Some(Value::String(text)) = argument.and_then(|one| one.get_mut("description")) {

@@ -2,25 +2,25 @@
 //! sees them until it has fired.
 //!
 //! ```
-//! use endstop_core::detector::{Panel, Rule};
-//! let mut panel = Panel::new([Rule::MaxSteps { steps: 2 }, Rule::NoNew { times: 1 }]);
-//! panel.text("Hm.");
-//! panel.end();
-//! panel.text("Something else.");
-//! assert_eq!(panel.end(), [0], "the first rule has fired now");
-//! assert_eq!(panel.fired(), [Some(2), None]);
-//! panel.reset();
-//! assert_eq!(panel.fired(), [None, None]);
+//! use endstop_core::detector::{RuleSet, Rule};
+//! let mut rule_set = RuleSet::new([Rule::MaxSteps { steps: 2 }, Rule::NoNew { times: 1 }]);
+//! rule_set.text("Hm.");
+//! rule_set.end();
+//! rule_set.text("Something else.");
+//! assert_eq!(rule_set.end(), [0], "the first rule has fired now");
+//! assert_eq!(rule_set.fired(), [Some(2), None]);
+//! rule_set.reset();
+//! assert_eq!(rule_set.fired(), [None, None]);
 //! ```
 
-use super::facts::{FactBook, Facts};
+use super::facts::{Facts, StepFacts};
 use super::rule::Rule;
 use super::state::Detector;
 
 /// A set of rules that are evaluated over one run.
 #[derive(Debug, Default)]
-pub struct Panel {
-    book: FactBook,
+pub struct RuleSet {
+    book: StepFacts,
     detectors: Vec<Detector>,
     /// Indices of the rules that read the text or the tool names, not only the facts.
     with_words: Vec<usize>,
@@ -33,15 +33,15 @@ pub struct Panel {
     facts: Facts,
 }
 
-impl Panel {
+impl RuleSet {
     /// Creates the set in its state at the beginning of a run.
-    pub fn new(rules: impl IntoIterator<Item = Rule>) -> Panel {
+    pub fn new(rules: impl IntoIterator<Item = Rule>) -> RuleSet {
         let detectors: Vec<Detector> = rules.into_iter().map(Detector::new).collect();
         let with_words = detectors.iter().enumerate();
         let with_words = with_words.filter(|(_, d)| d.wants_words()).map(|(nth, _)| nth).collect();
         let waiting = (0..detectors.len()).collect();
         let fired = vec![None; detectors.len()];
-        Panel { detectors, with_words, waiting, fired, ..Panel::default() }
+        RuleSet { detectors, with_words, waiting, fired, ..RuleSet::default() }
     }
 
     /// `true` if the set has no rules.
@@ -76,8 +76,8 @@ impl Panel {
     }
 
     /// Records that a message which the model did not write arrived before this step.
-    pub fn somebody_spoke(&mut self) {
-        self.book.somebody_spoke();
+    pub fn message_arrived(&mut self) {
+        self.book.message_arrived();
     }
 
     /// Sets the reward after the step.
@@ -127,7 +127,7 @@ impl Panel {
         self.facts = Facts::default();
     }
 
-    /// Discards the text read by [`look`](Self::look). Called before each response, and before every
+    /// Discards the text read by [`on_delta`](Self::look). Called before each response, and before every
     /// further attempt at it.
     pub(crate) fn begin_text(&mut self) {
         for nth in &self.with_words {
@@ -136,13 +136,13 @@ impl Panel {
     }
 
     /// Reads the next chunk of a response and returns the rules that fire at it, with evidence.
-    pub(crate) fn look(&mut self, piece: &str) -> Vec<(usize, String)> {
+    pub(crate) fn on_delta(&mut self, piece: &str) -> Vec<(usize, String)> {
         let mut found = Vec::new();
         for nth in &self.with_words {
             if self.fired[*nth].is_some() {
                 continue;
             }
-            if let Some(evidence) = self.detectors[*nth].look(piece) {
+            if let Some(evidence) = self.detectors[*nth].on_delta(piece) {
                 // `facts` still describes the step before, because this one is not complete.
                 self.fired[*nth] = Some(self.facts.step + 1);
                 found.push((*nth, evidence));

@@ -2,9 +2,9 @@
 //! turn contains their content.
 //!
 //! ```
-//! use endstop_core::{EffectId, Event, EventKind, Joiner, TurnDelta};
+//! use endstop_core::{EffectId, Event, EventKind, DeltaBuffer, TurnDelta};
 //! use std::time::Duration;
-//! let mut joiner = Joiner::default();
+//! let mut joiner = DeltaBuffer::default();
 //! let piece = |ms, text: &str| {
 //!     let delta = TurnDelta::Text(text.to_owned());
 //!     Event::new(Duration::from_millis(ms), EventKind::Delta { call: EffectId(1), delta })
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A completed turn contains everything that was streamed, so its deltas are not journalled
-//! ([`Joiner::forget`]). Deltas are journalled only if the turn was aborted, failed, or is still
+//! ([`DeltaBuffer::forget`]). Deltas are journalled only if the turn was aborted, failed, or is still
 //! running after one second.
 //!
 //! Replaying a turn in larger deltas leads to the same decisions, only at other times. So that the
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// Merges the deltas of one model call.
 #[derive(Debug, Default)]
-pub struct Joiner {
+pub struct DeltaBuffer {
     call: Option<EffectId>,
     at: Duration,
     text: String,
@@ -44,7 +44,7 @@ pub struct Mark {
     arguments: u64,
 }
 
-impl Joiner {
+impl DeltaBuffer {
     /// Accepts a delta that led to no decision. The returned events must be journalled now: they
     /// belong to an earlier call, or the event is not a delta.
     pub fn delta(&mut self, event: Event) -> Vec<Event> {
@@ -127,7 +127,7 @@ impl Joiner {
     /// contains it.
     pub fn forget(&mut self, whole: EffectId) {
         if self.call == Some(whole) {
-            *self = Joiner::default();
+            *self = DeltaBuffer::default();
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
     fn taken_back_delta_leaves_others_waiting() {
         let (call, ms) = (EffectId(3), Duration::from_millis);
         let text = |text: &str| TurnDelta::Text(text.to_owned());
-        let mut joiner = Joiner::default();
+        let mut joiner = DeltaBuffer::default();
         joiner.push(call, &text("one "), ms(1));
         joiner.push(call, &TurnDelta::Reasoning(7), ms(2));
         let mark = joiner.push(call, &text("two"), ms(3));
