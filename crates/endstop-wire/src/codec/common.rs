@@ -39,6 +39,15 @@ impl Common {
         }
     }
 
+    /// Returns the JSON object of an event, or `None` for data that carries none. Some gateways end
+    /// the stream of any format with `[DONE]`.
+    pub(crate) fn event_object<'a>(&mut self, data: &'a str) -> Option<&'a str> {
+        let data = data.trim();
+        let object = data.starts_with('{');
+        self.terminated |= data == "[DONE]";
+        object.then_some(data)
+    }
+
     /// Parses a part of the content. An object or a list that fails to parse marks the response as
     /// broken, because skipping it could lose a tool call or part of the answer.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue) -> Option<T> {

@@ -288,12 +288,9 @@ impl Accumulate for Accumulator {
         data: &str,
         sink: DeltaSink<'_>,
     ) -> Result<(), serde_json::Error> {
-        let data = data.trim();
-        if !data.starts_with('{') {
-            // Some gateways end an Anthropic stream with `[DONE]` as well.
-            self.common.terminated |= data == "[DONE]";
+        let Some(data) = self.common.event_object(data) else {
             return Ok(());
-        }
+        };
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
         let kind = event.kind.filled().unwrap_or(name);

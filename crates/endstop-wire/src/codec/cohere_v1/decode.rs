@@ -115,11 +115,9 @@ impl Accumulate for Accumulator {
         data: &str,
         sink: DeltaSink<'_>,
     ) -> Result<(), serde_json::Error> {
-        let data = data.trim();
-        if !data.starts_with('{') {
-            self.common.terminated |= data == "[DONE]";
+        let Some(data) = self.common.event_object(data) else {
             return Ok(());
-        }
+        };
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
         // A complete body is an event without a type, so one function handles both.

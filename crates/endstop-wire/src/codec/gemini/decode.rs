@@ -292,12 +292,9 @@ impl Accumulate for Accumulator {
         data: &str,
         sink: DeltaSink<'_>,
     ) -> Result<(), serde_json::Error> {
-        let data = data.trim();
-        if !data.starts_with('{') {
-            // Some gateways end this stream with `[DONE]` as well.
-            self.common.terminated |= data == "[DONE]";
+        let Some(data) = self.common.event_object(data) else {
             return Ok(());
-        }
+        };
         if name == "error" {
             self.common.error.get_or_insert_with(|| ErrorBody::read(data));
             return Ok(());
