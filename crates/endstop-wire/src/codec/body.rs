@@ -43,6 +43,32 @@ impl Kept {
     }
 }
 
+impl Kept {
+    /// Encodes the new messages of a format whose history is a plain list that begins with the
+    /// instructions, and closes the list. `write` writes one message.
+    pub(crate) fn list(
+        &mut self,
+        system: &str,
+        messages: &[Message],
+        epoch: u64,
+        write: fn(&mut Vec<u8>, &Message),
+    ) -> &mut Vec<u8> {
+        let from = self.resume(messages, epoch);
+        if from == 0 {
+            self.out.extend_from_slice(b"{\"messages\":[");
+            if !system.is_empty() {
+                plain_message(&mut self.out, "system", system);
+            }
+        }
+        for m in &messages[from..] {
+            write(&mut self.out, m);
+        }
+        self.settle(messages);
+        self.out.push(b']');
+        &mut self.out
+    }
+}
+
 /// Writes the constant fields of a request, except those that `extra` replaces.
 pub(crate) struct Fields<'a> {
     pub(crate) out: Vec<u8>,

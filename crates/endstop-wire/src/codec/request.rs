@@ -77,6 +77,16 @@ impl RequestSpec {
     }
 }
 
+impl OutputSchema {
+    /// Writes the name, which OpenAI requires, and the schema.
+    pub(crate) fn fields(&self, out: &mut Vec<u8>) {
+        json::key(out, "name");
+        json::string(out, if self.name.is_empty() { "answer" } else { &self.name });
+        json::key(out, "schema");
+        json::value(out, &self.schema);
+    }
+}
+
 impl ToolDefinition {
     /// Writes the name and, unless it is empty, the description.
     pub(crate) fn name_fields(&self, out: &mut Vec<u8>) {

@@ -6,10 +6,9 @@ use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
-use crate::json;
+use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Part, ToolCall};
-use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -378,10 +377,6 @@ impl Accumulate for Accumulator {
 
 fn opaque(json: String) -> Part {
     Part::Opaque { api: WireFormat::Anthropic.as_str().to_owned(), json }
-}
-
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }
 
 /// Returns the block with its streamed input inserted.

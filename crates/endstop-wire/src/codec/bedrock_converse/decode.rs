@@ -8,12 +8,11 @@ use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
-use crate::json;
+use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop_core::{Part, ToolCall};
-use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -476,8 +475,4 @@ fn with(kind: &str, start: &str, key: &str, streamed: &str) -> String {
 
 fn opaque(json: String) -> Part {
     Part::Opaque { api: WireFormat::BedrockConverse.as_str().to_owned(), json }
-}
-
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

@@ -1,14 +1,12 @@
 //! Cohere v2 decoder: collects stream events, or a complete body, into a turn.
 
-use super::wire::{
-    Block, Body, Call, Change, Event, FINISH, Logprobs, Message, count, items, lenient,
-};
+use super::wire::{Block, Body, Call, Change, Event, FINISH, Logprobs, Message, count, items};
 use crate::bounded::made_id;
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
-use crate::json::{self, Str};
+use crate::json::{self, Str, lenient};
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Part, ToolCall};
 use serde::de::Error as _;
@@ -111,7 +109,7 @@ impl Accumulator {
         };
         match self.said.last_mut().filter(same) {
             Some(PartialBlock::Text(t) | PartialBlock::Thinking(t) | PartialBlock::Plan(t)) => {
-                t.push_str(text)
+                t.push_str(text);
             }
             None => self.said.push(kind(text.to_owned())),
         }

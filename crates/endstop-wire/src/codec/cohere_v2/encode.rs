@@ -4,7 +4,7 @@
 //! does not accept that together with tools, so the schema is then described in the instructions.
 //! An assistant message without text and calls is left out, because the API rejects it.
 
-use crate::codec::body::{Fields, Kept, image_url, open_message, plain_message};
+use crate::codec::body::{Fields, Kept, image_url, open_message};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
@@ -38,26 +38,13 @@ impl Encoder {
 
     /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
-        let from = self.kept.resume(messages, epoch);
-        let out = &mut self.kept.out;
-        if from == 0 {
-            out.extend_from_slice(b"{\"messages\":[");
-            if !self.system.is_empty() {
-                plain_message(out, "system", &self.system);
-            }
-        }
-        for m in &messages[from..] {
-            message(out, m);
-        }
-        self.kept.settle(messages);
-        let out = &mut self.kept.out;
-        out.push(b']');
+        let out = self.kept.list(&self.system, messages, epoch, message);
         if let Some(cap) = output_cap.or(self.cap).filter(|_| !self.own_cap) {
             json::key(out, "max_tokens");
             out.extend_from_slice(cap.to_string().as_bytes());
         }
         out.extend_from_slice(&self.tail);
-        &self.kept.out
+        out
     }
 }
 

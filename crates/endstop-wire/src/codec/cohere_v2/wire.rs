@@ -2,7 +2,7 @@
 
 use crate::bounded::List;
 use crate::codec::common::Common;
-use crate::json::{Count, Str};
+use crate::json::{Count, Str, lenient};
 use endstop_core::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -153,9 +153,4 @@ pub(super) fn items<'a, T: Deserialize<'a>>(
         Some(raw) => common.read(raw).into_iter().collect(),
         None => Vec::new(),
     }
-}
-
-/// Parses the value, or returns `None` if it has another shape.
-pub(super) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

@@ -9,10 +9,9 @@ use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
-use crate::json;
+use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Part, ToolCall};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
@@ -359,8 +358,4 @@ fn signed(kind: &str, signature: &str) -> Option<Part> {
 
 fn opaque(json: String) -> Part {
     Part::Opaque { api: WireFormat::Gemini.as_str().to_owned(), json }
-}
-
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

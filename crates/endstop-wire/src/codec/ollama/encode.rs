@@ -6,7 +6,7 @@
 //! unless the request has tools, because that field keeps the model from calling any.
 
 use super::wire::MADE_ID;
-use crate::codec::body::{Fields, Kept, Settings, open_message, plain_message};
+use crate::codec::body::{Fields, Kept, Settings, open_message};
 use crate::codec::request::RequestSpec;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
@@ -46,23 +46,10 @@ impl Encoder {
 
     /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
-        let from = self.kept.resume(messages, epoch);
-        let out = &mut self.kept.out;
-        if from == 0 {
-            out.extend_from_slice(b"{\"messages\":[");
-            if !self.system.is_empty() {
-                plain_message(out, "system", &self.system);
-            }
-        }
-        for m in &messages[from..] {
-            message(out, m);
-        }
-        self.kept.settle(messages);
-        let out = &mut self.kept.out;
-        out.push(b']');
+        let out = self.kept.list(&self.system, messages, epoch, message);
         self.options.write(out, output_cap);
         out.extend_from_slice(&self.tail);
-        &self.kept.out
+        out
     }
 }
 

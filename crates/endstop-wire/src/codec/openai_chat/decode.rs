@@ -8,10 +8,9 @@ use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
-use crate::json::{self, Str};
+use crate::json::{self, Str, lenient};
 use crate::signal::finish::finish_of;
 use endstop_core::{NanoUsd, Part, ToolCall};
-use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -498,9 +497,4 @@ impl Accumulate for Accumulator {
 /// Returns the raw value, unless it is absent, null, false or empty.
 fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|r| !matches!(r.get(), "null" | "\"\"" | "{}" | "[]" | "false"))
-}
-
-/// Parses the value, or returns `None` if it has another shape.
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

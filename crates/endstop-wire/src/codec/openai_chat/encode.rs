@@ -126,11 +126,7 @@ fn tail(spec: &RequestSpec, dialect: &Dialect) -> Vec<u8> {
     if let Some(schema) = &spec.output_schema {
         fields.field("response_format", |out| {
             out.extend_from_slice(b"{\"type\":\"json_schema\",\"json_schema\":{");
-            json::key(out, "name");
-            // OpenAI requires a name.
-            json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
-            json::key(out, "schema");
-            json::value(out, &schema.schema);
+            schema.fields(out);
             out.extend_from_slice(b"}}");
         });
     }

@@ -2,13 +2,13 @@
 
 use super::items::{self, Answer};
 use super::parts::{PartialBlock, ResponseEnd, TurnParts, parts_of, words};
-use super::wire::{Details, Event, IncompleteDetails, Item, Response, Usage, filled, lenient};
+use super::wire::{Details, Event, IncompleteDetails, Item, Response, Usage, filled};
 use crate::bounded::noted;
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
-use crate::json;
+use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{NanoUsd, Part};
 use serde::de::Error as _;

@@ -166,11 +166,8 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
     }
     if let Some(schema) = &spec.output_schema {
         fields.field("text", |out| {
-            out.extend_from_slice(b"{\"format\":{\"type\":\"json_schema\",\"name\":");
-            // The API requires a name.
-            json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
-            json::key(out, "schema");
-            json::value(out, &schema.schema);
+            out.extend_from_slice(b"{\"format\":{\"type\":\"json_schema\"");
+            schema.fields(out);
             out.extend_from_slice(b"}}");
         });
     }

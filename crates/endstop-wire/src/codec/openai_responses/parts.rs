@@ -5,11 +5,11 @@
 //! ```
 
 use super::items::{self, Answer};
-use super::wire::{Item, Logprob, Piece, filled, lenient};
+use super::wire::{Item, Logprob, Piece, filled};
 use crate::bounded::{List, made_id};
 use crate::codec::common::DecodeFailure;
 use crate::dialect::{Dialect, WireFormat};
-use crate::json;
+use crate::json::{self, lenient};
 use endstop_core::{Part, ToolCall};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
