@@ -3,7 +3,7 @@
 use super::wire::{Block, Body, Call, Change, Event, FINISH, Logprobs, Message, count, items};
 use crate::bounded::made_id;
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json::{self, Str, lenient};
@@ -67,7 +67,7 @@ impl Accumulator {
             }
         }
         if let Some(usage) = usage {
-            count(usage, &mut self.common.usage);
+            count(usage, &mut self.common);
         }
     }
 
@@ -198,12 +198,7 @@ fn opaque(open: &str, text: &str) -> Part {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let Some(data) = self.common.event_object(data) else {
             return Ok(());
         };
@@ -226,7 +221,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         let mut repaired = String::new();
         let body: Body<'_> = json::event(text, &mut repaired)?;
         self.common.named(None, body.id.filled());

@@ -125,18 +125,21 @@ struct Tokens {
     reasoning: Count,
 }
 
-/// Adds the token counts of `usage` (`meta` in Cohere v1): those of the model or, only if they are
-/// missing, the billed ones.
-pub(crate) fn count(raw: &RawValue, to: &mut Usage) {
+/// Stores the token counts of `usage` (`meta` in Cohere v1): those of the model or, only if they
+/// are missing, the billed ones.
+pub(crate) fn count(raw: &RawValue, common: &mut Common) {
     let Some(counts) = lenient::<Counts<'_>>(raw) else {
         return;
     };
     let tokens: Tokens = counts.tokens.and_then(lenient).unwrap_or_default();
     let billed: Tokens = counts.billed_units.and_then(lenient).unwrap_or_default();
-    to.input_tokens = tokens.input.0.or(billed.input.0).or(to.input_tokens);
-    to.output_tokens = tokens.output.0.or(billed.output.0).or(to.output_tokens);
-    to.reasoning_tokens = tokens.reasoning.0.or(to.reasoning_tokens);
-    to.cached_input_tokens = counts.cached_tokens.0.or(to.cached_input_tokens);
+    common.count(&Usage {
+        input_tokens: tokens.input.0.or(billed.input.0),
+        output_tokens: tokens.output.0.or(billed.output.0),
+        reasoning_tokens: tokens.reasoning.0,
+        cached_input_tokens: counts.cached_tokens.0,
+        ..Usage::default()
+    });
 }
 
 /// Returns the items of a list, or the single item in its place. An item that fails to parse marks

@@ -6,12 +6,12 @@ use super::wire::{
 };
 use crate::bounded::{made_id, noted};
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
-use endstop_core::{Part, ToolCall};
+use endstop_core::{Part, ToolCall, Usage as TokenUsage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
@@ -120,11 +120,13 @@ impl Accumulator {
     }
 
     fn usage(&mut self, u: &Usage) {
-        let to = &mut self.common.usage;
-        to.input_tokens = u.prompt.0.or(to.input_tokens);
-        to.output_tokens = u.candidates.0.or(to.output_tokens);
-        to.cached_input_tokens = u.cached.0.or(to.cached_input_tokens);
-        to.reasoning_tokens = u.thoughts.0.or(to.reasoning_tokens);
+        self.common.count(&TokenUsage {
+            input_tokens: u.prompt.0,
+            output_tokens: u.candidates.0,
+            cached_input_tokens: u.cached.0,
+            reasoning_tokens: u.thoughts.0,
+            ..TokenUsage::default()
+        });
     }
 
     fn part(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
@@ -285,12 +287,7 @@ impl Accumulator {
 const FINISH: &str = "finishReason";
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let Some(data) = self.common.event_object(data) else {
             return Ok(());
         };
@@ -304,7 +301,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         let mut repaired = String::new();
         let chunk = json::event(text, &mut repaired)?;
         self.chunk(chunk, text, &mut |_| ());

@@ -5,12 +5,12 @@ use super::parts::{PartialBlock, ResponseEnd, TurnParts, parts_of, words};
 use super::wire::{Details, Event, IncompleteDetails, Item, Response, Usage, filled};
 use crate::bounded::noted;
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
 use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
-use endstop_core::{NanoUsd, Part};
+use endstop_core::{NanoUsd, Part, Usage as TokenUsage};
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -120,12 +120,14 @@ impl Accumulator {
         };
         let input: Details = filled(u.input_tokens_details).and_then(lenient).unwrap_or_default();
         let output: Details = filled(u.output_tokens_details).and_then(lenient).unwrap_or_default();
-        let to = &mut self.common.usage;
-        to.input_tokens = u.input_tokens.0.or(to.input_tokens);
-        to.output_tokens = u.output_tokens.0.or(to.output_tokens);
-        to.cached_input_tokens = input.cached.0.or(to.cached_input_tokens);
-        to.cache_write_tokens = input.cache_write.0.or(to.cache_write_tokens);
-        to.reasoning_tokens = output.reasoning.0.or(to.reasoning_tokens);
+        self.common.count(&TokenUsage {
+            input_tokens: u.input_tokens.0,
+            output_tokens: u.output_tokens.0,
+            cached_input_tokens: input.cached.0,
+            cache_write_tokens: input.cache_write.0,
+            reasoning_tokens: output.reasoning.0,
+            ..TokenUsage::default()
+        });
         if self.dialect.reports_cost {
             let usd = filled(u.cost).and_then(lenient::<f64>).map(NanoUsd::from_usd);
             // A tick is a ten-billionth of a dollar, so ten of them are a nano-dollar. Round up to
@@ -270,12 +272,7 @@ impl Accumulator {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let Some(data) = self.common.event_object(data) else {
             return Ok(());
         };
@@ -321,7 +318,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         // serde would read a list as the struct's fields in their order.
         if text.trim_start().starts_with('[') {
             return Err(serde_json::Error::custom("expected an object, found a list"));
