@@ -9,6 +9,7 @@
 
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -92,6 +93,11 @@ pub(crate) fn value(out: &mut Vec<u8>, v: &impl Serialize) {
         out.truncate(start);
         out.extend_from_slice(b"null");
     }
+}
+
+/// Parses the value, or returns `None` if it has another shape.
+pub(crate) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
+    serde_json::from_str(raw.get()).ok()
 }
 
 /// Appends a comma, unless the list has just been opened.

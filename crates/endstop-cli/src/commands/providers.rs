@@ -12,50 +12,65 @@ use endstop::wire::signal::precedence::{Facts, signal};
 use serde_json::{Value, json};
 
 pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
-    let Some(name) = &args.name else {
-        if as_json {
+    match (&args.name, as_json) {
+        (None, true) => {
             let all: Vec<Value> = PROVIDERS.iter().map(as_value).collect();
             let _ = output::json(&all);
-            return Ok(0);
         }
-        let rows: Vec<[String; 4]> = PROVIDERS.iter().map(row).collect();
-        let wide = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
-        let (id, apis, url) = (wide(0), wide(1), wide(2));
-        for row in &rows {
-            let _ = output::line(&format!(
-                "{:<id$}  {:<apis$}  {:<url$}  {}",
-                row[0], row[1], row[2], row[3]
-            ));
+        (None, false) => list(),
+        (Some(name), true) => {
+            let found = find(name)?;
+            let mut value = as_value(found);
+            if args.models {
+                value["models"] =
+                    models::known(found.id).map(|id| model_value(found, id)).collect();
+            }
+            let _ = output::json(&value);
         }
-        let _ = output::line(
-            "\nUse one as --model PROVIDER/MODEL; any OpenAI-compatible server with --base-url URL.",
-        );
-        return Ok(0);
-    };
-    let Some(found) = provider(name) else {
+        (Some(name), false) => {
+            let found = find(name)?;
+            show_address(found);
+            show_credentials(found);
+            show_formats(found);
+            if !found.notes.is_empty() {
+                let _ = output::line(&format!("  note       {}", found.notes));
+            }
+            if args.models {
+                show_models(found);
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn find(name: &str) -> Result<&'static ProviderInfo> {
+    provider(name).ok_or_else(|| {
         let names: Vec<&str> = PROVIDERS.iter().map(|provider| provider.id).collect();
-        return Err(Failure::usage(format!(
+        Failure::usage(format!(
             "provider `{name}`: {}",
             endstop::core::limits::unknown_key(name, &names)
-        )));
-    };
-    if as_json {
-        let mut value = as_value(found);
-        if args.models {
-            value["models"] = models::known(found.id)
-                .map(|id| {
-                    let limits = models::limits(found.id, id);
-                    json!({
-                        "id": id,
-                        "context_window": limits.context_window,
-                        "max_output": limits.max_output,
-                    })
-                })
-                .collect();
-        }
-        let _ = output::json(&value);
-        return Ok(0);
+        ))
+    })
+}
+
+/// Prints a line for each provider.
+fn list() {
+    let rows: Vec<[String; 4]> = PROVIDERS.iter().map(row).collect();
+    let wide = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
+    let (id, apis, url) = (wide(0), wide(1), wide(2));
+    for row in &rows {
+        let _ = output::line(&format!(
+            "{:<id$}  {:<apis$}  {:<url$}  {}",
+            row[0], row[1], row[2], row[3]
+        ));
     }
+    let _ = output::line(
+        "\nUse one as --model PROVIDER/MODEL; any OpenAI-compatible server with --base-url URL.",
+    );
+}
+
+/// Prints the parts of a provider's URL and the variables that set them.
+fn show_address(found: &ProviderInfo) {
     let _ = output::line(&format!("{} ({})", found.name, found.id));
     let _ = output::line(&format!("  endpoint   {}", found.base_url));
     for variable in [found.base_url_var, found.wider_url_var].into_iter().flatten() {
@@ -73,6 +88,9 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
     if let Some(variable) = found.version_var {
         let _ = output::line(&format!("  version    {variable}, else the newest"));
     }
+}
+
+fn show_credentials(found: &ProviderInfo) {
     for key in found.key_vars {
         let _ = output::line(&format!("  key        {}", key.name));
     }
@@ -84,6 +102,10 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
         let _ = output::line(&format!("             or the file that {} names", login.file));
         let _ = output::line(&format!("             or what `{}` left", login.command));
     }
+}
+
+/// Prints the wire formats, each with its finish values.
+fn show_formats(found: &ProviderInfo) {
     for endpoint in found.endpoints {
         let _ = output::line(&format!("  api        {} at {}", endpoint.api, endpoint.path));
         let _ = output::line(&format!(
@@ -103,22 +125,28 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
         "  Unless a policy, a hook or a limit decides. A tool call outranks a natural end; errors are\n  \
          retried first if that may help.",
     );
-    if !found.notes.is_empty() {
-        let _ = output::line(&format!("  note       {}", found.notes));
+}
+
+fn show_models(found: &ProviderInfo) {
+    let tokens = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
+    let _ = output::line(&format!("\n{:>14} {:>11}  model", "context window", "output cap"));
+    for id in models::known(found.id) {
+        let limits = models::limits(found.id, id);
+        let _ = output::line(&format!(
+            "{:>14} {:>11}  {id}",
+            tokens(limits.context_window),
+            tokens(limits.max_output)
+        ));
     }
-    if args.models {
-        let tokens = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
-        let _ = output::line(&format!("\n{:>14} {:>11}  model", "context window", "output cap"));
-        for id in models::known(found.id) {
-            let limits = models::limits(found.id, id);
-            let _ = output::line(&format!(
-                "{:>14} {:>11}  {id}",
-                tokens(limits.context_window),
-                tokens(limits.max_output)
-            ));
-        }
-    }
-    Ok(0)
+}
+
+fn model_value(found: &ProviderInfo, id: &str) -> Value {
+    let limits = models::limits(found.id, id);
+    json!({
+        "id": id,
+        "context_window": limits.context_window,
+        "max_output": limits.max_output,
+    })
 }
 
 /// Returns a row of the list: name, formats, address, variables.

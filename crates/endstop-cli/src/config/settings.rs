@@ -162,13 +162,7 @@ impl Settings {
         settings.dir = args.dir.clone().or_else(|| settings.dir.take());
         settings.max_output_tokens = args.max_output_tokens.or(settings.max_output_tokens);
         settings.context_window = args.context_window.or(settings.context_window);
-        for (name, text) in args.limits.given() {
-            // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
-            let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-            settings.limits.set(name, &value).map_err(|error| {
-                Failure::usage(format!("--{}: {}", name.replace('_', "-"), error.problem))
-            })?;
-        }
+        settings.limits_above(args)?;
         if let Some(text) = &args.compact {
             // The flag sets only the strategies; the other compaction settings stay those of the
             // file.
@@ -179,27 +173,35 @@ impl Settings {
         if let Some(spec) = &args.policy {
             settings.policy = Some(policy(spec)?);
         }
+        settings.watches_above(args)?;
+        if let Some(path) = &args.output_schema {
+            settings.output_schema = Some(schema_in(path)?);
+        }
+        Ok(())
+    }
+
+    fn limits_above(&mut self, args: &RunArgs) -> Result<()> {
+        for (name, text) in args.limits.given() {
+            // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
+            let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+            self.limits.set(name, &value).map_err(|error| {
+                Failure::usage(format!("--{}: {}", name.replace('_', "-"), error.problem))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn watches_above(&mut self, args: &RunArgs) -> Result<()> {
         if args.watches.iter().any(|word| word == "off") {
-            settings.watches = Some(Vec::new());
+            self.watches = Some(Vec::new());
         }
         for word in args.watches.iter().filter(|word| *word != "off") {
             let watch = Watch::parse(word)
                 .map_err(|problem| Failure::usage(format!("--watch {word}: {problem}")))?;
-            let watches = settings.watches.get_or_insert_with(Watch::usual);
+            let watches = self.watches.get_or_insert_with(Watch::usual);
             // The flag overrides an entry of the same rule from the defaults or a file.
             watches.retain(|other| other.rule.name() != watch.rule.name());
             watches.push(watch);
-        }
-        if let Some(path) = &args.output_schema {
-            let source = Source::of(Some(path));
-            let wrong = |problem: String| {
-                Failure::usage(format!("--output-schema {}: {problem}", source.name()))
-            };
-            let schema = source
-                .json()
-                .map_err(|error| Failure::usage(format!("--output-schema {}", error.message)))?;
-            OutputSchema::new(schema.clone()).map_err(|error| wrong(error.to_string()))?;
-            settings.output_schema = Some(schema);
         }
         Ok(())
     }
@@ -338,6 +340,18 @@ fn known_tools(place: &str, names: &[String]) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Reads the schema of `--output-schema`.
+fn schema_in(path: &Path) -> Result<Value> {
+    let source = Source::of(Some(path));
+    let wrong =
+        |problem: String| Failure::usage(format!("--output-schema {}: {problem}", source.name()));
+    let schema = source
+        .json()
+        .map_err(|error| Failure::usage(format!("--output-schema {}", error.message)))?;
+    OutputSchema::new(schema.clone()).map_err(|error| wrong(error.to_string()))?;
+    Ok(schema)
 }
 
 /// Reads the policy of `--policy`: a TOML file, or text that the registry parses.

@@ -6,7 +6,7 @@ use crate::run::approve::{AskOnTerminal, Questions};
 use crate::run::cassette::Cassette;
 use crate::run::servers::Servers;
 use endstop::Permission;
-use endstop::agent::AgentLoop;
+use endstop::agent::{AgentBuilder, AgentLoop};
 use endstop::journal::SqliteJournal;
 use endstop::provider::Provider as _;
 use endstop::provider::http::HttpOptions;
@@ -31,25 +31,8 @@ pub(crate) fn build(
     runtime: &Runtime,
 ) -> Result<Built> {
     let saved = settings.saved();
-    if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
-        return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
-    }
-    let has_tools = !settings.tools.is_empty() || !settings.mcp.is_empty();
-    if settings.ask && has_tools && !io::stdin().is_terminal() {
-        // Refused here, because otherwise the model would be paid for calls that are all denied.
-        return Err(Failure::usage(
-            "--ask: standard input is not a terminal, on which the question would be asked; run in a terminal with the task as an argument, or remove `ask`",
-        ));
-    }
-    let options = HttpOptions {
-        model: settings.model.unwrap_or_else(|| "default".to_owned()),
-        api: settings.api,
-        base_url: settings.base_url,
-        price: settings.price,
-        context_window: settings.context_window,
-        allow_http: settings.allow_http,
-    };
-    let provider = cassette.provider(&options)?;
+    check(&settings)?;
+    let provider = cassette.provider(&http_options(&settings))?;
     // Connected before the first model call, so that a server that cannot be used is an error that
     // costs nothing.
     let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
@@ -64,31 +47,57 @@ pub(crate) fn build(
     // By default a replay streams as the recorded run did, because a stream and a whole response
     // differ in the recorded bytes.
     let whole = settings.no_stream || cassette.recording().is_some_and(|played| !played.streamed());
-    let mut builder = AgentLoop::builder(provider)
-        .limits(settings.limits)
-        .compaction(&settings.compaction)
-        .streaming(!whole);
+    let mut builder = AgentLoop::builder(provider).streaming(!whole);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone()).journal_settings(saved);
     }
-    if let Some(system) = settings.system {
-        builder = builder.system(system);
+    builder = with_tools(builder, &settings, &servers)?;
+    let questions = Cell::default();
+    if settings.ask {
+        let (approver, asked) = AskOnTerminal::new();
+        questions.set(Some(asked));
+        builder = builder.approver(approver);
     }
-    if let Some(policy) = settings.policy {
-        builder = builder.policy(policy);
+    let agent = with_settings(builder, settings).build();
+    let agent = agent.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Built { agent, servers, secrets, questions })
+}
+
+fn has_tools(settings: &Settings) -> bool {
+    !settings.tools.is_empty() || !settings.mcp.is_empty()
+}
+
+/// Refuses settings that no run can use.
+fn check(settings: &Settings) -> Result<()> {
+    if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
+        return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
     }
-    if let Some(watches) = settings.watches {
-        builder = builder.watches(watches);
+    if settings.ask && has_tools(settings) && !io::stdin().is_terminal() {
+        // Refused here, because otherwise the model would be paid for calls that are all denied.
+        return Err(Failure::usage(
+            "--ask: standard input is not a terminal, on which the question would be asked; run in a terminal with the task as an argument, or remove `ask`",
+        ));
     }
-    if let Some(schema) = settings.output_schema {
-        builder = builder.output_schema(schema);
+    Ok(())
+}
+
+fn http_options(settings: &Settings) -> HttpOptions {
+    HttpOptions {
+        model: settings.model.clone().unwrap_or_else(|| "default".to_owned()),
+        api: settings.api.clone(),
+        base_url: settings.base_url.clone(),
+        price: settings.price,
+        context_window: settings.context_window,
+        allow_http: settings.allow_http,
     }
-    if let Some(tokens) = settings.max_output_tokens {
-        builder = builder.max_output_tokens(tokens);
-    }
-    if let Some(dir) = settings.dir {
-        builder = builder.working_dir(dir);
-    }
+}
+
+/// Adds the built-in tools and those of the servers.
+fn with_tools(
+    mut builder: AgentBuilder,
+    settings: &Settings,
+    servers: &Servers,
+) -> Result<AgentBuilder> {
     for (at, name) in settings.tools.iter().enumerate() {
         // `finish` is added with any tool, and a tool that is named twice must be registered once.
         if name == "finish" || settings.tools[..at].contains(name) {
@@ -108,15 +117,31 @@ pub(crate) fn build(
         builder = builder.shared_tool(tool);
     }
     // Without tools the model has no work to finish, and its text is the answer.
-    builder = builder.finish_tool(has_tools);
-    let questions = Cell::default();
-    if settings.ask {
-        let (approver, asked) = AskOnTerminal::new();
-        questions.set(Some(asked));
-        builder = builder.approver(approver);
+    Ok(builder.finish_tool(has_tools(settings)))
+}
+
+/// Passes on the settings that the agent takes unchanged.
+fn with_settings(builder: AgentBuilder, settings: Settings) -> AgentBuilder {
+    let mut builder = builder.limits(settings.limits).compaction(&settings.compaction);
+    if let Some(system) = settings.system {
+        builder = builder.system(system);
     }
-    let agent = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Built { agent, servers, secrets, questions })
+    if let Some(policy) = settings.policy {
+        builder = builder.policy(policy);
+    }
+    if let Some(watches) = settings.watches {
+        builder = builder.watches(watches);
+    }
+    if let Some(schema) = settings.output_schema {
+        builder = builder.output_schema(schema);
+    }
+    if let Some(tokens) = settings.max_output_tokens {
+        builder = builder.max_output_tokens(tokens);
+    }
+    if let Some(dir) = settings.dir {
+        builder = builder.working_dir(dir);
+    }
+    builder
 }
 
 /// Builds the async runtime of a run. A single thread suffices, because a run mostly waits for the

@@ -61,6 +61,12 @@ pub(crate) struct RunSession {
     pub(crate) json: bool,
 }
 
+/// The outputs that show a run while it works: the event file and the terminal.
+struct View {
+    events: Option<EventFile>,
+    screen: Screen,
+}
+
 /// The start of a run: a new task, or a resume.
 pub(crate) enum Begin {
     Task(String),
@@ -94,46 +100,22 @@ impl RunSession {
         limits: &Limits,
         dir: Option<&Path>,
     ) -> Result {
-        let mut events = match &self.events {
+        let events = match &self.events {
             Some(file) => Some(EventFile::create(file, self.secrets.clone())?),
             None => None,
         };
         // Registered before the run starts, because until then a signal kills the process.
         let mut signals = Signals::listen()?;
-        let mut screen = Screen::new(limits.clone());
-        screen.answer_only = self.answer_only;
-        let refused = |error: StartError| match error {
-            error @ (StartError::Ended(_) | StartError::Journal(_)) => {
-                Failure::usage(format!("--resume: {error}"))
-            }
-            error @ StartError::Redacted(_) => Failure::usage(format!(
-                "--resume: {error} (pass --accept-redacted to resume anyway)"
-            )),
-            error => Failure::usage(error.to_string()),
-        };
-        let mut handle = match begin {
-            Begin::Task(task) => agent.run(task).map_err(refused)?,
-            Begin::Again(how, earlier) => {
-                let handle = match agent.resume(how.clone()) {
-                    Err(StartError::Changed(changes)) => {
-                        accepted(&changes)?;
-                        agent.resume(how.accept_changes()).map_err(refused)?
-                    }
-                    resumed => resumed.map_err(refused)?,
-                };
-                output::note(&earlier.words);
-                screen.run_resumed(earlier.calls);
-                handle
-            }
-        };
-        let (outcome, mut heard) =
-            self.follow(agent, &mut handle, &mut events, &mut screen, &mut signals).await?;
+        let mut view = View { events, screen: Screen::new(limits.clone()) };
+        view.screen.answer_only = self.answer_only;
+        let mut handle = start(agent, begin, &mut view.screen)?;
+        let (outcome, mut heard) = self.follow(agent, &mut handle, &mut view, &mut signals).await?;
         // Tools may outlive the outcome by their grace time; servers close only when no tool uses
         // them.
         agent.settled().await;
         self.servers.close().await;
         let mut outcome = Arc::unwrap_or_clone(outcome);
-        screen.end_line();
+        view.screen.end_line();
         let mut unverified = false;
         if let Some(command) = self.verify.as_ref().filter(|_| outcome.is_success()) {
             if heard == StopSignal::Nothing {
@@ -142,10 +124,10 @@ impl RunSession {
             unverified = heard != StopSignal::Nothing;
         }
         self.cassette.ended(&outcome);
-        self.warn(&mut events, &mut screen);
+        self.warn(&mut view);
         let diverged = self.cassette.divergence();
         let ended = Ended { outcome: &outcome, diverged: diverged.as_ref() };
-        if let Some(events) = &mut events {
+        if let Some(events) = &mut view.events {
             // Before the card: a reader of the file must find the outcome as soon as the terminal
             // shows it.
             events.write(&ended, Keep::Now);
@@ -156,7 +138,7 @@ impl RunSession {
             let _ = output::json_without(&ended, &self.secrets);
         } else {
             show_answer(&outcome, self.answer_only);
-            let card = card(&outcome, limits, &beside, screen.color());
+            let card = card(&outcome, limits, &beside, view.screen.color());
             output::painted_note(&format!("\n{card}"));
         }
         Ok(match heard {
@@ -206,15 +188,15 @@ impl RunSession {
     }
 
     /// Reports each difference from the recording.
-    fn warn(&self, events: &mut Option<EventFile>, screen: &mut Screen) {
+    fn warn(&self, view: &mut View) {
         for warning in self.cassette.warnings() {
-            if let Some(events) = events {
+            if let Some(events) = &mut view.events {
                 events.write(&warning, Keep::Now);
             }
             if self.json {
-                screen.closed |= output::json_without(&warning, &self.secrets).is_err();
+                view.screen.closed |= output::json_without(&warning, &self.secrets).is_err();
             }
-            screen.end_line();
+            view.screen.end_line();
             output::note(&format!("⚠ {}", visible(&warning.message)));
         }
     }
@@ -224,8 +206,7 @@ impl RunSession {
         &self,
         agent: &AgentLoop,
         handle: &mut RunHandle,
-        events: &mut Option<EventFile>,
-        screen: &mut Screen,
+        view: &mut View,
         signals: &mut Signals,
     ) -> Result<(Arc<Outcome>, StopSignal)> {
         let mut heard = StopSignal::Nothing;
@@ -250,40 +231,21 @@ impl RunSession {
                         // The cursor is after the question's prompt.
                         output::note("");
                     }
-                    screen.end_line();
+                    view.screen.end_line();
                     output::note(&format!("■ {}", signal.words(agent.lifecycle())));
                 }
                 stopped = self.cassette.hung_up() => {
-                    match stopped {
-                        Some(Termination::Terminated) => agent.terminate(),
-                        Some(_) => agent.cancel(),
-                        None => {}
-                    }
-                    if let Some(how) = stopped {
-                        screen.end_line();
-                        output::note(&format!("■ the recorded run was {how} at this point"));
-                    }
-                    self.warn(events, screen);
+                    stop_like(stopped, agent, &mut view.screen);
+                    self.warn(view);
                 }
                 event = handle.next() => match event {
                     Some(AgentEvent::Ended(outcome)) => {
-                        screen.resume();
+                        view.screen.resume();
                         return Ok((outcome, heard));
                     }
                     Some(event) => {
-                        if let Some(events) = events {
-                            // Deltas are flushed later: a crash may lose streamed text, but never
-                            // an event of the run.
-                            let delta = matches!(event, AgentEvent::Delta(_));
-                            events.write(&event, if delta { Keep::Soon } else { Keep::Now });
-                        }
-                        if self.json {
-                            screen.closed |= output::json_without(&event, &self.secrets).is_err();
-                        } else {
-                            screen.show(&event);
-                        }
-                        self.warn(events, screen);
-                        if screen.closed {
+                        self.show(&event, view);
+                        if view.screen.closed {
                             if !std::mem::replace(&mut told, true) {
                                 output::note("endstop: standard output was closed; the run is cancelled");
                             }
@@ -297,7 +259,7 @@ impl RunSession {
                     },
                 },
                 question = next(&mut questions), if asked.is_none() => {
-                    screen.pause();
+                    view.screen.pause();
                     let Question { call, answer } = question;
                     // One question at a time: the others wait in the channel until this one is
                     // answered.
@@ -309,11 +271,73 @@ impl RunSession {
                         (Some(typed), Some(asked)) => drop(asked.answer.send(typed)),
                         _ => output::note("\n? the question was withdrawn"),
                     }
-                    screen.resume();
+                    view.screen.resume();
                 }
-                _ = redraw.tick(), if screen.terminal && !self.json => screen.draw_status(),
+                _ = redraw.tick(), if view.screen.terminal && !self.json => {
+                    view.screen.draw_status();
+                }
             }
         }
+    }
+
+    /// Writes an event to the file and the screen, with what the replay has noticed since.
+    fn show(&self, event: &AgentEvent, view: &mut View) {
+        if let Some(events) = &mut view.events {
+            // Deltas are flushed later: a crash may lose streamed text, but never an event of the
+            // run.
+            let delta = matches!(event, AgentEvent::Delta(_));
+            events.write(event, if delta { Keep::Soon } else { Keep::Now });
+        }
+        if self.json {
+            view.screen.closed |= output::json_without(event, &self.secrets).is_err();
+        } else {
+            view.screen.show(event);
+        }
+        self.warn(view);
+    }
+}
+
+/// Starts the run, or resumes it.
+fn start(agent: &AgentLoop, begin: Begin, screen: &mut Screen) -> Result<RunHandle> {
+    match begin {
+        Begin::Task(task) => agent.run(task).map_err(refused),
+        Begin::Again(how, earlier) => {
+            let handle = match agent.resume(how.clone()) {
+                Err(StartError::Changed(changes)) => {
+                    accepted(&changes)?;
+                    agent.resume(how.accept_changes()).map_err(refused)?
+                }
+                resumed => resumed.map_err(refused)?,
+            };
+            output::note(&earlier.words);
+            screen.run_resumed(earlier.calls);
+            Ok(handle)
+        }
+    }
+}
+
+fn refused(error: StartError) -> Failure {
+    match error {
+        error @ (StartError::Ended(_) | StartError::Journal(_)) => {
+            Failure::usage(format!("--resume: {error}"))
+        }
+        error @ StartError::Redacted(_) => {
+            Failure::usage(format!("--resume: {error} (pass --accept-redacted to resume anyway)"))
+        }
+        error => Failure::usage(error.to_string()),
+    }
+}
+
+/// Stops the run if the recorded run was stopped at this point.
+fn stop_like(recorded: Option<Termination>, agent: &AgentLoop, screen: &mut Screen) {
+    match recorded {
+        Some(Termination::Terminated) => agent.terminate(),
+        Some(_) => agent.cancel(),
+        None => {}
+    }
+    if let Some(how) = recorded {
+        screen.end_line();
+        output::note(&format!("■ the recorded run was {how} at this point"));
     }
 }
 

@@ -14,7 +14,7 @@
 //! run each belong to the dataset of their folder. At any time only a few chunks of about a
 //! megabyte are in memory, or of one run if it is longer, regardless of the number of runs.
 
-use super::tally::Backtest;
+use super::judge::Backtest;
 use crate::model::Trajectory;
 use crate::read::{Chunk, Chunks, Opened, Options, Outcomes, Problem, ReadStats, Source, Walk};
 use endstop_core::PolicyError;

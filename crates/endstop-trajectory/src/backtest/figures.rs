@@ -10,7 +10,8 @@
 
 use super::calibrate::Calibrated;
 use super::counts::{Counts, Share, share};
-use super::tally::{Backtest, Skipped, Tally};
+use super::judge::Backtest;
+use super::tally::{Skipped, Tally};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

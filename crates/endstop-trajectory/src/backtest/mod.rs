@@ -33,6 +33,7 @@ mod candidate;
 mod counts;
 mod engine;
 mod figures;
+mod judge;
 mod tally;
 
 pub use calibrate::{Calibrated, Family};
@@ -42,5 +43,6 @@ pub use engine::{Done, Each, Engine, Progress, dataset};
 pub use figures::{
     CandidateFigures, Cap, DatasetFigures, Figures, Paired, ParetoPoint, Unjudged, Verdict,
 };
-pub(crate) use tally::show;
-pub use tally::{Backtest, Judged, Skipped};
+pub(crate) use judge::show;
+pub use judge::{Backtest, Judged};
+pub use tally::Skipped;

@@ -39,6 +39,26 @@ impl Common {
         }
     }
 
+    /// Stores token counts. A count that is absent keeps its last known value, because later events
+    /// repeat some counts and omit others.
+    pub(crate) fn count(&mut self, new: &Usage) {
+        let to = &mut self.usage;
+        to.input_tokens = new.input_tokens.or(to.input_tokens);
+        to.output_tokens = new.output_tokens.or(to.output_tokens);
+        to.cached_input_tokens = new.cached_input_tokens.or(to.cached_input_tokens);
+        to.cache_write_tokens = new.cache_write_tokens.or(to.cache_write_tokens);
+        to.reasoning_tokens = new.reasoning_tokens.or(to.reasoning_tokens);
+    }
+
+    /// Returns the JSON object of an event, or `None` for data that carries none. Some gateways end
+    /// the stream of any format with `[DONE]`.
+    pub(crate) fn event_object<'a>(&mut self, data: &'a str) -> Option<&'a str> {
+        let data = data.trim();
+        let object = data.starts_with('{');
+        self.terminated |= data == "[DONE]";
+        object.then_some(data)
+    }
+
     /// Parses a part of the content. An object or a list that fails to parse marks the response as
     /// broken, because skipping it could lose a tool call or part of the answer.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue) -> Option<T> {

@@ -81,17 +81,15 @@ pub struct Decoded {
 
 pub(crate) type DeltaSink<'s> = &'s mut dyn FnMut(Delta<'_>);
 
+/// Result of parsing a part of a response.
+pub(crate) type Parsed = Result<(), serde_json::Error>;
+
 /// State machine that collects a response in one wire format. Each format's folder implements it.
 pub(crate) trait Accumulate: Send {
     /// Takes one event of a stream. Returns an error if its JSON cannot be parsed.
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error>;
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed;
     /// Takes a complete JSON body.
-    fn body(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    fn body(&mut self, json: &str) -> Parsed;
     /// Returns the state that all formats share.
     fn common(&mut self) -> &mut Common;
     /// Returns the collected content after the last event.

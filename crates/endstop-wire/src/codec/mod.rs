@@ -33,6 +33,7 @@ pub mod openai_chat;
 pub mod openai_responses;
 
 mod accumulator;
+mod body;
 mod common;
 mod conclude;
 mod decoded;

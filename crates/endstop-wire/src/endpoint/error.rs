@@ -123,13 +123,7 @@ impl fmt::Display for ResolveError {
             ResolveError::MissingKey { provider } => {
                 let vars: Vec<&str> = provider.key_vars.iter().map(|var| var.name).collect();
                 write!(f, "no key for {}: set {}", provider.name, vars.join(" or "))?;
-                match (provider.signing, provider.login) {
-                    (Some(pair), _) => write!(f, ", or {} and {}", pair.id, pair.secret),
-                    (None, Some(login)) => {
-                        write!(f, " or {}, or run `{}`", login.file, login.command)
-                    }
-                    (None, None) => Ok(()),
-                }
+                write_other_credentials(f, provider)
             }
             ResolveError::MissingRegion { provider } => {
                 let vars = provider.region_vars.join(" or ");
@@ -180,6 +174,15 @@ impl fmt::Display for ResolveError {
 }
 
 impl std::error::Error for ResolveError {}
+
+/// Writes the credentials that this provider takes instead of a key.
+fn write_other_credentials(f: &mut fmt::Formatter<'_>, provider: &ProviderInfo) -> fmt::Result {
+    match (provider.signing, provider.login) {
+        (Some(pair), _) => write!(f, ", or {} and {}", pair.id, pair.secret),
+        (None, Some(login)) => write!(f, " or {}, or run `{}`", login.file, login.command),
+        (None, None) => Ok(()),
+    }
+}
 
 fn ids() -> String {
     let ids: Vec<&str> = PROVIDERS.iter().map(|provider| provider.id).collect();

@@ -25,13 +25,16 @@ mod login;
 mod path;
 mod place;
 mod resolve;
+mod resolved;
 mod secret;
 mod signing;
+mod suggest;
 
 pub use error::ResolveError;
 pub use host::is_loopback;
 pub use login::Login;
 pub use place::Place;
-pub use resolve::{Overrides, ResolvedModel, resolve, resolve_with};
+pub use resolve::{Overrides, resolve, resolve_with};
+pub use resolved::ResolvedModel;
 pub use secret::Secret;
 pub use signing::SigningKeys;

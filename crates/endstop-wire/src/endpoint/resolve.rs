@@ -3,46 +3,15 @@
 use super::error::ResolveError;
 use super::host;
 use super::login::{Login, login};
-use super::path::in_path;
 use super::place::{self, Place};
+use super::resolved::ResolvedModel;
 use super::secret::Secret;
-use super::signing::SigningKeys;
-use super::signing::{is_region, keys as signing_keys};
-use crate::catalog::providers::{AuthStyle, PROVIDERS, ProviderInfo, provider};
-use crate::dialect::{Dialect, UnknownApi, WireFormat, dialect};
+use super::signing::{SigningKeys, is_region, keys as signing_keys};
+use super::suggest::{maker, nearest};
+use crate::catalog::providers::{AuthStyle, Endpoint, ProviderInfo, provider};
+use crate::dialect::WireFormat;
 use crate::redact::address;
 use std::fmt;
-
-/// Common wrong names and the providers they stand for. Used for hints only.
-const HINTS: &[(&str, &str)] = &[
-    ("claude", "anthropic"),
-    ("gpt", "openai"),
-    ("chatgpt", "openai"),
-    ("grok", "xai"),
-    ("x-ai", "xai"),
-    ("hf", "huggingface"),
-    ("github", "github-models"),
-    ("vercel", "vercel-gateway"),
-    ("qwen", "dashscope"),
-    ("bigmodel", "zhipu"),
-    ("kimi", "moonshot"),
-    ("moonshotai", "moonshot"),
-    ("glm", "zai"),
-    ("z-ai", "zai"),
-    ("aws", "bedrock"),
-    ("amazon-bedrock", "bedrock"),
-    ("vertexai", "vertex"),
-    ("vertex_ai", "vertex"),
-    ("google-vertex", "vertex"),
-    ("azure-openai", "azure"),
-    ("azure_openai", "azure"),
-    ("llama.cpp", "llamacpp"),
-    ("llama-cpp", "llamacpp"),
-    ("mistralai", "mistral"),
-    ("command", "cohere"),
-    ("together_ai", "together"),
-    ("fireworks_ai", "fireworks"),
-];
 
 /// Values from the caller that take precedence over the table and the environment.
 #[derive(Clone, Default)]
@@ -66,157 +35,6 @@ impl fmt::Debug for Overrides {
     }
 }
 
-/// A model and everything needed to call it.
-#[derive(Clone)]
-pub struct ResolvedModel {
-    /// The provider.
-    pub provider: &'static ProviderInfo,
-    /// Id of the model, as the provider expects it.
-    pub model: String,
-    /// Wire format.
-    pub api: WireFormat,
-    /// Base URL without a trailing slash.
-    pub base_url: String,
-    /// Path after the base URL.
-    pub path: &'static str,
-    /// Key and its header, or `None` if the provider needs none.
-    pub key: Option<(AuthStyle, Secret)>,
-    /// Keys that sign each request, or `None` if a key is sent instead.
-    pub signing: Option<SigningKeys>,
-    /// Key to fetch before the call, or `None` if a key is known.
-    pub login: Option<Login>,
-    /// Project and location in the URL.
-    pub place: Option<Place>,
-    /// API version in the URL.
-    pub version: Option<String>,
-    /// All other headers that the provider requires.
-    pub headers: Vec<(&'static str, String)>,
-}
-
-impl fmt::Debug for ResolvedModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResolvedModel")
-            .field("provider", &self.provider.id)
-            .field("model", &self.model)
-            .field("api", &self.api)
-            // The URL may contain a password.
-            .field("base_url", &address(&self.base_url))
-            .field("path", &self.path)
-            .field("key", &self.key)
-            .field("signing", &self.signing)
-            .field("place", &self.place)
-            .field("version", &self.version)
-            .finish_non_exhaustive()
-    }
-}
-
-impl ResolvedModel {
-    /// Returns the URL of the call.
-    ///
-    /// SDKs disagree about which part of the path belongs to the base URL. If the end of the base
-    /// URL equals the beginning of the path, it is written once: `…/v1` and `/v1/messages` give
-    /// `…/v1/messages`.
-    pub fn url(&self) -> String {
-        self.address(match self.api {
-            WireFormat::BedrockConverse => "/converse",
-            WireFormat::BedrockInvoke => "/invoke",
-            WireFormat::Anthropic => ":rawPredict",
-            _ => ":generateContent",
-        })
-    }
-
-    /// Returns the URL of a streaming call. Most formats request a stream in the body and use the
-    /// same URL.
-    pub fn stream_url(&self) -> String {
-        self.address(match self.api {
-            WireFormat::BedrockConverse => "/converse-stream",
-            WireFormat::BedrockInvoke => "/invoke-with-response-stream",
-            WireFormat::Anthropic => ":streamRawPredict",
-            _ => ":streamGenerateContent?alt=sse",
-        })
-    }
-
-    /// Returns the URL, with this method if the format puts model and method into the URL.
-    fn address(&self, method: &str) -> String {
-        let mut path = self.path.to_owned();
-        if let Some(place) = &self.place {
-            path = place.path(self.path, &self.model);
-            path.push_str(method);
-        } else if let Some(version) = &self.version {
-            path = place::versioned(self.api, &self.model, version);
-        } else if self.api == WireFormat::Gemini {
-            // A tuned model has a separate collection, which is part of its name.
-            let named = self.model.starts_with("models/") || self.model.starts_with("tunedModels/");
-            path.push_str(if named { "/" } else { "/models/" });
-            path.push_str(&in_path(&self.model));
-            path.push_str(method);
-        } else if self.api.in_frames() {
-            // An ARN contains slashes but must be one path segment.
-            path.push('/');
-            path.push_str(&in_path(&self.model).replace('/', "%2F"));
-            path.push_str(method);
-        }
-        // A query in the base URL stays a query, so the path is inserted before it.
-        let (base, query) = self.base_url.split_once('?').unwrap_or((&self.base_url, ""));
-        let mut base = base.trim_end_matches('/');
-        if self.api == WireFormat::Ollama {
-            // Ollama's own format is not below `/v1`, the OpenAI route that users often give as the
-            // base URL.
-            base = base.strip_suffix("/v1").unwrap_or(base);
-        }
-        // Longest common part wins, because `rfind` starts from the longest prefix.
-        let common = path
-            .match_indices('/')
-            .map(|(at, _)| &path[..at])
-            .rfind(|start| !start.is_empty() && base.ends_with(start))
-            .unwrap_or("");
-        let mut address = format!("{base}{}", &path[common.len()..]);
-        if !query.is_empty() {
-            address.push(if address.contains('?') { '&' } else { '?' });
-            address.push_str(query);
-        }
-        address
-    }
-
-    /// Returns the dialect for this provider and format. `plain` is `true` if the server is only
-    /// known to be compatible, as at a custom base URL. A cloud's dialect is the same at every URL.
-    ///
-    /// # Errors
-    /// Never fails for a provider of the table.
-    pub fn dialect(&self, plain: bool) -> Result<&'static Dialect, UnknownApi> {
-        let id = self.provider.id;
-        let in_cloud = |maker: &str| dialect(&format!("{id}-{maker}"));
-        let (own, compatible) = match self.api {
-            family if self.provider.is_at_its_users() => return in_cloud(family.as_str()),
-            // A provider with a format of its own uses its plain name for that format.
-            WireFormat::OpenAiChat => {
-                ([id.to_owned(), format!("{id}-openai")], "openai-compatible")
-            }
-            WireFormat::OpenAiResponses => {
-                ([id.to_owned(), format!("{id}-responses")], "openai-responses-compat")
-            }
-            family if self.place.is_some() => return in_cloud(family.provider()),
-            family => return dialect(family.as_str()),
-        };
-        let mut own = own.iter().filter_map(|name| dialect(name).ok());
-        match own.find(|known| known.family == self.api).filter(|_| !plain) {
-            Some(known) => Ok(known),
-            None => dialect(compatible),
-        }
-    }
-
-    /// Returns the name and value of the header that carries the key.
-    pub fn auth_header(&self) -> Option<(&'static str, Secret)> {
-        let (style, key) = self.key.as_ref()?;
-        Some(match style {
-            AuthStyle::Bearer => ("authorization", Secret::new(format!("Bearer {}", key.expose()))),
-            AuthStyle::XApiKey => ("x-api-key", key.clone()),
-            AuthStyle::ApiKey => ("api-key", key.clone()),
-            AuthStyle::XGoogApiKey => ("x-goog-api-key", key.clone()),
-        })
-    }
-}
-
 /// Resolves `provider/model`. `env` looks up a variable.
 pub fn resolve(
     spec: &str,
@@ -235,101 +53,159 @@ pub fn resolve_with(
     let var = |name: &str| {
         env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     };
-    let spec = spec.trim();
-    let (id, model) = spec.split_once('/').unwrap_or((spec, ""));
-    let Some(provider) = provider(&id.to_lowercase()) else {
-        return Err(if model.is_empty() {
-            ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: maker(spec) }
-        } else {
-            ResolveError::UnknownProvider { name: id.to_owned(), did_you_mean: nearest(id) }
-        });
-    };
-    if model.is_empty() {
-        return Err(ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: None });
-    }
-    let endpoint = match overrides.api {
-        api if !provider.places.is_empty() => place::endpoint(provider, model, api)?,
-        None => &provider.endpoints[0],
-        Some(api) => provider.speaks(api).ok_or(ResolveError::UnsupportedApi { provider, api })?,
-    };
-    let given = overrides.key.clone().map(|key| {
-        // Use a token's header only if no key of the provider has a header of its own.
-        let usual = provider.key_vars.iter().map(|var| var.auth);
-        (
-            usual.into_iter().find(|auth| *auth != AuthStyle::Bearer).unwrap_or(AuthStyle::Bearer),
-            key,
-        )
-    });
-    let key = given.or_else(|| {
-        provider.key_vars.iter().find_map(|key| Some((key.auth, Secret::new(var(key.name)?))))
-    });
-    if endpoint.api == WireFormat::BedrockInvoke && !may_be_anthropics(model) {
-        return Err(ResolveError::WrongModel { api: endpoint.api, model: model.to_owned() });
-    }
+    let (provider, model) = provider_and_model(spec.trim())?;
+    let endpoint = endpoint(provider, model, overrides.api)?;
+    let lookup = Lookup { provider, overrides, var: &var };
     let region = provider.region_vars.iter().find_map(|name| var(name));
-    // A bearer key takes precedence over signing, as in AWS's SDK.
-    let signing = if key.is_some() {
-        None
-    } else {
-        signing_keys(provider, region.as_deref().unwrap_or_default(), &var)
-    };
     let place = Place::find(provider, endpoint.api, &var)?;
-    let login =
-        if key.is_some() { None } else { login(provider, overrides.base_url.is_some(), &var) };
-    if key.is_none() && signing.is_none() && login.is_none() && provider.key_required {
-        return Err(ResolveError::MissingKey { provider });
-    }
-    let base_url = overrides
-        .base_url
-        .clone()
-        .or_else(|| var(place.as_ref()?.vars.base_url))
-        .or_else(|| {
-            let value = var(provider.base_url_var?)?;
-            Some(match provider.base_url_port {
-                Some(port) => host::base_url(&value, port),
-                None => value,
-            })
-        })
-        .or_else(|| var(provider.wider_url_var?))
-        .or_else(|| Some(place.as_ref()?.base_url()));
-    if let (None, Some(variable), true) =
-        (&base_url, &provider.base_url_var, provider.is_at_its_users())
-    {
-        return Err(ResolveError::MissingSetting {
-            provider,
-            what: "endpoint",
-            vars: std::slice::from_ref(variable),
-            example: "https://RESOURCE.openai.azure.com",
-        });
-    }
-    let regional = base_url.is_none() && !provider.region_vars.is_empty();
-    let base_url = base_url.unwrap_or_else(|| provider.base_url.to_owned());
-    // A signature needs the region even if a custom base URL does not.
-    let base_url = match region {
-        None if regional || signing.is_some() => {
-            return Err(ResolveError::MissingRegion { provider });
-        }
-        Some(region) if !is_region(&region) => {
-            return Err(ResolveError::NotARegion { provider, region });
-        }
-        Some(region) if regional => base_url.replace("{region}", &region),
-        _ => base_url,
-    };
-    let fixed = provider.headers.iter().map(|(name, value)| (*name, (*value).to_owned()));
-    let from_env = provider.header_vars.iter().filter_map(|(name, from)| Some((*name, var(from)?)));
+    let credentials = lookup.credentials(region.as_deref())?;
+    let base_url = lookup.base_url(place.as_ref())?;
+    let base_url = lookup.in_region(base_url, region, credentials.signing.is_some())?;
     Ok(ResolvedModel {
         provider,
         model: model.to_owned(),
         api: endpoint.api,
         base_url: base_url.trim().trim_end_matches('/').to_owned(),
         path: endpoint.path,
-        key,
-        signing,
-        login,
+        key: credentials.key,
+        signing: credentials.signing,
+        login: credentials.login,
         place,
         version: provider.version_var.and_then(var),
-        headers: fixed.chain(from_env).collect(),
+        headers: lookup.headers(),
     })
+}
+
+/// Splits `provider/model` and finds the provider.
+fn provider_and_model(spec: &str) -> Result<(&'static ProviderInfo, &str), ResolveError> {
+    let (id, model) = spec.split_once('/').unwrap_or((spec, ""));
+    match provider(&id.to_lowercase()) {
+        Some(provider) if !model.is_empty() => Ok((provider, model)),
+        Some(_) => Err(ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: None }),
+        None if model.is_empty() => {
+            Err(ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: maker(spec) })
+        }
+        None => {
+            Err(ResolveError::UnknownProvider { name: id.to_owned(), did_you_mean: nearest(id) })
+        }
+    }
+}
+
+/// Returns the provider's endpoint in this format, or its default one.
+fn endpoint(
+    provider: &'static ProviderInfo,
+    model: &str,
+    api: Option<WireFormat>,
+) -> Result<&'static Endpoint, ResolveError> {
+    let endpoint = match api {
+        api if !provider.places.is_empty() => place::endpoint(provider, model, api)?,
+        None => &provider.endpoints[0],
+        Some(api) => provider.speaks(api).ok_or(ResolveError::UnsupportedApi { provider, api })?,
+    };
+    if endpoint.api == WireFormat::BedrockInvoke && !may_be_anthropics(model) {
+        return Err(ResolveError::WrongModel { api: endpoint.api, model: model.to_owned() });
+    }
+    Ok(endpoint)
+}
+
+/// Credentials of a model's calls. A key excludes the others.
+struct Credentials {
+    key: Option<(AuthStyle, Secret)>,
+    signing: Option<SigningKeys>,
+    login: Option<Login>,
+}
+
+/// A provider, the caller's values for it, and the environment.
+struct Lookup<'a> {
+    provider: &'static ProviderInfo,
+    overrides: &'a Overrides,
+    var: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Lookup<'_> {
+    /// Returns the caller's key, or the first key that the environment has.
+    fn key(&self) -> Option<(AuthStyle, Secret)> {
+        let vars = self.provider.key_vars;
+        if let Some(key) = self.overrides.key.clone() {
+            // Use a token's header only if no key of the provider has a header of its own.
+            let usual = vars.iter().map(|var| var.auth).find(|auth| *auth != AuthStyle::Bearer);
+            return Some((usual.unwrap_or(AuthStyle::Bearer), key));
+        }
+        vars.iter().find_map(|key| Some((key.auth, Secret::new((self.var)(key.name)?))))
+    }
+
+    /// Returns the credentials. A bearer key takes precedence over signing, as in AWS's SDK.
+    fn credentials(&self, region: Option<&str>) -> Result<Credentials, ResolveError> {
+        let Lookup { provider, overrides, var } = *self;
+        if let Some(key) = self.key() {
+            return Ok(Credentials { key: Some(key), signing: None, login: None });
+        }
+        let signing = signing_keys(provider, region.unwrap_or_default(), var);
+        let login = login(provider, overrides.base_url.is_some(), var);
+        if signing.is_none() && login.is_none() && provider.key_required {
+            return Err(ResolveError::MissingKey { provider });
+        }
+        Ok(Credentials { key: None, signing, login })
+    }
+
+    /// Returns the base URL of the caller, the environment or the place, or `None` if the table's
+    /// applies.
+    fn base_url(&self, place: Option<&Place>) -> Result<Option<String>, ResolveError> {
+        let Lookup { provider, overrides, var } = *self;
+        let of_provider = || {
+            let value = var(provider.base_url_var?)?;
+            Some(match provider.base_url_port {
+                Some(port) => host::base_url(&value, port),
+                None => value,
+            })
+        };
+        let base_url = overrides
+            .base_url
+            .clone()
+            .or_else(|| var(place?.vars.base_url))
+            .or_else(of_provider)
+            .or_else(|| var(provider.wider_url_var?))
+            .or_else(|| Some(place?.base_url()));
+        match (&base_url, &provider.base_url_var) {
+            (None, Some(variable)) if provider.is_at_its_users() => {
+                Err(ResolveError::MissingSetting {
+                    provider,
+                    what: "endpoint",
+                    vars: std::slice::from_ref(variable),
+                    example: "https://RESOURCE.openai.azure.com",
+                })
+            }
+            _ => Ok(base_url),
+        }
+    }
+
+    /// Returns the base URL with the region that it or the signature requires.
+    fn in_region(
+        &self,
+        configured: Option<String>,
+        region: Option<String>,
+        signed: bool,
+    ) -> Result<String, ResolveError> {
+        let provider = self.provider;
+        let regional = configured.is_none() && !provider.region_vars.is_empty();
+        let base_url = configured.unwrap_or_else(|| provider.base_url.to_owned());
+        match region {
+            // A signature needs the region even if a custom base URL does not.
+            None if regional || signed => Err(ResolveError::MissingRegion { provider }),
+            Some(region) if !is_region(&region) => {
+                Err(ResolveError::NotARegion { provider, region })
+            }
+            Some(region) if regional => Ok(base_url.replace("{region}", &region)),
+            _ => Ok(base_url),
+        }
+    }
+
+    /// Returns the headers that are fixed and those that the environment sets.
+    fn headers(&self) -> Vec<(&'static str, String)> {
+        let fixed = self.provider.headers.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let from_env = self.provider.header_vars.iter();
+        fixed.chain(from_env.filter_map(|(name, from)| Some((*name, (self.var)(from)?)))).collect()
+    }
 }
 
 /// `true` if the model may be Anthropic's. Bedrock ids start with the vendor, optionally after a
@@ -338,372 +214,5 @@ fn may_be_anthropics(model: &str) -> bool {
     model.contains("anthropic") || model.starts_with("arn:") || !model.contains('.')
 }
 
-/// Returns the provider for a model name with a known prefix, for example Anthropic for `claude-…`.
-fn maker(model: &str) -> Option<&'static str> {
-    let model = model.to_lowercase();
-    let hint = HINTS.iter().find(|(name, _)| model.starts_with(name));
-    hint.map(|(_, id)| *id)
-}
-
-/// Returns the provider with an id at most two edits away.
-fn nearest(name: &str) -> Option<&'static str> {
-    let name = name.to_lowercase();
-    if let Some((_, id)) = HINTS.iter().find(|(hint, _)| *hint == name) {
-        return Some(id);
-    }
-    let closest = PROVIDERS
-        .iter()
-        .map(|provider| (strsim::levenshtein(&name, provider.id), provider.id))
-        .min()?;
-    // A short id could be reached from any short name, so the distance must be less than both
-    // lengths.
-    (closest.0 <= 2 && closest.0 < closest.1.len().min(name.len())).then_some(closest.1)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn none(_: &str) -> Option<String> {
-        None
-    }
-
-    /// Sets every variable to its own name.
-    #[allow(clippy::unnecessary_wraps)] // other lookup functions return `None`
-    fn all(name: &str) -> Option<String> {
-        Some(name.to_owned())
-    }
-
-    /// Sets only keys, each to its own name, and the variables that a URL requires.
-    fn keys(name: &str) -> Option<String> {
-        match name {
-            "AWS_REGION" | "GOOGLE_CLOUD_LOCATION" => return Some("eu-west-3".to_owned()),
-            "GOOGLE_CLOUD_PROJECT" => return Some("mine".to_owned()),
-            "AZURE_OPENAI_ENDPOINT" => return Some("https://mine.openai.azure.com".to_owned()),
-            _ => {}
-        }
-        (name.contains("_KEY") || name.contains("_TOKEN")).then(|| name.to_owned())
-    }
-
-    /// Returns a model name that determines the format.
-    fn model_of(provider: &ProviderInfo) -> &'static str {
-        if provider.places.is_empty() { "m" } else { "gemini-m" }
-    }
-
-    #[test]
-    fn hints_name_existing_providers() {
-        for (hint, id) in HINTS {
-            assert!(provider(id).is_some() && provider(hint).is_none(), "{hint}");
-        }
-    }
-
-    #[test]
-    fn every_provider_has_its_url() {
-        let urls: Vec<String> = PROVIDERS
-            .iter()
-            .map(|p| resolve(&format!("{}/{}", p.id, model_of(p)), &keys).unwrap().url())
-            .collect();
-        assert_eq!(
-            urls,
-            [
-                "https://api.anthropic.com/v1/messages",
-                "https://api.openai.com/v1/chat/completions",
-                "https://generativelanguage.googleapis.com/v1beta/models/m:generateContent",
-                "http://localhost:11434/api/chat",
-                "http://localhost:8080/v1/chat/completions",
-                "http://localhost:8000/v1/chat/completions",
-                "https://openrouter.ai/api/v1/chat/completions",
-                "https://bedrock-runtime.eu-west-3.amazonaws.com/model/m/converse",
-                "https://eu-west-3-aiplatform.googleapis.com/v1/projects/mine/locations/eu-west-3/publishers/google/models/gemini-m:generateContent",
-                "https://mine.openai.azure.com/openai/v1/chat/completions",
-                "https://api.cerebras.ai/v1/chat/completions",
-                "https://api.cohere.com/v2/chat",
-                "https://api.deepseek.com/chat/completions",
-                "https://api.fireworks.ai/inference/v1/chat/completions",
-                "https://api.groq.com/openai/v1/chat/completions",
-                "https://api.mistral.ai/v1/chat/completions",
-                "https://api.moonshot.ai/v1/chat/completions",
-                "https://api.perplexity.ai/chat/completions",
-                "https://api-inference.together.ai/v1/chat/completions",
-                "https://api.x.ai/v1/chat/completions",
-                "https://api.z.ai/api/paas/v4/chat/completions",
-                "https://api.inference.crusoecloud.com/v1/chat/completions",
-                "https://dashscope-intl.aliyuncs.com/compatible-mode/v1/chat/completions",
-                "https://api.doubleword.ai/v1/chat/completions",
-                "https://models.github.ai/inference/chat/completions",
-                "https://router.huggingface.co/v1/chat/completions",
-                "https://api.sambanova.ai/v1/chat/completions",
-                "https://api.venice.ai/api/v1/chat/completions",
-                "https://ai-gateway.vercel.sh/v1/chat/completions",
-                "https://open.bigmodel.cn/api/paas/v4/chat/completions",
-                "http://localhost:1234/v1/chat/completions",
-                "http://localhost:30000/v1/chat/completions",
-            ]
-        );
-    }
-
-    #[test]
-    fn environment_is_read_like_the_sdks() {
-        let model = resolve("openai/gpt-5", &all).unwrap();
-        assert_eq!(model.base_url, "OPENAI_BASE_URL");
-        let (name, value) = model.auth_header().unwrap();
-        assert_eq!((name, value.expose()), ("authorization", "Bearer OPENAI_API_KEY"));
-        assert_eq!(
-            model.headers,
-            [
-                ("openai-organization", "OPENAI_ORG_ID".to_owned()),
-                ("openai-project", "OPENAI_PROJECT_ID".to_owned()),
-            ]
-        );
-
-        let model = resolve("anthropic/claude", &all).unwrap();
-        let (name, value) = model.auth_header().unwrap();
-        assert_eq!((name, value.expose()), ("x-api-key", "ANTHROPIC_API_KEY"));
-        assert_eq!(model.headers, [("anthropic-version", "2023-06-01".to_owned())]);
-
-        let token = |name: &str| match name {
-            "ANTHROPIC_API_KEY" => Some(" \n".to_owned()),
-            "ANTHROPIC_AUTH_TOKEN" => Some("token\n".to_owned()),
-            _ => None,
-        };
-        let model = resolve("anthropic/claude", &token).unwrap();
-        let (name, value) = model.auth_header().unwrap();
-        assert_eq!((name, value.expose()), ("authorization", "Bearer token"));
-        assert_eq!(model.base_url, "https://api.anthropic.com");
-
-        let model = resolve("ollama/llama3:8b", &all).unwrap();
-        assert_eq!(model.url(), "http://OLLAMA_HOST:11434/api/chat");
-        assert_eq!(model.auth_header().unwrap().1.expose(), "Bearer OLLAMA_API_KEY");
-        let model = resolve("ollama/llama3:8b", &none).unwrap();
-        assert!(model.auth_header().is_none() && model.headers.is_empty());
-    }
-
-    #[test]
-    fn model_keeps_slashes_and_case() {
-        let model = resolve("Together/Qwen/Qwen3-Coder/x", &keys).unwrap();
-        assert_eq!((model.provider.id, model.model.as_str()), ("together", "Qwen/Qwen3-Coder/x"));
-    }
-
-    #[test]
-    fn caller_overrides_environment() {
-        let overrides = Overrides {
-            api: Some(WireFormat::OpenAiResponses),
-            base_url: Some("http://127.0.0.1:9/v1/".to_owned()),
-            key: Some(Secret::new("mine")),
-        };
-        let model = resolve_with("openai/gpt-5", &overrides, &all).unwrap();
-        assert_eq!(model.url(), "http://127.0.0.1:9/v1/responses");
-        assert_eq!(model.auth_header().unwrap().1.expose(), "Bearer mine");
-        let error = resolve_with("groq/x", &overrides, &all).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "Groq does not speak openai-responses; it speaks openai-chat"
-        );
-    }
-
-    #[test]
-    fn shared_path_prefix_is_written_once() {
-        for (spec, base, url) in [
-            ("anthropic/m", "http://h/v1", "http://h/v1/messages"),
-            ("anthropic/m", "http://h/v1/", "http://h/v1/messages"),
-            ("anthropic/m", "http://h", "http://h/v1/messages"),
-            ("groq/m", "http://h/openai/v1", "http://h/openai/v1/chat/completions"),
-            ("groq/m", "http://h/openai", "http://h/openai/v1/chat/completions"),
-            ("groq/m", "http://h/v1", "http://h/v1/openai/v1/chat/completions"),
-            ("mistral/m", "http://h/xv1", "http://h/xv1/v1/chat/completions"),
-            ("openai/m", "http://h/v1/chat", "http://h/v1/chat/completions"),
-        ] {
-            let overrides = Overrides { base_url: Some(base.to_owned()), ..Overrides::default() };
-            assert_eq!(resolve_with(spec, &overrides, &keys).unwrap().url(), url);
-        }
-    }
-
-    #[test]
-    fn ollama_base_serves_both_formats() {
-        for base in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"] {
-            for (api, url, name) in [
-                (None, "http://h:1/api/chat", "ollama"),
-                (Some(WireFormat::Ollama), "http://h:1/api/chat", "ollama"),
-                (Some(WireFormat::OpenAiChat), "http://h:1/v1/chat/completions", "ollama-openai"),
-            ] {
-                let base_url = Some(base.to_owned());
-                let overrides = Overrides { api, base_url, ..Overrides::default() };
-                let model = resolve_with("ollama/m", &overrides, &none).unwrap();
-                assert_eq!(model.url(), url);
-                assert_eq!(model.dialect(false).unwrap().name, name);
-            }
-        }
-        let overrides = Overrides { base_url: Some("http://h/api".into()), ..Overrides::default() };
-        let model = resolve_with("ollama/m", &overrides, &none).unwrap();
-        assert_eq!(model.url(), "http://h/api/chat");
-    }
-
-    #[test]
-    fn gemini_url_has_model_and_method() {
-        let base = "https://generativelanguage.googleapis.com/v1beta";
-        for (spec, path) in [
-            ("gemini/gemini-2.5-flash", "models/gemini-2.5-flash"),
-            ("google/models/gemini-2.5-flash", "models/gemini-2.5-flash"),
-            ("gemini/tunedModels/mine", "tunedModels/mine"),
-            ("gemini/a?b#c d", "models/a%3Fb%23c%20d"),
-        ] {
-            let model = resolve(spec, &keys).unwrap();
-            assert_eq!(model.provider.id, "gemini");
-            assert_eq!(model.url(), format!("{base}/{path}:generateContent"));
-            let stream = format!("{base}/{path}:streamGenerateContent?alt=sse");
-            assert_eq!(model.stream_url(), stream);
-        }
-        let model = resolve("gemini/m", &all).unwrap();
-        assert_eq!(model.base_url, "GOOGLE_GEMINI_BASE_URL");
-        let (name, value) = model.auth_header().unwrap();
-        assert_eq!((name, value.expose()), ("x-goog-api-key", "GOOGLE_API_KEY"));
-        let second = |name: &str| (name == "GEMINI_API_KEY").then(|| "k".to_owned());
-        assert_eq!(resolve("gemini/m", &second).unwrap().auth_header().unwrap().1.expose(), "k");
-        let overrides =
-            Overrides { base_url: Some("http://here/v1beta/".to_owned()), ..Overrides::default() };
-        let model = resolve_with("gemini/m", &overrides, &keys).unwrap();
-        assert_eq!(model.url(), "http://here/v1beta/models/m:generateContent");
-        let chat = resolve("openai/m", &keys).unwrap();
-        assert_eq!(chat.url(), chat.stream_url());
-    }
-
-    #[test]
-    fn bedrock_url_has_model_and_method() {
-        let base = "https://bedrock-runtime.eu-west-3.amazonaws.com";
-        let arn = "arn:aws:bedrock:us-east-1:012345678901:inference-profile/us.anthropic.claude-3-7-sonnet-20250219-v1:0";
-        let escaped = "arn%3Aaws%3Abedrock%3Aus-east-1%3A012345678901%3Ainference-profile%2Fus.anthropic.claude-3-7-sonnet-20250219-v1%3A0";
-        for (model, path) in [
-            ("amazon.nova-lite-v1:0", "amazon.nova-lite-v1%3A0"),
-            (arn, escaped),
-            ("../x?y#z", "..%2Fx%3Fy%23z"),
-        ] {
-            let model = resolve(&format!("bedrock/{model}"), &keys).unwrap();
-            assert_eq!(model.api, WireFormat::BedrockConverse);
-            assert_eq!(model.url(), format!("{base}/model/{path}/converse"));
-            assert_eq!(model.stream_url(), format!("{base}/model/{path}/converse-stream"));
-        }
-        let overrides = Overrides { api: Some(WireFormat::BedrockInvoke), ..Overrides::default() };
-        let model =
-            resolve_with("bedrock/us.anthropic.claude-opus-4-8", &overrides, &keys).unwrap();
-        let path = format!("{base}/model/us.anthropic.claude-opus-4-8/invoke");
-        assert_eq!(model.url(), path);
-        assert_eq!(model.stream_url(), format!("{path}-with-response-stream"));
-        assert!(resolve_with(&format!("bedrock/{arn}"), &overrides, &keys).is_ok());
-        let error = resolve_with("bedrock/amazon.nova-lite-v1:0", &overrides, &keys).unwrap_err();
-        assert!(error.to_string().ends_with("is not one; use bedrock-converse"), "{error}");
-    }
-
-    #[test]
-    fn bedrock_variables_match_the_sdk() {
-        let with = |set: &'static [(&'static str, &'static str)]| {
-            move |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
-        };
-        let signed: &'static [(&str, &str)] = &[
-            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
-            ("AWS_SECRET_ACCESS_KEY", "hunter2"),
-            ("AWS_SESSION_TOKEN", "hunter3"),
-            ("AWS_DEFAULT_REGION", "us-east-1"),
-            ("AWS_ENDPOINT_URL", "http://localhost:4566/"),
-        ];
-        let model = resolve("bedrock/m", &with(signed)).unwrap();
-        assert_eq!(model.url(), "http://localhost:4566/model/m/converse");
-        let keys = model.signing.clone().unwrap();
-        assert_eq!((keys.id.as_str(), keys.service), ("AKIDEXAMPLE", "bedrock"));
-        assert_eq!((keys.secret.expose(), keys.region.as_str()), ("hunter2", "us-east-1"));
-        assert_eq!(keys.session.unwrap().expose(), "hunter3");
-        assert!(model.auth_header().is_none());
-        assert!(!format!("{model:?}").contains("hunter"));
-
-        let bearer: &'static [(&str, &str)] = &[
-            ("AWS_BEARER_TOKEN_BEDROCK", "token"),
-            ("AWS_ACCESS_KEY_ID", "id"),
-            ("AWS_SECRET_ACCESS_KEY", "secret"),
-            ("AWS_REGION", "eu-west-3"),
-            ("AWS_DEFAULT_REGION", "us-east-1"),
-            ("AWS_ENDPOINT_URL", "http://wider"),
-            ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "http://narrower"),
-        ];
-        let model = resolve("bedrock/m", &with(bearer)).unwrap();
-        assert_eq!(model.base_url, "http://narrower");
-        assert_eq!(model.auth_header().unwrap().1.expose(), "Bearer token");
-        assert!(model.signing.is_none());
-        let model = resolve("bedrock/m", &with(&bearer[..5])).unwrap();
-        assert_eq!(model.base_url, "https://bedrock-runtime.eu-west-3.amazonaws.com");
-
-        let said = |set| resolve("bedrock/m", &with(set)).unwrap_err().to_string();
-        let no_key = "no key for Amazon Bedrock: set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
-        assert_eq!(said(&[]), no_key);
-        assert_eq!(said(&signed[..1]), no_key);
-        let no_region = "no region for Amazon Bedrock: set AWS_REGION or AWS_DEFAULT_REGION, for example to us-east-1";
-        assert_eq!(said(&signed[..3]), no_region);
-        assert_eq!(said(&bearer[..1]), no_region);
-        // The region must not end the host name.
-        assert!(
-            said(&[("AWS_BEARER_TOKEN_BEDROCK", "t"), ("AWS_REGION", "evil.example/")])
-                .starts_with("invalid region `evil.example/` for Amazon Bedrock;")
-        );
-    }
-
-    #[test]
-    fn errors_list_the_choices() {
-        let said = |spec: &str| resolve(spec, &none).unwrap_err().to_string();
-        assert_eq!(said("openai/gpt-5"), "no key for OpenAI: set OPENAI_API_KEY");
-        assert_eq!(
-            said("anthropic/claude"),
-            "no key for Anthropic: set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"
-        );
-        assert_eq!(said("gpt-5"), "`gpt-5` is not PROVIDER/MODEL; did you mean `openai/gpt-5`?");
-        for spec in ["", "/", "openai", "openai/", "/gpt-5", "nothing"] {
-            assert!(
-                said(spec).contains("providers: anthropic, openai, "),
-                "{spec}: {}",
-                said(spec)
-            );
-        }
-        for (name, meant) in [
-            ("opnai", Some("openai")),
-            ("antrhopic", Some("anthropic")),
-            ("grok", Some("xai")),
-            ("z-ai", Some("zai")),
-            ("a", None),
-            ("", None),
-            ("bedrok", Some("bedrock")),
-            ("vertexx", Some("vertex")),
-            ("google-vertex", Some("vertex")),
-            ("azure_openai", Some("azure")),
-            ("telegraph", None),
-        ] {
-            assert_eq!(nearest(name), meant, "{name}");
-        }
-        assert!(
-            said("telegraph/x").starts_with("unknown provider `telegraph` (providers: anthropic, ")
-        );
-    }
-
-    #[test]
-    fn secret_is_never_shown() {
-        let env = |_: &str| Some("hunter2".to_owned());
-        for provider in PROVIDERS.iter().filter(|p| !p.key_vars.is_empty()) {
-            let spec = format!("{}/{}", provider.id, model_of(provider));
-            let env = |name: &str| {
-                let key = provider.key_vars.iter().find(|v| v.name == name);
-                key.map_or_else(|| keys(name), |v| env(v.name))
-            };
-            let model = resolve(&spec, &env).unwrap();
-            let header = model.auth_header().unwrap();
-            assert!(header.1.expose().ends_with("hunter2"));
-            for shown in [format!("{model:?} {model:#?} {header:?}"), header.1.to_string()] {
-                assert!(!shown.contains("hunter2"), "{shown}");
-            }
-        }
-    }
-
-    #[test]
-    fn password_of_address_is_never_shown() {
-        let base_url = Some("http://me:hunter2@host/v1?key=hunter2".to_owned());
-        let overrides = Overrides { base_url, ..Overrides::default() };
-        let model = resolve_with("openai/scripted", &overrides, &|_| Some("k".to_owned())).unwrap();
-        let shown = format!("{model:?} {overrides:?}");
-        assert!(shown.contains("http://host/v1") && !shown.contains("hunter2"), "{shown}");
-    }
-}
+mod tests;

@@ -223,14 +223,7 @@ pub(crate) fn class_of(
 ) -> ErrorClass {
     let words = body.words.as_str();
     let codes = body.codes.as_str();
-    // After a 200 the stream has already begun, so the error's own status, if any, is the only
-    // useful one.
-    let status = if status < 400 && (status != 0 || body.status.is_some()) {
-        body.status.unwrap_or(if (200..300).contains(&status) { 200 } else { status })
-    } else {
-        status
-    };
-    let status = body.excepted.unwrap_or(status);
+    let status = effective_status(body, status);
     // Codes that are specific to one provider come first, because the general words would misread
     // them.
     if let Some(class) = body.code_of(provider) {
@@ -297,6 +290,18 @@ pub(crate) fn class_of(
         0 | 200 => in_stream(codes),
         _ => ErrorClass::UnknownError,
     }
+}
+
+/// Returns the status that describes the error: the one in the body if that is more exact.
+fn effective_status(body: &ErrorBody, status: u16) -> u16 {
+    // After a 200 the stream has already begun, so the error's own status, if any, is the only
+    // useful one.
+    let status = if status < 400 && (status != 0 || body.status.is_some()) {
+        body.status.unwrap_or(if (200..300).contains(&status) { 200 } else { status })
+    } else {
+        status
+    };
+    body.excepted.unwrap_or(status)
 }
 
 /// Classifies an error after a 200 that names no status, by its type alone. A failure without a

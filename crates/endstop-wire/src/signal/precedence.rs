@@ -89,11 +89,14 @@ pub fn signal(f: &Facts<'_>) -> TerminationSignal {
     s
 }
 
-fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
+/// Reason, confidence and message of a signal.
+type Decision = (SignalReason, Confidence, Option<&'static str>);
+
+fn decide(f: &Facts<'_>) -> Decision {
     use Confidence::{High, Low, Medium};
     use SignalReason::{
         ContentFiltered, ErrorTermination, InProgress, NaturalCompletion, Paused, StopSequence,
-        TokenLimitReached, ToolUse, Unknown,
+        TokenLimitReached, Unknown,
     };
     // 1. Errors
     if f.error || f.finish == Finish::Error {
@@ -125,20 +128,7 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
     }
     // 4. Tool calls
     if f.calls > 0 {
-        let doubt = if f.args_valid {
-            None
-        } else {
-            Some("tool arguments do not parse: the call was probably cut")
-        };
-        return match f.finish {
-            Finish::ToolUse => (ToolUse, High, doubt),
-            // Many compatible servers report `stop` although the turn has calls.
-            Finish::Natural | Finish::StopSequence => (ToolUse, Medium, doubt),
-            Finish::Missing if f.terminated => (ToolUse, Low, doubt),
-            Finish::Missing => incomplete(),
-            // An unknown value may mean that the calls were cut, so they must not run.
-            _ => (Unknown, Low, Some("the finish value is not known")),
-        };
+        return with_calls(f);
     }
     // 5. Refusal
     let unfinished = f.finish == Finish::Missing && !f.terminated;
@@ -177,6 +167,26 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
     }
 }
 
-fn incomplete() -> (SignalReason, Confidence, Option<&'static str>) {
+/// Decides for a turn with tool calls that nothing before them outranks.
+fn with_calls(f: &Facts<'_>) -> Decision {
+    use Confidence::{High, Low, Medium};
+    use SignalReason::{ToolUse, Unknown};
+    let doubt = if f.args_valid {
+        None
+    } else {
+        Some("tool arguments do not parse: the call was probably cut")
+    };
+    match f.finish {
+        Finish::ToolUse => (ToolUse, High, doubt),
+        // Many compatible servers report `stop` although the turn has calls.
+        Finish::Natural | Finish::StopSequence => (ToolUse, Medium, doubt),
+        Finish::Missing if f.terminated => (ToolUse, Low, doubt),
+        Finish::Missing => incomplete(),
+        // An unknown value may mean that the calls were cut, so they must not run.
+        _ => (Unknown, Low, Some("the finish value is not known")),
+    }
+}
+
+fn incomplete() -> Decision {
     (SignalReason::ErrorTermination, Confidence::Medium, Some("the stream closed without its end"))
 }

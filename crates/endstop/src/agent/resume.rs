@@ -37,9 +37,11 @@ use super::handle::RunHandle;
 use super::recorder::Recorder;
 use super::run_setup::Opened;
 use super::start_error::StartError;
-use crate::journal::{Journal, RecordedRun, RunHeader};
+use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
 use endstop_core::replay::{GoesOn, close, go_on};
-use endstop_core::{Replay, Resumption, RunSpec, Step, TerminationPolicy};
+use endstop_core::{
+    Event, MessageId, Outcome, Replay, Resumption, RunSpec, Step, TerminationPolicy,
+};
 use std::time::Duration;
 
 /// The run to resume, and the differences to accept.
@@ -113,49 +115,17 @@ fn find(
     opened: Opened,
     how: &Resume,
 ) -> Result<Again, StartError> {
-    let mut recorded = journal.load(&how.run).map_err(StartError::Journal)?;
-    let mut log = None;
-    if recorded.outcome.is_none() {
-        // `go_on` takes ownership. Load again, because the other process may have written more
-        // before that.
-        log = Some(journal.go_on(&how.run).map_err(StartError::Journal)?);
-        recorded = journal.load(&how.run).map_err(StartError::Journal)?;
-    }
-    if let Some(damage) = &recorded.damage {
-        let what = format!(
-            "run {} cannot be resumed because a part of it is lost: {damage}; `endstop explain {0}` shows the rest",
-            how.run
-        );
-        return Err(StartError::Ended(what));
-    }
+    let (recorded, mut log) = take_over(journal, &how.run)?;
     let nothing = Conversation { messages: Vec::new(), epoch: 0 };
     let now = opened.spec(config, nothing, how.run.clone());
     let header = opened.header(config, &now);
-    let changes = recorded.changes(&header);
-    if !changes.is_empty() && !how.accept_changes {
-        return Err(StartError::Changed(changes));
-    }
-    if recorded.redacted > 0 && !how.accept_redacted {
-        return Err(StartError::Redacted(recorded.redacted));
-    }
-    let policy =
-        || config.policy.clone().map(|policy| Box::new(policy) as Box<dyn TerminationPolicy>);
+    check(&recorded, &header, how)?;
     let with = resumption(&recorded, now, config);
-    let this = |id: &str| -> Result<(GoesOn, RunSpec), StartError> {
-        let spec =
-            || RunSpec { run_id: Some(id.to_owned()), ..recorded.header.spec.again(policy()) };
-        go_on(spec, recorded.events.clone(), with.clone())
-            .map_err(|why| StartError::Ended(format!("run {}: {why}", how.run)))
-            .map(|on| (on, spec()))
-    };
+    let past = Past { config, how, recorded, with };
     let keys = config.provider.known_keys();
-    let input = recorded.header.spec.messages.iter().map(|message| message.id).max();
+    let (resumes, input) = (how.run.clone(), past.input());
     // The process may have died after the ending was decided and before it was written.
-    let decided = match &log {
-        Some(_) => close(recorded.header.spec.again(policy()), &recorded.events),
-        None => None,
-    };
-    if let Some((events, mut outcome)) = decided
+    if let Some((events, mut outcome)) = log.as_ref().and_then(|_| past.decided())
         && let Some(log) = log.take()
     {
         let mut recorder = Recorder::new(log, keys.clone());
@@ -166,43 +136,139 @@ fn find(
         if outcome.is_success() {
             let (step, at) = (Step::Ended(outcome), Duration::ZERO);
             let (perform, recorder) = (Vec::new(), Box::new(recorder));
-            let (resumes, id) = (how.run.clone(), how.run.clone());
+            let id = how.run.clone();
             return Ok(Again { opened, step, perform, at, recorder, resumes, id, input });
         }
         recorder.ended(&mut outcome);
     }
-    let (mut on, mut spec) = this(&how.run)?;
-    let mut id = how.run.clone();
-    let log = if let Some(log) = log {
+    let Continuation { id, on, spec, log } = match log {
         // The process died, so this is still the same run.
-        log
-    } else {
-        // A run ends only once. It continues as a new run that includes the history of the old one.
-        id = crate::clock::run_id();
-        (on, spec) = this(&id)?;
-        // Nothing of the history is in the new run's journal yet.
-        on.kept = 0;
-        let continues = Some(recorded.header.id.clone());
-        // The copied history contains the redactions of the old run.
-        let redacted = recorded.redacted;
-        let header =
-            RunHeader { id: id.clone(), continues, redacted, spec: spec.again(None), ..header };
-        journal.begin(&header).map_err(StartError::Journal)?
+        Some(log) => past.same_run(log)?,
+        None => past.new_run(journal, header)?,
     };
     let mut recorder = Recorder::new(log, keys);
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
-    // Replay the events, so that the journal gets the effects that each of them requested.
-    let mut replay = Replay::new(spec);
-    for (nth, event) in on.events.iter().enumerate() {
-        let effects = replay.feed(event.clone());
-        if nth >= on.kept {
-            recorder.keep(event, effects, recorded.wall_ms.get(nth).copied());
-        }
-    }
-    recorder.write();
+    past.record(&mut recorder, &on, spec);
     let (step, perform, recorder) = (on.step, on.perform, Box::new(recorder));
-    let resumes = how.run.clone();
     Ok(Again { opened, step, perform, at, recorder, resumes, id, input })
+}
+
+/// Loads the run. If it has not ended, takes it over from the process that drove it, and returns
+/// its journal too.
+fn take_over(
+    journal: &dyn Journal,
+    run: &str,
+) -> Result<(RecordedRun, Option<Box<dyn RunJournal>>), StartError> {
+    let recorded = journal.load(run).map_err(StartError::Journal)?;
+    if recorded.outcome.is_some() {
+        return Ok((recorded, None));
+    }
+    // `go_on` takes ownership. Load again, because the other process may have written more before
+    // that.
+    let log = journal.go_on(run).map_err(StartError::Journal)?;
+    Ok((journal.load(run).map_err(StartError::Journal)?, Some(log)))
+}
+
+/// Checks that the run is complete, and that the caller accepts how it differs from the loop's.
+fn check(recorded: &RecordedRun, header: &RunHeader, how: &Resume) -> Result<(), StartError> {
+    if let Some(damage) = &recorded.damage {
+        let what = format!(
+            "run {} cannot be resumed because a part of it is lost: {damage}; `endstop explain {0}` shows the rest",
+            how.run
+        );
+        return Err(StartError::Ended(what));
+    }
+    let changes = recorded.changes(header);
+    if !changes.is_empty() && !how.accept_changes {
+        return Err(StartError::Changed(changes));
+    }
+    if recorded.redacted > 0 && !how.accept_redacted {
+        return Err(StartError::Redacted(recorded.redacted));
+    }
+    Ok(())
+}
+
+/// A journalled run that the loop may resume.
+struct Past<'a> {
+    config: &'a Config,
+    how: &'a Resume,
+    recorded: RecordedRun,
+    with: Resumption,
+}
+
+/// A run at the point where it continues, with the journal that it continues in.
+struct Continuation {
+    id: String,
+    on: GoesOn,
+    spec: RunSpec,
+    log: Box<dyn RunJournal>,
+}
+
+impl Past<'_> {
+    /// Returns the run's settings, with the loop's policy.
+    fn spec(&self) -> RunSpec {
+        let policy = self.config.policy.clone();
+        let policy = policy.map(|policy| Box::new(policy) as Box<dyn TerminationPolicy>);
+        self.recorded.header.spec.again(policy)
+    }
+
+    /// Returns the newest message of the run's input.
+    fn input(&self) -> Option<MessageId> {
+        self.recorded.header.spec.messages.iter().map(|message| message.id).max()
+    }
+
+    /// Returns the outcome that was decided, with the events that led to it since the last record.
+    fn decided(&self) -> Option<(Vec<Event>, Box<Outcome>)> {
+        close(self.spec(), &self.recorded.events)
+    }
+
+    /// Returns the run with this id, and its settings.
+    fn at_interruption(&self, id: &str) -> Result<(GoesOn, RunSpec), StartError> {
+        let spec = || RunSpec { run_id: Some(id.to_owned()), ..self.spec() };
+        go_on(spec, self.recorded.events.clone(), self.with.clone())
+            .map_err(|why| StartError::Ended(format!("run {}: {why}", self.how.run)))
+            .map(|on| (on, spec()))
+    }
+
+    /// Continues the run under its id.
+    fn same_run(&self, log: Box<dyn RunJournal>) -> Result<Continuation, StartError> {
+        let id = self.how.run.clone();
+        let (on, spec) = self.at_interruption(&id)?;
+        Ok(Continuation { id, on, spec, log })
+    }
+
+    /// Continues the run as a new one that includes the history of the old one, because a run ends
+    /// only once.
+    fn new_run(
+        &self,
+        journal: &dyn Journal,
+        header: RunHeader,
+    ) -> Result<Continuation, StartError> {
+        let id = crate::clock::run_id();
+        let (mut on, spec) = self.at_interruption(&id)?;
+        // Nothing of the history is in the new run's journal yet.
+        on.kept = 0;
+        let continues = Some(self.recorded.header.id.clone());
+        // The copied history contains the redactions of the old run.
+        let redacted = self.recorded.redacted;
+        let header =
+            RunHeader { id: id.clone(), continues, redacted, spec: spec.again(None), ..header };
+        let log = journal.begin(&header).map_err(StartError::Journal)?;
+        Ok(Continuation { id, on, spec, log })
+    }
+
+    /// Journals the events that are not in the journal yet. Replays all of them, so that the
+    /// journal gets the effects that each of them requested.
+    fn record(&self, recorder: &mut Recorder, on: &GoesOn, spec: RunSpec) {
+        let mut replay = Replay::new(spec);
+        for (nth, event) in on.events.iter().enumerate() {
+            let effects = replay.feed(event.clone());
+            if nth >= on.kept {
+                recorder.keep(event, effects, self.recorded.wall_ms.get(nth).copied());
+            }
+        }
+        recorder.write();
+    }
 }
 
 /// Returns the settings that differ from the recorded run, for the kernel.

@@ -17,20 +17,21 @@
 //! budget is reserved before a call.
 
 mod scenario;
+mod spec;
 
 pub use scenario::{Scenario, ScenarioError};
 
 use crate::schema::OutputSchema;
 use endstop_core::{
-    Answer, Compaction, CompactionSpec, Confidence, ConsultPoint, Effect, EffectId, ErrorClass,
-    Event, EventKind, Hooks, Message, MessageId, ModelError, ModelTurn, NanoUsd, Outcome, Part,
-    Permission, Policy, ProactiveCompaction, Registry, Role, Run, RunSpec, SignalReason, Step,
-    TerminationSignal, ToolCall, ToolPolicy, ToolReport, ToolStart, ToolStatus, Usage,
+    Answer, Compaction, Confidence, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind,
+    ModelError, ModelTurn, NanoUsd, Outcome, Part, Registry, Role, Run, SignalReason, Step,
+    TerminationSignal, ToolCall, ToolReport, ToolStart, ToolStatus, Usage,
 };
 use endstop_wire::signal::finish::{Finish, error_class_of, finish_of_any};
 use endstop_wire::signal::precedence::{Facts, signal};
 use scenario::{ScriptedTurn, ToolKind, What};
 use serde_json::{Map, Value};
+use spec::{problem, run_spec};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
@@ -77,83 +78,11 @@ const TICK: u8 = 2;
 
 impl<'s> Simulation<'s> {
     fn new(scenario: &'s Scenario, policies: &Registry) -> Result<Simulation<'s>, ScenarioError> {
-        let at = |field: &str| {
-            let field = field.to_owned();
-            move |problem: &dyn std::fmt::Display| ScenarioError {
-                field,
-                problem: problem.to_string(),
-            }
-        };
-        let schema = match &scenario.output_schema {
-            Some(schema) => {
-                Some(OutputSchema::new(schema.clone()).map_err(|e| at("output_schema")(&e))?)
-            }
-            None => None,
-        };
-        let policy = match &scenario.policy {
-            Some(spec) => {
-                Some(policies.build(spec).map(Policy::into_inner).map_err(|e| at("policy")(&e))?)
-            }
-            None => None,
-        };
-        let tools = scenario
-            .tools
-            .iter()
-            .map(|(name, tool)| ToolPolicy {
-                name: name.clone(),
-                parallel_safe: tool.parallel_safe,
-                permission: if scenario.denied.contains(name) {
-                    Permission::Deny
-                } else {
-                    Permission::Allow
-                },
-                ..ToolPolicy::default()
-            })
-            // A denied tool need not be declared under `tools`, because it never runs.
-            .chain(scenario.denied.iter().filter(|name| !scenario.tools.contains_key(*name)).map(
-                |name| ToolPolicy {
-                    name: name.clone(),
-                    permission: Permission::Deny,
-                    ..ToolPolicy::default()
-                },
-            ))
-            .collect();
-        let hooks = &scenario.hooks;
-        let spec = RunSpec {
-            limits: scenario.limits()?,
-            policy,
-            tools,
-            finish_tool: scenario.finish_tool,
-            hooks: Hooks {
-                prompt: scenario.early_halt.is_some(),
-                pre_iteration: hooks.pre_iteration.is_some(),
-                chat_params: hooks.chat_params.is_some(),
-                pre_tool: !hooks.pre_tool.is_empty(),
-                stop: false,
-                reply: false,
-            },
-            output_schema: schema.is_some(),
-            compaction: CompactionSpec {
-                proactive: if scenario.compaction.proactive_fails_at.is_some() {
-                    ProactiveCompaction::Ask
-                } else {
-                    ProactiveCompaction::Never
-                },
-                reactive: scenario.compaction.reactive,
-                // A compaction of a script returns the same messages; any least gain would reject
-                // it.
-                least_gain: 0.0,
-                ..CompactionSpec::default()
-            },
-            // If the script makes a proactive compaction fail, the window is left unknown.
-            // Otherwise the kernel would find that the prompt fits, and the failure would not end
-            // the run.
-            context_window: (scenario.compaction.proactive_fails_at.is_none())
-                .then_some(scenario.context_window),
-            reserve: false,
-            streaming: false,
-            ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "simulate")])
-        };
+        let schema = scenario.output_schema.clone().map(OutputSchema::new).transpose();
+        let schema = schema.map_err(|e| problem("output_schema", &e))?;
+        let policy = scenario.policy.as_ref().map(|spec| policies.build(spec)).transpose();
+        let policy = policy.map_err(|e| problem("policy", &e))?;
+        let spec = run_spec(scenario, policy, schema.is_some())?;
         Ok(Simulation {
             scenario,
             schema,

@@ -8,14 +8,29 @@
 use super::ToolContext;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use tokio::task::JoinError;
+use tokio_util::sync::CancellationToken;
+
+/// Runs blocking work on the file that the model named, on a thread of its own. Dropping this
+/// future cancels the token that the work receives, because dropping does not stop the thread.
+pub(super) async fn on_file(
+    path: String,
+    context: ToolContext,
+    root: Option<PathBuf>,
+    work: impl FnOnce(&str, &Path, &CancellationToken) -> Result<String, String> + Send + 'static,
+) -> Result<Result<String, String>, JoinError> {
+    let stop = context.child_token();
+    let _guard = stop.clone().drop_guard();
+    tokio::task::spawn_blocking(move || {
+        let place = place(&path, &context, root.as_deref())?;
+        work(&path, &place, &stop)
+    })
+    .await
+}
 
 /// Resolves a tool's path, following all links; the last components need not exist yet. If there is
 /// a root, paths outside of it are refused.
-pub(super) fn place(
-    path: &str,
-    context: &ToolContext,
-    root: Option<&Path>,
-) -> Result<PathBuf, String> {
+fn place(path: &str, context: &ToolContext, root: Option<&Path>) -> Result<PathBuf, String> {
     if path.is_empty() {
         return Err("the path is empty".to_owned());
     }

@@ -66,14 +66,9 @@ impl Tool for ReadFile {
                 Ok(asked) => asked,
                 Err(problem) => return problem,
             };
-            let root = self.root.clone();
-            // Cancel the blocking read if this future is dropped, because dropping does not stop
-            // its thread.
-            let stop = context.child_token();
-            let _guard = stop.clone().drop_guard();
-            let read = tokio::task::spawn_blocking(move || {
-                let place = confine::place(&asked.path, &context, root.as_deref())?;
-                asked.read(&place, &stop)
+            let (path, root) = (asked.path.clone(), self.root.clone());
+            let read = confine::on_file(path, context, root, move |_, place, stop| {
+                asked.read(place, stop)
             });
             match read.await {
                 Ok(text) => text.into(),

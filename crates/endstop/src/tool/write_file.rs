@@ -62,15 +62,12 @@ impl Tool for WriteFile {
                     (Ok(path), Ok(content)) => (path.to_owned(), content.to_owned()),
                     (Err(problem), _) | (_, Err(problem)) => return problem,
                 };
+            // A write that is cancelled leaves the old file.
             let root = self.root.clone();
-            // Cancel the blocking write if this future is dropped, so that the old file stays.
-            let stop = context.child_token();
-            let _guard = stop.clone().drop_guard();
-            let written = tokio::task::spawn_blocking(move || {
-                let place = confine::place(&path, &context, root.as_deref())?;
-                replace::write(&place, content.as_bytes(), &stop)
+            let written = confine::on_file(path, context, root, move |path, place, stop| {
+                replace::write(place, content.as_bytes(), stop)
                     .map_err(|e| format!("{path}: {e}"))?;
-                Ok::<_, String>(format!("{path}: {} bytes written", content.len()))
+                Ok(format!("{path}: {} bytes written", content.len()))
             });
             match written.await {
                 Ok(said) => said.into(),

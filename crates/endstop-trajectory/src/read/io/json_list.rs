@@ -97,134 +97,157 @@ impl Split {
     /// Scans the window up to the end of the next complete item.
     pub(crate) fn step(&mut self, window: &[u8], max: u64) -> Step {
         loop {
-            if let Phase::Inside(inside) = &mut self.phase {
-                match inside.scan.feed(&window[self.pos..]) {
-                    None => {
-                        self.pos = window.len();
-                        let long = inside.gone + (self.pos - inside.from) as u64 > max;
-                        // Discard what was scanned, so that a skipped value of any length takes no
-                        // memory.
-                        if long || inside.unwanted {
-                            inside.gone += (self.pos - inside.from) as u64;
-                            inside.from = self.pos;
-                            inside.unwanted |= long;
-                            self.settled = self.pos;
-                        }
-                        return Step::More;
-                    }
-                    Some(end) => {
-                        self.pos += end;
-                        if let Some(step) = self.ended(max) {
-                            return step;
-                        }
-                        continue;
-                    }
-                }
-            }
-            while window.get(self.pos).is_some_and(|b| is_space(*b)) {
-                self.pos += 1;
-            }
-            let Some(&byte) = window.get(self.pos) else {
-                self.settled = self.pos;
-                return Step::More;
+            let step = if let Phase::Inside(_) = self.phase {
+                self.inside(window, max)
+            } else {
+                self.between(window, max)
             };
-            // `End` is a placeholder: every arm that continues sets the next phase.
-            match std::mem::replace(&mut self.phase, Phase::End) {
-                Phase::Start => match (self.key, byte) {
-                    (None, b'[') => {
-                        self.listed = true;
-                        self.enter(Phase::List);
-                    }
-                    (Some(_), b'{') => self.enter(Phase::Names),
-                    (None, _) => return Step::Malformed("expected a list at the top".to_owned()),
-                    (Some(key), _) => {
-                        return Step::Malformed(format!(
-                            "expected an object with `{key}` at the top"
-                        ));
-                    }
-                },
-                Phase::Names => match byte {
-                    b'}' => {
-                        self.pos += 1;
-                        if !self.listed {
-                            let key = self.key.unwrap_or_default();
-                            return Step::Malformed(format!("no list `{key}`"));
-                        }
-                    }
-                    b',' if self.later => {
-                        self.pos += 1;
-                        self.later = false;
-                        self.phase = Phase::Names;
-                    }
-                    b'"' if !self.later => {
-                        let mut scan = Scan::default();
-                        let Some(end) = scan.feed(&window[self.pos..]) else {
-                            self.phase = Phase::Names;
-                            self.settled = self.pos;
-                            // A name must be bounded like a record, because it is held in memory
-                            // until it ends.
-                            if (window.len() - self.pos) as u64 > max {
-                                self.phase = Phase::End;
-                                return Step::Malformed("unterminated member name".to_owned());
-                            }
-                            return Step::More;
-                        };
-                        let name = &window[self.pos..self.pos + end];
-                        match serde_json::from_slice::<String>(name) {
-                            Ok(name) => {
-                                self.pos += end;
-                                self.phase = Phase::Colon(name);
-                            }
-                            Err(_) => {
-                                return Step::Malformed("invalid string as member name".to_owned());
-                            }
-                        }
-                    }
-                    _ => return Step::Malformed(unexpected(byte, "a name or `}`")),
-                },
-                Phase::Colon(name) => {
-                    if byte != b':' {
-                        return Step::Malformed(unexpected(byte, "`:`"));
-                    }
-                    self.pos += 1;
-                    self.phase = Phase::Value(name);
-                }
-                Phase::Value(name) => {
-                    self.later = true;
-                    if byte == b'[' && Some(name.as_str()) == self.key {
-                        self.listed = true;
-                        self.later = false;
-                        self.enter(Phase::List);
-                    } else {
-                        self.begin(Some(name), !self.beside);
-                    }
-                }
-                Phase::List => match byte {
-                    b']' => {
-                        self.pos += 1;
-                        // The members after the list are still read: the object must be complete.
-                        if self.key.is_some() {
-                            self.later = true;
-                            self.phase = Phase::Names;
-                        }
-                    }
-                    b',' if self.later => {
-                        self.pos += 1;
-                        self.later = false;
-                        self.phase = Phase::List;
-                    }
-                    b'}' | b':' | b',' => {
-                        return Step::Malformed(unexpected(byte, "an element or `]`"));
-                    }
-                    _ if self.later => return Step::Malformed(unexpected(byte, "`,` or `]`")),
-                    _ => self.begin(None, false),
-                },
-                Phase::End => {
-                    return Step::Malformed("something follows the end of the list".to_owned());
-                }
-                Phase::Inside(_) => {}
+            if let Some(step) = step {
+                return step;
             }
         }
+    }
+
+    /// Scans an element or a member's value up to its end. `None` means that the scan goes on with
+    /// the next item.
+    fn inside(&mut self, window: &[u8], max: u64) -> Option<Step> {
+        let Phase::Inside(inside) = &mut self.phase else {
+            return None;
+        };
+        if let Some(end) = inside.scan.feed(&window[self.pos..]) {
+            self.pos += end;
+            return self.ended(max);
+        }
+        self.pos = window.len();
+        let long = inside.gone + (self.pos - inside.from) as u64 > max;
+        // Discard what was scanned, so that a skipped value of any length takes no memory.
+        if long || inside.unwanted {
+            inside.gone += (self.pos - inside.from) as u64;
+            inside.from = self.pos;
+            inside.unwanted |= long;
+            self.settled = self.pos;
+        }
+        Some(Step::More)
+    }
+
+    /// Takes the next byte between two items, or the next name. `None` means that the scan goes on.
+    fn between(&mut self, window: &[u8], max: u64) -> Option<Step> {
+        while window.get(self.pos).is_some_and(|b| is_space(*b)) {
+            self.pos += 1;
+        }
+        let Some(&byte) = window.get(self.pos) else {
+            self.settled = self.pos;
+            return Some(Step::More);
+        };
+        // `End` is a placeholder: every phase that continues sets the next one.
+        match std::mem::replace(&mut self.phase, Phase::End) {
+            Phase::Start => self.at_start(byte),
+            Phase::Names if byte == b'"' && !self.later => self.name(window, max),
+            Phase::Names => self.after_member(byte),
+            Phase::Colon(name) if byte == b':' => {
+                self.pos += 1;
+                self.phase = Phase::Value(name);
+                None
+            }
+            Phase::Colon(_) => Some(Step::Malformed(unexpected(byte, "`:`"))),
+            Phase::Value(name) => {
+                self.value(byte, name);
+                None
+            }
+            Phase::List => self.in_list(byte),
+            Phase::End => Some(Step::Malformed("something follows the end of the list".to_owned())),
+            Phase::Inside(_) => None,
+        }
+    }
+
+    fn at_start(&mut self, byte: u8) -> Option<Step> {
+        match (self.key, byte) {
+            (None, b'[') => {
+                self.listed = true;
+                self.enter(Phase::List);
+                None
+            }
+            (Some(_), b'{') => {
+                self.enter(Phase::Names);
+                None
+            }
+            (None, _) => Some(Step::Malformed("expected a list at the top".to_owned())),
+            (Some(key), _) => {
+                Some(Step::Malformed(format!("expected an object with `{key}` at the top")))
+            }
+        }
+    }
+
+    /// Takes the name of a member.
+    fn name(&mut self, window: &[u8], max: u64) -> Option<Step> {
+        let mut scan = Scan::default();
+        let Some(end) = scan.feed(&window[self.pos..]) else {
+            self.settled = self.pos;
+            // A name must be bounded like a record, because it is held in memory until it ends.
+            if (window.len() - self.pos) as u64 > max {
+                return Some(Step::Malformed("unterminated member name".to_owned()));
+            }
+            self.phase = Phase::Names;
+            return Some(Step::More);
+        };
+        let name = &window[self.pos..self.pos + end];
+        let Ok(name) = serde_json::from_slice::<String>(name) else {
+            return Some(Step::Malformed("invalid string as member name".to_owned()));
+        };
+        self.pos += end;
+        self.phase = Phase::Colon(name);
+        None
+    }
+
+    /// Takes the byte after a member, or the end of an empty object.
+    fn after_member(&mut self, byte: u8) -> Option<Step> {
+        match byte {
+            b'}' => {
+                self.pos += 1;
+                let key = self.key.unwrap_or_default();
+                (!self.listed).then(|| Step::Malformed(format!("no list `{key}`")))
+            }
+            b',' if self.later => {
+                self.later = false;
+                self.enter(Phase::Names);
+                None
+            }
+            _ => Some(Step::Malformed(unexpected(byte, "a name or `}`"))),
+        }
+    }
+
+    fn value(&mut self, byte: u8, name: String) {
+        self.later = true;
+        if byte == b'[' && Some(name.as_str()) == self.key {
+            self.listed = true;
+            self.later = false;
+            self.enter(Phase::List);
+        } else {
+            self.begin(Some(name), !self.beside);
+        }
+    }
+
+    fn in_list(&mut self, byte: u8) -> Option<Step> {
+        match byte {
+            b']' => {
+                self.pos += 1;
+                // The members after the list are still read: the object must be complete.
+                if self.key.is_some() {
+                    self.later = true;
+                    self.phase = Phase::Names;
+                }
+            }
+            b',' if self.later => {
+                self.later = false;
+                self.enter(Phase::List);
+            }
+            b'}' | b':' | b',' => {
+                return Some(Step::Malformed(unexpected(byte, "an element or `]`")));
+            }
+            _ if self.later => return Some(Step::Malformed(unexpected(byte, "`,` or `]`"))),
+            _ => self.begin(None, false),
+        }
+        None
     }
 
     fn enter(&mut self, phase: Phase) {

@@ -3,13 +3,12 @@
 use super::wire::{Block, Delta as WireDelta, Event, Message, OutputDetails, Usage};
 use crate::bounded::{made_id, noted};
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
-use crate::json;
+use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
-use endstop_core::{Part, ToolCall};
-use serde::Deserialize;
+use endstop_core::{Part, ToolCall, Usage as TokenUsage};
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -96,17 +95,15 @@ impl Accumulator {
         let Some(u) = lenient::<Usage<'_>>(raw) else {
             return;
         };
-        // `message_delta` repeats some counts and omits others, so each count keeps its last known
-        // value.
-        let to = &mut self.common.usage;
-        to.input_tokens = u.input_tokens.0.or(to.input_tokens);
-        to.output_tokens = u.output_tokens.0.or(to.output_tokens);
-        to.cached_input_tokens = u.cache_read_input_tokens.0.or(to.cached_input_tokens);
-        to.cache_write_tokens = u.cache_creation_input_tokens.0.or(to.cache_write_tokens);
-        if let Some(d) = u.output_tokens_details.and_then(lenient::<OutputDetails>) {
-            to.reasoning_tokens =
-                d.thinking_tokens.0.or(d.reasoning_tokens.0).or(to.reasoning_tokens);
-        }
+        let details = u.output_tokens_details.and_then(lenient::<OutputDetails>);
+        self.common.count(&TokenUsage {
+            input_tokens: u.input_tokens.0,
+            output_tokens: u.output_tokens.0,
+            cached_input_tokens: u.cache_read_input_tokens.0,
+            cache_write_tokens: u.cache_creation_input_tokens.0,
+            reasoning_tokens: details.and_then(|d| d.thinking_tokens.0.or(d.reasoning_tokens.0)),
+            ..TokenUsage::default()
+        });
     }
 
     fn start(&mut self, raw: &RawValue, sink: DeltaSink<'_>) -> Option<usize> {
@@ -282,18 +279,10 @@ impl Accumulator {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
-        let data = data.trim();
-        if !data.starts_with('{') {
-            // Some gateways end an Anthropic stream with `[DONE]` as well.
-            self.common.terminated |= data == "[DONE]";
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
+        let Some(data) = self.common.event_object(data) else {
             return Ok(());
-        }
+        };
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
         let kind = event.kind.filled().unwrap_or(name);
@@ -339,7 +328,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         let mut repaired = String::new();
         let m: Message<'_> = json::event(text, &mut repaired)?;
         self.message(&m);
@@ -381,10 +370,6 @@ impl Accumulate for Accumulator {
 
 fn opaque(json: String) -> Part {
     Part::Opaque { api: WireFormat::Anthropic.as_str().to_owned(), json }
-}
-
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }
 
 /// Returns the block with its streamed input inserted.

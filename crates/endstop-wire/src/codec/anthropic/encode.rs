@@ -5,7 +5,8 @@
 //! message.
 
 use super::call_ids::CallIds;
-use crate::codec::request::{Fields, Kept, RequestSpec};
+use crate::codec::body::{BlockHistory, Fields, instructions};
+use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
@@ -16,13 +17,9 @@ pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8192;
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
 pub struct Encoder {
-    kept: Kept,
-    /// Role of the message that is still open at the end of the encoded bytes.
-    open: Option<&'static str>,
+    history: BlockHistory,
     ids: CallIds,
     system: Option<String>,
-    /// System messages at the start of the history.
-    preamble: String,
     /// `true` if the extra fields set the cap. `own_system` is the same for the instructions.
     own_cap: bool,
     own_system: bool,
@@ -34,11 +31,9 @@ impl Encoder {
     /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
-            kept: Kept::default(),
-            open: None,
+            history: BlockHistory::new("{\"messages\":[", "content"),
             ids: CallIds::default(),
             system: spec.system.clone().filter(|s| !s.trim().is_empty()),
-            preamble: String::new(),
             own_cap: spec.extra.contains_key("max_tokens"),
             own_system: spec.extra.contains_key("system"),
             cap: spec.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
@@ -59,97 +54,64 @@ impl Encoder {
 
     /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
-        let from = self.kept.resume(messages, epoch);
+        let from = self.history.resume(messages, epoch);
         if from == 0 {
-            self.kept.out.extend_from_slice(b"{\"messages\":[");
-            self.open = None;
             self.ids.clear();
-            self.preamble.clear();
         }
         for m in &messages[from..] {
             self.message(m);
         }
-        self.kept.settle(messages);
-        // From here on the bytes belong to this call only; `resume` removes them.
-        let out = &mut self.kept.out;
-        if self.open.is_some() {
-            out.extend_from_slice(b"]}");
-        }
-        out.push(b']');
+        self.history.close(messages);
+        let BlockHistory { kept, preamble, .. } = &mut self.history;
+        let out = &mut kept.out;
         if !self.own_cap {
             json::key(out, "max_tokens");
             out.extend_from_slice(output_cap.unwrap_or(self.cap).to_string().as_bytes());
         }
-        if !self.own_system && (self.system.is_some() || !self.preamble.is_empty()) {
+        if !self.own_system && (self.system.is_some() || !preamble.is_empty()) {
             json::key(out, "system");
-            let system = self.system.as_deref().unwrap_or("");
             out.push(b'"');
-            json::escaped(out, system);
-            if !system.is_empty() && !self.preamble.is_empty() {
-                out.extend_from_slice(b"\\n\\n");
-            }
-            json::escaped(out, &self.preamble);
+            instructions(out, self.system.as_deref().unwrap_or(""), preamble);
             out.push(b'"');
         }
         out.extend_from_slice(&self.tail);
-        &self.kept.out
+        out
     }
 
     fn message(&mut self, m: &Message) {
-        if m.role == Role::System && self.open.is_none() {
-            if !self.preamble.is_empty() {
-                self.preamble.push_str("\n\n");
-            }
-            return self.preamble.push_str(&m.plain_text());
+        if m.role == Role::System && self.history.is_at_start() {
+            return self.history.instruct(&m.plain_text());
         }
         let role = if m.role == Role::Assistant { "assistant" } else { "user" };
         // Results must come first in their message, or the API rejects it.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 let id = self.ids.result(&result.call_id);
-                tool_result(self.block("user"), &id, result);
+                tool_result(self.history.block("user"), &id, result);
             }
         }
         for part in &m.parts {
             match part {
                 // The API rejects blank text blocks.
                 Part::Text { text } | Part::Refusal { text } if !text.trim().is_empty() => {
-                    let out = self.block(role);
+                    let out = self.history.block(role);
                     out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
                     json::string(out, text);
                     out.push(b'}');
                 }
                 Part::ToolCall(call) => {
                     let id = self.ids.call(&call.id);
-                    tool_use(self.block(role), &id, call);
+                    tool_use(self.history.block(role), &id, call);
                 }
-                Part::Image(i) => image(self.block(role), i),
+                Part::Image(i) => image(self.history.block(role), i),
                 Part::Opaque { api, json }
                     if api == WireFormat::Anthropic.as_str() && json::is_object(json) =>
                 {
-                    self.block(role).extend_from_slice(json.trim().as_bytes());
+                    self.history.block(role).extend_from_slice(json.trim().as_bytes());
                 }
                 _ => {}
             }
         }
-    }
-
-    /// Begins a block in a message of this role. If the open message has the same role, the block
-    /// joins it, because the API treats adjacent messages of one role as a single message.
-    fn block(&mut self, role: &'static str) -> &mut Vec<u8> {
-        let out = &mut self.kept.out;
-        if self.open == Some(role) {
-            out.push(b',');
-            return out;
-        }
-        if self.open.is_some() {
-            out.extend_from_slice(b"]},");
-        }
-        self.open = Some(role);
-        out.extend_from_slice(b"{\"role\":\"");
-        out.extend_from_slice(role.as_bytes());
-        out.extend_from_slice(b"\",\"content\":[");
-        out
     }
 }
 
@@ -163,24 +125,8 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
 }
 
 fn options(mut fields: Fields<'_>, spec: &RequestSpec) -> Vec<u8> {
-    if !spec.tools.is_empty() {
-        fields.field("tools", |out| {
-            out.push(b'[');
-            for tool in &spec.tools {
-                json::comma(out);
-                out.push(b'{');
-                tool.fields(out, "input_schema");
-                out.push(b'}');
-            }
-            out.push(b']');
-        });
-    }
-    if let Some(t) = spec.temperature {
-        fields.field("temperature", |out| json::value(out, &t));
-    }
-    if !spec.stop.is_empty() {
-        fields.field("stop_sequences", |out| json::value(out, &spec.stop));
-    }
+    fields.tools(&spec.tools, b"{", "input_schema", b"}");
+    fields.sampling(spec, "stop_sequences");
     if let Some(schema) = &spec.output_schema {
         fields.field("output_config", |out| {
             out.extend_from_slice(b"{\"format\":{\"type\":\"json_schema\",\"schema\":");

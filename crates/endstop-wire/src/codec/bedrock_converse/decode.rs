@@ -5,15 +5,14 @@ use super::wire::{
 };
 use crate::bounded::noted;
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
-use crate::json;
+use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_core::{Part, ToolCall};
-use serde::Deserialize;
+use endstop_core::{Part, ToolCall, Usage as TokenUsage};
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -99,11 +98,13 @@ impl Accumulator {
         let Some(u) = raw.and_then(lenient::<Usage>) else {
             return;
         };
-        let to = &mut self.common.usage;
-        to.input_tokens = u.input.0.or(to.input_tokens);
-        to.output_tokens = u.output.0.or(to.output_tokens);
-        to.cached_input_tokens = u.cache_read.0.or(to.cached_input_tokens);
-        to.cache_write_tokens = u.cache_write.0.or(to.cache_write_tokens);
+        self.common.count(&TokenUsage {
+            input_tokens: u.input.0,
+            output_tokens: u.output.0,
+            cached_input_tokens: u.cache_read.0,
+            cache_write_tokens: u.cache_write.0,
+            ..TokenUsage::default()
+        });
     }
 
     /// Handles one message of a stream by its type. Unknown types are ignored.
@@ -282,12 +283,7 @@ impl Accumulator {
         }
     }
 
-    fn object(
-        &mut self,
-        text: &str,
-        sink: DeltaSink<'_>,
-        body: bool,
-    ) -> Result<(), serde_json::Error> {
+    fn object(&mut self, text: &str, sink: DeltaSink<'_>, body: bool) -> Parsed {
         let mut repaired = String::new();
         let o: Object<'_> = json::event(text, &mut repaired)?;
         for (name, raw) in [
@@ -377,12 +373,7 @@ impl Accumulator {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let data = data.trim();
         if !data.starts_with('{') {
             return Ok(());
@@ -396,7 +387,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         self.object(text, &mut |_| (), true)
     }
 
@@ -476,8 +467,4 @@ fn with(kind: &str, start: &str, key: &str, streamed: &str) -> String {
 
 fn opaque(json: String) -> Part {
     Part::Opaque { api: WireFormat::BedrockConverse.as_str().to_owned(), json }
-}
-
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

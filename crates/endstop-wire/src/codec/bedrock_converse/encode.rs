@@ -7,7 +7,8 @@
 //! as a string. The API fetches images from S3 only, so for any other URL the model receives the
 //! URL as text.
 
-use crate::codec::request::{Fields, Kept, RequestSpec};
+use crate::codec::body::{BlockHistory, Fields, Settings};
+use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
@@ -19,18 +20,11 @@ const CONFIG: &str = "inferenceConfig";
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
 pub struct Encoder {
-    kept: Kept,
-    /// Role of the message that is still open at the end of the encoded bytes.
-    open: Option<&'static str>,
+    history: BlockHistory,
     system: String,
-    /// System messages at the start of the history.
-    preamble: String,
-    /// `true` if the extra fields set the cap. `own_system` is the same for the instructions.
-    own_cap: bool,
+    /// `true` if the extra fields set the instructions.
     own_system: bool,
-    cap: Option<u64>,
-    /// Fields of `inferenceConfig` except the cap, each after a comma, and the closing brace.
-    config: Vec<u8>,
+    config: Settings,
     tail: Vec<u8>,
 }
 
@@ -38,18 +32,11 @@ impl Encoder {
     /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         let mut extra = spec.extra.clone();
-        let own = match extra.remove(CONFIG) {
-            Some(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        };
+        let own = Settings::own(&mut extra, CONFIG);
         Encoder {
-            kept: Kept::default(),
-            open: None,
+            history: BlockHistory::new("{\"messages\":[", "content"),
             system: spec.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default(),
-            preamble: String::new(),
-            own_cap: own.contains_key("maxTokens"),
             own_system: extra.contains_key("system"),
-            cap: spec.max_output_tokens,
             config: config(spec, &own),
             tail: tail(spec, &extra),
         }
@@ -57,113 +44,65 @@ impl Encoder {
 
     /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
-        let from = self.kept.resume(messages, epoch);
-        if from == 0 {
-            self.kept.out.extend_from_slice(b"{\"messages\":[");
-            self.open = None;
-            self.preamble.clear();
-        }
+        let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
             self.message(m);
         }
-        self.kept.settle(messages);
-        let out = &mut self.kept.out;
-        if self.open.is_some() {
-            out.extend_from_slice(b"]}");
-        }
-        out.push(b']');
-        let cap = output_cap.or(self.cap).filter(|_| !self.own_cap);
-        // A length of 1 is the closing brace alone, so there is nothing to send.
-        if cap.is_some() || self.config.len() > 1 {
-            json::key(out, CONFIG);
-            out.push(b'{');
-            let mut config = self.config.as_slice();
-            match cap {
-                Some(cap) => {
-                    json::key(out, "maxTokens");
-                    out.extend_from_slice(cap.to_string().as_bytes());
-                }
-                // Without the cap the first field must not start with its comma.
-                None => config = config.strip_prefix(b",").unwrap_or(config),
-            }
-            out.extend_from_slice(config);
-        }
-        if !self.own_system && (!self.system.is_empty() || !self.preamble.is_empty()) {
+        self.history.close(messages);
+        let BlockHistory { kept, preamble, .. } = &mut self.history;
+        let out = &mut kept.out;
+        self.config.write(out, output_cap);
+        if !self.own_system && (!self.system.is_empty() || !preamble.is_empty()) {
             json::key(out, "system");
             out.push(b'[');
-            for text in [&self.system, &self.preamble].into_iter().filter(|text| !text.is_empty()) {
+            for text in [&self.system, &*preamble].into_iter().filter(|text| !text.is_empty()) {
                 json::comma(out);
-                out.extend_from_slice(b"{\"text\":");
-                json::string(out, text);
-                out.push(b'}');
+                words(out, text);
             }
             out.push(b']');
         }
         out.extend_from_slice(&self.tail);
-        &self.kept.out
+        out
     }
 
     fn message(&mut self, m: &Message) {
-        if m.role == Role::System && self.open.is_none() {
+        if m.role == Role::System && self.history.is_at_start() {
             let text = m.plain_text();
-            if !self.preamble.is_empty() && !text.trim().is_empty() {
-                self.preamble.push_str("\n\n");
-            }
             // The API rejects blank text.
-            return self.preamble.push_str(if text.trim().is_empty() { "" } else { &text });
+            if !text.trim().is_empty() {
+                self.history.instruct(&text);
+            }
+            return;
         }
         let role = if m.role == Role::Assistant { "assistant" } else { "user" };
         // Results must come first in their message.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
-                tool_result(self.block("user"), result);
+                tool_result(self.history.block("user"), result);
             }
         }
         for part in &m.parts {
             match part {
                 Part::Text { text } | Part::Refusal { text } if !text.trim().is_empty() => {
-                    words(self.block(role), text);
+                    words(self.history.block(role), text);
                 }
-                Part::ToolCall(call) => tool_use(self.block(role), call),
-                Part::Image(i) => image(self.block(role), i),
+                Part::ToolCall(call) => tool_use(self.history.block(role), call),
+                Part::Image(i) => image(self.history.block(role), i),
                 Part::Opaque { api, json }
                     if api == WireFormat::BedrockConverse.as_str() && json::is_object(json) =>
                 {
-                    self.block(role).extend_from_slice(json.trim().as_bytes());
+                    self.history.block(role).extend_from_slice(json.trim().as_bytes());
                 }
                 _ => {}
             }
         }
     }
-
-    /// Begins a block in a message of this role. If the open message has the same role, the block
-    /// joins it, because the API requires the roles to alternate.
-    fn block(&mut self, role: &'static str) -> &mut Vec<u8> {
-        let out = &mut self.kept.out;
-        if self.open == Some(role) {
-            out.push(b',');
-            return out;
-        }
-        if self.open.is_some() {
-            out.extend_from_slice(b"]},");
-        }
-        self.open = Some(role);
-        out.extend_from_slice(b"{\"role\":\"");
-        out.extend_from_slice(role.as_bytes());
-        out.extend_from_slice(b"\",\"content\":[");
-        out
-    }
 }
 
-fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Vec<u8> {
+fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Settings {
     let mut fields = Fields::over(own);
-    if let Some(t) = spec.temperature {
-        fields.field("temperature", |out| json::value(out, &t));
-    }
-    if !spec.stop.is_empty() {
-        fields.field("stopSequences", |out| json::value(out, &spec.stop));
-    }
-    fields.finish()
+    fields.sampling(spec, "stopSequences");
+    Settings::new(CONFIG, "maxTokens", spec.max_output_tokens, fields)
 }
 
 fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {

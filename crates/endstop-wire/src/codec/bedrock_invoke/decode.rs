@@ -5,7 +5,7 @@ use super::text;
 use super::wire::{Chunk, Mark, Metrics};
 use crate::bounded::noted;
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, DeltaSink, Parsed, RequestFacts};
 use crate::codec::{anthropic, bedrock_converse, openai_chat};
 use crate::dialect::OPENAI_CHAT;
 use crate::errors::ErrorBody;
@@ -44,12 +44,7 @@ impl Accumulator {
     }
 
     /// Decodes one Base64 chunk and handles the model's event inside.
-    fn chunk(
-        &mut self,
-        bytes: &str,
-        unpacked: &mut Vec<u8>,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
+    fn chunk(&mut self, bytes: &str, unpacked: &mut Vec<u8>, sink: DeltaSink<'_>) -> Parsed {
         STANDARD.decode_vec(bytes, unpacked).map_err(serde_json::Error::custom)?;
         let inner = std::str::from_utf8(unpacked).map_err(serde_json::Error::custom)?;
         self.look(inner)?;
@@ -57,7 +52,7 @@ impl Accumulator {
     }
 
     /// Detects the model's format if it is still unknown, and reads the fields that Bedrock added.
-    fn look(&mut self, data: &str) -> Result<(), serde_json::Error> {
+    fn look(&mut self, data: &str) -> Parsed {
         // Once the format is known, only events with Bedrock's own fields need a second parse.
         if self.told && memmem::find(data.as_bytes(), b"\"amazon-bedrock-").is_none() {
             return Ok(());
@@ -132,12 +127,7 @@ impl Accumulator {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let data = data.trim();
         // Only `chunk` frames carry the Base64 envelope. Other frames, and unpacked streams, are
         // plain.
@@ -157,7 +147,7 @@ impl Accumulate for Accumulator {
         done
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         let mut repaired = String::new();
         let mark: Mark<'_> = json::event(text, &mut repaired)?;
         self.look(text)?;

@@ -4,11 +4,11 @@
 
 use super::wire::{Choice, Mark};
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::json::{self, Str};
 use crate::signal::finish::{Finish, finish_of};
-use endstop_core::Part;
+use endstop_core::{Part, Usage};
 use serde_json::Map;
 
 /// Stop string that marks the natural end of a turn in Claude's text completions.
@@ -89,22 +89,20 @@ impl Accumulator {
         }
     }
 
-    fn count(&mut self, input: Option<u64>, output: Option<u64>) {
-        let to = &mut self.common.usage;
-        to.input_tokens = input.or(to.input_tokens);
-        to.output_tokens = output.or(to.output_tokens);
+    fn count(&mut self, input_tokens: Option<u64>, output_tokens: Option<u64>) {
+        self.common.count(&Usage { input_tokens, output_tokens, ..Usage::default() });
     }
 }
 
 impl Accumulate for Accumulator {
-    fn event(&mut self, _: &str, data: &str, sink: DeltaSink<'_>) -> Result<(), serde_json::Error> {
+    fn event(&mut self, _: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let mut repaired = String::new();
         let mark: Mark<'_> = json::event(data, &mut repaired)?;
         self.mark(&mark, sink);
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         self.event("", text, &mut |_| ())
     }
 

@@ -4,7 +4,7 @@ use super::wire::{Call, Event, Piece};
 use crate::bounded::{List, made_id};
 use crate::codec::cohere_v2::{FINISH, count};
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;
@@ -79,7 +79,7 @@ impl Accumulator {
             }
         }
         if let Some(meta) = event.meta {
-            count(meta, &mut self.common.usage);
+            count(meta, &mut self.common);
         }
         if self.common.finish.is_none() {
             self.common.finish = event.finish_reason.0.clone().map(std::borrow::Cow::into_owned);
@@ -109,17 +109,10 @@ impl Accumulator {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
-        let data = data.trim();
-        if !data.starts_with('{') {
-            self.common.terminated |= data == "[DONE]";
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
+        let Some(data) = self.common.event_object(data) else {
             return Ok(());
-        }
+        };
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
         // A complete body is an event without a type, so one function handles both.
@@ -139,7 +132,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         if !text.trim_start().starts_with('{') {
             return Err(serde_json::Error::custom("expected an object"));
         }

@@ -1,14 +1,12 @@
 //! Cohere v2 decoder: collects stream events, or a complete body, into a turn.
 
-use super::wire::{
-    Block, Body, Call, Change, Event, FINISH, Logprobs, Message, count, items, lenient,
-};
+use super::wire::{Block, Body, Call, Change, Event, FINISH, Logprobs, Message, count, items};
 use crate::bounded::made_id;
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
-use crate::json::{self, Str};
+use crate::json::{self, Str, lenient};
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Part, ToolCall};
 use serde::de::Error as _;
@@ -69,7 +67,7 @@ impl Accumulator {
             }
         }
         if let Some(usage) = usage {
-            count(usage, &mut self.common.usage);
+            count(usage, &mut self.common);
         }
     }
 
@@ -200,18 +198,10 @@ fn opaque(open: &str, text: &str) -> Part {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
-        let data = data.trim();
-        if !data.starts_with('{') {
-            // Some gateways end this stream with `[DONE]` as well.
-            self.common.terminated |= data == "[DONE]";
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
+        let Some(data) = self.common.event_object(data) else {
             return Ok(());
-        }
+        };
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
         // An error body has a `message` string and no type.
@@ -231,7 +221,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         let mut repaired = String::new();
         let body: Body<'_> = json::event(text, &mut repaired)?;
         self.common.named(None, body.id.filled());

@@ -4,7 +4,8 @@
 //! does not accept that together with tools, so the schema is then described in the instructions.
 //! An assistant message without text and calls is left out, because the API rejects it.
 
-use crate::codec::request::{Fields, Kept, RequestSpec};
+use crate::codec::body::{Fields, Kept, image_url, open_message};
+use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall};
@@ -37,53 +38,21 @@ impl Encoder {
 
     /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
-        let from = self.kept.resume(messages, epoch);
-        let out = &mut self.kept.out;
-        if from == 0 {
-            out.extend_from_slice(b"{\"messages\":[");
-            if !self.system.is_empty() {
-                open(out, "system");
-                json::key(out, "content");
-                json::string(out, &self.system);
-                out.push(b'}');
-            }
-        }
-        for m in &messages[from..] {
-            message(out, m);
-        }
-        self.kept.settle(messages);
-        let out = &mut self.kept.out;
-        out.push(b']');
+        let out = self.kept.list(&self.system, messages, epoch, message);
         if let Some(cap) = output_cap.or(self.cap).filter(|_| !self.own_cap) {
             json::key(out, "max_tokens");
             out.extend_from_slice(cap.to_string().as_bytes());
         }
         out.extend_from_slice(&self.tail);
-        &self.kept.out
+        out
     }
 }
 
 fn tail(spec: &RequestSpec) -> Vec<u8> {
     let mut fields = Fields::new(spec);
     fields.field("model", |out| json::string(out, &spec.model));
-    if !spec.tools.is_empty() {
-        fields.field("tools", |out| {
-            out.push(b'[');
-            for tool in &spec.tools {
-                json::comma(out);
-                out.extend_from_slice(b"{\"type\":\"function\",\"function\":{");
-                tool.fields(out, "parameters");
-                out.extend_from_slice(b"}}");
-            }
-            out.push(b']');
-        });
-    }
-    if let Some(t) = spec.temperature {
-        fields.field("temperature", |out| json::value(out, &t));
-    }
-    if !spec.stop.is_empty() {
-        fields.field("stop_sequences", |out| json::value(out, &spec.stop));
-    }
+    fields.function_tools(&spec.tools);
+    fields.sampling(spec, "stop_sequences");
     if let (Some(schema), true) = (&spec.output_schema, spec.tools.is_empty()) {
         fields.field("response_format", |out| {
             out.extend_from_slice(b"{\"type\":\"json_object\",\"json_schema\":");
@@ -99,7 +68,7 @@ fn message(out: &mut Vec<u8>, m: &Message) {
     // Results come first because they answer the previous turn, whatever message carries them.
     for part in &m.parts {
         if let Part::ToolResult(result) = part {
-            open(out, "tool");
+            open_message(out, "tool");
             json::key(out, "tool_call_id");
             json::string(out, &result.call_id);
             json::key(out, "content");
@@ -134,7 +103,7 @@ fn message(out: &mut Vec<u8>, m: &Message) {
     if content.len() == 1 && !calls {
         return;
     }
-    open(out, role);
+    open_message(out, role);
     if content.len() > 1 {
         json::key(out, "content");
         out.extend_from_slice(&content);
@@ -179,17 +148,9 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
 
 fn image(out: &mut Vec<u8>, image: &Image) {
     json::comma(out);
-    out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":\"");
-    match image {
-        Image::Url(url) => json::escaped(out, url),
-        Image::Base64 { media_type, data } => {
-            out.extend_from_slice(b"data:");
-            json::escaped(out, media_type);
-            out.extend_from_slice(b";base64,");
-            json::escaped(out, data);
-        }
-    }
-    out.extend_from_slice(b"\"}}");
+    out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
+    image_url(out, image);
+    out.extend_from_slice(b"}}");
 }
 
 /// A stored plan.
@@ -210,11 +171,4 @@ fn is_thinking(api: &str, json: &str) -> bool {
     api == WireFormat::CohereV2.as_str()
         && json::is_object(json)
         && back::<Plan<'_>>(api, json).is_none()
-}
-
-fn open(out: &mut Vec<u8>, role: &str) {
-    json::comma(out);
-    out.extend_from_slice(b"{\"role\":\"");
-    out.extend_from_slice(role.as_bytes());
-    out.push(b'"');
 }

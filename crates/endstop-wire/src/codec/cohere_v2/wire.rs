@@ -2,7 +2,7 @@
 
 use crate::bounded::List;
 use crate::codec::common::Common;
-use crate::json::{Count, Str};
+use crate::json::{Count, Str, lenient};
 use endstop_core::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -125,18 +125,21 @@ struct Tokens {
     reasoning: Count,
 }
 
-/// Adds the token counts of `usage` (`meta` in Cohere v1): those of the model or, only if they are
-/// missing, the billed ones.
-pub(crate) fn count(raw: &RawValue, to: &mut Usage) {
+/// Stores the token counts of `usage` (`meta` in Cohere v1): those of the model or, only if they
+/// are missing, the billed ones.
+pub(crate) fn count(raw: &RawValue, common: &mut Common) {
     let Some(counts) = lenient::<Counts<'_>>(raw) else {
         return;
     };
     let tokens: Tokens = counts.tokens.and_then(lenient).unwrap_or_default();
     let billed: Tokens = counts.billed_units.and_then(lenient).unwrap_or_default();
-    to.input_tokens = tokens.input.0.or(billed.input.0).or(to.input_tokens);
-    to.output_tokens = tokens.output.0.or(billed.output.0).or(to.output_tokens);
-    to.reasoning_tokens = tokens.reasoning.0.or(to.reasoning_tokens);
-    to.cached_input_tokens = counts.cached_tokens.0.or(to.cached_input_tokens);
+    common.count(&Usage {
+        input_tokens: tokens.input.0.or(billed.input.0),
+        output_tokens: tokens.output.0.or(billed.output.0),
+        reasoning_tokens: tokens.reasoning.0,
+        cached_input_tokens: counts.cached_tokens.0,
+        ..Usage::default()
+    });
 }
 
 /// Returns the items of a list, or the single item in its place. An item that fails to parse marks
@@ -153,9 +156,4 @@ pub(super) fn items<'a, T: Deserialize<'a>>(
         Some(raw) => common.read(raw).into_iter().collect(),
         None => Vec::new(),
     }
-}
-
-/// Parses the value, or returns `None` if it has another shape.
-pub(super) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

@@ -6,13 +6,12 @@ use super::wire::{
 };
 use crate::bounded::{made_id, noted};
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
-use crate::json;
+use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
-use endstop_core::{Part, ToolCall};
-use serde::Deserialize;
+use endstop_core::{Part, ToolCall, Usage as TokenUsage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
@@ -121,11 +120,13 @@ impl Accumulator {
     }
 
     fn usage(&mut self, u: &Usage) {
-        let to = &mut self.common.usage;
-        to.input_tokens = u.prompt.0.or(to.input_tokens);
-        to.output_tokens = u.candidates.0.or(to.output_tokens);
-        to.cached_input_tokens = u.cached.0.or(to.cached_input_tokens);
-        to.reasoning_tokens = u.thoughts.0.or(to.reasoning_tokens);
+        self.common.count(&TokenUsage {
+            input_tokens: u.prompt.0,
+            output_tokens: u.candidates.0,
+            cached_input_tokens: u.cached.0,
+            reasoning_tokens: u.thoughts.0,
+            ..TokenUsage::default()
+        });
     }
 
     fn part(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
@@ -286,18 +287,10 @@ impl Accumulator {
 const FINISH: &str = "finishReason";
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
-        let data = data.trim();
-        if !data.starts_with('{') {
-            // Some gateways end this stream with `[DONE]` as well.
-            self.common.terminated |= data == "[DONE]";
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
+        let Some(data) = self.common.event_object(data) else {
             return Ok(());
-        }
+        };
         if name == "error" {
             self.common.error.get_or_insert_with(|| ErrorBody::read(data));
             return Ok(());
@@ -308,7 +301,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         let mut repaired = String::new();
         let chunk = json::event(text, &mut repaired)?;
         self.chunk(chunk, text, &mut |_| ());
@@ -362,8 +355,4 @@ fn signed(kind: &str, signature: &str) -> Option<Part> {
 
 fn opaque(json: String) -> Part {
     Part::Opaque { api: WireFormat::Gemini.as_str().to_owned(), json }
-}
-
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

@@ -5,7 +5,8 @@
 //! the history is added to `systemInstruction`; a later one is sent as a user message.
 
 use super::wire::MADE_ID;
-use crate::codec::request::{Fields, Kept, RequestSpec, Settings};
+use crate::codec::body::{BlockHistory, Fields, Settings, instructions};
+use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
@@ -20,12 +21,8 @@ const CONFIG: &str = "generationConfig";
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
 pub struct Encoder {
-    kept: Kept,
-    /// Role of the content that is still open at the end of the encoded bytes.
-    open: Option<&'static str>,
+    history: BlockHistory,
     system: String,
-    /// System messages at the start of the history.
-    preamble: String,
     /// `true` if the extra fields set the instructions.
     own_system: bool,
     config: Settings,
@@ -40,10 +37,8 @@ impl Encoder {
         extra.remove("contents");
         let own = Settings::own(&mut extra, CONFIG);
         Encoder {
-            kept: Kept::default(),
-            open: None,
+            history: BlockHistory::new("{\"contents\":[", "parts"),
             system: spec.instructions(schema_or_tools(spec)),
-            preamble: String::new(),
             own_system: extra.contains_key("systemInstruction"),
             config: config(spec, &own),
             tail: tail(spec, &extra),
@@ -52,48 +47,33 @@ impl Encoder {
 
     /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
-        let from = self.kept.resume(messages, epoch);
-        if from == 0 {
-            self.kept.out.extend_from_slice(b"{\"contents\":[");
-            self.open = None;
-            self.preamble.clear();
-        }
+        let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
             self.message(m);
         }
-        self.kept.settle(messages);
-        let out = &mut self.kept.out;
-        if self.open.is_some() {
-            out.extend_from_slice(b"]}");
-        }
-        out.push(b']');
+        self.history.close(messages);
+        let BlockHistory { kept, preamble, .. } = &mut self.history;
+        let out = &mut kept.out;
         self.config.write(out, output_cap);
-        if !self.own_system && (!self.system.is_empty() || !self.preamble.is_empty()) {
+        if !self.own_system && (!self.system.is_empty() || !preamble.is_empty()) {
             json::key(out, "systemInstruction");
             out.extend_from_slice(b"{\"parts\":[{\"text\":\"");
-            json::escaped(out, &self.system);
-            if !self.system.is_empty() && !self.preamble.is_empty() {
-                out.extend_from_slice(b"\\n\\n");
-            }
-            json::escaped(out, &self.preamble);
+            instructions(out, &self.system, preamble);
             out.extend_from_slice(b"\"}]}");
         }
         out.extend_from_slice(&self.tail);
-        &self.kept.out
+        out
     }
 
     fn message(&mut self, m: &Message) {
-        if m.role == Role::System && self.open.is_none() {
-            if !self.preamble.is_empty() {
-                self.preamble.push_str("\n\n");
-            }
-            return self.preamble.push_str(&m.plain_text());
+        if m.role == Role::System && self.history.is_at_start() {
+            return self.history.instruct(&m.plain_text());
         }
         let role = if m.role == Role::Assistant { "model" } else { "user" };
         // Results must come first in their message.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
-                function_response(self.part("user"), result);
+                function_response(self.history.block("user"), result);
             }
         }
         // A signature waits here for the next part, which must be of the kind that it was made for.
@@ -115,22 +95,22 @@ impl Encoder {
             match part {
                 // The API rejects an empty text.
                 Part::Text { text } | Part::Refusal { text } if !text.is_empty() => {
-                    let out = self.part(role);
+                    let out = self.history.block(role);
                     out.extend_from_slice(b"{\"text\":");
                     json::string(out, text);
                     sign(out, signed);
                 }
                 Part::ToolCall(call) => {
-                    let out = self.part(role);
+                    let out = self.history.block(role);
                     function_call(out, call);
                     sign(out, signed);
                 }
-                Part::Image(i) => image(self.part(role), i),
+                Part::Image(i) => image(self.history.block(role), i),
                 Part::Opaque { api, json } if api == WireFormat::Gemini.as_str() => {
                     if let Ok(alone) = serde_json::from_str(json) {
                         pending = Some(alone);
                     } else if json::is_object(json) {
-                        self.part(role).extend_from_slice(json.trim().as_bytes());
+                        self.history.block(role).extend_from_slice(json.trim().as_bytes());
                     }
                 }
                 _ => {}
@@ -144,28 +124,10 @@ impl Encoder {
     /// without the call.
     fn left(&mut self, role: &'static str, signature: Option<Signature<'_>>) {
         if let Some(left) = signature.filter(|s| s.function_call.is_none()) {
-            let out = self.part(role);
+            let out = self.history.block(role);
             out.extend_from_slice(b"{\"text\":\"\"");
             sign(out, Some(left.thought_signature));
         }
-    }
-
-    /// Begins a part in a content of this role. If the open content has the same role, the part
-    /// joins it, because adjacent contents of one role count as one.
-    fn part(&mut self, role: &'static str) -> &mut Vec<u8> {
-        let out = &mut self.kept.out;
-        if self.open == Some(role) {
-            out.push(b',');
-            return out;
-        }
-        if self.open.is_some() {
-            out.extend_from_slice(b"]},");
-        }
-        self.open = Some(role);
-        out.extend_from_slice(b"{\"role\":\"");
-        out.extend_from_slice(role.as_bytes());
-        out.extend_from_slice(b"\",\"parts\":[");
-        out
     }
 }
 
@@ -198,12 +160,7 @@ fn schema_or_tools(spec: &RequestSpec) -> bool {
 
 fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Settings {
     let mut fields = Fields::over(own);
-    if let Some(t) = spec.temperature {
-        fields.field("temperature", |out| json::value(out, &t));
-    }
-    if !spec.stop.is_empty() {
-        fields.field("stopSequences", |out| json::value(out, &spec.stop));
-    }
+    fields.sampling(spec, "stopSequences");
     if let (Some(schema), false) = (&spec.output_schema, schema_or_tools(spec)) {
         fields.field("responseMimeType", |out| out.extend_from_slice(b"\"application/json\""));
         // A `responseSchema` of the user's own would conflict with ours.

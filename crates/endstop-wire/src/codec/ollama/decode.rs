@@ -2,12 +2,12 @@
 
 use super::wire::{Call, Chunk, Logprob, MADE_ID, Message};
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;
 use crate::signal::finish::{Finish, finish_of};
-use endstop_core::{Part, ToolCall};
+use endstop_core::{Part, ToolCall, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -46,9 +46,11 @@ impl Accumulator {
         if let Some(message) = &chunk.message {
             self.message(message, sink);
         }
-        let to = &mut self.common.usage;
-        to.input_tokens = chunk.prompt_eval_count.0.or(to.input_tokens);
-        to.output_tokens = chunk.eval_count.0.or(to.output_tokens);
+        self.common.count(&Usage {
+            input_tokens: chunk.prompt_eval_count.0,
+            output_tokens: chunk.eval_count.0,
+            ..Usage::default()
+        });
         let logprobs = chunk.logprobs.and_then(|raw| serde_json::from_str(raw.get()).ok());
         for token in logprobs.into_iter().flat_map(|list: Vec<Logprob>| list) {
             self.logprob_sum += token.logprob.exp();
@@ -118,7 +120,7 @@ impl Accumulator {
         self.parts.push(Part::ToolCall(ToolCall { id, name: name.to_owned(), arguments }));
     }
 
-    fn read(&mut self, data: &str, sink: DeltaSink<'_>) -> Result<(), serde_json::Error> {
+    fn read(&mut self, data: &str, sink: DeltaSink<'_>) -> Parsed {
         if !data.starts_with('{') {
             // serde would read a list as the struct's fields in their order.
             return serde_json::from_str::<Map<String, Value>>(data).map(|_| ());
@@ -140,12 +142,7 @@ fn arguments(raw: &RawValue) -> String {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let data = data.trim();
         if name == "error" {
             self.common.error.get_or_insert_with(|| ErrorBody::read(data));
@@ -155,7 +152,7 @@ impl Accumulate for Accumulator {
         if data == "[DONE]" { Ok(()) } else { self.read(data, sink) }
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         self.read(text.trim(), &mut |_| ())
     }
 

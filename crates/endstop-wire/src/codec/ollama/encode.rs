@@ -6,7 +6,8 @@
 //! unless the request has tools, because that field keeps the model from calling any.
 
 use super::wire::MADE_ID;
-use crate::codec::request::{Fields, Kept, RequestSpec, Settings};
+use crate::codec::body::{Fields, Kept, Settings, open_message};
+use crate::codec::request::RequestSpec;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value};
@@ -34,12 +35,7 @@ impl Encoder {
         if let Some(tokens) = spec.context_window {
             options.field("num_ctx", |out| json::value(out, &tokens));
         }
-        if let Some(t) = spec.temperature {
-            options.field("temperature", |out| json::value(out, &t));
-        }
-        if !spec.stop.is_empty() {
-            options.field("stop", |out| json::value(out, &spec.stop));
-        }
+        options.sampling(spec, "stop");
         Encoder {
             kept: Kept::default(),
             system: spec.instructions(true),
@@ -50,44 +46,18 @@ impl Encoder {
 
     /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
-        let from = self.kept.resume(messages, epoch);
-        let out = &mut self.kept.out;
-        if from == 0 {
-            out.extend_from_slice(b"{\"messages\":[");
-            if !self.system.is_empty() {
-                open(out, "system");
-                json::key(out, "content");
-                json::string(out, &self.system);
-                out.push(b'}');
-            }
-        }
-        for m in &messages[from..] {
-            message(out, m);
-        }
-        self.kept.settle(messages);
-        let out = &mut self.kept.out;
-        out.push(b']');
+        let out = self.kept.list(&self.system, messages, epoch, message);
         self.options.write(out, output_cap);
         out.extend_from_slice(&self.tail);
-        &self.kept.out
+        out
     }
 }
 
 fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
     let mut fields = Fields::over(extra);
     fields.field("model", |out| json::string(out, &spec.model));
-    if !spec.tools.is_empty() {
-        fields.field("tools", |out| {
-            out.push(b'[');
-            for tool in &spec.tools {
-                json::comma(out);
-                out.extend_from_slice(b"{\"type\":\"function\",\"function\":{");
-                tool.fields(out, "parameters");
-                out.extend_from_slice(b"}}");
-            }
-            out.push(b']');
-        });
-    } else if let Some(schema) = &spec.output_schema {
+    fields.function_tools(&spec.tools);
+    if let (Some(schema), true) = (&spec.output_schema, spec.tools.is_empty()) {
         fields.field("format", |out| json::value(out, &schema.schema));
     }
     // Ollama streams by default, so `false` must be sent explicitly.
@@ -116,7 +86,7 @@ fn message(out: &mut Vec<u8>, m: &Message) {
     if answers && !m.parts.iter().any(says) {
         return;
     }
-    open(out, role);
+    open_message(out, role);
     content(out, &m.parts);
     if m.role == Role::Assistant {
         thinking(out, &m.parts);
@@ -221,7 +191,7 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
 }
 
 fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
-    open(out, "tool");
+    open_message(out, "tool");
     json::key(out, "tool_name");
     json::called(out, &result.name);
     id(out, "tool_call_id", &result.call_id);
@@ -236,11 +206,4 @@ fn id(out: &mut Vec<u8>, name: &str, id: &str) {
         json::key(out, name);
         json::string(out, id);
     }
-}
-
-fn open(out: &mut Vec<u8>, role: &str) {
-    json::comma(out);
-    out.extend_from_slice(b"{\"role\":\"");
-    out.extend_from_slice(role.as_bytes());
-    out.push(b'"');
 }

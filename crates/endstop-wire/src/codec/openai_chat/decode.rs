@@ -5,13 +5,12 @@ use super::wire::{
 };
 use crate::bounded::{Nesting, made_id};
 use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
-use crate::json::{self, Str};
+use crate::json::{self, Str, lenient};
 use crate::signal::finish::finish_of;
 use endstop_core::{NanoUsd, Part, ToolCall};
-use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -410,12 +409,7 @@ impl Accumulator {
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let data = data.trim();
         if data == "[DONE]" {
             self.common.terminated = true;
@@ -434,7 +428,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         let mut repaired = String::new();
         // Some gateways wrap the object in an array of one.
         let inner = text.trim();
@@ -498,9 +492,4 @@ impl Accumulate for Accumulator {
 /// Returns the raw value, unless it is absent, null, false or empty.
 fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|r| !matches!(r.get(), "null" | "\"\"" | "{}" | "[]" | "false"))
-}
-
-/// Parses the value, or returns `None` if it has another shape.
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

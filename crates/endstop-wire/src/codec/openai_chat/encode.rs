@@ -5,10 +5,11 @@
 //! calls, and a blank assistant message is inserted between a tool result and a user message.
 
 use super::call_id::call_id;
-use crate::codec::request::{Fields, Kept, RequestSpec};
+use crate::codec::body::{Fields, Kept, image_url, open_message, plain_message};
+use crate::codec::request::RequestSpec;
 use crate::dialect::{CapField, Dialect, WireFormat};
 use crate::json;
-use endstop_core::{Image, Message, Part, Role, ToolCall};
+use endstop_core::{Message, Part, Role, ToolCall};
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
@@ -58,10 +59,7 @@ impl Encoder {
             self.last = None;
             out.extend_from_slice(b"{\"messages\":[");
             if let Some(system) = &self.system {
-                open(out, "system");
-                json::key(out, "content");
-                json::string(out, system);
-                out.push(b'}');
+                plain_message(out, "system", system);
             }
         }
         for m in &messages[from..] {
@@ -111,7 +109,7 @@ impl Encoder {
         // Mistral rejects a user message directly after a tool result, so a blank assistant message
         // goes between them.
         if self.last == Some(Role::Tool) {
-            open(out, "assistant");
+            open_message(out, "assistant");
             out.extend_from_slice(b",\"content\":\" \"}");
         }
         let instructs = m.role == Role::System && matches!(self.last, None | Some(Role::System));
@@ -123,32 +121,12 @@ impl Encoder {
 fn tail(spec: &RequestSpec, dialect: &Dialect) -> Vec<u8> {
     let mut fields = Fields::new(spec);
     fields.field("model", |out| json::string(out, &spec.model));
-    if !spec.tools.is_empty() {
-        fields.field("tools", |out| {
-            out.push(b'[');
-            for tool in &spec.tools {
-                json::comma(out);
-                out.extend_from_slice(b"{\"type\":\"function\",\"function\":{");
-                tool.fields(out, "parameters");
-                out.extend_from_slice(b"}}");
-            }
-            out.push(b']');
-        });
-    }
-    if let Some(t) = spec.temperature {
-        fields.field("temperature", |out| json::value(out, &t));
-    }
-    if !spec.stop.is_empty() {
-        fields.field("stop", |out| json::value(out, &spec.stop));
-    }
+    fields.function_tools(&spec.tools);
+    fields.sampling(spec, "stop");
     if let Some(schema) = &spec.output_schema {
         fields.field("response_format", |out| {
             out.extend_from_slice(b"{\"type\":\"json_schema\",\"json_schema\":{");
-            json::key(out, "name");
-            // OpenAI requires a name.
-            json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
-            json::key(out, "schema");
-            json::value(out, &schema.schema);
+            schema.fields(out);
             out.extend_from_slice(b"}}");
         });
     }
@@ -180,7 +158,7 @@ fn plain(out: &mut Vec<u8>, role: &str, m: &Message, way: Way) {
     let is_said = |p: &Part| matches!(p, Part::Text { .. } | Part::Refusal { .. } | Part::Image(_));
     if !m.parts.iter().any(is_said) {
         if !m.parts.iter().any(|p| matches!(p, Part::ToolResult(_))) {
-            open(out, role);
+            open_message(out, role);
             out.extend_from_slice(b",\"content\":\"\"}");
         }
         return;
@@ -190,7 +168,7 @@ fn plain(out: &mut Vec<u8>, role: &str, m: &Message, way: Way) {
 
 /// Writes the content as a string, or as a list of parts if it contains images.
 fn said(out: &mut Vec<u8>, role: &str, m: &Message) {
-    open(out, role);
+    open_message(out, role);
     json::key(out, "content");
     if !m.parts.iter().any(|p| matches!(p, Part::Image(_))) {
         text(out, m);
@@ -208,17 +186,9 @@ fn said(out: &mut Vec<u8>, role: &str, m: &Message) {
             }
             Part::Image(image) => {
                 json::comma(out);
-                out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":\"");
-                match image {
-                    Image::Url(url) => json::escaped(out, url),
-                    Image::Base64 { media_type, data } => {
-                        out.extend_from_slice(b"data:");
-                        json::escaped(out, media_type);
-                        out.extend_from_slice(b";base64,");
-                        json::escaped(out, data);
-                    }
-                }
-                out.extend_from_slice(b"\"}}");
+                out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
+                image_url(out, image);
+                out.extend_from_slice(b"}}");
             }
             _ => {}
         }
@@ -249,7 +219,7 @@ fn assistant(out: &mut Vec<u8>, m: &Message, way: Way) {
             _ => {}
         }
     }
-    open(out, "assistant");
+    open_message(out, "assistant");
     json::key(out, "content");
     // Servers accept a null content only next to calls or a refusal.
     if has_text || !has_calls && refusal.is_none() {
@@ -321,7 +291,7 @@ fn tool_results(out: &mut Vec<u8>, m: &Message, way: Way) {
 fn tool_results_of(out: &mut Vec<u8>, m: &Message, way: Way) {
     for part in &m.parts {
         if let Part::ToolResult(result) = part {
-            open(out, "tool");
+            open_message(out, "tool");
             json::key(out, "tool_call_id");
             json::string(out, &call_id(&result.call_id, way.call_id_length));
             json::key(out, "content");
@@ -329,11 +299,4 @@ fn tool_results_of(out: &mut Vec<u8>, m: &Message, way: Way) {
             out.push(b'}');
         }
     }
-}
-
-fn open(out: &mut Vec<u8>, role: &str) {
-    json::comma(out);
-    out.extend_from_slice(b"{\"role\":\"");
-    out.extend_from_slice(role.as_bytes());
-    out.push(b'"');
 }

@@ -1,21 +1,20 @@
 //! OpenAI Responses decoder: collects stream events, or a complete body, into a turn.
 
 use super::items::{self, Answer};
-use super::wire::{
-    Details, Event, IncompleteDetails, Item, Logprob, Piece, Response, Usage, filled, lenient,
-};
-use crate::bounded::{List, made_id, noted};
-use crate::codec::common::{Common, DecodeFailure, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use super::parts::{PartialBlock, ResponseEnd, TurnParts, parts_of, words};
+use super::wire::{Details, Event, IncompleteDetails, Item, Response, Usage, filled};
+use crate::bounded::noted;
+use crate::codec::common::{Common, DecodedTurn};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
-use crate::json;
+use crate::json::{self, lenient};
 use crate::signal::finish::{Finish, finish_of};
-use endstop_core::{NanoUsd, Part, ToolCall};
+use endstop_core::{NanoUsd, Part, Usage as TokenUsage};
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// A partially received turn.
 pub(crate) struct Accumulator {
@@ -30,40 +29,6 @@ pub(crate) struct Accumulator {
     /// `true` if the finish value comes from `incomplete_details.reason` and not from the status.
     incomplete: bool,
     metadata: Map<String, Value>,
-    logprob_sum: f64,
-    logprobs: u64,
-}
-
-/// A partially received output item.
-#[derive(Default)]
-struct PartialBlock {
-    /// Index of the item in the output.
-    at: u64,
-    /// The most recent raw item. Empty if its start was lost.
-    raw: String,
-    /// `true` once the complete item has arrived.
-    done: bool,
-    // Concatenated deltas of the item.
-    said: Words,
-    arguments: String,
-    /// Position among the reported calls.
-    call: Option<usize>,
-}
-
-/// Text content of an item.
-#[derive(Default)]
-struct Words {
-    text: String,
-    refusal: String,
-    reasoning: String,
-    /// A content part that failed to parse, with its text.
-    unread: Option<(serde_json::Error, String)>,
-}
-
-impl Words {
-    fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.refusal.is_empty() && self.reasoning.is_empty()
-    }
 }
 
 impl Accumulator {
@@ -77,8 +42,6 @@ impl Accumulator {
             shown: 0,
             incomplete: false,
             metadata: Map::new(),
-            logprob_sum: 0.0,
-            logprobs: 0,
         }
     }
 
@@ -157,12 +120,14 @@ impl Accumulator {
         };
         let input: Details = filled(u.input_tokens_details).and_then(lenient).unwrap_or_default();
         let output: Details = filled(u.output_tokens_details).and_then(lenient).unwrap_or_default();
-        let to = &mut self.common.usage;
-        to.input_tokens = u.input_tokens.0.or(to.input_tokens);
-        to.output_tokens = u.output_tokens.0.or(to.output_tokens);
-        to.cached_input_tokens = input.cached.0.or(to.cached_input_tokens);
-        to.cache_write_tokens = input.cache_write.0.or(to.cache_write_tokens);
-        to.reasoning_tokens = output.reasoning.0.or(to.reasoning_tokens);
+        self.common.count(&TokenUsage {
+            input_tokens: u.input_tokens.0,
+            output_tokens: u.output_tokens.0,
+            cached_input_tokens: input.cached.0,
+            cache_write_tokens: input.cache_write.0,
+            reasoning_tokens: output.reasoning.0,
+            ..TokenUsage::default()
+        });
         if self.dialect.reports_cost {
             let usd = filled(u.cost).and_then(lenient::<f64>).map(NanoUsd::from_usd);
             // A tick is a ten-billionth of a dollar, so ten of them are a nano-dollar. Round up to
@@ -304,111 +269,13 @@ impl Accumulator {
             }
         }
     }
-
-    /// Builds the turn's parts. `stored` is `true` if the response ended, so that the server knows
-    /// its items.
-    fn parts(&mut self, stored: bool, cut: bool) -> Vec<Part> {
-        let mut built = std::mem::take(&mut self.items);
-        // Events of parallel items may interleave, so restore the output's order.
-        built.sort_by_key(|b| b.at);
-        let items: Vec<Item<'_>> =
-            built.iter().map(|b| serde_json::from_str(&b.raw).unwrap_or_default()).collect();
-        // A call whose result is already in the output was run by the server.
-        let answered: HashSet<&str> = items
-            .iter()
-            .filter(|item| item.kind.get().ends_with("_output"))
-            .map(|item| item.call_id.get())
-            .collect();
-        // The API rejects reasoning without the item it led to, so reasoning at the cut end is
-        // dropped.
-        let led_to = |item: &Item<'_>| item.kind.get() != "reasoning";
-        let kept = if cut { items.iter().rposition(led_to).unwrap_or(0) } else { items.len() };
-        let of = self.common.id.clone();
-        let mut ids = HashSet::new();
-        let mut parts = Vec::with_capacity(items.len() + 2);
-        for (n, (b, item)) in built.iter().zip(&items).enumerate() {
-            let kind = item.kind.get();
-            let answer = items::answer_of(kind).filter(|answer| match answer {
-                Answer::ToolSearch => item.execution.get() == "client",
-                Answer::Custom => !self.dialect.runs_custom_tools,
-                _ => true,
-            });
-            if let Some(answer) = answer.filter(|_| !answered.contains(item.call_id.get())) {
-                let name = items::tool_name(item, answer);
-                if name.is_empty() {
-                    continue;
-                }
-                let arguments = match answer {
-                    Answer::Custom if !b.done => items::custom(&b.arguments),
-                    Answer::Function if !b.done && !b.arguments.is_empty() => b.arguments.clone(),
-                    _ => items::arguments(item, &b.raw, answer),
-                };
-                let arguments = if arguments.is_empty() { b.arguments.clone() } else { arguments };
-                let own = items::call_id(item);
-                let made = || made_id("call_", of.as_deref(), n);
-                let mut id = if own.is_empty() { made() } else { own.to_owned() };
-                // Ids must be unique, because results are matched to calls by them.
-                while !ids.insert(id.clone()) {
-                    id = format!("{id}_{n}");
-                }
-                // A call with a generated id cannot be sent back by its item, because the server
-                // does not know the id.
-                if stored && id == own {
-                    match answer {
-                        Answer::Function => parts.extend(mark(item)),
-                        _ => parts.push(opaque(b.raw.clone())),
-                    }
-                }
-                parts.push(Part::ToolCall(ToolCall { id, name: name.to_owned(), arguments }));
-                continue;
-            }
-            match kind {
-                "message" | "reasoning" | "" => {
-                    let whole = words(item, &mut |logprob| {
-                        self.logprob_sum += logprob.exp();
-                        self.logprobs += 1;
-                    });
-                    if let Some((e, raw)) = &whole.unread {
-                        self.common.broken.get_or_insert_with(|| DecodeFailure::json(e, raw));
-                    }
-                    // Prefer the complete item; use the streamed text if the item was cut or
-                    // arrived without content.
-                    let streamed = !b.said.is_empty() && (!b.done || whole.is_empty());
-                    let said = if streamed { &b.said } else { &whole };
-                    let part = |text: &String, part: fn(String) -> Part| {
-                        (!text.is_empty()).then(|| part(text.clone()))
-                    };
-                    parts.extend(part(&said.reasoning, |text| Part::Reasoning { text }));
-                    if kind == "reasoning" && stored && n < kept {
-                        parts.push(opaque(b.raw.clone()));
-                    }
-                    if stored && !(said.text.is_empty() && said.refusal.is_empty()) {
-                        parts.extend(mark(item));
-                    }
-                    parts.extend(part(&said.text, |text| Part::Text { text }));
-                    parts.extend(part(&said.refusal, |text| Part::Refusal { text }));
-                }
-                _ if stored => parts.push(opaque(b.raw.clone())),
-                _ => {}
-            }
-        }
-        parts
-    }
 }
 
 impl Accumulate for Accumulator {
-    fn event(
-        &mut self,
-        name: &str,
-        data: &str,
-        sink: DeltaSink<'_>,
-    ) -> Result<(), serde_json::Error> {
-        let data = data.trim();
-        if !data.starts_with('{') {
-            // Some gateways end the stream with `[DONE]` as well.
-            self.common.terminated |= data == "[DONE]";
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
+        let Some(data) = self.common.event_object(data) else {
             return Ok(());
-        }
+        };
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
         let kind = event.kind.filled().unwrap_or(name);
@@ -451,7 +318,7 @@ impl Accumulate for Accumulator {
         Ok(())
     }
 
-    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+    fn body(&mut self, text: &str) -> Parsed {
         // serde would read a list as the struct's fields in their order.
         if text.trim_start().starts_with('[') {
             return Err(serde_json::Error::custom("expected an object, found a list"));
@@ -486,9 +353,15 @@ impl Accumulate for Accumulator {
                 finish,
                 Finish::Natural | Finish::Length | Finish::ContentFilter | Finish::Unknown
             );
-        let parts = self.parts(stored, finish != Finish::Natural);
-        if self.logprobs > 0 {
-            self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
+        let cut = finish != Finish::Natural;
+        let response = self.common.id.as_deref();
+        let end = ResponseEnd { dialect: self.dialect, response, stored, cut };
+        let TurnParts { parts, unread, confidence } = parts_of(self.items, &end);
+        if let Some(failure) = unread {
+            self.common.broken.get_or_insert(failure);
+        }
+        if confidence.is_some() {
+            self.common.confidence = confidence;
         }
         let calls = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
         let said = DecodedTurn {
@@ -514,79 +387,4 @@ fn ended_by(kind: &str) -> Option<&'static str> {
         "response.cancelled" => "cancelled",
         _ => return None,
     })
-}
-
-/// Returns the text content of a message or reasoning item. `logprob` receives the log probability
-/// of each token.
-fn words(item: &Item<'_>, logprob: &mut dyn FnMut(f64)) -> Words {
-    let mut said = Words::default();
-    let reasoning = item.kind.get() == "reasoning";
-    for raw in [filled(item.summary), filled(item.content)].into_iter().flatten() {
-        let Some(pieces) = lenient::<List<&RawValue>>(raw) else {
-            // Some servers send a plain string instead of a list.
-            let text = lenient::<json::Str<'_>>(raw).unwrap_or_default();
-            let to = if reasoning { &mut said.reasoning } else { &mut said.text };
-            to.push_str(text.get());
-            continue;
-        };
-        for raw in pieces {
-            let piece: Piece<'_> = match serde_json::from_str(raw.get()) {
-                Ok(piece) => piece,
-                Err(e) => {
-                    said.unread = Some((e, raw.get().to_owned()));
-                    continue;
-                }
-            };
-            match piece.kind.get() {
-                "refusal" => said.refusal.push_str(piece.refusal.get()),
-                "reasoning_text" | "summary_text" => said.reasoning.push_str(piece.text.get()),
-                _ if reasoning => said.reasoning.push_str(piece.text.get()),
-                _ => said.text.push_str(piece.text.get()),
-            }
-            let tokens = filled(piece.logprobs).and_then(lenient::<Vec<Logprob>>);
-            tokens.into_iter().flatten().for_each(|token| logprob(token.logprob));
-        }
-    }
-    said
-}
-
-/// Longest id that the API accepts back, in bytes. Some gateways generate longer ones.
-const ID_CAP: usize = 64;
-
-/// Returns an opaque part with the fields that a message or call must carry when it is sent back,
-/// or `None` if there are none.
-fn mark(item: &Item<'_>) -> Option<Part> {
-    let mut json = b"{".to_vec();
-    let call = item.kind.get() == "function_call";
-    json::key(&mut json, "type");
-    json::string(&mut json, if call { "function_call" } else { "message" });
-    let bare = json.len();
-    let fields: [(&str, &str); 3] = [
-        ("id", item.id.filled().filter(|id| id.len() <= ID_CAP).unwrap_or("")),
-        ("phase", item.phase.get()),
-        ("namespace", item.namespace.get()),
-    ];
-    for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
-        json::key(&mut json, name);
-        json::string(&mut json, value);
-    }
-    if let Some(caller) = filled(item.caller) {
-        json::key(&mut json, "caller");
-        json.extend_from_slice(caller.get().as_bytes());
-    }
-    if json.len() == bare {
-        return None;
-    }
-    let (name, value) =
-        if call { ("call_id", item.call_id.get()) } else { ("status", item.status.get()) };
-    if !value.is_empty() {
-        json::key(&mut json, name);
-        json::string(&mut json, value);
-    }
-    json.push(b'}');
-    String::from_utf8(json).ok().map(opaque)
-}
-
-fn opaque(json: String) -> Part {
-    Part::Opaque { api: WireFormat::OpenAiResponses.as_str().to_owned(), json }
 }

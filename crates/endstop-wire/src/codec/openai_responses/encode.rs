@@ -8,10 +8,11 @@
 
 use super::items::{Answer, answer_of, call_id, write_answer};
 use super::wire::{Item, filled};
-use crate::codec::request::{Fields, Kept, RequestSpec};
+use crate::codec::body::{Fields, Kept, image_url};
+use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
-use endstop_core::{Image, Message, Part, Role, ToolCall};
+use endstop_core::{Message, Part, Role, ToolCall};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -157,29 +158,16 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
     if let Some(system) = spec.system.as_ref().filter(|s| !s.is_empty()) {
         fields.field("instructions", |out| json::string(out, system));
     }
-    if !spec.tools.is_empty() {
-        fields.field("tools", |out| {
-            out.push(b'[');
-            for tool in &spec.tools {
-                json::comma(out);
-                out.extend_from_slice(b"{\"type\":\"function\"");
-                tool.fields(out, "parameters");
-                // If `strict` is omitted, the API converts the schema into a strict one.
-                out.extend_from_slice(b",\"strict\":false}");
-            }
-            out.push(b']');
-        });
-    }
+    // If `strict` is omitted, the API converts the schema into a strict one.
+    let (open, close) = (b"{\"type\":\"function\"", b",\"strict\":false}");
+    fields.tools(&spec.tools, open, "parameters", close);
     if let Some(t) = spec.temperature {
         fields.field("temperature", |out| json::value(out, &t));
     }
     if let Some(schema) = &spec.output_schema {
         fields.field("text", |out| {
-            out.extend_from_slice(b"{\"format\":{\"type\":\"json_schema\",\"name\":");
-            // The API requires a name.
-            json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
-            json::key(out, "schema");
-            json::value(out, &schema.schema);
+            out.extend_from_slice(b"{\"format\":{\"type\":\"json_schema\"");
+            schema.fields(out);
             out.extend_from_slice(b"}}");
         });
     }
@@ -249,18 +237,10 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
             Part::Image(image) if !assistant => {
                 json::comma(out);
                 out.extend_from_slice(
-                    b"{\"type\":\"input_image\",\"detail\":\"auto\",\"image_url\":\"",
+                    b"{\"type\":\"input_image\",\"detail\":\"auto\",\"image_url\":",
                 );
-                match image {
-                    Image::Url(url) => json::escaped(out, url),
-                    Image::Base64 { media_type, data } => {
-                        out.extend_from_slice(b"data:");
-                        json::escaped(out, media_type);
-                        out.extend_from_slice(b";base64,");
-                        json::escaped(out, data);
-                    }
-                }
-                out.extend_from_slice(b"\"}");
+                image_url(out, image);
+                out.push(b'}');
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Output items that the client must answer, as data: the call to run and the type of its result.
 
-use super::wire::{Item, filled, lenient};
-use crate::json::{self, Str};
+use super::wire::{Item, filled};
+use crate::json::{self, Str, lenient};
 use endstop_core::ToolResult;
 use serde_json::value::RawValue;
 

@@ -26,6 +26,7 @@ mod decode;
 mod encode;
 mod items;
 mod metadata;
+mod parts;
 mod wire;
 mod xai;
 

@@ -141,11 +141,6 @@ pub(super) struct Details {
     pub(super) reasoning: Count,
 }
 
-/// Parses the value, or returns `None` if it has another shape.
-pub(super) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
-}
-
 /// Returns the raw value, unless it is absent or null.
 pub(super) fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|r| r.get() != "null")

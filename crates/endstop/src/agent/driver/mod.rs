@@ -4,6 +4,7 @@
 //! Dropping it (because its task is aborted, or the runtime shuts down) stops all of them and still
 //! delivers the run's one outcome.
 
+mod beginning;
 mod closing;
 mod outer;
 mod perform;
@@ -127,102 +128,6 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        number: u64,
-        control: Control,
-        ending: EndingCell,
-        sink: EventSink,
-        beginning: Beginning,
-    ) -> Driver {
-        let mut driver = Driver {
-            number,
-            control,
-            heard: None,
-            ending,
-            sink,
-            run: None,
-            session: None,
-            began: Instant::now(),
-            earlier: Duration::ZERO,
-            input: None,
-            recorder: None,
-            beginning: None,
-            trace: Trace::default(),
-            call: None,
-            tasks: JoinSet::new(),
-            task_of: HashMap::new(),
-            tools: HashMap::new(),
-            tool_budget: None,
-            asked: HashMap::new(),
-            reserved: HashMap::new(),
-            outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
-            timer: None,
-            effects: Vec::new(),
-            queue: VecDeque::new(),
-            finished: false,
-            shared,
-        };
-        match beginning {
-            Beginning::New(conversation) => {
-                let config = &driver.shared.config;
-                let opened = Opened::new(config);
-                let id = crate::clock::run_id();
-                // Without a journal the run cannot be resumed, and the budget need not remember it.
-                if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
-                    budget.saw_run(&id);
-                }
-                driver.input = conversation.messages.iter().map(|message| message.id).max();
-                let named = (opened.provider.as_deref(), opened.model.as_deref());
-                driver.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
-                let spec = opened.spec(config, conversation, id);
-                if config.journal.is_some() {
-                    let header = opened.header(config, &spec);
-                    driver.beginning = Some(First::Keep(Box::new(header)));
-                }
-                driver.run = Some(Run::new(spec));
-                driver.session = opened.session;
-                driver.queue = opened.faults.into();
-            }
-            Beginning::Again(again) => {
-                let Again { opened, step, perform, at, recorder, resumes, id, input } = *again;
-                let named = (opened.provider.as_deref(), opened.model.as_deref());
-                let config = &driver.shared.config;
-                driver.trace = Trace::begin(&*config.provider, named, config.streaming, None);
-                driver.session = opened.session;
-                driver.queue = opened.faults.into();
-                driver.earlier = at;
-                driver.input = input;
-                driver.recorder = Some(recorder);
-                let ended = match step {
-                    Step::Continue(run) => {
-                        driver.run = Some(run);
-                        None
-                    }
-                    Step::Ended(outcome) => Some(outcome),
-                };
-                if let Some(budget) = &config.budget {
-                    // If this budget has not counted the run's earlier spending, charge it now.
-                    // Otherwise the runs that share the budget would be granted that money again.
-                    let spent = match (&ended, &driver.run) {
-                        (Some(outcome), _) => Amount {
-                            usd: outcome.cost_upper.unwrap_or(outcome.cost),
-                            tokens: outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens()),
-                        },
-                        (None, Some(run)) => {
-                            Amount { usd: run.committed(), tokens: run.committed_tokens() }
-                        }
-                        (None, None) => Amount::ZERO,
-                    };
-                    budget.resume_run(&resumes, spent);
-                    budget.saw_run(&id);
-                }
-                driver.beginning = Some(First::Perform(perform, ended));
-            }
-        }
-        driver
-    }
-
     /// Drives the run until it ends.
     pub(crate) async fn drive(mut self) {
         let mut outcome = self.begin().await;
@@ -234,63 +139,6 @@ impl Driver {
         if let Some(outcome) = outcome {
             self.finish(*outcome).await;
         }
-    }
-
-    /// Feeds the run's first event, or performs the pending effects of a resumed run.
-    async fn begin(&mut self) -> Option<Box<Outcome>> {
-        let mut starts = true;
-        match self.beginning.take() {
-            None => {}
-            Some(First::Keep(header)) => {
-                let (provider, journal) =
-                    (&*self.shared.config.provider, &self.shared.config.journal);
-                match (in_provider(provider, || provider.known_keys()), journal) {
-                    (Ok(keys), Some(journal)) => {
-                        let recorder = Recorder::begin(Arc::clone(journal), header, keys);
-                        self.recorder = Some(Box::new(recorder));
-                        self.recorded().await;
-                        self.tell_problem();
-                    }
-                    // Without the credentials the journal cannot be redacted, so nothing is
-                    // written.
-                    (Err(panicked), _) => self.queue.push_back(panicked.into()),
-                    (Ok(_), None) => {}
-                }
-            }
-            Some(First::Perform(effects, ended)) => {
-                self.tell_problem();
-                // Pending settlements are already part of the run's earlier spending.
-                for effect in effects {
-                    if !matches!(effect, Effect::Settle { .. }) {
-                        self.perform(effect);
-                    }
-                }
-                if ended.is_some() {
-                    return ended;
-                }
-                starts =
-                    self.run.as_ref().is_some_and(|run| run.phase() == endstop_core::RunPhase::New);
-            }
-        }
-        // A cancel or terminate from before the start takes precedence over it.
-        if let Some(request) = self.control.pending(None) {
-            return self.feed(requested(request)).await;
-        }
-        // A run whose tools or provider cannot be opened ends before its first call.
-        if let Some(fault @ EventKind::Fault { .. }) = self.queue.front().cloned() {
-            self.queue.pop_front();
-            return self.feed(fault).await;
-        }
-        if !starts {
-            return None;
-        }
-        let config = &self.shared.config;
-        let start = EventKind::Start {
-            seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
-            price: config.price,
-            wall_ms: Some(crate::clock::wall_ms()),
-        };
-        self.feed(start).await
     }
 
     /// Waits until the records are on disk. A stop of the run ends the wait, because nothing new

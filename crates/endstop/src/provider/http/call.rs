@@ -9,7 +9,7 @@ use super::super::record::Tap;
 use super::super::recording::Ended;
 use super::super::transport::{Body, ConnectionReset, Sending, Transport};
 use super::super::{CallEvent, Response};
-use super::config::HttpProvider;
+use super::provider::HttpProvider;
 use bytes::Bytes;
 use endstop_core::{
     ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
@@ -96,6 +96,60 @@ impl HttpCall {
         self.state = request.start(provider);
     }
 
+    /// Reads and decodes the next chunk of the body. Returns how the body ended, or `None` if more
+    /// of it is expected.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Eof>> {
+        let State::Reading(body, decoder) = &mut self.state else {
+            return Poll::Ready(None);
+        };
+        if self.read >= TURN_BYTES {
+            // Wake the task at once: there may be more data, and no new I/O event announces it.
+            self.read = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let Poll::Ready(next) = body.poll_next(cx) else {
+            self.read = 0;
+            return Poll::Pending;
+        };
+        Poll::Ready(match next {
+            Some(Ok(chunk)) => {
+                self.read += chunk.len();
+                if let Some(tap) = &mut self.tap {
+                    tap.chunk(&chunk);
+                }
+                let mut deltas = Deltas::default();
+                let pushed = decoder.push(&chunk, &mut |delta| deltas.take(delta));
+                self.ready.extend(deltas.done.into_iter().map(CallEvent::Delta));
+                match pushed {
+                    Ok(()) if !decoder.is_complete() => None,
+                    // The decoder has seen the end of the message. Ignore the rest of the
+                    // connection: some servers keep it open, and waiting would delay the turn.
+                    _ => Some(Eof::Clean),
+                }
+            }
+            Some(Err(ConnectionReset)) => Some(Eof::Reset),
+            None => Some(Eof::Clean),
+        })
+    }
+
+    /// Ends the call with the response that was decoded.
+    fn finish(&mut self, eof: Eof) {
+        if let Some(tap) = self.tap.take() {
+            tap.ended(match eof {
+                Eof::Clean => Ended::Clean,
+                Eof::Reset => Ended::Reset,
+            });
+        }
+        if let State::Reading(_, decoder) = std::mem::replace(&mut self.state, State::Done) {
+            let mut decoded = decoder.finish(eof);
+            if let Some(error) = &mut decoded.error {
+                name_address(error, &self.asked);
+            }
+            self.ready.push_back(ended(decoded, self.dialect));
+        }
+    }
+
     /// Ends the call without a response.
     pub(super) fn fail(&mut self, error: ModelError) {
         self.state = State::Done;
@@ -143,52 +197,9 @@ impl Stream for HttpCall {
                     }
                     Err(error) => this.fail(error),
                 },
-                State::Reading(body, decoder) => {
-                    if this.read >= TURN_BYTES {
-                        // Wake the task at once: there may be more data, and no new I/O event
-                        // announces it.
-                        this.read = 0;
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                    let Poll::Ready(next) = body.poll_next(cx) else {
-                        this.read = 0;
-                        return Poll::Pending;
-                    };
-                    let eof = match next {
-                        Some(Ok(chunk)) => {
-                            this.read += chunk.len();
-                            if let Some(tap) = &mut this.tap {
-                                tap.chunk(&chunk);
-                            }
-                            let mut deltas = Deltas::default();
-                            let pushed = decoder.push(&chunk, &mut |delta| deltas.take(delta));
-                            this.ready.extend(deltas.done.into_iter().map(CallEvent::Delta));
-                            match pushed {
-                                // The decoder has seen the end of the message. Ignore the rest of
-                                // the connection: some servers keep it open, and waiting would
-                                // delay the turn.
-                                Ok(()) if !decoder.is_complete() => continue,
-                                _ => Eof::Clean,
-                            }
-                        }
-                        Some(Err(ConnectionReset)) => Eof::Reset,
-                        None => Eof::Clean,
-                    };
-                    if let Some(tap) = this.tap.take() {
-                        tap.ended(match eof {
-                            Eof::Clean => Ended::Clean,
-                            Eof::Reset => Ended::Reset,
-                        });
-                    }
-                    if let State::Reading(_, decoder) =
-                        std::mem::replace(&mut this.state, State::Done)
-                    {
-                        let mut decoded = decoder.finish(eof);
-                        if let Some(error) = &mut decoded.error {
-                            name_address(error, &this.asked);
-                        }
-                        this.ready.push_back(ended(decoded, this.dialect));
+                State::Reading(..) => {
+                    if let Some(eof) = ready!(this.poll_body(cx)) {
+                        this.finish(eof);
                     }
                 }
             }

@@ -8,9 +8,12 @@
 //! ```
 
 mod call;
-mod config;
 mod error;
+mod options;
+mod provider;
 mod session;
+mod target;
 
-pub use config::{HttpOptions, HttpProvider};
 pub use error::HttpError;
+pub use options::HttpOptions;
+pub use provider::HttpProvider;

@@ -8,7 +8,7 @@
 use super::super::transport::{Transport, shown};
 use super::super::{CallSpec, CallStream, Provider, Response, Session, SessionSpec};
 use super::call::{HttpCall, Unsent};
-use super::config::HttpProvider;
+use super::provider::HttpProvider;
 use crate::clock;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, Price, TerminationSignal};

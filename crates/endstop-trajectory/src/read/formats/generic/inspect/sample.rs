@@ -45,12 +45,58 @@ pub(super) fn give(
 }
 
 fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, String> {
+    let mut run = Trajectory::default();
+    identity(&mut run, &mut map, of)?;
+    limits(of.eval, &mut map, &mut run);
+    let Recorded { texts, events, messages } = Recorded::take(&mut map, &mut run);
+    tools(&events, &mut run);
+    let mut others = Tally::default();
+    for kind in events.iter().map(|event| event["event"].as_str().unwrap_or("without a name")) {
+        if kind != "model" {
+            others.add(kind);
+        }
+    }
+    let mut calls = ModelCalls::of(events, &texts);
+    let mut conversation = Conversation::default();
+    if let Value::Array(messages) = messages {
+        messages::into(&mut conversation, messages, &mut calls)?;
+    }
+    let (steps, notes) = conversation.finish();
+    run.steps = steps;
+    run.notes.extend(notes);
+    run.notes.extend(others.line("events that are not steps"));
+    if run.model.is_none() {
+        let model = run.turns().find_map(|step| step.model.clone());
+        run.model = model;
+    }
+
+    let mut output = object(&mut map, "output").unwrap_or_default();
+    of_output(&mut run, &mut output);
+    totals(&mut run, &mut map);
+    verdicts(&mut run, &mut map, &texts);
+    let not_null = |key: &str| map.get(key).filter(|value| !value.is_null());
+    run.ending = ending::of(not_null("limit"), not_null("error"), &run.steps, &output);
+    if run.steps.is_empty() {
+        run.tags.push("summary_only".into());
+    }
+    if let Some(status) = of.status.filter(|status| *status != "success") {
+        run.extra.insert("eval_status".to_owned(), status.into());
+    }
+    if let Some(beside) = of.beside {
+        run.extra.insert("beside".to_owned(), beside.clone());
+    }
+    rest(&mut run, map, &texts);
+    Ok(run)
+}
+
+/// Names the run by its log, its sample and its epoch, and takes what the log records about the
+/// model and the agent.
+fn identity(run: &mut Trajectory<'static>, map: &mut Fields, of: &Of<'_>) -> Result<(), String> {
     let id = map.shift_remove("id");
     let Some(id) = id.as_ref().and_then(id_text) else {
         return Err("a sample without its `id`".to_owned());
     };
     let epoch = map.shift_remove("epoch").as_ref().and_then(id_text).unwrap_or_else(|| "1".into());
-    let mut run = Trajectory::default();
     let log = ["eval_id", "task_id", "run_id"].iter().find_map(|key| peek(of.eval, key));
     run.run_id = match log {
         Some(log) => format!("{log}/{id}_epoch_{epoch}").into(),
@@ -65,69 +111,55 @@ fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, String> {
     run.agent = Some(peek(of.eval, "solver").unwrap_or("inspect").to_owned().into());
     let version = of.eval.get("packages").and_then(|packages| packages.get("inspect_ai"));
     run.agent_version = version.and_then(Value::as_str).map(|version| version.to_owned().into());
-    limits(of.eval, &mut map, &mut run);
+    Ok(())
+}
 
-    let mut texts = object(&mut map, "attachments").unwrap_or_default();
-    let mut events = list(&mut map, "events").unwrap_or_default();
-    // The first log format stores texts and events in `transcript`.
-    if let Some(mut transcript) = object(&mut map, "transcript") {
-        texts.extend(object(&mut transcript, "content").unwrap_or_default());
-        events.extend(list(&mut transcript, "events").unwrap_or_default());
-    }
-    let mut all = Value::Array(list(&mut map, "messages").unwrap_or_default());
-    if !resolve(&mut all, &texts) {
-        run.notes.push("references to texts that are not in the sample".to_owned());
-    }
-    tools(&events, &mut run);
-    let mut others = Tally::default();
-    for kind in events.iter().map(|event| event["event"].as_str().unwrap_or("without a name")) {
-        if kind != "model" {
-            others.add(kind);
+/// The conversation of a sample, as it is recorded.
+struct Recorded {
+    /// Long texts, to which the other parts refer.
+    texts: Fields,
+    events: Vec<Value>,
+    /// The list of messages, with their texts.
+    messages: Value,
+}
+
+impl Recorded {
+    fn take(map: &mut Fields, run: &mut Trajectory<'static>) -> Recorded {
+        let mut texts = object(map, "attachments").unwrap_or_default();
+        let mut events = list(map, "events").unwrap_or_default();
+        // The first log format stores texts and events in `transcript`.
+        if let Some(mut transcript) = object(map, "transcript") {
+            texts.extend(object(&mut transcript, "content").unwrap_or_default());
+            events.extend(list(&mut transcript, "events").unwrap_or_default());
         }
+        let mut messages = Value::Array(list(map, "messages").unwrap_or_default());
+        if !resolve(&mut messages, &texts) {
+            run.notes.push("references to texts that are not in the sample".to_owned());
+        }
+        Recorded { texts, events, messages }
     }
-    let mut calls = ModelCalls::of(events, &texts);
-    let mut conversation = Conversation::default();
-    if let Value::Array(all) = all {
-        messages::into(&mut conversation, all, &mut calls)?;
-    }
-    let (steps, notes) = conversation.finish();
-    run.steps = steps;
-    run.notes.extend(notes);
-    run.notes.extend(others.line("events that are not steps"));
+}
 
-    if run.model.is_none() {
-        let model = run.turns().find_map(|step| step.model.clone());
-        run.model = model;
-    }
-
-    let mut output = object(&mut map, "output").unwrap_or_default();
-    of_output(&mut run, &mut output);
-    totals(&mut run, &mut map);
+/// Takes the scores and the target.
+fn verdicts(run: &mut Trajectory<'static>, map: &mut Fields, texts: &Fields) {
     let scores = map.shift_remove("scores").or_else(|| {
         // Early versions have a single score without a name.
         let score = map.shift_remove("score")?;
         Some(Value::Object(Fields::from_iter([("score".to_owned(), score)])))
     });
     if let Some(mut scores) = scores.filter(|scores| !scores.is_null()) {
-        resolve(&mut scores, &texts);
+        resolve(&mut scores, texts);
         run.recorded = score::recorded(&scores);
         run.labels.insert("scores".to_owned(), scores);
     }
     if let Some(mut target) = map.shift_remove("target") {
-        resolve(&mut target, &texts);
+        resolve(&mut target, texts);
         run.labels.insert("target".to_owned(), target);
     }
-    let not_null = |key: &str| map.get(key).filter(|value| !value.is_null());
-    run.ending = ending::of(not_null("limit"), not_null("error"), &run.steps, &output);
-    if run.steps.is_empty() {
-        run.tags.push("summary_only".into());
-    }
-    if let Some(status) = of.status.filter(|status| *status != "success") {
-        run.extra.insert("eval_status".to_owned(), status.into());
-    }
-    if let Some(beside) = of.beside {
-        run.extra.insert("beside".to_owned(), beside.clone());
-    }
+}
+
+/// Stores the members that no field of the run holds.
+fn rest(run: &mut Trajectory<'static>, mut map: Fields, texts: &Fields) {
     // These members repeat the messages.
     for key in ["message_pool", "call_pool", "events_data", "timelines"] {
         map.shift_remove(key);
@@ -138,11 +170,10 @@ fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, String> {
         map.shift_remove("input");
     }
     let mut rest = Value::Object(fields::without_nulls(map));
-    resolve(&mut rest, &texts);
+    resolve(&mut rest, texts);
     if let Value::Object(rest) = rest {
         run.extra.extend(rest);
     }
-    Ok(run)
 }
 
 /// Collects the limits of the evaluation and of the sample.

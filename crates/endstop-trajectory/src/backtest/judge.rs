@@ -1,0 +1,276 @@
+//! Counts the effect of each candidate on each dataset. Several instances may count in parallel and
+//! are then added up.
+//!
+//! ```no_run
+//! use endstop_trajectory::backtest::{Backtest, Candidate};
+//! # fn runs() -> Vec<endstop_trajectory::Trajectory<'static>> { Vec::new() }
+//! let candidates = Candidate::reference()?;
+//! let (mut one, mut other) = (Backtest::new(&candidates)?, Backtest::new(&candidates)?);
+//! for (nth, run) in runs().iter().enumerate() {
+//!     if nth % 2 == 0 { one.run("runs", run) } else { other.run("runs", run) };
+//! }
+//! one.add(other);
+//! # Ok::<(), endstop_core::PolicyError>(())
+//! ```
+
+use super::calibrate::Family;
+use super::candidate::{Candidate, Trial};
+use super::tally::{Curve, Skipped, Tally};
+use crate::availability::without_results;
+use crate::model::{Step, Trajectory};
+use crate::pricing::Prices;
+use crate::replay::{Setting, replay};
+use endstop_core::detector::{Rule, RuleSet};
+use endstop_core::{PolicyError, Registry};
+use std::collections::BTreeMap;
+
+/// Counts the effect of candidates on recorded runs.
+#[derive(Debug)]
+pub struct Backtest {
+    pub(super) candidates: Vec<Candidate>,
+    rules: Rules,
+    /// As `rules`, for runs without recorded tool results.
+    rules_without_results: Rules,
+    kernels: Vec<(usize, Setting)>,
+    pub(super) families: Vec<Family>,
+    family_rules: RuleSet,
+    pub(super) datasets: BTreeMap<String, Tally>,
+    pub(super) alpha: f64,
+    stopped: Vec<Option<u32>>,
+    prices: Prices,
+}
+
+/// The candidates that are rules, with their index among all candidates.
+#[derive(Debug)]
+struct Rules {
+    rule_set: RuleSet,
+    places: Vec<usize>,
+}
+
+impl Rules {
+    /// Collects the rules; `seeing` reduces each of them or drops it.
+    fn of(candidates: &[Candidate], seeing: impl Fn(&Rule) -> Option<Rule>) -> Rules {
+        let rules = candidates.iter().enumerate().filter_map(|(nth, candidate)| {
+            let Trial::Rule(rule) = &candidate.trial else { return None };
+            Some((nth, seeing(rule)?))
+        });
+        let (places, rules): (Vec<usize>, Vec<Rule>) = rules.unzip();
+        Rules { rule_set: RuleSet::new(rules), places }
+    }
+}
+
+/// The effect of each candidate on one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// Number of turns of the run.
+    pub turns: u32,
+    /// For each candidate the turn, from 1, at which it fires.
+    pub fired: Vec<Option<u32>>,
+}
+
+impl Backtest {
+    /// Creates an empty backtest of these candidates.
+    ///
+    /// # Errors
+    /// One of the policies cannot be built.
+    pub fn new(candidates: &[Candidate]) -> Result<Backtest, PolicyError> {
+        let mut kernels = Vec::new();
+        for (nth, candidate) in candidates.iter().enumerate() {
+            if let Trial::Kernel(setting) = &candidate.trial {
+                if let Some(policy) = &setting.policy {
+                    Registry::new().build(policy)?;
+                }
+                kernels.push((nth, (**setting).clone()));
+            }
+        }
+        Ok(Backtest {
+            candidates: candidates.to_vec(),
+            rules: Rules::of(candidates, |rule| Some(rule.clone())),
+            rules_without_results: Rules::of(candidates, without_results),
+            kernels,
+            families: Vec::new(),
+            alpha: 1.0,
+            family_rules: RuleSet::default(),
+            datasets: BTreeMap::new(),
+            stopped: Vec::new(),
+            prices: Prices::new(),
+        })
+    }
+
+    /// Also calibrates a threshold for each of these families of rules, which stops at most this
+    /// share (0 to 1) of good tasks.
+    #[must_use]
+    pub fn calibrating(mut self, families: &[Family], alpha: f64) -> Backtest {
+        self.families = families.to_vec();
+        self.alpha = alpha;
+        self.family_rules = RuleSet::new(families.iter().flat_map(Family::rules));
+        self
+    }
+
+    /// Counts a run of a dataset. Returns for each candidate the turn, from 1, at which it fires;
+    /// `None` if the run is not judged.
+    pub fn run(&mut self, dataset: &str, run: &Trajectory<'_>) -> Option<&[Option<u32>]> {
+        self.run_by(dataset, run, &|setting| through_the_kernel(run, setting))
+    }
+
+    /// As [`run`](Self::run), for a run with a custom replay: `replay` returns the turn after which
+    /// a setting ends the run, if it does.
+    pub fn run_by(
+        &mut self,
+        dataset: &str,
+        run: &Trajectory<'_>,
+        replay: &dyn Fn(&Setting) -> Option<u32>,
+    ) -> Option<&[Option<u32>]> {
+        let candidates = self.candidates.len();
+        if !self.datasets.contains_key(dataset) {
+            let tally = Tally::new(candidates, self.families.len());
+            self.datasets.insert(dataset.to_owned(), tally);
+        }
+        let turns = run.turns().count() as u32;
+        // The same runs are skipped as in the reference implementation, so that the counts can be
+        // compared.
+        let not_judged: Option<fn(&mut Skipped) -> &mut u64> = if run.is_tagged("summary_only") {
+            Some(|skipped| &mut skipped.summary_only)
+        } else if turns == 0 {
+            Some(|skipped| &mut skipped.empty)
+        } else if run.is_tagged("single_turn") {
+            Some(|skipped| &mut skipped.single_turn)
+        } else {
+            None
+        };
+        if let (Some(which), Some(tally)) = (not_judged, self.datasets.get_mut(dataset)) {
+            *which(&mut tally.skipped) += 1;
+            return None;
+        }
+        // The buffer is reused, because this function runs once for each recorded run.
+        let mut stopped = std::mem::take(&mut self.stopped);
+        self.judge_into(run, replay, &mut stopped);
+        let levels = self.levels(run, turns);
+        // Only judged runs have figures in tokens and dollars, so only their usage is computed.
+        let used = run.recorded.success.map(|_| Curve::of(run, &self.prices));
+        if let Some(tally) = self.datasets.get_mut(dataset) {
+            tally.lacks(&self.candidates, run);
+            match run.recorded.success {
+                Some(success) => {
+                    let used = used.unwrap_or_default();
+                    tally.judged(run, turns, success, &stopped, &used, &levels);
+                }
+                None => tally.unjudged(turns, &stopped),
+            }
+        }
+        self.stopped = stopped;
+        Some(&self.stopped)
+    }
+
+    /// Evaluates each candidate on one run.
+    pub fn judge(&mut self, run: &Trajectory<'_>) -> Judged {
+        self.judge_by(run, &|setting| through_the_kernel(run, setting))
+    }
+
+    /// As [`judge`](Self::judge), for a run with a custom replay, as in [`run_by`](Self::run_by).
+    pub fn judge_by(
+        &mut self,
+        run: &Trajectory<'_>,
+        replay: &dyn Fn(&Setting) -> Option<u32>,
+    ) -> Judged {
+        let mut fired = Vec::new();
+        self.judge_into(run, replay, &mut fired);
+        Judged { turns: run.turns().count() as u32, fired }
+    }
+
+    fn judge_into(
+        &mut self,
+        run: &Trajectory<'_>,
+        replay: &dyn Fn(&Setting) -> Option<u32>,
+        fired: &mut Vec<Option<u32>>,
+    ) {
+        fired.clear();
+        fired.resize(self.candidates.len(), None);
+        let rules =
+            if run.lacks_results() { &mut self.rules_without_results } else { &mut self.rules };
+        if !rules.rule_set.is_empty() {
+            watch(&mut rules.rule_set, run);
+            for (at, turn) in rules.places.iter().zip(rules.rule_set.fired()) {
+                fired[*at] = *turn;
+            }
+        }
+        for (at, setting) in &self.kernels {
+            fired[*at] = replay(setting);
+        }
+    }
+
+    /// Returns for each family the highest level that would still have stopped the run; `None` if
+    /// the family cannot evaluate the run.
+    fn levels(&mut self, run: &Trajectory<'_>, turns: u32) -> Vec<Option<u32>> {
+        if self.families.is_empty() {
+            return Vec::new();
+        }
+        let blind = run.lacks_results();
+        watch(&mut self.family_rules, run);
+        let mut fired = self.family_rules.fired();
+        let mut levels = Vec::with_capacity(self.families.len());
+        for family in &self.families {
+            // The rule set holds the rules of all families in order, one per level.
+            let (own, rest) = fired.split_at(family.levels());
+            fired = rest;
+            let sees = !blind || !family.needs_results();
+            // A rule that fires at the last turn stops nothing.
+            let stops = |turn: &Option<u32>| turn.is_some_and(|turn| turn < turns);
+            levels.push(sees.then(|| own.iter().rposition(stops).map_or(0, |at| family.level(at))));
+        }
+        levels
+    }
+
+    /// Adds the counts of another backtest of the same candidates.
+    pub fn add(&mut self, other: Backtest) {
+        for (name, tally) in other.datasets {
+            match self.datasets.get_mut(&name) {
+                Some(own) => own.add(tally),
+                None => drop(self.datasets.insert(name, tally)),
+            }
+        }
+    }
+}
+
+/// Returns the turn after which a setting ends a recorded run, if it does.
+fn through_the_kernel(run: &Trajectory<'_>, setting: &Setting) -> Option<u32> {
+    // Each policy was built once in `new`, so building it again cannot fail.
+    let replayed = replay(run, setting).ok()?;
+    replayed.ended.map(|_| replayed.turns)
+}
+
+/// Feeds a recorded run to a rule set.
+fn watch(rule_set: &mut RuleSet, run: &Trajectory<'_>) {
+    rule_set.reset();
+    let mut cost = 0.0;
+    let has_cost = run.turns().any(|step| step.cost_usd.is_some());
+    for step in &run.steps {
+        if !step.is_turn() {
+            if step.role != crate::Role::System && !step.copied {
+                rule_set.message_arrived();
+            }
+            continue;
+        }
+        show(rule_set, step);
+        if let Some(reward) = step.reward {
+            rule_set.reward(reward);
+        }
+        // Without any recorded cost, a cost rule must see no data instead of a cost of 0.
+        if has_cost {
+            cost += step.cost_usd.unwrap_or_default();
+            rule_set.cost_usd(cost);
+        }
+        rule_set.end();
+    }
+}
+
+/// Feeds the text, calls and results of a turn to a rule set, without ending the step.
+pub(crate) fn show(rule_set: &mut RuleSet, step: &Step<'_>) {
+    rule_set.text(&step.text);
+    for call in &step.calls {
+        rule_set.call(&call.name, &call.arguments);
+    }
+    for result in &step.results {
+        rule_set.result(&result.content, result.is_error);
+    }
+}

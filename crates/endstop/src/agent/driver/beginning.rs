@@ -1,0 +1,186 @@
+//! Begins a run: a new one, or one that its journal resumes.
+//!
+//! ```text
+//! let driver = Driver::new(shared, number, control, ending, sink, Beginning::New(conversation));
+//! ```
+
+use super::outer::Outer;
+use super::{Again, Beginning, Driver, First, in_provider, requested};
+use crate::agent::conversation::Conversation;
+use crate::agent::ending::EndingCell;
+use crate::agent::handle::EventSink;
+use crate::agent::recorder::Recorder;
+use crate::agent::run_setup::Opened;
+use crate::agent::shared::Shared;
+use crate::budget::Amount;
+use crate::control::Control;
+use crate::telemetry::Trace;
+use endstop_core::{Effect, EventKind, Outcome, Run, Step};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+impl Driver {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        number: u64,
+        control: Control,
+        ending: EndingCell,
+        sink: EventSink,
+        beginning: Beginning,
+    ) -> Driver {
+        let mut driver = Driver {
+            number,
+            control,
+            heard: None,
+            ending,
+            sink,
+            run: None,
+            session: None,
+            began: Instant::now(),
+            earlier: Duration::ZERO,
+            input: None,
+            recorder: None,
+            beginning: None,
+            trace: Trace::default(),
+            call: None,
+            tasks: JoinSet::new(),
+            task_of: HashMap::new(),
+            tools: HashMap::new(),
+            tool_budget: None,
+            asked: HashMap::new(),
+            reserved: HashMap::new(),
+            outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
+            timer: None,
+            effects: Vec::new(),
+            queue: VecDeque::new(),
+            finished: false,
+            shared,
+        };
+        match beginning {
+            Beginning::New(conversation) => driver.start(conversation),
+            Beginning::Again(again) => driver.resume(*again),
+        }
+        driver
+    }
+
+    /// Sets up a new run.
+    fn start(&mut self, conversation: Conversation) {
+        let config = &self.shared.config;
+        let opened = Opened::new(config);
+        let id = crate::clock::run_id();
+        // Without a journal the run cannot be resumed, and the budget need not remember it.
+        if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
+            budget.saw_run(&id);
+        }
+        self.input = conversation.messages.iter().map(|message| message.id).max();
+        let named = (opened.provider.as_deref(), opened.model.as_deref());
+        self.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
+        let spec = opened.spec(config, conversation, id);
+        if config.journal.is_some() {
+            let header = opened.header(config, &spec);
+            self.beginning = Some(First::Keep(Box::new(header)));
+        }
+        self.run = Some(Run::new(spec));
+        self.session = opened.session;
+        self.queue = opened.faults.into();
+    }
+
+    /// Sets up a run at the point where it was interrupted.
+    fn resume(&mut self, again: Again) {
+        let Again { opened, step, perform, at, recorder, resumes, id, input } = again;
+        let named = (opened.provider.as_deref(), opened.model.as_deref());
+        let config = &self.shared.config;
+        self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
+        self.session = opened.session;
+        self.queue = opened.faults.into();
+        self.earlier = at;
+        self.input = input;
+        self.recorder = Some(recorder);
+        let ended = match step {
+            Step::Continue(run) => {
+                self.run = Some(run);
+                None
+            }
+            Step::Ended(outcome) => Some(outcome),
+        };
+        if let Some(budget) = &config.budget {
+            budget.resume_run(&resumes, self.earlier_spending(ended.as_deref()));
+            budget.saw_run(&id);
+        }
+        self.beginning = Some(First::Perform(perform, ended));
+    }
+
+    /// Returns what a resumed run had spent. If the shared budget has not counted it, it must be
+    /// charged now, because otherwise the runs that share the budget would be granted that money
+    /// again.
+    fn earlier_spending(&self, ended: Option<&Outcome>) -> Amount {
+        match (ended, &self.run) {
+            (Some(outcome), _) => Amount {
+                usd: outcome.cost_upper.unwrap_or(outcome.cost),
+                tokens: outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens()),
+            },
+            (None, Some(run)) => Amount { usd: run.committed(), tokens: run.committed_tokens() },
+            (None, None) => Amount::ZERO,
+        }
+    }
+
+    /// Feeds the run's first event, or performs the pending effects of a resumed run.
+    pub(super) async fn begin(&mut self) -> Option<Box<Outcome>> {
+        let mut starts = true;
+        match self.beginning.take() {
+            None => {}
+            Some(First::Keep(header)) => {
+                let (provider, journal) =
+                    (&*self.shared.config.provider, &self.shared.config.journal);
+                match (in_provider(provider, || provider.known_keys()), journal) {
+                    (Ok(keys), Some(journal)) => {
+                        let recorder = Recorder::begin(Arc::clone(journal), header, keys);
+                        self.recorder = Some(Box::new(recorder));
+                        self.recorded().await;
+                        self.tell_problem();
+                    }
+                    // Without the credentials the journal cannot be redacted, so nothing is
+                    // written.
+                    (Err(panicked), _) => self.queue.push_back(panicked.into()),
+                    (Ok(_), None) => {}
+                }
+            }
+            Some(First::Perform(effects, ended)) => {
+                self.tell_problem();
+                // Pending settlements are already part of the run's earlier spending.
+                for effect in effects {
+                    if !matches!(effect, Effect::Settle { .. }) {
+                        self.perform(effect);
+                    }
+                }
+                if ended.is_some() {
+                    return ended;
+                }
+                starts =
+                    self.run.as_ref().is_some_and(|run| run.phase() == endstop_core::RunPhase::New);
+            }
+        }
+        // A cancel or terminate from before the start takes precedence over it.
+        if let Some(request) = self.control.pending(None) {
+            return self.feed(requested(request)).await;
+        }
+        // A run whose tools or provider cannot be opened ends before its first call.
+        if let Some(fault @ EventKind::Fault { .. }) = self.queue.front().cloned() {
+            self.queue.pop_front();
+            return self.feed(fault).await;
+        }
+        if !starts {
+            return None;
+        }
+        let config = &self.shared.config;
+        let start = EventKind::Start {
+            seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
+            price: config.price,
+            wall_ms: Some(crate::clock::wall_ms()),
+        };
+        self.feed(start).await
+    }
+}
