@@ -6,8 +6,8 @@
 //! turn is constant, because only hashes are stored.
 
 use super::outcome::{NoProgressSnapshot, RepeatedCall};
+use crate::call_key::call_key;
 use crate::message::{ToolCall, ToolResult};
-use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -100,42 +100,15 @@ fn hash_of(value: impl Hash) -> u64 {
 
 /// A hash of the calls of a turn and their results.
 fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
-    let mut parts: Vec<(&str, u64, u64)> = calls
+    let mut parts: Vec<(u64, u64)> = calls
         .iter()
         .map(|(call, result)| {
-            let arguments = match serde_json::from_str::<Value>(&call.arguments) {
-                Ok(value) => canonical(&value),
-                Err(_) => hash_of(call.arguments.trim()),
-            };
-            (call.name.as_str(), arguments, hash_of((result.status, &result.content)))
+            (call_key(&call.name, &call.arguments), hash_of((result.status, &result.content)))
         })
         .collect();
     // Parallel calls may be written in any order.
     parts.sort_unstable();
     hash_of(parts)
-}
-
-/// A hash that does not depend on key order or on the notation of numbers (`2`, `2.0`).
-fn canonical(value: &Value) -> u64 {
-    match value {
-        Value::Null => hash_of(0u8),
-        Value::Bool(b) => hash_of((1u8, b)),
-        Value::Number(n) => match (n.as_i64(), n.as_f64()) {
-            (Some(i), _) => hash_of((2u8, i)),
-            // Above 9e15 an `f64` no longer holds every integer, so two different numbers could
-            // compare equal.
-            (None, Some(f)) if f.fract() == 0.0 && f.abs() < 9e15 => hash_of((2u8, f as i64)),
-            _ => hash_of((3u8, n.to_string())),
-        },
-        Value::String(s) => hash_of((4u8, s)),
-        Value::Array(items) => hash_of((5u8, items.iter().map(canonical).collect::<Vec<_>>())),
-        Value::Object(map) => {
-            let mut entries: Vec<(&str, u64)> =
-                map.iter().map(|(key, value)| (key.as_str(), canonical(value))).collect();
-            entries.sort_unstable();
-            hash_of((6u8, entries))
-        }
-    }
 }
 
 #[cfg(test)]
