@@ -100,25 +100,25 @@ const FAULTS: &[Fault] = &[
     ),
     fault(
         "budget-cut-passes-for-truncated",
-        "turn.rs",
+        "response.rs",
         "    if let Some(cut_by) = cut_by {\n        return Continue(Next::End { ending: lowered(cut_by, shown), calls });\n    }\n",
         "",
     ),
     fault(
         "truncated-is-success",
-        "turn.rs",
+        "response.rs",
         "        SignalReason::TokenLimitReached => {\n            truncated(*cut_by, finish_value, calls, context, effects)\n        }\n",
         "",
     ),
     fault(
         "filtered-runs-tools",
-        "turn.rs",
+        "response.rs",
         "        SignalReason::ContentFiltered => {\n            let refusal",
         "        SignalReason::ContentFiltered if !has_calls => {\n            let refusal",
     ),
     fault(
         "unknown-finish-is-success",
-        "turn.rs",
+        "response.rs",
         "if !context.settings.limits.accept_unknown_finish",
         "if context.settings.limits.accept_unknown_finish",
     ),
@@ -179,7 +179,7 @@ const FAULTS: &[Fault] = &[
     ),
     fault(
         "pauses-are-endless",
-        "turn.rs",
+        "response.rs",
         "context.counts.pauses > MOST_PAUSES",
         "context.counts.pauses > MOST_PAUSES * 9",
     ),

@@ -43,7 +43,8 @@
 //! | `boundary.rs`, `pre_turn.rs`, `precheck.rs` | checks before a turn, in a fixed order |
 //! | `consult.rs` | answers of hooks |
 //! | `request.rs`, `quote.rs` | the model call: its output cap, its reservation |
-//! | `stream.rs`, `turn.rs`, `lost_call.rs` | a response: accept, repair, continue or end |
+//! | `stream.rs`, `turn.rs` | a response: its chunks, its usage, its message |
+//! | `response.rs`, `lost_call.rs` | the evaluation of a response: accept, repair, continue or end |
 //! | `attempt.rs`, `jitter.rs` | failed attempts and retry waits |
 //! | `tools.rs`, `tool_step.rs`, `results.rs`, `finish.rs` | tool calls of a turn, and the `finish` tool |
 //! | `success.rs` | the way of an answer to the end: validation, repairs, the stop hook |
@@ -114,6 +115,7 @@ mod precheck;
 mod prompt;
 mod quote;
 mod request;
+mod response;
 mod results;
 mod resume;
 mod run;
