@@ -1,11 +1,20 @@
-//! `cargo xtask arrows`: counts import circles between files and imports that point up between the
-//! folders of a crate, and fails if there are more than `xtask/arrows.json` allows.
+//! `cargo xtask arrows`: counts import circles between files, imports that point up between the folders
+//! of a crate, and files that call back into a file that called them. It fails if there are more than
+//! `xtask/arrows.json` allows.
 //!
 //! A file imports another if it names an item that the other defines, through `use` or by a path, also
 //! through re-exports. Tests inside a file are left out, because they may use everything. Folders and
 //! files directly below `src` are rooms. The rooms are put into the order in which the fewest imports
 //! point from a lower room to a higher one; those are counted. If there is no circle between rooms,
 //! none is left.
+//!
+//! A call of a function needs an import, so a circle of calls without a circle of imports can only go
+//! through a method that lies in another file than its type. A file can call such a method if its
+//! imports lead to the type, because a value of a type that no import leads to cannot occur in it. So
+//! a file calls the file of a method `name` of the type `T` if it contains `.name(` or `T::name`, and if
+//! its imports lead to `T`. This may count too much, because another type has a method of the
+//! same name. Methods of traits, closures and macros are left out: a trait exists so that its
+//! implementations are called back.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,17 +36,22 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         serde_json::from_str(&recorded).map_err(|error| format!("{RECORD}: {error}"))?;
     let mut now = serde_json::Map::new();
     let mut worse = Vec::new();
-    println!("{:<24}{:>7}{:>10}{:>9}{:>4}", "crate", "files", "imports", "circles", "up");
+    println!(
+        "{:<24}{:>7}{:>10}{:>9}{:>4}{:>7}",
+        "crate", "files", "imports", "circles", "up", "calls"
+    );
     for name in crates()? {
         let graph = Graph::read(&Path::new("crates").join(&name).join("src"))?;
         let circles = graph.circles();
         let up = graph.arrows_up();
+        let calls = graph.call_circles();
         let files = graph.files.len();
         println!(
-            "{name:<24}{files:>7}{:>10}{:>9}{:>4}",
+            "{name:<24}{files:>7}{:>10}{:>9}{:>4}{:>7}",
             graph.imports.len(),
             circles.len(),
-            up.len()
+            up.len(),
+            calls.concat().len()
         );
         if list {
             for circle in &circles {
@@ -46,14 +60,20 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             for (from, to) in &up {
                 println!("  up: {from} -> {to}");
             }
+            for circle in &calls {
+                println!("  calls, {} files: {}", circle.len(), circle.join(" · "));
+            }
         }
-        for (what, count) in [("circles", circles.len()), ("up", up.len())] {
+        let calls = calls.concat().len();
+        let counts = [("circles", circles.len()), ("up", up.len()), ("calls", calls)];
+        for (what, count) in counts {
             let most = recorded[&name][what].as_u64().unwrap_or(0);
             if count as u64 > most {
                 worse.push(format!("{name}: {count} {what}, {most} recorded in {RECORD}"));
             }
         }
-        now.insert(name, serde_json::json!({ "circles": circles.len(), "up": up.len() }));
+        let counts = counts.map(|(what, count)| (what.to_owned(), Value::from(count)));
+        now.insert(name, Value::Object(counts.into_iter().collect()));
     }
     if write {
         let text = format!("{:#}\n", Value::Object(now));
@@ -90,11 +110,18 @@ struct Module {
     globs: Vec<Vec<String>>,
     /// Paths in the code.
     paths: Vec<Vec<String>>,
+    /// The methods of its `impl` blocks: the type and the method.
+    methods: BTreeSet<(String, String)>,
+    /// Names in `.name(` and at the end of a path.
+    called: BTreeSet<String>,
 }
 
 struct Graph {
     files: BTreeSet<String>,
     imports: BTreeSet<(String, String)>,
+    /// A file that may call a method that lies in another file than its type, and the file of the
+    /// method.
+    calls: BTreeSet<(String, String)>,
 }
 
 impl Graph {
@@ -118,7 +145,16 @@ impl Graph {
             }
         }
         let files = modules.values().map(|module| module.file.clone()).collect();
-        Ok(Graph { files, imports })
+        let calls = method_calls(&modules, &imports);
+        Ok(Graph { files, imports, calls })
+    }
+
+    /// Groups of files that call one another, by functions or by methods outside of the file of
+    /// their type.
+    fn call_circles(&self) -> Vec<Vec<String>> {
+        let files: Vec<&str> = self.files.iter().map(String::as_str).collect();
+        let edges = self.imports.iter().chain(&self.calls);
+        strong(&files, edges.map(|(from, to)| (from.as_str(), to.as_str())))
     }
 
     /// Groups of files that import one another, directly or through others.
@@ -152,6 +188,53 @@ impl Graph {
             }
         }
         up
+    }
+}
+
+/// The calls of methods that lie in another file than their type, see the head of this file.
+fn method_calls(
+    modules: &BTreeMap<Vec<String>, Module>,
+    imports: &BTreeSet<(String, String)>,
+) -> BTreeSet<(String, String)> {
+    let mut calls = BTreeSet::new();
+    for (at, module) in modules {
+        for (kind, method) in &module.methods {
+            // A type that the file defines itself is not among its imports.
+            if module.items.contains(kind) {
+                continue;
+            }
+            let imported = module.uses.iter().find(|(local, _)| local == kind);
+            let imported = imported.map(|(_, path)| path);
+            let named = || module.paths.iter().find(|path| path.last() == Some(kind));
+            let defined = imported.or_else(named).and_then(|path| resolve(modules, at, path, 0));
+            let Some(defined) = defined else { continue };
+            let leads = leads_to(&defined, imports);
+            for caller in modules.values() {
+                if caller.called.contains(method)
+                    && caller.file != module.file
+                    && leads.contains(caller.file.as_str())
+                {
+                    calls.insert((caller.file.clone(), module.file.clone()));
+                }
+            }
+        }
+    }
+    calls
+}
+
+/// The files whose imports lead to a file, with the file itself.
+fn leads_to<'a>(file: &'a str, imports: &'a BTreeSet<(String, String)>) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::from([file]);
+    loop {
+        let more: Vec<&str> = imports
+            .iter()
+            .filter(|(from, to)| found.contains(to.as_str()) && !found.contains(from.as_str()))
+            .map(|(from, _)| from.as_str())
+            .collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
     }
 }
 
@@ -326,8 +409,20 @@ fn parse(file: String, text: &str) -> Module {
     let mut module = Module { file, ..Module::default() };
     let mut at = 0;
     let mut depth = 0_usize;
+    // The type of the inherent `impl` block that is being read.
+    let mut kind: Option<String> = None;
     while at < tokens.len() {
+        let called = tokens[at] == "." || tokens[at] == "::";
+        if called && tokens.get(at + 1).is_some_and(|name| is_word(name)) {
+            module.called.insert(tokens[at + 1].clone());
+        }
         match tokens[at].as_str() {
+            "impl" if depth == 0 => kind = inherent_type(&tokens[at + 1..]),
+            "fn" if depth == 1 => {
+                if let (Some(kind), Some(name)) = (&kind, tokens.get(at + 1)) {
+                    module.methods.insert((kind.clone(), name.clone()));
+                }
+            }
             "{" => depth += 1,
             "}" => depth = depth.saturating_sub(1),
             "use" => {
@@ -355,6 +450,7 @@ fn parse(file: String, text: &str) -> Module {
                     path.push(tokens[at + 2].clone());
                     at += 2;
                 }
+                module.called.extend(path.last().cloned());
                 module.paths.push(path);
             }
             word if is_word(word) && tokens.get(at + 1).is_some_and(|t| t == "::") => {
@@ -366,6 +462,7 @@ fn parse(file: String, text: &str) -> Module {
                     path.push(tokens[at + 2].clone());
                     at += 2;
                 }
+                module.called.extend(path.last().cloned());
                 module.paths.push(path);
             }
             _ => {}
@@ -373,6 +470,23 @@ fn parse(file: String, text: &str) -> Module {
         at += 1;
     }
     module
+}
+
+/// The type of an `impl` block, from the tokens after `impl`; `None` if it implements a trait.
+fn inherent_type(tokens: &[String]) -> Option<String> {
+    let mut generics = 0_usize;
+    let mut name = None;
+    for token in tokens {
+        match token.as_str() {
+            "<" => generics += 1,
+            ">" => generics = generics.saturating_sub(1),
+            "for" => return None,
+            "{" | "where" => return name,
+            word if generics == 0 && is_word(word) => name = Some(word.to_owned()),
+            _ => {}
+        }
+    }
+    name
 }
 
 /// Reads the tree of a `use` from `at` on; returns the place after it.
@@ -512,4 +626,37 @@ fn raw_string(chars: &[char], at: usize) -> Option<usize> {
     };
     let end = (open + 1..chars.len()).find(|from| close(*from))?;
     Some(end + 1 + hashes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Graph, Module, method_calls, parse};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    fn graph(files: [(&str, &str); 3]) -> Graph {
+        let module =
+            |(name, text): (&str, &str)| (vec![name.to_owned()], parse(name.to_owned(), text));
+        let mut modules: BTreeMap<Vec<String>, Module> = files.into_iter().map(module).collect();
+        modules.insert(Vec::new(), Module::default());
+        let edge = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+        let imports = BTreeSet::from([edge("a", "state"), edge("b", "state")]);
+        let files = BTreeSet::from(["a", "b", "state"].map(str::to_owned));
+        let calls = method_calls(&modules, &imports);
+        Graph { files, imports, calls }
+    }
+
+    #[test]
+    fn methods_outside_their_type_call_back() {
+        let state = ("state", "pub struct State;\nimpl State { pub fn own(&self) {} }");
+        let a = "use super::state::State;\nimpl State { fn first(&mut self) { self.second() } }";
+        let b = "use super::state::State;\nimpl State { fn second(&mut self) { self.first() } }";
+        assert_eq!(graph([state, ("a", a), ("b", b)]).call_circles(), [["a", "b"]]);
+        // Without the call back there is a direction.
+        let b = "use super::state::State;\nimpl State { fn second(&mut self) { self.own() } }";
+        assert!(graph([state, ("a", a), ("b", b)]).call_circles().is_empty());
+        // The type's own file calls a method that lies in another file.
+        let calls = "pub struct State;\nimpl State { fn own(&self) { State::first(self) } }";
+        let found = graph([("state", calls), ("a", a), ("b", b)]).call_circles();
+        assert_eq!(found, [["a", "b", "state"]]);
+    }
 }

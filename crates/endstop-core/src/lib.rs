@@ -15,6 +15,7 @@
 //! | Why did the run end? | [`Termination`] |
 
 pub mod bounded_json;
+mod call_key;
 pub mod decide;
 pub mod delta_buffer;
 pub mod detector;
@@ -34,6 +35,7 @@ pub mod structured;
 pub mod termination;
 pub mod usage;
 
+pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use kernel::{

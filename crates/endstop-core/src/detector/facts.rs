@@ -18,7 +18,7 @@
 //! Equal hashes mean equal contents. Hashes have 64 bits, and a run has far too few of them for a
 //! collision by chance. Zero means that there is nothing: no call, no text.
 
-use super::canonical::{HASHER, arguments_key};
+use crate::call_key::{HASHER, call_key};
 use foldhash::fast::FixedState;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
@@ -101,7 +101,7 @@ impl StepFacts {
 
     /// Adds a call of the step; `arguments` is JSON.
     pub fn call(&mut self, name: &str, arguments: &str) {
-        self.calls.push(arguments_key(name, arguments));
+        self.calls.push(call_key(name, arguments));
     }
 
     /// Adds the result of a call of the step.

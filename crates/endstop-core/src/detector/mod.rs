@@ -27,7 +27,6 @@
 //! implementation that the figures of the backtest are compared with. Names and definitions are
 //! those of the reference.
 
-mod canonical;
 mod chanting;
 mod facts;
 mod mention;

@@ -127,7 +127,7 @@ impl RuleSet {
         self.facts = Facts::default();
     }
 
-    /// Discards the text read by [`on_delta`](Self::look). Called before each response, and before every
+    /// Discards the text read by [`on_delta`](Self::on_delta). Called before each response, and before every
     /// further attempt at it.
     pub(crate) fn begin_text(&mut self) {
         for nth in &self.with_words {

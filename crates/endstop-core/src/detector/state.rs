@@ -96,7 +96,7 @@ impl Detector {
         }
     }
 
-    /// Discards the text read by [`on_delta`](Self::look). Called before each response, and before every
+    /// Discards the text read by [`on_delta`](Self::on_delta). Called before each response, and before every
     /// further attempt at it.
     pub(crate) fn begin_text(&mut self) {
         match &mut self.state {

@@ -2,154 +2,184 @@
 //! used beyond that.
 
 use super::call::Call;
+use super::context::RunContext;
 use super::effect::Effect;
-use super::machine::Machine;
+use crate::error_class::{ErrorClass, ModelError};
 use crate::message::{ModelTurn, Part};
 use crate::signal::SignalReason;
 use crate::usage::{NanoUsd, Unreported, Usage};
 
-impl Machine {
-    /// Books the usage of a call. Settles its reservation with the same amount plus the possible
-    /// unreported usage, because a shared budget must never assume less than what may be billed.
-    pub(super) fn settle(
-        &mut self,
-        call: &Call,
-        usage: &Usage,
-        cost: Option<NanoUsd>,
-        unreported: Unreported,
-        effects: &mut Vec<Effect>,
-    ) {
-        let spent = self.ledger.settle(usage, cost, unreported, call.quote);
-        if let Some(id) = call.reservation {
-            let spent = spent + unreported.cost.unwrap_or_default();
-            let tokens = usage.total_tokens().saturating_add(unreported.tokens.unwrap_or(0));
-            effects.push(Effect::Settle { id, spent, tokens });
-        }
+/// Books the usage of a call. Settles its reservation with the same amount plus the possible
+/// unreported usage, because a shared budget must never assume less than what may be billed.
+fn settle(
+    call: &Call,
+    usage: &Usage,
+    cost: Option<NanoUsd>,
+    unreported: Unreported,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    let spent = context.ledger.settle(usage, cost, unreported, call.quote);
+    if let Some(id) = call.reservation {
+        let spent = spent + unreported.cost.unwrap_or_default();
+        let tokens = usage.total_tokens().saturating_add(unreported.tokens.unwrap_or(0));
+        effects.push(Effect::Settle { id, spent, tokens });
     }
+}
 
-    /// Books a response. Returns its usage, which is estimated as far as the provider did not report
-    /// it.
-    pub(super) fn book_response(
-        &mut self,
-        call: &Call,
-        turn: &ModelTurn,
-        effects: &mut Vec<Effect>,
-    ) -> Usage {
-        let complete = is_complete(&turn.usage);
-        // Only runs that reserve need an estimate; a recorded run keeps the recorded usage.
-        let usage = if complete || !self.settings.reserve {
-            turn.usage.clone()
+/// Books a response. Returns its usage, which is estimated as far as the provider did not report
+/// it.
+pub(super) fn book_response(
+    call: &Call,
+    turn: &ModelTurn,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Usage {
+    let complete = is_complete(&turn.usage);
+    // Only runs that reserve need an estimate; a recorded run keeps the recorded usage.
+    let usage = if complete || !context.settings.reserve {
+        turn.usage.clone()
+    } else {
+        estimate(call, Some(turn), context)
+    };
+    let more = if complete {
+        all_reported(&usage, turn.cost, context)
+    } else {
+        // Upper bound on the output: a token has at least one byte. A response that was cut at
+        // a limit, or that shows nothing, may have generated everything it was allowed to.
+        let cut = turn.signal.reason == SignalReason::TokenLimitReached;
+        let empty = turn.text().trim().is_empty() && turn.tool_calls().next().is_none();
+        let shown = turn.parts.iter().map(Part::byte_len).sum::<u64>();
+        let shown = shown.saturating_add(call.hidden.saturating_mul(4));
+        let most = most_output(call, context);
+        let most =
+            if cut || empty { most } else { Some(most.map_or(shown, |most| most.min(shown))) };
+        unreported(call, (&turn.usage, &usage), turn.cost, most, context)
+    };
+    settle(call, &usage, turn.cost, more, context, effects);
+    // The cost of a response without a usage report is unknown, however tight its bound is.
+    context.ledger.cost_unknown |= !complete && turn.cost.is_none();
+    context.said.last_signal = Some(turn.signal.clone());
+    if turn.model.is_some() {
+        context.said.model.clone_from(&turn.model);
+    }
+    usage
+}
+
+/// Upper bound on the usage of a call beyond `known`. `reported` is the part that the provider
+/// reported, `output` the maximum number of tokens that the call generated.
+fn unreported(
+    call: &Call,
+    (reported, known): (&Usage, &Usage),
+    cost: Option<NanoUsd>,
+    output: Option<u64>,
+    context: &RunContext,
+) -> Unreported {
+    let counted = reported.input_tokens.is_some();
+    let prompt = if counted { reported.prompt_tokens() } else { call.prompt_bound };
+    let tokens = output.map(|output| prompt.saturating_add(output));
+    let upper = context.ledger.price.and_then(|price| {
+        // Free output needs no bound: its cost is zero however long it was.
+        let output = output.or((price.output == NanoUsd::ZERO).then_some(0))?;
+        Some(if counted {
+            let (output_tokens, reasoning_tokens) = (Some(output), None);
+            price.cost(&Usage { output_tokens, reasoning_tokens, ..reported.clone() })
         } else {
-            self.estimate(call, Some(turn))
-        };
-        let more = if complete {
-            self.all_reported(&usage, turn.cost)
-        } else {
-            // Upper bound on the output: a token has at least one byte. A response that was cut at
-            // a limit, or that shows nothing, may have generated everything it was allowed to.
-            let cut = turn.signal.reason == SignalReason::TokenLimitReached;
-            let empty = turn.text().trim().is_empty() && turn.tool_calls().next().is_none();
-            let shown = turn.parts.iter().map(Part::byte_len).sum::<u64>();
-            let shown = shown.saturating_add(call.hidden.saturating_mul(4));
-            let most = self.most_output(call);
-            let most =
-                if cut || empty { most } else { Some(most.map_or(shown, |most| most.min(shown))) };
-            self.unreported(call, (&turn.usage, &usage), turn.cost, most)
-        };
-        self.settle(call, &usage, turn.cost, more, effects);
-        // The cost of a response without a usage report is unknown, however tight its bound is.
-        self.ledger.cost_unknown |= !complete && turn.cost.is_none();
-        self.last_signal = Some(turn.signal.clone());
-        if turn.model.is_some() {
-            self.answered_model.clone_from(&turn.model);
+            price.worst(call.prompt_bound, output)
+        })
+    });
+    let booked = context.ledger.price.map(|price| price.cost(known)).unwrap_or_default();
+    Unreported {
+        // A cost reported by the provider is final.
+        cost: match cost {
+            Some(_) => Some(NanoUsd::ZERO),
+            None => upper.map(|upper| upper.saturating_sub(booked)),
+        },
+        tokens: tokens.map(|tokens| tokens.saturating_sub(known.total_tokens())),
+    }
+}
+
+/// The most tokens that a call can have generated: its cap, else the model's maximum, else the
+/// context window.
+fn most_output(call: &Call, context: &RunContext) -> Option<u64> {
+    call.cap.or(context.settings.max_output).or(context.settings.context_window)
+}
+
+/// Unreported usage of a call whose usage was reported in full: no tokens, but without a price
+/// the cost remains unknown.
+fn all_reported(usage: &Usage, cost: Option<NanoUsd>, context: &RunContext) -> Unreported {
+    let priced = cost.is_some() || context.ledger.price.is_some() || usage.total_tokens() == 0;
+    Unreported::of_unknown(!priced)
+}
+
+/// Estimates the usage of a call that ended before the provider counted: one token for every
+/// four characters, at most the prompt bound and the output cap.
+fn estimate(call: &Call, response: Option<&ModelTurn>, context: &RunContext) -> Usage {
+    let streamed = (call.text.chars().count() as u64).saturating_add(call.hidden);
+    // A response that was not streamed has no deltas, so take the larger of both counts.
+    let whole = response.map_or(0, |turn| turn.parts.iter().map(chars).sum());
+    let generated = streamed.max(whole).div_ceil(4);
+    let reported = response.map(|turn| &turn.usage);
+    let prompt = match context.prompt.known {
+        Some((tokens, covered)) => {
+            let rest = context.state.messages.get(covered..).unwrap_or_default();
+            let rest: u64 = rest.iter().map(crate::Message::byte_len).sum();
+            tokens.saturating_add(rest.div_ceil(4))
         }
-        usage
+        None => call.prompt_bound.div_ceil(4),
+    };
+    let mut usage = reported.cloned().unwrap_or_default();
+    if usage.input_tokens.is_none() {
+        usage.input_tokens = Some(prompt.min(call.prompt_bound));
+        usage.estimated = true;
     }
+    if usage.generated_tokens().unwrap_or(0) < generated {
+        usage.reasoning_apart = false;
+        usage.output_tokens = Some(generated.min(call.cap.unwrap_or(u64::MAX)));
+        usage.estimated = true;
+    }
+    usage
+}
 
-    /// Upper bound on the usage of a call beyond `known`. `reported` is the part that the provider
-    /// reported, `output` the maximum number of tokens that the call generated.
-    pub(super) fn unreported(
-        &self,
-        call: &Call,
-        (reported, known): (&Usage, &Usage),
-        cost: Option<NanoUsd>,
-        output: Option<u64>,
-    ) -> Unreported {
-        let counted = reported.input_tokens.is_some();
-        let prompt = if counted { reported.prompt_tokens() } else { call.prompt_bound };
-        let tokens = output.map(|output| prompt.saturating_add(output));
-        let upper = self.ledger.price.and_then(|price| {
-            // Free output needs no bound: its cost is zero however long it was.
-            let output = output.or((price.output == NanoUsd::ZERO).then_some(0))?;
-            Some(if counted {
-                let (output_tokens, reasoning_tokens) = (Some(output), None);
-                price.cost(&Usage { output_tokens, reasoning_tokens, ..reported.clone() })
-            } else {
-                price.worst(call.prompt_bound, output)
-            })
-        });
-        let booked = self.ledger.price.map(|price| price.cost(known)).unwrap_or_default();
-        Unreported {
-            // A cost reported by the provider is final.
-            cost: match cost {
-                Some(_) => Some(NanoUsd::ZERO),
-                None => upper.map(|upper| upper.saturating_sub(booked)),
-            },
-            tokens: tokens.map(|tokens| tokens.saturating_sub(known.total_tokens())),
-        }
-    }
+/// Books an attempt that the kernel aborted. Only the visible output is known; the rest of the
+/// reservation is booked as unreported, because hidden reasoning may have been generated and
+/// billed.
+pub(super) fn settle_aborted(call: &Call, context: &mut RunContext, effects: &mut Vec<Effect>) {
+    let usage = estimate(call, None, context);
+    let most = most_output(call, context);
+    let more = unreported(call, (&Usage::default(), &usage), None, most, context);
+    settle(call, &usage, None, more, context, effects);
+}
 
-    /// The most tokens that a call can have generated: its cap, else the model's maximum, else the
-    /// context window.
-    pub(super) fn most_output(&self, call: &Call) -> Option<u64> {
-        call.cap.or(self.settings.max_output).or(self.settings.context_window)
-    }
-
-    /// Unreported usage of a call whose usage was reported in full: no tokens, but without a price
-    /// the cost remains unknown.
-    pub(super) fn all_reported(&self, usage: &Usage, cost: Option<NanoUsd>) -> Unreported {
-        let priced = cost.is_some() || self.ledger.price.is_some() || usage.total_tokens() == 0;
-        Unreported::of_unknown(!priced)
-    }
-
-    /// Estimates the usage of a call that ended before the provider counted: one token for every
-    /// four characters, at most the prompt bound and the output cap.
-    pub(super) fn estimate(&mut self, call: &Call, response: Option<&ModelTurn>) -> Usage {
-        let streamed = (call.text.chars().count() as u64).saturating_add(call.hidden);
-        // A response that was not streamed has no deltas, so take the larger of both counts.
-        let whole = response.map_or(0, |turn| turn.parts.iter().map(chars).sum());
-        let generated = streamed.max(whole).div_ceil(4);
-        let reported = response.map(|turn| &turn.usage);
-        let prompt = match self.known_prompt {
-            Some((tokens, covered)) => {
-                let rest = self.state.messages.get(covered..).unwrap_or_default();
-                let rest: u64 = rest.iter().map(crate::Message::byte_len).sum();
-                tokens.saturating_add(rest.div_ceil(4))
-            }
-            None => call.prompt_bound.div_ceil(4),
-        };
-        let mut usage = reported.cloned().unwrap_or_default();
-        if usage.input_tokens.is_none() {
-            usage.input_tokens = Some(prompt.min(call.prompt_bound));
-            usage.estimated = true;
-        }
-        if usage.generated_tokens().unwrap_or(0) < generated {
-            usage.reasoning_apart = false;
-            usage.output_tokens = Some(generated.min(call.cap.unwrap_or(u64::MAX)));
-            usage.estimated = true;
-        }
-        usage
-    }
-
-    /// Books an attempt that the kernel aborted. Only the visible output is known; the rest of the
-    /// reservation is booked as unreported, because hidden reasoning may have been generated and
-    /// billed.
-    pub(super) fn settle_aborted(&mut self, call: &Call, effects: &mut Vec<Effect>) {
-        let usage = self.estimate(call, None);
-        let most = self.most_output(call);
-        let more = self.unreported(call, (&Usage::default(), &usage), None, most);
-        self.settle(call, &usage, None, more, effects);
-    }
+/// Books a failed attempt: as the provider reported it or, if it did not, by an estimate.
+pub(super) fn book_failure(
+    call: &Call,
+    error: &ModelError,
+    partial: Option<&ModelTurn>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    let reported = partial.map(|turn| &turn.usage);
+    let cost = partial.and_then(|turn| turn.cost);
+    // A rejected request is not billed; a request that was cut is billed for what it generated.
+    // A timeout or a cut stream can also come after output that was never delivered.
+    let began = !call.text.is_empty()
+        || call.hidden > 0
+        || matches!(error.class, ErrorClass::Timeout | ErrorClass::IncompleteStream)
+        || partial.is_some_and(|turn| !turn.parts.is_empty());
+    let usage = match reported {
+        Some(usage) if is_complete(usage) => usage.clone(),
+        _ if began => estimate(call, partial, context),
+        reported => reported.cloned().unwrap_or_default(),
+    };
+    let blank = Usage::default();
+    let reported = reported.unwrap_or(&blank);
+    let more = if began && !is_complete(reported) {
+        unreported(call, (reported, &usage), cost, most_output(call, context), context)
+    } else {
+        all_reported(&usage, cost, context)
+    };
+    settle(call, &usage, cost, more, context, effects);
 }
 
 /// Number of characters that the model generated for a part.
@@ -165,6 +195,6 @@ fn chars(part: &Part) -> u64 {
 }
 
 /// `true` if the provider counted both the prompt and the output.
-pub(super) fn is_complete(usage: &Usage) -> bool {
+fn is_complete(usage: &Usage) -> bool {
     usage.input_tokens.is_some() && usage.generated_tokens().is_some()
 }

@@ -4,7 +4,7 @@
 //! cannot declare success before it has seen a failure. A declaration without content is a mistake,
 //! and the model is informed.
 
-use super::machine::{Machine, Phase};
+use super::context::Counts;
 use super::open_calls::OpenCalls;
 use super::outcome::{Ending, Layer};
 use crate::termination::Termination;
@@ -116,63 +116,66 @@ fn is_filler(text: &str) -> bool {
     text.is_empty() || FILLERS.contains(&text.as_str())
 }
 
-impl Machine {
-    /// Evaluates the `finish` calls of a turn whose other calls have ended. The first valid
-    /// declaration ends the run; every other call is answered as a mistake.
-    pub(super) fn judge_finish(&mut self, open: &mut OpenCalls) -> Option<Box<Ending>> {
-        let pending = open.pending_finishes();
-        if pending.is_empty() {
-            // A turn without `finish` means that the model went back to work, so a later `finish`
-            // is checked again.
-            self.counts.finish_refused = false;
-            return None;
-        }
-        let failed = open.first_failed().map(str::to_owned);
-        let mut ending: Option<Box<Ending>> = None;
-        for (at, arguments) in pending {
-            match Declaration::read(&arguments, self.last_text.as_deref()) {
-                Err(problem) => open.refuse_finish(at, problem),
-                Ok(Declaration::Answer { .. })
-                    // Refuse once only: the model has now seen the failure, and may decide that it
-                    // does not matter. Giving up is never refused.
-                    if failed.is_some() && !self.counts.finish_refused && ending.is_none() =>
-                {
-                    let failed = failed.as_deref().unwrap_or_default();
-                    open.refuse_finish(
-                        at,
-                        format!(
-                            "not finished: call `{failed}` failed. Read its result and fix the problem, or call `finish` again and state what is missing."
-                        ),
-                    );
-                }
-                Ok(declaration) => {
-                    open.accept_finish(at);
-                    ending.get_or_insert_with(|| declaration.ending());
-                }
+/// Evaluates the `finish` calls of a turn whose other calls have ended. The first valid declaration
+/// ends the run; every other call is answered as a mistake.
+pub(super) fn judge_finish(
+    open: &mut OpenCalls,
+    last_text: Option<&str>,
+    counts: &mut Counts,
+) -> Option<Box<Ending>> {
+    let pending = open.pending_finishes();
+    if pending.is_empty() {
+        // A turn without `finish` means that the model went back to work, so a later `finish`
+        // is checked again.
+        counts.finish_refused = false;
+        return None;
+    }
+    let failed = open.first_failed().map(str::to_owned);
+    let mut ending: Option<Box<Ending>> = None;
+    for (at, arguments) in pending {
+        match Declaration::read(&arguments, last_text) {
+            Err(problem) => open.refuse_finish(at, problem),
+            Ok(Declaration::Answer { .. })
+                // Refuse once only: the model has now seen the failure, and may decide that it
+                // does not matter. Giving up is never refused.
+                if failed.is_some() && !counts.finish_refused && ending.is_none() =>
+            {
+                let failed = failed.as_deref().unwrap_or_default();
+                open.refuse_finish(
+                    at,
+                    format!(
+                        "not finished: call `{failed}` failed. Read its result and fix the problem, or call `finish` again and state what is missing."
+                    ),
+                );
+            }
+            Ok(declaration) => {
+                open.accept_finish(at);
+                ending.get_or_insert_with(|| declaration.ending());
             }
         }
-        if failed.is_some() && ending.is_none() {
-            self.counts.finish_refused = true;
-        }
-        ending
     }
+    if failed.is_some() && ending.is_none() {
+        counts.finish_refused = true;
+    }
+    ending
+}
 
-    /// Returns the answer that `finish` has declared in the current turn while other calls still
-    /// run; its call is then answered as accepted.
-    pub(super) fn declared_by_finish(&mut self) -> Option<Box<Ending>> {
-        let Phase::Tools(open) = &mut self.phase else { return None };
-        if open.first_failed().is_some() && !self.counts.finish_refused {
-            return None;
-        }
-        let last_text = self.last_text.as_deref();
-        let (at, declaration) =
-            open.pending_finishes().into_iter().find_map(|(at, arguments)| {
-                let declaration = Declaration::read(&arguments, last_text).ok()?;
-                matches!(declaration, Declaration::Answer { .. }).then_some((at, declaration))
-            })?;
-        open.accept_finish(at);
-        Some(declaration.ending())
+/// Returns the answer that `finish` has declared in the current turn while other calls still run; its
+/// call is then answered as accepted.
+pub(super) fn declared_by_finish(
+    open: &mut OpenCalls,
+    last_text: Option<&str>,
+    counts: &Counts,
+) -> Option<Box<Ending>> {
+    if open.first_failed().is_some() && !counts.finish_refused {
+        return None;
     }
+    let (at, declaration) = open.pending_finishes().into_iter().find_map(|(at, arguments)| {
+        let declaration = Declaration::read(&arguments, last_text).ok()?;
+        matches!(declaration, Declaration::Answer { .. }).then_some((at, declaration))
+    })?;
+    open.accept_finish(at);
+    Some(declaration.ending())
 }
 
 #[cfg(test)]

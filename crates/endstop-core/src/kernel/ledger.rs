@@ -128,6 +128,21 @@ impl Ledger {
         if self.reserves { self.tokens.saturating_add(self.bounded.1) } else { self.tokens }
     }
 
+    /// Describes the possible cost of attempts that the provider did not count, if there are any.
+    pub(crate) fn more_spent(&self) -> Option<String> {
+        let spent = self.spent;
+        let more = self.committed().saturating_sub(spent);
+        (more > NanoUsd::ZERO)
+            .then(|| format!("{spent} known, up to {more} more may have been billed"))
+    }
+
+    /// The same in tokens.
+    pub(crate) fn more_used(&self) -> Option<String> {
+        let used = self.tokens;
+        let more = self.committed_tokens().saturating_sub(used);
+        (more > 0).then(|| format!("{used} tokens known, up to {more} more may have been used"))
+    }
+
     /// Upper bound on the cost of the run; `None` if no bound is known.
     pub(crate) fn cost_upper(&self) -> Option<NanoUsd> {
         self.unreported.cost.map(|more| self.spent + more)

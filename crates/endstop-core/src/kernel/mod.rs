@@ -22,21 +22,37 @@
 //!             └──────────── results appended to the conversation ◄── Tools ◄─┘
 //! ```
 //!
+//! The handler of a phase owns the phase's data and returns the step that follows (`next.rs`).
+//! One loop in `machine.rs` performs these steps, so that no handler calls back into the file that
+//! called it:
+//!
+//! ```text
+//! run.rs ─► machine.rs ─► the handler of the phase ─► context.rs, judge/ ─► data
+//!              ▲                     │
+//!              └──────── Next ◄──────┘
+//! ```
+//!
 //! | file | contents |
 //! |---|---|
 //! | `event.rs`, `effect.rs` | the two vocabularies, input and output |
 //! | `spec.rs`, `outcome.rs`, `watch.rs` | what a run is configured with, and what it returns |
 //! | `run.rs` | a run as its driver sees it |
-//! | `machine.rs`, `call.rs`, `guard.rs` | the state, the phases, and the dispatch of events |
-//! | `pre_turn.rs`, `boundary.rs` | checks before a turn, in a fixed order, and the model call |
-//! | `turn.rs`, `judge.rs`, `success.rs` | evaluation of a response: accept, repair, continue or end |
+//! | `machine.rs`, `next.rs` | the dispatch of events, and the loop over the steps that follow |
+//! | `phase.rs`, `call.rs`, `open_calls.rs` | the phases with their data |
+//! | `context.rs`, `prompt.rs`, `guard.rs` | the state that all phases share |
+//! | `boundary.rs`, `pre_turn.rs`, `precheck.rs` | checks before a turn, in a fixed order |
+//! | `consult.rs` | answers of hooks |
+//! | `request.rs`, `quote.rs` | the model call: its output cap, its reservation |
+//! | `stream.rs`, `turn.rs` | a response: its chunks, its usage, its message |
+//! | `response.rs`, `lost_call.rs` | the evaluation of a response: accept, repair, continue or end |
 //! | `attempt.rs`, `jitter.rs` | failed attempts and retry waits |
-//! | `tools.rs`, `open_calls.rs`, `finish.rs` | tool calls of a turn, and the `finish` tool |
-//! | `lost_call.rs` | detection of lost tool calls |
-//! | `ledger.rs`, `booking.rs`, `quote.rs` | cost, reservations and output caps |
-//! | `watchers.rs`, `watching.rs`, `progress.rs` | rules that watch the run, and no-progress detection |
-//! | `compaction.rs`, `compactions.rs` | when the conversation is shortened, and which result is accepted |
-//! | `resume.rs`, `ending.rs` | resume after a crash; cancel, stop and the outcome |
+//! | `tools.rs`, `tool_step.rs`, `results.rs`, `finish.rs` | tool calls of a turn, and the `finish` tool |
+//! | `success.rs` | the way of an answer to the end: validation, repairs, the stop hook |
+//! | `judge/` | policies, watch rules and no-progress detection, with their order of precedence |
+//! | `ledger.rs`, `booking.rs` | cost and reservations |
+//! | `compaction.rs`, `compactions.rs` | when a shortened conversation is accepted |
+//! | `resume.rs` | resume after a crash |
+//! | `stopping.rs`, `conclude.rs` | cancel, terminate, deadline and halt; the outcome |
 //!
 //! A complete run with one call:
 //!
@@ -77,9 +93,12 @@ mod boundary;
 mod call;
 mod compaction;
 mod compactions;
+mod conclude;
+mod consult;
+mod context;
 mod effect;
-mod ending;
 mod event;
+mod excerpt;
 mod finish;
 mod guard;
 mod jitter;
@@ -87,20 +106,27 @@ mod judge;
 mod ledger;
 mod lost_call;
 mod machine;
+mod next;
 mod open_calls;
 mod outcome;
+mod phase;
 mod pre_turn;
-mod progress;
+mod precheck;
+mod prompt;
 mod quote;
+mod request;
+mod response;
+mod results;
 mod resume;
 mod run;
 mod spec;
+mod stopping;
+mod stream;
 mod success;
+mod tool_step;
 mod tools;
 mod turn;
 mod watch;
-mod watchers;
-mod watching;
 
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,

@@ -2,7 +2,7 @@
 
 use super::effect::{EffectId, ToolStart};
 use super::event::ToolReport;
-use super::progress::excerpt;
+use super::excerpt::excerpt;
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -80,6 +80,11 @@ pub(super) enum Progress {
 }
 
 impl OpenCalls {
+    pub(super) fn new(calls: Vec<ToolCall>) -> OpenCalls {
+        let open = |call| OpenCall { call, state: CallState::Waiting };
+        OpenCalls { calls: calls.into_iter().map(open).collect(), ..OpenCalls::default() }
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.running.iter().fold(None, |next, running| earliest(next, running.deadline))
     }

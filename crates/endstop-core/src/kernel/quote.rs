@@ -9,8 +9,8 @@
 //! The ledger computes the quote; a ceiling lowers the cap only if the remaining budget does not
 //! pay for it.
 
+use super::context::RunContext;
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
-use super::machine::Machine;
 use super::outcome::{Ending, Layer, WouldFit};
 use crate::usage::NanoUsd;
 
@@ -23,122 +23,106 @@ pub(super) const USUAL_SHARED_OUTPUT: u64 = 8192;
 /// Tokens that a provider may add to a prompt for its message framing, on top of the estimate.
 const FRAME: u64 = 64;
 
-impl Machine {
-    /// The default output cap for a ceiling, if neither the caller nor the model sets one; `None`
-    /// if no ceiling applies to the next call.
-    pub(super) fn usual_output(&self) -> Option<u64> {
-        let Ledger { max_usd, max_tokens, price, .. } = &self.ledger;
-        let ceiling = max_tokens.is_some() || (max_usd.is_some() && price.is_some());
-        match (self.settings.reserve, self.settings.shared_budget) {
-            (true, true) => Some(USUAL_SHARED_OUTPUT),
-            (true, false) if ceiling => Some(USUAL_OUTPUT),
-            _ => None,
+/// The default output cap for a ceiling, if neither the caller nor the model sets one; `None`
+/// if no ceiling applies to the next call.
+pub(super) fn usual_output(context: &RunContext) -> Option<u64> {
+    let Ledger { max_usd, max_tokens, price, .. } = &context.ledger;
+    let ceiling = max_tokens.is_some() || (max_usd.is_some() && price.is_some());
+    match (context.settings.reserve, context.settings.shared_budget) {
+        (true, true) => Some(USUAL_SHARED_OUTPUT),
+        (true, false) if ceiling => Some(USUAL_OUTPUT),
+        _ => None,
+    }
+}
+
+/// Builds the quote request for the next call.
+pub(super) fn ask(usual: u64, context: &mut RunContext) -> Ask {
+    let prompt = context.prompt_bound();
+    // Leave room for an answer after the reasoning.
+    let usual = usual.max(context.settings.thinking_budget.saturating_add(LEAST_OUTPUT));
+    let cap = context.output_cap.or(context.settings.max_output).unwrap_or(usual);
+    Ask { prompt, cap: clamped(cap, context), thinking_budget: context.settings.thinking_budget }
+}
+
+/// The caller's output cap, limited to what the model can generate.
+pub(super) fn own_cap(context: &mut RunContext) -> Option<u64> {
+    let cap = context.output_cap?;
+    Some(clamped(cap, context))
+}
+
+/// Limits a cap to the model's maximum output and to the free part of the context window. This
+/// is not reported as a lowered cap, because the model could not generate more anyway.
+fn clamped(cap: u64, context: &mut RunContext) -> u64 {
+    let room = room(context).unwrap_or(u64::MAX);
+    cap.min(context.settings.max_output.unwrap_or(u64::MAX)).min(room)
+}
+
+/// The free part of the context window, from the provider's last count and an estimate of the
+/// text added since. Counting bytes as tokens here would overestimate about four times, and
+/// leave no room for the answer.
+pub(super) fn room(context: &mut RunContext) -> Option<u64> {
+    let window = context.settings.context_window?;
+    let (counted, new) = match context.prompt.known {
+        Some((tokens, _)) => (tokens, context.prompt_bound().saturating_sub(tokens)),
+        None => (0, context.prompt_bound()),
+    };
+    let left = |new: u64| window.saturating_sub(counted).saturating_sub(new);
+    // Assume one token for three bytes, which is more than usual. If that takes most of what
+    // one token for four bytes would leave, the estimate is too coarse to shorten the answer by
+    // it.
+    let careful = left((new / 3).saturating_add(FRAME));
+    // Never below the smallest useful cap: a prompt that really does not fit is the provider's
+    // to refuse.
+    let least = LEAST_OUTPUT.max(context.settings.thinking_budget).min(window);
+    Some(careful.max(left(new / 4) / 2).max(least))
+}
+
+/// Builds the ending for a call that does not fit: its bounds and the remaining amount, as a
+/// sum that the reader can check.
+pub(super) fn does_not_fit(short: Short, context: &RunContext) -> Box<Ending> {
+    let Short { ceiling, prompt, output, left } = short;
+    let by = if context.prompt.known.is_some() { "with new text by bytes" } else { "by bytes" };
+    let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
+    // A shared ceiling is not this run's to raise, so `would_fit` suggests only the run's own
+    // limits.
+    let of = if shared { " in the shared budget" } else { "" };
+    let price = context.ledger.price.unwrap_or_default();
+    let mut fits = WouldFit::default();
+    let (sum, more) = match ceiling {
+        Ceiling::Usd | Ceiling::SharedUsd => {
+            let need = price.worst(prompt, output);
+            let all = context.ledger.committed() + need;
+            // Round up to the next micro-dollar, because messages show six decimals and the
+            // shown number must be enough.
+            let enough = all.0.div_ceil(1_000).saturating_mul(1_000);
+            fits.max_budget_usd = (!shared).then(|| NanoUsd(enough).to_usd());
+            fits.max_output_tokens = price.affordable(prompt, left.usd);
+            let (of_prompt, of_output) = (price.worst(prompt, 0), price.worst(0, output));
+            let sum = format!(
+                "prompt at most {prompt} tokens {by} {of_prompt} + {output} tokens of output {of_output} > {} left{of}",
+                left.usd
+            );
+            (sum, context.ledger.more_spent())
         }
-    }
-
-    /// Builds the quote request for the next call.
-    pub(super) fn ask(&mut self, usual: u64) -> Ask {
-        let prompt = self.prompt_bound();
-        // Leave room for an answer after the reasoning.
-        let usual = usual.max(self.settings.thinking_budget.saturating_add(LEAST_OUTPUT));
-        let cap = self.output_cap.or(self.settings.max_output).unwrap_or(usual);
-        Ask { prompt, cap: self.clamped(cap), thinking_budget: self.settings.thinking_budget }
-    }
-
-    /// The caller's output cap, limited to what the model can generate.
-    pub(super) fn own_cap(&mut self) -> Option<u64> {
-        self.output_cap.map(|cap| self.clamped(cap))
-    }
-
-    /// Limits a cap to the model's maximum output and to the free part of the context window. This
-    /// is not reported as a lowered cap, because the model could not generate more anyway.
-    fn clamped(&mut self, cap: u64) -> u64 {
-        let room = self.room().unwrap_or(u64::MAX);
-        cap.min(self.settings.max_output.unwrap_or(u64::MAX)).min(room)
-    }
-
-    /// The free part of the context window, from the provider's last count and an estimate of the
-    /// text added since. Counting bytes as tokens here would overestimate about four times, and
-    /// leave no room for the answer.
-    pub(super) fn room(&mut self) -> Option<u64> {
-        let window = self.settings.context_window?;
-        let (counted, new) = match self.known_prompt {
-            Some((tokens, _)) => (tokens, self.prompt_bound().saturating_sub(tokens)),
-            None => (0, self.prompt_bound()),
-        };
-        let left = |new: u64| window.saturating_sub(counted).saturating_sub(new);
-        // Assume one token for three bytes, which is more than usual. If that takes most of what
-        // one token for four bytes would leave, the estimate is too coarse to shorten the answer by
-        // it.
-        let careful = left((new / 3).saturating_add(FRAME));
-        // Never below the smallest useful cap: a prompt that really does not fit is the provider's
-        // to refuse.
-        let least = LEAST_OUTPUT.max(self.settings.thinking_budget).min(window);
-        Some(careful.max(left(new / 4) / 2).max(least))
-    }
-
-    /// Describes the possible cost of attempts that the provider did not count, if there are any.
-    pub(super) fn more_spent(&self) -> Option<String> {
-        let spent = self.ledger.spent;
-        let more = self.ledger.committed().saturating_sub(spent);
-        (more > NanoUsd::ZERO)
-            .then(|| format!("{spent} known, up to {more} more may have been billed"))
-    }
-
-    /// The same in tokens.
-    pub(super) fn more_used(&self) -> Option<String> {
-        let used = self.ledger.tokens;
-        let more = self.ledger.committed_tokens().saturating_sub(used);
-        (more > 0).then(|| format!("{used} tokens known, up to {more} more may have been used"))
-    }
-
-    /// Builds the ending for a call that does not fit: its bounds and the remaining amount, as a
-    /// sum that the reader can check.
-    pub(super) fn does_not_fit(&self, short: Short) -> Box<Ending> {
-        let Short { ceiling, prompt, output, left } = short;
-        let by = if self.known_prompt.is_some() { "with new text by bytes" } else { "by bytes" };
-        let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
-        // A shared ceiling is not this run's to raise, so `would_fit` suggests only the run's own
-        // limits.
-        let of = if shared { " in the shared budget" } else { "" };
-        let price = self.ledger.price.unwrap_or_default();
-        let mut fits = WouldFit::default();
-        let (sum, more) = match ceiling {
-            Ceiling::Usd | Ceiling::SharedUsd => {
-                let need = price.worst(prompt, output);
-                let all = self.ledger.committed() + need;
-                // Round up to the next micro-dollar, because messages show six decimals and the
-                // shown number must be enough.
-                let enough = all.0.div_ceil(1_000).saturating_mul(1_000);
-                fits.max_budget_usd = (!shared).then(|| NanoUsd(enough).to_usd());
-                fits.max_output_tokens = price.affordable(prompt, left.usd);
-                let (of_prompt, of_output) = (price.worst(prompt, 0), price.worst(0, output));
-                let sum = format!(
-                    "prompt at most {prompt} tokens {by} {of_prompt} + {output} tokens of output {of_output} > {} left{of}",
-                    left.usd
-                );
-                (sum, self.more_spent())
-            }
-            Ceiling::Tokens | Ceiling::SharedTokens => {
-                let left = left.tokens.unwrap_or_default();
-                let all = self.ledger.committed_tokens().saturating_add(prompt);
-                fits.max_tokens = (!shared).then(|| all.saturating_add(output));
-                fits.max_output_tokens = left.checked_sub(prompt);
-                let sum = format!(
-                    "prompt at most {prompt} tokens {by} + {output} tokens of output > {left} tokens left{of}"
-                );
-                (sum, self.more_used())
-            }
-        };
-        // A cap below the thinking budget would leave no room for an answer.
-        let enough = |cap: &u64| *cap > self.settings.thinking_budget && *cap < output;
-        fits.max_output_tokens = fits.max_output_tokens.filter(enough);
-        let mut evidence = format!("the next call does not fit: {sum}");
-        if let Some(more) = more {
-            evidence = format!("{evidence} ({more})");
+        Ceiling::Tokens | Ceiling::SharedTokens => {
+            let left = left.tokens.unwrap_or_default();
+            let all = context.ledger.committed_tokens().saturating_add(prompt);
+            fits.max_tokens = (!shared).then(|| all.saturating_add(output));
+            fits.max_output_tokens = left.checked_sub(prompt);
+            let sum = format!(
+                "prompt at most {prompt} tokens {by} + {output} tokens of output > {left} tokens left{of}"
+            );
+            (sum, context.ledger.more_used())
         }
-        let mut ending = Ending::new(ceiling.termination(), Layer::Limit, ceiling.name(), evidence);
-        ending.would_fit = Some(fits);
-        ending
+    };
+    // A cap below the thinking budget would leave no room for an answer.
+    let enough = |cap: &u64| *cap > context.settings.thinking_budget && *cap < output;
+    fits.max_output_tokens = fits.max_output_tokens.filter(enough);
+    let mut evidence = format!("the next call does not fit: {sum}");
+    if let Some(more) = more {
+        evidence = format!("{evidence} ({more})");
     }
+    let mut ending = Ending::new(ceiling.termination(), Layer::Limit, ceiling.name(), evidence);
+    ending.would_fit = Some(fits);
+    ending
 }

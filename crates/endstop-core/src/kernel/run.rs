@@ -1,24 +1,20 @@
 //! A run as its driver sees it: feed it events, perform its effects.
 
-use super::compactions::Compactions;
+use super::conclude::conclude;
 use super::effect::Effect;
 use super::event::Event;
-use super::jitter::Jitter;
-use super::ledger::{Ceiling, Ledger};
-use super::machine::{Attempts, Counts, Machine, Phase, Point};
+use super::ledger::Ceiling;
+use super::machine::Machine;
 use super::outcome::Outcome;
+use super::phase::{Phase, Point};
 use super::pre_turn::{CheckState, PRE_TURN};
-use super::progress::Progress;
+use super::precheck::check_state;
 use super::spec::RunSpec;
 use super::watch::RuleHit;
-use super::watchers::Watchers;
-use crate::message::{Message, Role};
-use crate::policy::StepContext;
+use crate::message::Message;
 use crate::state::MultiTurnState;
 use crate::usage::{NanoUsd, Unreported, Usage};
-use serde_json::Map;
 use std::fmt;
-use std::mem::take;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
@@ -120,102 +116,59 @@ impl fmt::Display for RunPhase {
 impl Run {
     /// Creates a run that has not started; the first event must be
     /// [`EventKind::Start`](crate::EventKind::Start).
-    pub fn new(mut spec: RunSpec) -> Run {
-        // Only a user message is a task. A resumed conversation may end with a tool message.
-        let task_message = spec.messages.last().filter(|last| last.role == Role::User);
-        let task_message = task_message.map(|last| last.id);
-        let mut state = MultiTurnState::new(take(&mut spec.messages), spec.epoch);
-        state.iteration_limit = spec.limits.max_turns;
-        let context = StepContext {
-            task: take(&mut spec.task),
-            step: 0,
-            variables: take(&mut spec.variables),
-            metrics: Map::new(),
-            cost_usd: None,
-            message_arrived: false,
-        };
-        Run(Box::new(Machine {
-            policy: spec.policy.take(),
-            watchers: Watchers::new(take(&mut spec.watches)),
-            task_message,
-            output_cap: spec.output_cap,
-            state,
-            context,
-            phase: Phase::New,
-            now: Duration::ZERO,
-            armed: None,
-            next_effect: 1,
-            jitter: Jitter::default(),
-            ledger: Ledger {
-                max_usd: spec.limits.max_budget_usd.map(NanoUsd::from_usd),
-                max_tokens: spec.limits.max_tokens,
-                reserves: spec.reserve,
-                ..Ledger::default()
-            },
-            progress: Progress::default(),
-            counts: Counts::default(),
-            attempts: Attempts::default(),
-            compactions: Compactions::default(),
-            partial: String::new(),
-            last_text: None,
-            last_signal: None,
-            answered_model: None,
-            counted: (0, 0),
-            known_prompt: None,
-            settings: spec,
-        }))
+    pub fn new(spec: RunSpec) -> Run {
+        Run(Box::new(Machine::new(spec)))
     }
 
     /// Handles an event and appends the resulting effects to `effects`. The returned [`Step`] holds
     /// the run if it continues, or its outcome.
     pub fn handle(mut self, event: Event, effects: &mut Vec<Effect>) -> Step {
-        let machine = &mut *self.0;
-        // Clamp instead of failing: events from several threads can arrive slightly out of order,
-        // and time inside a run must not go backwards.
-        machine.now = machine.now.max(event.at);
-        match machine.handle_event(event.kind, effects) {
+        match self.0.handle_event(event.at, event.kind, effects) {
             Continue(()) => {
-                machine.arm(effects);
+                self.0.arm(effects);
                 Step::Continue(self)
             }
-            Break(ending) => Step::Ended(Box::new(self.0.conclude(*ending, effects))),
+            Break(ending) => {
+                let Machine { context, phase, .. } = *self.0;
+                Step::Ended(Box::new(conclude(*ending, phase, context, effects)))
+            }
         }
     }
 
     /// The conversation so far.
     pub fn messages(&self) -> &[Message] {
-        &self.0.state.messages
+        &self.0.context.state.messages
     }
 
     /// The conversation's epoch. If it changes, a cached encoding of the messages is void.
     pub fn epoch(&self) -> u64 {
-        self.0.state.epoch
+        self.0.context.state.epoch
     }
 
     /// The multi-turn state of the run.
     pub fn state(&self) -> &MultiTurnState {
-        &self.0.state
+        &self.0.context.state
     }
 
     /// The cost so far: as the provider reported it or, if it did not, an estimate.
     pub fn spent(&self) -> NanoUsd {
-        self.0.ledger.spent
+        self.0.context.ledger.spent
     }
 
     /// The amount that counts against the cost ceiling: the known cost, plus the possible cost of
     /// attempts that the provider did not count.
     pub fn committed(&self) -> NanoUsd {
-        self.0.ledger.committed()
+        self.0.context.ledger.committed()
     }
 
     /// The number of tokens that counts against the token ceiling.
     pub fn committed_tokens(&self) -> u64 {
-        self.0.ledger.committed_tokens()
+        self.0.context.ledger.committed_tokens()
     }
 
     /// Upper bound on the unreported usage of attempts that the provider did not count.
     pub fn unreported(&self) -> Unreported {
-        self.0.ledger.unreported
+        self.0.context.ledger.unreported
     }
 
     /// The worst-case cost of the current call, in addition to [`spent`](Run::spent).
@@ -240,27 +193,27 @@ impl Run {
 
     /// The usage of all attempts so far.
     pub fn usage(&self) -> &Usage {
-        &self.0.ledger.usage
+        &self.0.context.ledger.usage
     }
 
     /// Number of turns so far, that is, of responses that were appended to the conversation.
     pub fn turns(&self) -> u32 {
-        self.0.counts.turns
+        self.0.context.counts.turns
     }
 
     /// The watch rules that fired so far.
     pub fn fired(&self) -> &[RuleHit] {
-        self.0.watchers.fired()
+        self.0.context.judge.rule_hits()
     }
 
     /// The limits checked before each turn, each with its current value.
     pub fn checks(&self) -> Vec<CheckState> {
-        PRE_TURN.into_iter().map(|check| self.0.check_state(check)).collect()
+        PRE_TURN.into_iter().map(|check| check_state(&self.0.context, check)).collect()
     }
 
     /// Time since the run began, as of the last event.
     pub fn elapsed(&self) -> Duration {
-        self.0.now
+        self.0.context.now
     }
 
     /// The current phase.

@@ -1,10 +1,14 @@
 //! A run that would end as a success: validation against the schema, repairs, and the stop hook.
 
-use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason};
+use super::context::RunContext;
+use super::effect::{ConsultPoint, Effect, InjectionReason};
 use super::event::Answer;
 use super::guard::Flow;
-use super::machine::{Machine, Phase, Point};
+use super::next::Next;
+use super::open_calls::OpenCalls;
 use super::outcome::{Ending, Layer};
+use super::phase::Point;
+use super::results::answer_unrun;
 use crate::message::{Part, Role};
 use crate::termination::Termination;
 use serde_json::Value;
@@ -14,166 +18,142 @@ use std::ops::ControlFlow::{Break, Continue};
 /// vetoes cannot keep a run alive.
 const MOST_VETOES: u32 = 3;
 
-impl Machine {
-    /// Ends the run with this ending; a success is first validated and shown to the stop hook.
-    pub(super) fn end_or_succeed(
-        &mut self,
-        ending: Box<Ending>,
-        effects: &mut Vec<Effect>,
-    ) -> Flow {
-        if !ending.termination.is_success() {
-            return Break(ending);
-        }
-        let candidate = ending
-            .deliverable
-            .clone()
-            .or_else(|| self.last_text.clone().map(Value::String))
-            .unwrap_or(Value::Null);
-        self.succeed(ending, candidate, effects)
+/// Ends the run with this ending; a success is first validated and shown to the stop hook. `calls`
+/// are the calls of the turn that have not run.
+pub(super) fn end_or_succeed(
+    ending: Box<Ending>,
+    calls: OpenCalls,
+    context: &mut RunContext,
+) -> Flow<Next> {
+    if !ending.termination.is_success() {
+        return Continue(Next::End { ending, calls });
     }
+    // They must be answered in any case, because a call without a result makes the conversation
+    // invalid.
+    answer_unrun(calls, "not run: the run ended", context);
+    let text = || context.said.last_text.clone().map(Value::String);
+    let candidate = ending.deliverable.clone().or_else(text).unwrap_or(Value::Null);
+    succeed(ending, candidate, context)
+}
 
-    /// Handles a run that would end as a success: validates it against the schema, then asks the
-    /// stop hook.
-    pub(super) fn succeed(
-        &mut self,
-        ending: Box<Ending>,
-        candidate: Value,
-        effects: &mut Vec<Effect>,
-    ) -> Flow {
-        // Calls that have not run must be answered in any case, because a call without a result
-        // makes the conversation invalid.
-        self.answer_unrun("not run: the run ended");
-        if self.settings.output_schema {
-            let id = self.effect_id();
-            self.phase = Phase::Validating { id, success: ending };
-            effects.push(Effect::Validate { id, candidate });
-            return Continue(());
-        }
-        self.ask_stop_hook(ending, effects)
+/// Handles a run that would end as a success: validates it against the schema, then asks the stop
+/// hook.
+pub(super) fn succeed(ending: Box<Ending>, candidate: Value, context: &RunContext) -> Flow<Next> {
+    if context.settings.output_schema {
+        return Continue(Next::Validate { success: ending, candidate });
     }
+    ask_stop_hook(ending, context)
+}
 
-    /// Handles the result of a validation: the answer stands, is repaired, or ends the run.
-    pub(super) fn validated(
-        &mut self,
-        id: EffectId,
-        result: Result<Value, String>,
-        effects: &mut Vec<Effect>,
-    ) -> Flow {
-        let mut success = match std::mem::replace(&mut self.phase, Phase::New) {
-            Phase::Validating { id: waited, success } if waited == id => success,
-            other => {
-                self.phase = other;
-                return Continue(());
-            }
-        };
-        let problem = match result {
-            Ok(value) => {
-                success.structured = Some(value);
-                return self.ask_stop_hook(success, effects);
-            }
-            Err(problem) => problem,
-        };
-        // The candidate is not an answer, so an ending that it outranked takes its place.
-        if let Some(ending) = success.next_in_rank() {
-            return Break(ending);
+/// Handles the result of a validation: the answer stands, is repaired, or ends the run.
+pub(super) fn validated(
+    mut success: Box<Ending>,
+    result: Result<Value, String>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let problem = match result {
+        Ok(value) => {
+            success.structured = Some(value);
+            return ask_stop_hook(success, context);
         }
-        let max = self.settings.limits.max_structured_output_retries;
-        if max.is_none_or(|max| self.counts.repairs < max) {
-            self.counts.repairs += 1;
-            self.inject_message(
-                InjectionReason::Repair,
-                format!("Your answer does not satisfy the required schema: {problem}. Answer again with one JSON value that does, and nothing else."),
-                effects,
-            );
-            return self.before_turn(effects);
-        }
-        // With no repair allowed, the failure is the first answer's own; otherwise the limit is the
-        // cause.
-        let (termination, evidence) = if max == Some(0) {
-            (Termination::ErrorSchemaValidation, problem.clone())
-        } else {
-            (
-                Termination::ErrorMaxStructuredOutputRetries,
-                format!("after {} repairs: {problem}", self.counts.repairs),
-            )
-        };
-        Break(
-            Ending::new(termination, Layer::Limit, "max_structured_output_retries", evidence)
-                .diagnostic(problem),
+        Err(problem) => problem,
+    };
+    // The candidate is not an answer, so an ending that it outranked takes its place.
+    if let Some(ending) = success.next_in_rank() {
+        return Break(ending);
+    }
+    let max = context.settings.limits.max_structured_output_retries;
+    if max.is_none_or(|max| context.counts.repairs < max) {
+        context.counts.repairs += 1;
+        context.inject_message(
+            InjectionReason::Repair,
+            format!("Your answer does not satisfy the required schema: {problem}. Answer again with one JSON value that does, and nothing else."),
+            effects,
+        );
+        return Continue(Next::Boundary);
+    }
+    // With no repair allowed, the failure is the first answer's own; otherwise the limit is the
+    // cause.
+    let (termination, evidence) = if max == Some(0) {
+        (Termination::ErrorSchemaValidation, problem.clone())
+    } else {
+        (
+            Termination::ErrorMaxStructuredOutputRetries,
+            format!("after {} repairs: {problem}", context.counts.repairs),
         )
-    }
+    };
+    Break(
+        Ending::new(termination, Layer::Limit, "max_structured_output_retries", evidence)
+            .diagnostic(problem),
+    )
+}
 
-    /// Asks the stop hook about a success, or ends the run with it.
-    pub(super) fn ask_stop_hook(&mut self, ending: Box<Ending>, effects: &mut Vec<Effect>) -> Flow {
-        if !self.settings.hooks.stop || self.counts.vetoes >= MOST_VETOES {
-            return Break(ending);
-        }
-        let answer = match ending.deliverable.as_ref().or(ending.structured.as_ref()) {
-            Some(Value::String(text)) => Some(text.clone()),
-            Some(value) => Some(value.to_string()),
-            None => self.last_text.clone(),
-        };
-        self.consult(Point::Stop(ending), ConsultPoint::Stop { answer }, effects);
-        Continue(())
+/// Asks the stop hook about a success, or ends the run with it.
+fn ask_stop_hook(ending: Box<Ending>, context: &RunContext) -> Flow<Next> {
+    if !context.settings.hooks.stop || context.counts.vetoes >= MOST_VETOES {
+        return Break(ending);
     }
+    let answer = match ending.deliverable.as_ref().or(ending.structured.as_ref()) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(value) => Some(value.to_string()),
+        None => context.said.last_text.clone(),
+    };
+    Continue(Next::Consult { point: Point::Stop(ending), ask: ConsultPoint::Stop { answer } })
+}
 
-    /// Handles the reply to a text answer: the run continues with it, or ends if there is none.
-    pub(super) fn reply_answered(
-        &mut self,
-        mut ending: Box<Ending>,
-        answer: Answer,
-        effects: &mut Vec<Effect>,
-    ) -> Flow {
-        match answer {
-            Answer::Halt(reason) => {
-                ending.outranked.push(*Ending::halted(Layer::Hook, "reply", reason));
-                let candidate = self.last_text.clone().map_or(Value::Null, Value::String);
-                self.succeed(ending, candidate, effects)
-            }
-            Answer::Deny(text) | Answer::ProceedWith(text) => {
-                // A failure that the answer had outranked decides now, because the conversation was
-                // over anyway.
-                if let Some(ending) = ending.next_in_rank() {
-                    return Break(ending);
-                }
-                self.context.message_arrived = true;
-                self.state.push(Role::User, vec![Part::Text { text }]);
-                self.before_turn(effects)
-            }
-            Answer::Proceed | Answer::OutputCap(_) => {
-                let candidate = self.last_text.clone().map_or(Value::Null, Value::String);
-                self.succeed(ending, candidate, effects)
-            }
+/// Handles the reply to a text answer: the run continues with it, or ends if there is none.
+pub(super) fn reply_answered(
+    mut ending: Box<Ending>,
+    answer: Answer,
+    context: &mut RunContext,
+) -> Flow<Next> {
+    match answer {
+        Answer::Halt(reason) => {
+            ending.outranked.push(*Ending::halted(Layer::Hook, "reply", reason));
         }
+        Answer::Deny(text) | Answer::ProceedWith(text) => {
+            // A failure that the answer had outranked decides now, because the conversation was
+            // over anyway.
+            if let Some(ending) = ending.next_in_rank() {
+                return Break(ending);
+            }
+            context.judge.context.message_arrived = true;
+            context.state.push(Role::User, vec![Part::Text { text }]);
+            return Continue(Next::Boundary);
+        }
+        Answer::Proceed | Answer::OutputCap(_) => {}
     }
+    let candidate = context.said.last_text.clone().map_or(Value::Null, Value::String);
+    succeed(ending, candidate, context)
+}
 
-    /// Handles the stop hook's answer: the success stands, or is vetoed.
-    pub(super) fn stop_hook_answered(
-        &mut self,
-        mut ending: Box<Ending>,
-        answer: Answer,
-        effects: &mut Vec<Effect>,
-    ) -> Flow {
-        match answer {
-            Answer::Halt(reason) => {
-                ending.outranked.push(*Ending::halted(Layer::Hook, "stop", reason));
-                Break(ending)
-            }
-            // A veto withdraws the answer, so an ending that it outranked takes its place.
-            Answer::Deny(reason) => {
-                if let Some(ending) = ending.next_in_rank() {
-                    return Break(ending);
-                }
-                self.counts.vetoes += 1;
-                self.inject_message(InjectionReason::Veto, reason, effects);
-                self.before_turn(effects)
-            }
-            // The run ends here; the model reads the message only if the conversation is continued.
-            Answer::ProceedWith(text) => {
-                self.inject_message(InjectionReason::Hook, text, effects);
-                Break(ending)
-            }
-            Answer::Proceed | Answer::OutputCap(_) => Break(ending),
+/// Handles the stop hook's answer: the success stands, or is vetoed.
+pub(super) fn stop_hook_answered(
+    mut ending: Box<Ending>,
+    answer: Answer,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    match answer {
+        Answer::Halt(reason) => {
+            ending.outranked.push(*Ending::halted(Layer::Hook, "stop", reason));
+            Break(ending)
         }
+        // A veto withdraws the answer, so an ending that it outranked takes its place.
+        Answer::Deny(reason) => {
+            if let Some(ending) = ending.next_in_rank() {
+                return Break(ending);
+            }
+            context.counts.vetoes += 1;
+            context.inject_message(InjectionReason::Veto, reason, effects);
+            Continue(Next::Boundary)
+        }
+        // The run ends here; the model reads the message only if the conversation is continued.
+        Answer::ProceedWith(text) => {
+            context.inject_message(InjectionReason::Hook, text, effects);
+            Break(ending)
+        }
+        Answer::Proceed | Answer::OutputCap(_) => Break(ending),
     }
 }

@@ -177,7 +177,7 @@ impl Verdict {
 /// Decides after each step if the run stops.
 ///
 /// The kernel calls [`begin_turn`](Self::begin_turn) before each attempt at a turn,
-/// [`on_delta`](Self::look) with each chunk of its visible text, and
+/// [`on_delta`](Self::on_delta) with each chunk of its visible text, and
 /// [`should_terminate`](Self::should_terminate) once per turn, after its tools.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a termination policy",
@@ -217,7 +217,7 @@ pub trait TerminationPolicy: Send {
     /// Decides about a completed step.
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict;
 
-    /// Discards the text read by [`on_delta`](Self::look). Called before each turn, and before every
+    /// Discards the text read by [`on_delta`](Self::on_delta). Called before each turn, and before every
     /// further attempt at it.
     fn begin_turn(&mut self) {}
 
@@ -229,7 +229,7 @@ pub trait TerminationPolicy: Send {
         None
     }
 
-    /// Decides what [`on_delta`](Self::look) had to leave open because more text could have changed it.
+    /// Decides what [`on_delta`](Self::on_delta) had to leave open because more text could have changed it.
     /// The kernel calls this when the text is complete and before the tools run; `Some` ends the
     /// turn before its tools.
     fn on_text_complete(&mut self, _text: &str, _context: &StepContext) -> Option<Stop> {

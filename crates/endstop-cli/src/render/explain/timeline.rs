@@ -3,7 +3,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::render::advice::{Again, Facts, of_demo};
-use endstop::core::RunEvent;
+use endstop::core::{RunEvent, call_key};
 use endstop::journal::{RecordedRun, brief};
 use endstop::{CheckState, Effect, EventKind, Replay};
 use serde::Serialize;
@@ -345,6 +345,8 @@ impl Timeline {
 
     fn find_repeats(&self) -> Vec<Repeat> {
         let mut repeats: Vec<Repeat> = Vec::new();
+        // What identifies the calls of each repeat: their keys and results, sorted.
+        let mut identities: Vec<Vec<(u64, &str)>> = Vec::new();
         let mut before = 0.0;
         for turn in self.turns() {
             let spent = turn.cost.unwrap_or(before);
@@ -353,24 +355,29 @@ impl Timeline {
             if turn.tools.is_empty() {
                 continue;
             }
+            let identity =
+                turn.tools.iter().map(|tool| (call_key(tool.name, tool.arguments), tool.content));
+            let mut identity: Vec<_> = identity.collect();
+            // Sorted, because the order of the calls in a turn does not matter.
+            identity.sort_unstable();
+            if let Some(nth) = identities.iter().position(|other| *other == identity) {
+                let repeat = &mut repeats[nth];
+                repeat.turns.push(turn.number);
+                repeat.cost_usd = Some(repeat.cost_usd.unwrap_or(0.0) + own);
+                continue;
+            }
             let mut calls: Vec<Call> = turn
                 .tools
                 .iter()
                 .map(|tool| Call {
                     name: tool.name.to_owned(),
-                    arguments: canonical(tool.arguments),
+                    arguments: with_sorted_keys(tool.arguments),
                     result: tool.content.to_owned(),
                 })
                 .collect();
-            // Sorted, because the order of the calls in a turn does not matter.
             calls.sort_by(|a, b| (&a.name, &a.arguments).cmp(&(&b.name, &b.arguments)));
-            match repeats.iter_mut().find(|repeat| repeat.calls == calls) {
-                Some(repeat) => {
-                    repeat.turns.push(turn.number);
-                    repeat.cost_usd = Some(repeat.cost_usd.unwrap_or(0.0) + own);
-                }
-                None => repeats.push(Repeat { calls, turns: vec![turn.number], cost_usd: None }),
-            }
+            identities.push(identity);
+            repeats.push(Repeat { calls, turns: vec![turn.number], cost_usd: None });
         }
         repeats.retain(|repeat| repeat.turns.len() > 1);
         // Files of earlier versions have a cost of 0 if no price was known.
@@ -386,8 +393,8 @@ impl Timeline {
     }
 }
 
-/// Returns arguments in a comparable form, with sorted keys.
-fn canonical(arguments: &str) -> String {
+/// Returns arguments as they are shown, with sorted keys.
+fn with_sorted_keys(arguments: &str) -> String {
     fn sorted(value: Value) -> Value {
         match value {
             Value::Object(map) => {

@@ -5,19 +5,20 @@
 //! Call ids and key order do not matter, and a poll with a changed result is progress. The cost per
 //! turn is constant, because only hashes are stored.
 
-use super::outcome::{NoProgressSnapshot, RepeatedCall};
+use crate::call_key::call_key;
+use crate::kernel::excerpt::excerpt;
+use crate::kernel::outcome::{NoProgressSnapshot, RepeatedCall};
 use crate::message::{ToolCall, ToolResult};
-use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
-pub(crate) const WINDOW: usize = 4;
+pub(super) const WINDOW: usize = 4;
 
 /// The no-progress state of a run.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(super) struct Progress {
     /// Fingerprints of the last turns, as a ring buffer.
     recent: [Option<u64>; WINDOW],
     next: usize,
@@ -43,7 +44,7 @@ impl fmt::Debug for Progress {
 
 impl Progress {
     /// Records a turn that called tools; returns the number of consecutive unproductive turns.
-    pub(crate) fn record(&mut self, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> u32 {
+    pub(super) fn record(&mut self, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> u32 {
         let fingerprint = fingerprint(calls);
         let repeated = self.recent.contains(&Some(fingerprint));
         let trimmed = text.trim();
@@ -75,20 +76,26 @@ impl Progress {
         self.unproductive
     }
 
-    pub(crate) fn unproductive(&self) -> u32 {
+    pub(super) fn unproductive(&self) -> u32 {
         self.unproductive
     }
 
-    pub(crate) fn snapshot(&self) -> Option<&NoProgressSnapshot> {
-        self.last.as_ref()
+    /// Returns the warning for the model about its repetition, once, one turn before the limit.
+    pub(super) fn warning(&self, unproductive: u32, limit: Option<u32>) -> Option<String> {
+        if unproductive == 0 || limit != Some(unproductive + 1) {
+            return None;
+        }
+        let call = |call: &RepeatedCall| format!("{}({})", call.name, call.arguments);
+        let repeated: Vec<String> =
+            self.snapshot().map_or_else(Vec::new, |last| last.calls.iter().map(call).collect());
+        Some(format!(
+            "You are repeating yourself: {} gave the same result as before. Try something else, or say what is in the way.",
+            repeated.join(", ")
+        ))
     }
-}
 
-/// The first 200 characters.
-pub(crate) fn excerpt(text: &str) -> String {
-    match text.char_indices().nth(200) {
-        None => text.to_owned(),
-        Some((at, _)) => format!("{}…", &text[..at]),
+    pub(super) fn snapshot(&self) -> Option<&NoProgressSnapshot> {
+        self.last.as_ref()
     }
 }
 
@@ -100,42 +107,15 @@ fn hash_of(value: impl Hash) -> u64 {
 
 /// A hash of the calls of a turn and their results.
 fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
-    let mut parts: Vec<(&str, u64, u64)> = calls
+    let mut parts: Vec<(u64, u64)> = calls
         .iter()
         .map(|(call, result)| {
-            let arguments = match serde_json::from_str::<Value>(&call.arguments) {
-                Ok(value) => canonical(&value),
-                Err(_) => hash_of(call.arguments.trim()),
-            };
-            (call.name.as_str(), arguments, hash_of((result.status, &result.content)))
+            (call_key(&call.name, &call.arguments), hash_of((result.status, &result.content)))
         })
         .collect();
     // Parallel calls may be written in any order.
     parts.sort_unstable();
     hash_of(parts)
-}
-
-/// A hash that does not depend on key order or on the notation of numbers (`2`, `2.0`).
-fn canonical(value: &Value) -> u64 {
-    match value {
-        Value::Null => hash_of(0u8),
-        Value::Bool(b) => hash_of((1u8, b)),
-        Value::Number(n) => match (n.as_i64(), n.as_f64()) {
-            (Some(i), _) => hash_of((2u8, i)),
-            // Above 9e15 an `f64` no longer holds every integer, so two different numbers could
-            // compare equal.
-            (None, Some(f)) if f.fract() == 0.0 && f.abs() < 9e15 => hash_of((2u8, f as i64)),
-            _ => hash_of((3u8, n.to_string())),
-        },
-        Value::String(s) => hash_of((4u8, s)),
-        Value::Array(items) => hash_of((5u8, items.iter().map(canonical).collect::<Vec<_>>())),
-        Value::Object(map) => {
-            let mut entries: Vec<(&str, u64)> =
-                map.iter().map(|(key, value)| (key.as_str(), canonical(value))).collect();
-            entries.sort_unstable();
-            hash_of((6u8, entries))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,146 @@
+//! The end of a run: stop what still runs, complete the conversation, and assemble the outcome.
+
+use super::booking::settle_aborted;
+use super::context::RunContext;
+use super::effect::Effect;
+use super::open_calls::OpenCalls;
+use super::outcome::{Ending, Outcome};
+use super::phase::Phase;
+use super::precheck::also_true;
+use super::results::{emit_ended, record_results};
+use crate::message::{Part, Role, ToolStatus};
+use crate::streaming::StreamingState;
+use crate::termination::Termination;
+use std::time::Duration;
+
+/// Assembles the outcome, and aborts what still runs.
+pub(super) fn conclude(
+    ending: Ending,
+    phase: Phase,
+    mut context: RunContext,
+    effects: &mut Vec<Effect>,
+) -> Outcome {
+    let termination = ending.termination;
+    abort(phase, termination, &mut context, effects);
+    if context.state.streaming != StreamingState::Idle {
+        context.state.streaming.abort();
+    }
+    context.state.end(termination);
+    // Computed after the last call was booked, so that its cost counts.
+    let also = also(&ending, &context);
+    // Fall back to an outranked failure's details: they are lost otherwise.
+    let diagnostic = ending
+        .diagnostic
+        .or_else(|| ending.outranked.into_iter().find_map(|outranked| outranked.diagnostic));
+    let snapshot = (termination == Termination::ErrorNoProgress)
+        .then(|| context.judge.no_progress_snapshot().cloned())
+        .flatten();
+    let (cost_upper, tokens_upper) = (context.ledger.cost_upper(), context.ledger.tokens_upper());
+    Outcome {
+        termination,
+        decided_by: ending.decided_by,
+        also,
+        last_text: context.said.last_text,
+        deliverable: ending.deliverable,
+        summary: ending.summary,
+        structured: ending.structured,
+        messages: context.state.messages,
+        epoch: context.state.epoch,
+        signal: context.said.last_signal,
+        usage: context.ledger.usage,
+        cost: context.ledger.spent,
+        cost_upper,
+        cost_unknown: context.ledger.cost_unknown,
+        tokens_upper,
+        overrun: context.ledger.overrun,
+        duration: context.now,
+        turns: context.counts.turns,
+        model_calls: context.counts.model_calls,
+        tool_calls: context.counts.tool_calls,
+        compactions: context.compactions.tried,
+        fired: context.judge.into_rule_hits(),
+        retry_after: ending.retry_after,
+        no_progress_snapshot: snapshot,
+        error_diagnostic: diagnostic,
+        would_fit: ending.would_fit,
+        halted_reason: ending.halted_reason,
+        model: context.said.model.or(context.settings.model),
+        provider: context.settings.provider,
+        run_id: context.settings.run_id,
+        verified: None,
+    }
+}
+
+/// Aborts what the phase waits for.
+fn abort(
+    phase: Phase,
+    termination: Termination,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    match phase {
+        // The partial text stays in the conversation, so that a resumed run contains it.
+        Phase::Calling(call) => {
+            effects.push(Effect::AbortModel { id: call.id });
+            settle_aborted(&call, context, effects);
+            if !call.text.trim().is_empty() {
+                context.said.last_text = Some(call.text.clone());
+                context.state.push(Role::Assistant, vec![Part::Text { text: call.text }]);
+            }
+        }
+        Phase::Tools(open) | Phase::Stopping { calls: open, .. } => {
+            close_calls(open, termination, context, effects);
+        }
+        // The driver must withdraw these, or a prompt would stay open and a budget reservation be
+        // lost.
+        Phase::Consulting { id, .. }
+        | Phase::Reserving { id }
+        | Phase::Compacting { id, .. }
+        | Phase::Validating { id, .. } => effects.push(Effect::Abandon { id }),
+        Phase::Backoff { .. } | Phase::New => {}
+    }
+}
+
+/// Returns the other terminations that are true of the run, each once.
+fn also(ending: &Ending, context: &RunContext) -> Vec<Termination> {
+    let termination = ending.termination;
+    let mut also: Vec<Termination> = Vec::new();
+    for other in also_true(context).into_iter().chain(ending.outranked_terminations()) {
+        // A success in the last allowed turn has not exceeded the turn limit.
+        let crossed = other != Termination::ErrorMaxTurns || !termination.is_success();
+        if crossed && other != termination && !also.contains(&other) {
+            also.push(other);
+        }
+    }
+    also
+}
+
+/// Answers all open calls, so that the conversation is valid, and kills what still runs.
+fn close_calls(
+    mut open: OpenCalls,
+    termination: Termination,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    if open.is_empty() {
+        return;
+    }
+    let ids = open.running();
+    if !ids.is_empty() {
+        effects.push(Effect::AbortTools { ids, grace: Duration::ZERO });
+    }
+    effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
+    let by_caller = matches!(
+        termination,
+        Termination::Cancelled | Termination::Terminated | Termination::ErrorTimeout
+    );
+    // `aborted` if the caller or the deadline stopped the tools, `skipped` if the run ended for
+    // its own reasons.
+    let status = if by_caller { ToolStatus::Aborted } else { ToolStatus::Skipped };
+    let cut = open.close(status, &format!("the run ended as {termination}"));
+    // An observer that saw a call begin must also see it end.
+    for (at, started) in cut {
+        emit_ended(&open, at, context.now.saturating_sub(started), effects);
+    }
+    record_results(open, context);
+}

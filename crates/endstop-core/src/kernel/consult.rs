@@ -1,0 +1,37 @@
+//! Answers of hooks and persons to the questions of the run. `tools.rs` handles those about a call.
+
+use super::context::RunContext;
+use super::effect::{Effect, InjectionReason};
+use super::event::Answer;
+use super::guard::Flow;
+use super::next::Next;
+use super::outcome::{Ending, Layer};
+use super::phase::Point;
+use super::success::{reply_answered, stop_hook_answered};
+use std::ops::ControlFlow::{Break, Continue};
+
+/// Handles an answer to a question at this point.
+pub(super) fn consulted(
+    point: Point,
+    answer: Answer,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let (name, next) = match point {
+        Point::Stop(success) => return stop_hook_answered(success, answer, context, effects),
+        Point::Reply(success) => return reply_answered(success, answer, context),
+        Point::Prompt => ("prompt", Next::Boundary),
+        Point::PreIteration => ("pre_iteration", Next::Params),
+        Point::ChatParams => ("chat_params", Next::Call),
+    };
+    match answer {
+        // Before a turn there is nothing to deny but the turn itself, so a denial ends the run too.
+        Answer::Halt(reason) | Answer::Deny(reason) => {
+            return Break(Ending::halted(Layer::Hook, name, reason));
+        }
+        Answer::ProceedWith(text) => context.inject_message(InjectionReason::Hook, text, effects),
+        Answer::OutputCap(cap) => context.output_cap = Some(cap),
+        Answer::Proceed => {}
+    }
+    Continue(next)
+}

@@ -1,0 +1,198 @@
+//! The state of a run that all phases share: settings, conversation, amounts and counters.
+//!
+//! The phases call these methods, and nothing here calls a phase. What only one phase needs is in
+//! that phase's own data, see `phase.rs`.
+
+use super::compactions::Compactions;
+use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
+use super::jitter::Jitter;
+use super::judge::Judge;
+use super::ledger::Ledger;
+use super::prompt::PromptSize;
+use super::spec::RunSpec;
+use crate::message::{MessageId, Part, Role};
+use crate::policy::StepContext;
+use crate::signal::TerminationSignal;
+use crate::state::MultiTurnState;
+use crate::streaming::StreamingState;
+use crate::usage::NanoUsd;
+use serde_json::{Map, Value};
+use std::mem::take;
+use std::time::Duration;
+
+/// The state of a run that all phases share.
+#[derive(Debug)]
+pub(super) struct RunContext {
+    /// The run's specification. The conversation, the policy, the watches and the variables have
+    /// been moved out of it; a resumption may replace the limits, the tools and the model.
+    pub(super) settings: RunSpec,
+    pub(super) judge: Judge,
+    /// The user message that started the run. A compaction must keep it.
+    pub(super) task_message: Option<MessageId>,
+    /// The caller's output cap, which a hook may change before each call.
+    pub(super) output_cap: Option<u64>,
+    pub(super) state: MultiTurnState,
+    /// The time on the run's own clock.
+    pub(super) now: Duration,
+    pub(super) next_effect: u64,
+    pub(super) jitter: Jitter,
+    pub(super) ledger: Ledger,
+    pub(super) counts: Counts,
+    pub(super) attempts: Attempts,
+    pub(super) compactions: Compactions,
+    pub(super) said: Said,
+    pub(super) prompt: PromptSize,
+}
+
+/// What the model has said so far.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The answer so far, if earlier turns were truncated and continued, or paused.
+    pub(super) partial: String,
+    pub(super) last_text: Option<String>,
+    pub(super) last_signal: Option<TerminationSignal>,
+    /// The model that answered, as the provider names it.
+    pub(super) model: Option<String>,
+}
+
+/// What the run has counted since its start. The counters "in a row" return to zero.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) turns: u32,
+    pub(super) tool_turns: u32,
+    pub(super) model_calls: u32,
+    pub(super) tool_calls: u32,
+    /// Turns in a row whose every tool call failed.
+    pub(super) mistakes: u32,
+    /// Blank answers in a row.
+    pub(super) empty_turns: u32,
+    /// Paused turns in a row.
+    pub(super) pauses: u32,
+    /// Turns in a row whose tool call was lost in transit.
+    pub(super) lost_calls: u32,
+    pub(super) continuations: u32,
+    pub(super) repairs: u32,
+    pub(super) vetoes: u32,
+    /// `finish` was refused because another call of the same turn had failed; the next one is
+    /// accepted.
+    pub(super) finish_refused: bool,
+}
+
+/// The attempts at the current turn. Each turn starts with the default.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    pub(super) attempt: u32,
+    pub(super) retries: u32,
+    /// Time of the first failure.
+    pub(super) failed_since: Option<Duration>,
+    /// Sum of the waits before retries.
+    pub(super) waited: Duration,
+    /// The next failure of the call is answered with one more attempt, because the run was resumed
+    /// after that call had ended it.
+    pub(super) call_again: bool,
+    pub(super) starved_this_turn: bool,
+}
+
+impl RunContext {
+    /// Takes the specification apart for a run that has not started.
+    pub(super) fn new(mut spec: RunSpec) -> RunContext {
+        // Only a user message is a task. A resumed conversation may end with a tool message.
+        let task_message = spec.messages.last().filter(|last| last.role == Role::User);
+        let task_message = task_message.map(|last| last.id);
+        let mut state = MultiTurnState::new(take(&mut spec.messages), spec.epoch);
+        state.iteration_limit = spec.limits.max_turns;
+        let observed = StepContext {
+            task: take(&mut spec.task),
+            step: 0,
+            variables: take(&mut spec.variables),
+            metrics: Map::new(),
+            cost_usd: None,
+            message_arrived: false,
+        };
+        RunContext {
+            judge: Judge::new(spec.policy.take(), take(&mut spec.watches), observed),
+            task_message,
+            output_cap: spec.output_cap,
+            state,
+            now: Duration::ZERO,
+            next_effect: 1,
+            jitter: Jitter::default(),
+            ledger: Ledger {
+                max_usd: spec.limits.max_budget_usd.map(NanoUsd::from_usd),
+                max_tokens: spec.limits.max_tokens,
+                reserves: spec.reserve,
+                ..Ledger::default()
+            },
+            counts: Counts::default(),
+            attempts: Attempts::default(),
+            compactions: Compactions::default(),
+            said: Said::default(),
+            prompt: PromptSize::default(),
+            settings: spec,
+        }
+    }
+
+    pub(super) fn effect_id(&mut self) -> EffectId {
+        let id = EffectId(self.next_effect);
+        self.next_effect += 1;
+        id
+    }
+
+    /// The time since the start in whole milliseconds, so that messages do not show nanoseconds.
+    pub(super) fn shown_time(&self) -> Duration {
+        let ms = u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(ms)
+    }
+
+    /// Moves the streaming state machine. The kernel's own transitions are all allowed; if one were
+    /// not, the stream is aborted instead of panicking, because a diagnostic state must not end a
+    /// run.
+    pub(super) fn stream(&mut self, to: StreamingState) {
+        if self.state.streaming != to && self.state.streaming.transition(to).is_err() {
+            self.state.streaming.abort();
+        }
+    }
+
+    /// Sends a message from the loop itself to the model. The role is `user`, because every
+    /// provider accepts it at this place.
+    pub(super) fn inject_message(
+        &mut self,
+        why: InjectionReason,
+        text: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        effects.push(Effect::Emit(RunEvent::MessageInjected { why, text: text.clone() }));
+        self.state.push(Role::User, vec![Part::Text { text }]);
+    }
+
+    /// Sends the observations of the watch rules to the model.
+    pub(super) fn inject_nudges(&mut self, nudges: Vec<String>, effects: &mut Vec<Effect>) {
+        for evidence in nudges {
+            let text = format!(
+                "You seem to be stuck ({evidence}). Try a different approach, or say what is blocking you."
+            );
+            self.inject_message(InjectionReason::Watch, text, effects);
+        }
+    }
+
+    /// Adds what the caller or a tool observed, for policies and rules.
+    pub(super) fn observe(&mut self, variables: Map<String, Value>, metrics: Map<String, Value>) {
+        self.judge.context.variables.extend(variables);
+        self.judge.context.metrics.extend(metrics);
+    }
+
+    /// Upper bound on the tokens of the next prompt.
+    pub(super) fn prompt_bound(&mut self) -> u64 {
+        self.prompt.bound(&self.state.messages, self.settings.prompt_overhead)
+    }
+
+    /// Estimated tokens of the next prompt.
+    pub(super) fn prompt_estimate(&mut self) -> u64 {
+        self.prompt.estimate(&self.state.messages, self.settings.prompt_overhead)
+    }
+
+    /// The cost of the run so far in US dollars, if every part of it has a known price.
+    pub(super) fn known_cost(&self) -> Option<f64> {
+        self.ledger.known_cost().map(NanoUsd::to_usd)
+    }
+}

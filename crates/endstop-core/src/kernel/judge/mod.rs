@@ -1,0 +1,203 @@
+//! The judge of a run: policies, watch rules and no-progress detection, behind one entry point.
+//!
+//! ```text
+//! a chunk of a response ─┐
+//! a complete response ───┤                    ┌─► the ending, if the run ends
+//! calls about to run ────┼─► Judge::step ─────┤
+//! a complete step ───────┘                    └─► messages for the model
+//! ```
+//!
+//! Every phase asks at its own point, and acts on the [`Judgement`]. If several decisions compete on
+//! the same step, the table in `precedence.rs` ranks them.
+
+mod facts;
+mod policy;
+mod precedence;
+mod progress;
+mod watchers;
+
+use super::effect::Effect;
+use super::guard::{Flow, guarded};
+use super::outcome::{Ending, NoProgressSnapshot};
+use super::watch::{RuleHit, Watch};
+use crate::policy::{StepContext, TerminationPolicy, Verdict};
+use crate::termination::Termination;
+pub(super) use facts::{Facts, Judgement, Step};
+use policy::{step_result, stop_ending};
+use precedence::{Source, decide};
+use progress::Progress;
+use std::ops::ControlFlow::{Break, Continue};
+use watchers::{Watched, Watchers};
+
+/// Everything that judges the steps of a run, with its state.
+#[derive(Debug)]
+pub(super) struct Judge {
+    policy: Option<Box<dyn TerminationPolicy>>,
+    watchers: Watchers,
+    progress: Progress,
+    /// The observations that policies and rules read in addition to the step.
+    pub(super) context: StepContext,
+}
+
+impl Judge {
+    pub(super) fn new(
+        policy: Option<Box<dyn TerminationPolicy>>,
+        watches: Vec<Watch>,
+        context: StepContext,
+    ) -> Judge {
+        let watchers = Watchers::new(watches);
+        Judge { policy, watchers, progress: Progress::default(), context }
+    }
+
+    /// Judges the facts: the only entry point, called once at each point of a turn.
+    pub(super) fn step(&mut self, facts: Facts<'_>, effects: &mut Vec<Effect>) -> Judgement {
+        match facts {
+            Facts::Delta { piece, text, turn, has_text, may_stop } => {
+                let has_text = || has_text || !text.trim().is_empty();
+                self.delta(piece, turn, may_stop, has_text, effects)
+            }
+            Facts::Text { text, streamed, has_text } => self.text(text, streamed, has_text),
+            Facts::Calls { text, has_text } => self.before_calls(text, has_text),
+            Facts::Step(step) => self.complete_step(step, effects),
+        }
+    }
+
+    /// Resets the policy for the start of a run.
+    pub(super) fn begin_run(&mut self) -> Flow {
+        match &mut self.policy {
+            Some(policy) => guarded(policy.name().to_owned(), || policy.reset()),
+            None => Continue(()),
+        }
+    }
+
+    /// Resets what was read of a response, for a new one or for another attempt at it.
+    pub(super) fn begin_response(&mut self) -> Flow {
+        self.watchers.begin_text();
+        match &mut self.policy {
+            Some(policy) => guarded(policy.name().to_owned(), || policy.begin_turn()),
+            None => Continue(()),
+        }
+    }
+
+    /// The number of consecutive turns without progress.
+    pub(super) fn unproductive(&self) -> u32 {
+        self.progress.unproductive()
+    }
+
+    /// The repeated calls of the last turn without progress.
+    pub(super) fn no_progress_snapshot(&self) -> Option<&NoProgressSnapshot> {
+        self.progress.snapshot()
+    }
+
+    /// The watch rules that fired so far.
+    pub(super) fn rule_hits(&self) -> &[RuleHit] {
+        &self.watchers.fired
+    }
+
+    pub(super) fn into_rule_hits(self) -> Vec<RuleHit> {
+        self.watchers.fired
+    }
+
+    /// Judges a chunk of a response: the rules first, then the policy.
+    fn delta(
+        &mut self,
+        piece: &str,
+        turn: u32,
+        may_stop: bool,
+        has_text: impl Fn() -> bool,
+        effects: &mut Vec<Effect>,
+    ) -> Judgement {
+        if let Some(stop) = self.watchers.on_delta(piece, turn, may_stop, effects) {
+            return Judgement::end(stop_ending(stop, "in mid-stream", has_text()));
+        }
+        let Some(policy) = &mut self.policy else { return Judgement::default() };
+        match guarded(policy.name().to_owned(), || policy.on_delta(piece, &self.context)) {
+            Break(fault) => Judgement::fault(fault),
+            Continue(Some(stop)) if may_stop => {
+                Judgement::end(stop_ending(stop, "in mid-stream", has_text()))
+            }
+            Continue(stop) => Judgement { deferred: stop.is_some(), ..Judgement::default() },
+        }
+    }
+
+    /// Shows the policy the part of a complete response that it has not read.
+    fn text(&mut self, text: &str, streamed: Option<&str>, has_text: bool) -> Judgement {
+        let Some(policy) = &mut self.policy else { return Judgement::default() };
+        let context = &self.context;
+        let rest = streamed.and_then(|streamed| text.strip_prefix(streamed));
+        let stop = guarded(policy.name().to_owned(), || {
+            if let Some(rest) = rest {
+                return policy.on_delta(rest, context);
+            }
+            // The policy had already requested a stop that was deferred, or the final text differs
+            // from the streamed one. Start over with the whole text.
+            policy.begin_turn();
+            policy.on_delta(text, context)
+        });
+        match stop {
+            Break(fault) => Judgement::fault(fault),
+            Continue(Some(stop)) => Judgement::end(stop_ending(stop, "", has_text)),
+            Continue(None) => Judgement::default(),
+        }
+    }
+
+    /// Asks the policy about the complete text of a turn whose tools are about to run.
+    fn before_calls(&mut self, text: &str, has_text: bool) -> Judgement {
+        let Some(policy) = &mut self.policy else { return Judgement::default() };
+        let context = &self.context;
+        match guarded(policy.name().to_owned(), || policy.on_text_complete(text, context)) {
+            Break(fault) => Judgement::fault(fault),
+            Continue(Some(stop)) => Judgement::end(stop_ending(stop, "", has_text)),
+            Continue(None) => Judgement::default(),
+        }
+    }
+
+    /// Judges a complete step.
+    fn complete_step(&mut self, mut step: Step<'_>, effects: &mut Vec<Effect>) -> Judgement {
+        let unproductive = match step.counted {
+            [] => 0,
+            counted => self.progress.record(step.text, counted),
+        };
+        let verdict = match step.fault.take() {
+            Some(fault) => Break(fault),
+            None => self.ask_policy(&step),
+        };
+        let Watched { stop, nudges, of_text } =
+            self.watchers.on_step(&step, &self.context, effects);
+        // A message that arrived is visible to policies and rules for exactly one step.
+        self.context.message_arrived = false;
+
+        let by_finish = |answer: &Ending| answer.termination != Termination::Stop;
+        // A rule that objects to the text, or a policy that has a message about it, withdraws the
+        // text as an answer, but not an answer that was declared.
+        let refused = of_text || matches!(verdict, Continue(Verdict::Tell(_)));
+        let answer = step.answer.filter(|answer| by_finish(answer) || !refused);
+        let mut found = Vec::new();
+        let mut told = None;
+        match verdict {
+            Continue(Verdict::Stop(stop)) => {
+                found.push((Source::Policy, stop_ending(stop, "", step.has_text)));
+            }
+            Continue(Verdict::Tell(text)) => told = Some(text),
+            Continue(Verdict::Continue) => {}
+            Break(fault) => found.push((Source::Policy, fault)),
+        }
+        found.extend(stop.map(|stop| (Source::Rule, stop_ending(stop, "", step.has_text))));
+        found.extend(answer.map(|answer| {
+            (if by_finish(&answer) { Source::Finish } else { Source::Answer }, answer)
+        }));
+        let ending = decide(found);
+        let told = told.filter(|_| ending.is_none());
+        let warning = self.progress.warning(unproductive, step.warn_before);
+        Judgement { ending, fault: None, deferred: false, told, nudges, warning }
+    }
+
+    /// Shows the policy a complete step.
+    fn ask_policy(&mut self, step: &Step<'_>) -> Flow<Verdict> {
+        let Some(policy) = &mut self.policy else { return Continue(Verdict::Continue) };
+        let result = step_result(step, &self.context);
+        self.context.cost_usd = step.cost;
+        let context = &self.context;
+        guarded(policy.name().to_owned(), || policy.should_terminate(&result, context))
+    }
+}

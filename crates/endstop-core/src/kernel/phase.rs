@@ -1,0 +1,75 @@
+//! The phases of a run, each with the data that only it needs.
+
+use super::call::Call;
+use super::effect::{ConversationSize, EffectId};
+use super::open_calls::OpenCalls;
+use super::outcome::Ending;
+use std::time::Duration;
+
+/// The phase of a run. An event that does not fit the phase (a late answer, a second answer) is
+/// ignored.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Before `Start`. Also a placeholder while a handler owns the contents of another phase.
+    New,
+    /// Waits for a hook or a person.
+    Consulting { id: EffectId, point: Point },
+    /// Waits for the shared budget.
+    Reserving { id: EffectId },
+    /// Waits for the model.
+    Calling(Call),
+    /// Waits until the next attempt.
+    Backoff { until: Duration },
+    /// Waits for the tools of a turn.
+    Tools(OpenCalls),
+    /// Waits for a shorter conversation.
+    Compacting { id: EffectId, forced: bool, before: ConversationSize },
+    /// Waits for the validation of a success against the schema.
+    Validating { id: EffectId, success: Box<Ending> },
+    /// Waits for running tools to end within their grace period; the ending is decided.
+    Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
+}
+
+/// A question to a hook. A question about a success holds the ending that the hook can veto.
+#[derive(Debug)]
+pub(super) enum Point {
+    Prompt,
+    PreIteration,
+    ChatParams,
+    Stop(Box<Ending>),
+    Reply(Box<Ending>),
+}
+
+impl Phase {
+    /// Takes the contents out, so that a handler can own them.
+    pub(super) fn take(&mut self) -> Phase {
+        std::mem::replace(self, Phase::New)
+    }
+
+    /// Takes the model call with this id; `None` if it is not in progress.
+    pub(super) fn take_call(&mut self, id: EffectId) -> Option<Call> {
+        match self.take() {
+            Phase::Calling(call) if call.id == id => Some(call),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Takes the calls of a turn; `None` if no tools are open.
+    pub(super) fn take_calls(&mut self) -> Option<OpenCalls> {
+        match self.take() {
+            Phase::Tools(calls) => Some(calls),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// `true` if the answer to the current question leads directly to a model call.
+    pub(super) fn leads_to_a_call(&self) -> bool {
+        matches!(self, Phase::Consulting { point: Point::PreIteration | Point::ChatParams, .. })
+    }
+}

@@ -1,0 +1,130 @@
+//! Checks the limits before each turn.
+//!
+//! The order is one table, [`PRE_TURN`]. If several limits are reached at once, the first one in
+//! the table decides, so that the same run always ends for the same reason. Terminate, cancel and
+//! halt are not in the table, because they are decided as soon as their event arrives.
+
+use super::context::RunContext;
+use super::guard::Flow;
+use super::outcome::{Ending, Layer};
+use super::pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
+use crate::termination::Termination;
+use std::ops::ControlFlow::{Break, Continue};
+
+/// Returns the current value of a limit.
+pub(super) fn check_state(context: &RunContext, check: PreTurnCheck) -> CheckState {
+    let limits = &context.settings.limits;
+    let turns = |value: u32, max: Option<u32>| ("turns", f64::from(value), max.map(f64::from));
+    let (limit, (unit, value, max)) = match check {
+        PreTurnCheck::MaxTurns => ("max_turns", turns(context.counts.turns, limits.max_turns)),
+        PreTurnCheck::Mistakes => {
+            let max = limits.max_consecutive_mistakes;
+            ("max_consecutive_mistakes", turns(context.counts.mistakes, max))
+        }
+        PreTurnCheck::BudgetUsd => {
+            let committed = context.ledger.committed().to_usd();
+            ("max_budget_usd", ("usd", committed, limits.max_budget_usd))
+        }
+        PreTurnCheck::BudgetTokens => {
+            let max = limits.max_tokens.map(|max| max as f64);
+            ("max_tokens", ("tokens", context.ledger.committed_tokens() as f64, max))
+        }
+        PreTurnCheck::BudgetTime => {
+            let max = limits.timeout.map(|max| max.as_secs_f64());
+            ("timeout", ("seconds", context.now.as_secs_f64(), max))
+        }
+        PreTurnCheck::NoProgress => {
+            let max = limits.max_unproductive_turns;
+            ("max_unproductive_turns", turns(context.judge.unproductive(), max))
+        }
+    };
+    CheckState { limit, unit, value, max, met: met(context, check).is_some() }
+}
+
+/// Returns the limit's name and the evidence if the limit is reached.
+fn met(context: &RunContext, check: PreTurnCheck) -> Option<(&'static str, String)> {
+    // Limits are reached at equality: 25 of 25 turns leave no room for another one.
+    let reached = |value: u32, limit: Option<u32>| limit.filter(|limit| value >= *limit);
+    match check {
+        PreTurnCheck::MaxTurns => reached(context.counts.turns, context.settings.limits.max_turns)
+            .map(|max| ("max_turns", format!("{} of {max} turns", context.counts.turns))),
+        PreTurnCheck::Mistakes => {
+            reached(context.counts.mistakes, context.settings.limits.max_consecutive_mistakes).map(
+                |max| {
+                    (
+                        "max_consecutive_mistakes",
+                        format!(
+                            "{} of {max} turns in a row whose every tool call failed",
+                            context.counts.mistakes
+                        ),
+                    )
+                },
+            )
+        }
+        // Includes the possible cost of attempts that the provider did not count, see
+        // `Ledger::committed`.
+        PreTurnCheck::BudgetUsd => context.ledger.usd_exceeded().then(|| {
+            let max = context.ledger.max_usd.unwrap_or_default();
+            (
+                "max_budget_usd",
+                match context.ledger.more_spent() {
+                    Some(more) => format!("{more}, of {max}"),
+                    None => format!("{} of {max} spent", context.ledger.spent),
+                },
+            )
+        }),
+        PreTurnCheck::BudgetTokens => context.ledger.tokens_exceeded().then(|| {
+            let max = context.ledger.max_tokens.unwrap_or_default();
+            (
+                "max_tokens",
+                match context.ledger.more_used() {
+                    Some(more) => format!("{more}, of {max}"),
+                    None => format!("{} of {max} tokens used", context.ledger.tokens),
+                },
+            )
+        }),
+        PreTurnCheck::BudgetTime => {
+            context.settings.limits.timeout.filter(|limit| context.now >= *limit).map(|limit| {
+                ("timeout", format!("the run took {:?} of {limit:?}", context.shown_time()))
+            })
+        }
+        PreTurnCheck::NoProgress => {
+            let stuck = context.judge.unproductive();
+            reached(stuck, context.settings.limits.max_unproductive_turns).map(|max| {
+                (
+                    "max_unproductive_turns",
+                    format!("{stuck} of {max} turns in a row that repeat an earlier one and say nothing new"),
+                )
+            })
+        }
+    }
+}
+
+/// The terminations whose limits are reached now; the outcome lists them in `also`.
+pub(super) fn also_true(context: &RunContext) -> Vec<Termination> {
+    PRE_TURN
+        .into_iter()
+        .filter(|check| met(context, *check).is_some())
+        .map(PreTurnCheck::termination)
+        .collect()
+}
+
+/// Returns the ending of the first limit in [`PRE_TURN`] that is reached.
+pub(super) fn check_limits(context: &RunContext) -> Flow {
+    for check in PRE_TURN {
+        if let Some((limit, evidence)) = met(context, check) {
+            return Break(Ending::new(check.termination(), Layer::Limit, limit, evidence));
+        }
+    }
+    Continue(())
+}
+
+/// Checks the budgets again before a retry, because the failed attempt may have spent the rest.
+pub(super) fn check_budgets(context: &RunContext) -> Flow {
+    for check in [PreTurnCheck::BudgetUsd, PreTurnCheck::BudgetTokens] {
+        if let Some((limit, evidence)) = met(context, check) {
+            return Break(Ending::new(check.termination(), Layer::Limit, limit, evidence));
+        }
+    }
+    Continue(())
+}

@@ -1,0 +1,135 @@
+//! The request of a model call: its quote, the reservation of its worst cost, and the call.
+//!
+//! ```text
+//! request_call: budgets (retries only) ─► quote ─► Reserve? ─► CallModel
+//! ```
+
+use super::call::Call;
+use super::context::RunContext;
+use super::effect::{Effect, EffectId, RunEvent};
+use super::guard::Flow;
+use super::ledger::{Ceiling, Granted, Quote};
+use super::next::Next;
+use super::phase::Phase;
+use super::precheck::check_budgets;
+use super::quote::{USUAL_SHARED_OUTPUT, ask, does_not_fit, own_cap, usual_output};
+use crate::streaming::StreamingState;
+use crate::usage::NanoUsd;
+use std::ops::ControlFlow::{Break, Continue};
+
+/// Prepares a model call: reserve its worst cost, then make it. Retries also come through here, so
+/// that the cost of the failed attempt is checked first.
+pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) -> Flow<Next> {
+    // Before the first attempt, `check_limits` has done this already.
+    if context.attempts.attempt > 0 {
+        check_budgets(context)?;
+    }
+    let own = own_cap(context);
+    // No ceiling applies to the call: send the caller's own cap, and compute the worst cost for
+    // display only.
+    let Some(usual) = usual_output(context) else {
+        let prompt = context.prompt_bound();
+        let worst = context.ledger.price.filter(|_| context.settings.reserve).zip(own);
+        let worst = worst.map(|(price, cap)| price.worst(prompt, cap));
+        return call((own, own), None, worst, None, context, effects);
+    };
+    let ask = ask(usual, context);
+    let quote = match context.ledger.quote(ask, None) {
+        Ok(quote) => quote,
+        Err(short) => return Break(does_not_fit(short, context)),
+    };
+    if context.settings.shared_budget {
+        let id = context.effect_id();
+        let Quote { worst, least, .. } = quote;
+        effects.push(Effect::Reserve {
+            id,
+            want: worst.usd,
+            least: least.usd,
+            want_tokens: worst.tokens.unwrap_or_default(),
+            least_tokens: least.tokens.unwrap_or_default(),
+        });
+        return Continue(Next::Wait(Phase::Reserving { id }));
+    }
+    call_as_quoted(ask.cap, quote, None, context, effects)
+}
+
+/// Handles the shared budget's answer: makes the call under the grant, or ends the run.
+pub(super) fn reserved(
+    id: EffectId,
+    granted: Granted,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let ask = ask(USUAL_SHARED_OUTPUT, context);
+    // The grant acts as one more ceiling, for this call only.
+    match context.ledger.quote(ask, Some(granted)) {
+        Ok(quote) => call_as_quoted(ask.cap, quote, Some(id), context, effects),
+        // Refused: settle with zero, so that the budget releases what it granted.
+        Err(short) => {
+            effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
+            Break(does_not_fit(short, context))
+        }
+    }
+}
+
+/// Makes the call under its quote, and with the cap that the quote allows.
+fn call_as_quoted(
+    own: u64,
+    quote: Quote,
+    reservation: Option<EffectId>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let worst = context.ledger.price.map(|_| quote.worst.usd);
+    // A call without cost needs no cap, and an unnecessary cap could truncate the answer.
+    let bounded = context.settings.shared_budget || context.ledger.bounds_output();
+    let caps = if bounded {
+        (Some(own), Some(quote.output_cap))
+    } else {
+        (own_cap(context), own_cap(context))
+    };
+    call(caps, quote.lowered_by, worst, reservation, context, effects)
+}
+
+/// Makes the model call: the only place that requests one.
+fn call(
+    (own_cap, cap): (Option<u64>, Option<u64>),
+    lowered_by: Option<Ceiling>,
+    quote: Option<NanoUsd>,
+    reservation: Option<EffectId>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    // Before the call is counted, because a policy that panics here prevents the call.
+    context.judge.begin_response()?;
+    let id = context.effect_id();
+    let prompt_bound = context.prompt_bound();
+    context.attempts.attempt += 1;
+    context.counts.model_calls = context.counts.model_calls.saturating_add(1);
+    // The turn is counted when it ends, so the current one is `turns + 1`.
+    let turn = context.counts.turns + 1;
+    let attempt = context.attempts.attempt;
+    // A retry is the same iteration: observers count iterations, not attempts.
+    if attempt == 1 {
+        context.state.iteration = turn;
+        context.state.last_iteration_at = Some(context.now);
+    }
+    context.stream(StreamingState::Streaming);
+    // Observers learn of the attempt before the driver starts it.
+    effects.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt }));
+    effects.push(Effect::CallModel { id, turn, attempt, output_cap: cap });
+    Continue(Next::Wait(Phase::Calling(Call {
+        id,
+        started: context.now,
+        last_content: None,
+        text: String::new(),
+        deferred_stop: false,
+        hidden: 0,
+        own_cap,
+        cap,
+        lowered_by,
+        quote,
+        reservation,
+        prompt_bound,
+    })))
+}

@@ -1,0 +1,311 @@
+//! The evaluation of a response: accept it as the answer, run its tools, repair, continue or end the
+//! run.
+//!
+//! Several causes can end a run on the same turn. They are checked in this order: an answer
+//! declared by `finish`, a stop by a policy, a defect of the turn (filtered, truncated,
+//! unparseable), and last its natural end. Terminate, cancel, timeout and halt are decided when
+//! their event arrives and never compete here.
+
+use super::context::RunContext;
+use super::effect::{ConsultPoint, Effect, InjectionReason};
+use super::guard::Flow;
+use super::judge::{Facts, Judgement, Step};
+use super::ledger::Ceiling;
+use super::lost_call::NoAnswer;
+use super::next::Next;
+use super::open_calls::OpenCalls;
+use super::outcome::{Ending, Layer};
+use super::phase::Point;
+use super::results::answer_unrun;
+use super::success::{end_or_succeed, succeed};
+use crate::message::Part;
+use crate::signal::{SignalReason, TerminationSignal};
+use crate::streaming::StreamingState;
+use crate::termination::Termination;
+use serde_json::Value;
+use std::ops::ControlFlow::{Break, Continue};
+
+/// Maximum number of consecutive pauses that are answered with another call. A paused turn is
+/// resumed by sending it back; the bound stops a server that pauses forever.
+const MOST_PAUSES: u32 = 5;
+
+/// A response that was appended to the conversation, as far as its evaluation needs it.
+pub(super) struct Response {
+    pub(super) text: String,
+    pub(super) signal: TerminationSignal,
+    /// The finish value as the provider spelled it, with the name of its field.
+    pub(super) finish_value: String,
+    pub(super) unparseable: Option<String>,
+    pub(super) has_calls: bool,
+    /// Neither truncated nor filtered.
+    pub(super) whole: bool,
+    /// The last call is probably truncated, because the output fills its cap.
+    pub(super) cut_call: bool,
+    /// The output cap that applied.
+    pub(super) cap: Option<u64>,
+    /// The ceiling that had lowered the cap, if the output reached it.
+    pub(super) cut_by: Option<(Ceiling, u64)>,
+    /// The reason why the text is not an answer.
+    pub(super) no_answer: Option<NoAnswer>,
+    pub(super) declared_by_finish: bool,
+}
+
+impl Response {
+    /// `true` if the text is an answer that ends the run.
+    pub(super) fn is_answer(&self) -> bool {
+        !self.has_calls && self.whole && self.no_answer.is_none()
+    }
+}
+
+/// Decides what follows a response: what is wrong with it comes before its calls and its answer.
+/// `fault` is the ending of a policy that panicked on the answer.
+pub(super) fn judge_response(
+    response: Response,
+    calls: OpenCalls,
+    fault: Option<Box<Ending>>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let Response { signal, finish_value, cut_by, has_calls, .. } = &response;
+    match signal.reason {
+        SignalReason::ContentFiltered => {
+            let refusal = last_refusal(context).or_else(|| signal.message.clone());
+            let ending = filtered(refusal, finish_value);
+            Continue(Next::End { ending, calls })
+        }
+        SignalReason::TokenLimitReached => {
+            truncated(*cut_by, finish_value, calls, context, effects)
+        }
+        _ if response.cut_call => {
+            let cap = response.cap.unwrap_or_default();
+            let shown = format!("{finish_value}, but the output fills its cap of {cap} tokens");
+            truncated(*cut_by, &shown, calls, context, effects)
+        }
+        // After truncation and filtering, because what those leave of a call does not parse
+        // either.
+        _ if response.unparseable.is_some() => {
+            let evidence = "the tool calls could not be parsed";
+            let termination = Termination::ErrorSchemaValidation;
+            let ending = Ending::new(termination, Layer::Turn, "tool_calls", evidence)
+                .diagnostic(response.unparseable.unwrap_or_default());
+            Continue(Next::End { ending, calls })
+        }
+        reason if response.no_answer.is_some() && reason != SignalReason::Paused => {
+            context.state.streaming.abort();
+            let why = response.no_answer.unwrap_or(NoAnswer::Announced);
+            lost_call(why, finish_value, context, effects)
+        }
+        SignalReason::Unknown if !context.settings.limits.accept_unknown_finish => {
+            let evidence = match &signal.message {
+                Some(message) => format!("{finish_value}: {message}"),
+                None => format!("the finish value is not understood: {finish_value}"),
+            };
+            let termination = Termination::ErrorDuringExecution;
+            let ending = Ending::new(termination, Layer::Turn, "unknown_finish", evidence);
+            Continue(Next::End { ending, calls })
+        }
+        SignalReason::Paused if !has_calls => continue_paused(finish_value, context),
+        _ if *has_calls => begin_response_tools(&response, calls, context, effects),
+        _ => {
+            context.state.streaming.abort();
+            answered_in_text(&response.text, finish_value, fault, context, effects)
+        }
+    }
+}
+
+/// Builds the ending of a filtered response.
+fn filtered(refusal: Option<String>, finish_value: &str) -> Box<Ending> {
+    let evidence = match &refusal {
+        Some(text) => format!("{finish_value}: {text}"),
+        None => finish_value.to_owned(),
+    };
+    let termination = Termination::ErrorContentFiltered;
+    let mut ending = Ending::new(termination, Layer::Turn, "content_filtered", evidence);
+    ending.diagnostic = refusal;
+    ending
+}
+
+/// Sends a paused turn back unchanged, because the provider asks to continue (for example
+/// Anthropic's `pause_turn`).
+fn continue_paused(finish_value: &str, context: &mut RunContext) -> Flow<Next> {
+    context.state.streaming.abort();
+    if context.counts.pauses > MOST_PAUSES {
+        let evidence = format!(
+            "the provider paused {} times in a row ({finish_value})",
+            context.counts.pauses
+        );
+        let termination = Termination::ErrorDuringExecution;
+        return Break(Ending::new(termination, Layer::Turn, "paused", evidence));
+    }
+    Continue(Next::Boundary)
+}
+
+/// Starts the tools of a complete response, unless a policy stops before they have effects.
+fn begin_response_tools(
+    response: &Response,
+    calls: OpenCalls,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    if !response.declared_by_finish {
+        let has_text = context.said.last_text.is_some();
+        let facts = Facts::Calls { text: &response.text, has_text };
+        if let Some(ending) = context.judge.step(facts, effects).any_ending() {
+            context.state.streaming.abort();
+            return end_or_succeed(ending, calls, context);
+        }
+    }
+    context.stream(StreamingState::Paused);
+    context.stream(StreamingState::ToolExecution);
+    context.counts.empty_turns = 0;
+    Continue(Next::Tools(calls))
+}
+
+fn last_refusal(context: &RunContext) -> Option<String> {
+    let parts = &context.state.messages.last()?.parts;
+    parts.iter().find_map(|part| match part {
+        Part::Refusal { text } => Some(text.clone()),
+        _ => None,
+    })
+}
+
+/// Handles a truncated response: continues it if that is allowed, or ends the run.
+fn truncated(
+    cut_by: Option<(Ceiling, u64)>,
+    shown: &str,
+    calls: OpenCalls,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    context.state.streaming.abort();
+    // A ceiling of the run caused the cut, so continuing would only hit the same ceiling again.
+    if let Some(cut_by) = cut_by {
+        return Continue(Next::End { ending: lowered(cut_by, shown), calls });
+    }
+    if context.counts.continuations < context.settings.limits.max_continuations {
+        context.counts.continuations += 1;
+        // The calls of a truncated turn are answered as not run, because their arguments may be
+        // incomplete.
+        answer_unrun(calls, "not run: the response was cut by the token limit", context);
+        context.inject_message(
+            InjectionReason::Continue,
+            "Your response was cut by the output limit. Continue exactly where it stopped."
+                .to_owned(),
+            effects,
+        );
+        return Continue(Next::Boundary);
+    }
+    let ending = Ending::new(
+        Termination::ErrorOutputTruncated,
+        Layer::Turn,
+        "token_limit_reached",
+        format!("the answer was cut: {shown}"),
+    );
+    Continue(Next::End { ending, calls })
+}
+
+/// Handles a turn whose tool call was lost, or that ends inside its reasoning: the model is
+/// told once and the turn counts as a mistake. A second one in a row ends the run.
+fn lost_call(
+    why: NoAnswer,
+    shown: &str,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    context.said.partial.clear();
+    context.counts.lost_calls += 1;
+    context.counts.mistakes += 1;
+    let evidence = why.evidence(shown);
+    if context.counts.lost_calls > 1 {
+        return Break(
+            Ending::new(
+                Termination::ErrorSchemaValidation,
+                Layer::Turn,
+                "tool_calls",
+                format!("{evidence}; the model was asked once to correct this"),
+            )
+            .diagnostic(evidence),
+        );
+    }
+    context.inject_message(InjectionReason::LostCall, why.message().to_owned(), effects);
+    Continue(Next::Boundary)
+}
+
+/// Handles a complete turn without calls: decides whether its text is the answer.
+fn answered_in_text(
+    text: &str,
+    shown: &str,
+    fault: Option<Box<Ending>>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    context.counts.lost_calls = 0;
+    // With continuations, `text` is only the last part; the answer is all parts together.
+    let whole = std::mem::take(&mut context.said.partial);
+    let answer = || Ending::new(Termination::Stop, Layer::Turn, "natural_completion", shown);
+    let step = Step {
+        turn: context.counts.turns,
+        text,
+        calls: &[],
+        counted: &[],
+        answer: (!whole.trim().is_empty()).then(answer),
+        fault,
+        has_text: context.said.last_text.is_some(),
+        tools: &context.settings.tools,
+        cost: context.known_cost(),
+        warn_before: None,
+    };
+    let Judgement { ending, told, nudges, .. } = context.judge.step(Facts::Step(step), effects);
+    match ending {
+        Some(ending) if ending.termination == Termination::Stop => {
+            return accept_text(ending, whole, context);
+        }
+        Some(ending) => return end_or_succeed(ending, OpenCalls::default(), context),
+        None => {}
+    }
+    if let Some(told) = told {
+        context.inject_message(InjectionReason::Policy, told, effects);
+        context.inject_nudges(nudges, effects);
+        return Continue(Next::Boundary);
+    }
+    // With a schema, a blank answer is repaired like any other answer that violates it.
+    let max = context.settings.limits.max_empty_turns.filter(|_| !context.settings.output_schema);
+    let Some(max) = max else { return accept_text(answer(), whole, context) };
+    context.counts.empty_turns += 1;
+    if context.counts.empty_turns > max {
+        return Break(Ending::new(
+            Termination::ErrorNoProgress,
+            Layer::Limit,
+            "max_empty_turns",
+            format!("{} blank answers in a row ({shown})", context.counts.empty_turns),
+        ));
+    }
+    context.inject_message(
+        InjectionReason::Empty,
+        "Your last response was empty. Continue the task, or give your answer.".to_owned(),
+        effects,
+    );
+    context.inject_nudges(nudges, effects);
+    Continue(Next::Boundary)
+}
+
+/// Accepts a text as the answer, after asking for a reply if the driver offers one.
+fn accept_text(ending: Box<Ending>, answer: String, context: &mut RunContext) -> Flow<Next> {
+    context.counts.empty_turns = 0;
+    if context.settings.hooks.reply {
+        return Continue(Next::Consult { point: Point::Reply(ending), ask: ConsultPoint::Reply });
+    }
+    succeed(ending, Value::String(answer), context)
+}
+
+/// Builds the ending of a turn that was truncated by a lowered cap.
+pub(super) fn lowered((ceiling, cap): (Ceiling, u64), shown: &str) -> Box<Ending> {
+    Ending::new(
+        ceiling.termination(),
+        Layer::Limit,
+        ceiling.name(),
+        format!(
+            "the output cap was lowered to what was left, {cap} tokens, and cut the turn: {shown}"
+        ),
+    )
+}

@@ -1,0 +1,55 @@
+//! The results of tool calls, and their way into the conversation.
+
+use super::context::RunContext;
+use super::effect::{Effect, RunEvent};
+use super::open_calls::{CallState, OpenCalls};
+use crate::message::{Part, Role, ToolStatus};
+use std::time::Duration;
+
+/// Reports to observers that a call has ended.
+pub(super) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, effects: &mut Vec<Effect>) {
+    if let Some(result) = open.result(at) {
+        effects.push(Effect::Emit(RunEvent::ToolEnded {
+            call_id: result.call_id.clone(),
+            name: result.name.clone(),
+            status: result.status,
+            duration_ms: ran.as_millis() as u64,
+            content: result.content.clone(),
+        }));
+    }
+}
+
+/// Answers the open calls without running them, and appends the answers to the history.
+pub(super) fn answer_unrun(mut open: OpenCalls, why: &str, context: &mut RunContext) {
+    if open.is_empty() {
+        return;
+    }
+    open.close(ToolStatus::Skipped, why);
+    record_results(open, context);
+}
+
+/// Puts the answers into the history, in call order.
+pub(super) fn record_results(open: OpenCalls, context: &mut RunContext) {
+    let mut parts = Vec::with_capacity(open.calls.len());
+    for call in open.calls {
+        if let CallState::Done(result, _) = call.state {
+            // Calls that never started because the run ended are answered but not counted.
+            let unrun = match result.status {
+                ToolStatus::Skipped => true,
+                ToolStatus::Aborted => !result.started,
+                _ => false,
+            };
+            if !unrun {
+                context.counts.tool_calls = context.counts.tool_calls.saturating_add(1);
+            }
+            parts.push(Part::ToolResult(result));
+        }
+    }
+    context.state.complete_all(parts.iter().filter_map(|part| match part {
+        Part::ToolResult(result) => Some(result),
+        _ => None,
+    }));
+    if !parts.is_empty() {
+        context.state.push(Role::Tool, parts);
+    }
+}

@@ -1,0 +1,148 @@
+//! Commands and failures that end a run in any phase: cancel, terminate, a deadline, a halt, a fault.
+//! Running tools get a grace period; a declared answer stands.
+
+use super::context::RunContext;
+use super::effect::{Effect, RunEvent};
+use super::event::EventKind;
+use super::finish::declared_by_finish;
+use super::guard::{Flow, fault};
+use super::next::Next;
+use super::open_calls::GIVE_UP;
+use super::outcome::{Ending, Layer};
+use super::phase::{Phase, Point};
+use super::results::emit_ended;
+use crate::termination::Termination;
+use std::ops::ControlFlow::{Break, Continue};
+
+/// Builds the ending of a terminate, which carries a declared answer and an earlier cause.
+pub(super) fn terminated(phase: &mut Phase, context: &RunContext) -> Box<Ending> {
+    let ending =
+        Ending::new(Termination::Terminated, Layer::Caller, "terminate", "the loop was terminated");
+    let mut ending = outrank(phase, ending, context);
+    // Terminate during a stop: the run ends now, but keeps the answer and the cause it already had.
+    if let Phase::Stopping { ending: earlier, .. } = phase {
+        ending.carry(earlier);
+        ending.outranked.push((**earlier).clone());
+    }
+    ending
+}
+
+/// Builds the ending of a cancel.
+pub(super) fn cancelled() -> Box<Ending> {
+    Ending::new(Termination::Cancelled, Layer::Caller, "cancel", "the caller cancelled the run")
+}
+
+/// Handles a failure of the driver's user code. A run that is being stopped ends now with the
+/// ending it had, because cancel, deadline and halt outrank a failure that happens while they are
+/// carried out.
+pub(super) fn faulted(
+    phase: &mut Phase,
+    context: &RunContext,
+    name: String,
+    message: String,
+) -> Box<Ending> {
+    match phase.take() {
+        Phase::Stopping { mut ending, calls, .. } => {
+            // `conclude` closes calls in the `Tools` phase, so hand them over there.
+            *phase = Phase::Tools(calls);
+            ending.diagnostic.get_or_insert_with(|| message.clone());
+            ending.outranked.push(*fault(name, message));
+            ending
+        }
+        other => {
+            *phase = other;
+            outrank(phase, fault(name, message), context)
+        }
+    }
+}
+
+/// Resolves a conflict between an ending and an answer that was declared before it: the answer
+/// stands. Only the caller's cancel and terminate outrank it, and they carry the answer along.
+///
+/// An answer that is still being validated may not be one; it is carried as well.
+fn outrank(phase: &mut Phase, mut ending: Box<Ending>, context: &RunContext) -> Box<Ending> {
+    let by_caller = matches!(ending.termination, Termination::Cancelled | Termination::Terminated);
+    match declared(phase, context) {
+        Some(answer) if by_caller => {
+            ending.carry(&answer);
+            ending
+        }
+        Some(mut answer) => {
+            answer.outranked.push(*ending);
+            answer
+        }
+        None => {
+            if let Phase::Validating { success, .. } = phase {
+                ending.carry(success);
+            }
+            ending
+        }
+    }
+}
+
+/// Returns the answer that is declared at this point: it waits for the stop or reply hook, or
+/// `finish` is valid while other calls of its turn still run.
+fn declared(phase: &mut Phase, context: &RunContext) -> Option<Box<Ending>> {
+    match phase {
+        Phase::Consulting { point: Point::Stop(answer) | Point::Reply(answer), .. } => {
+            Some(answer.clone())
+        }
+        Phase::Tools(open) => {
+            declared_by_finish(open, context.said.last_text.as_deref(), &context.counts)
+        }
+        _ => None,
+    }
+}
+
+/// Ends the run with this ending as soon as its running tools have ended, unless an answer stands.
+pub(super) fn stop(
+    phase: &mut Phase,
+    ending: Box<Ending>,
+    context: &RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow {
+    let ending = outrank(phase, ending, context);
+    let mut open = match phase.take() {
+        // Without running tools there is nothing to wait for.
+        Phase::Tools(open) if !open.running().is_empty() => open,
+        other => {
+            *phase = other;
+            return Break(ending);
+        }
+    };
+    let ids = open.running();
+    let grace = context.settings.limits.cancel_grace;
+    effects.push(Effect::Emit(RunEvent::Stopping {
+        reason: ending.termination.as_str().to_owned(),
+        running: ids.len() as u32,
+    }));
+    effects.push(Effect::AbortTools { ids, grace });
+    // Dismiss the approval prompts of calls that will not be made.
+    effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
+    let until = context.now.saturating_add(grace).saturating_add(GIVE_UP);
+    *phase = Phase::Stopping { ending, calls: open, until };
+    Continue(())
+}
+
+/// Handles an event while the run is being stopped: tools end, or are abandoned after the grace
+/// period. Any other phase continues to wait.
+pub(super) fn stopping(
+    phase: Phase,
+    event: &EventKind,
+    context: &RunContext,
+    effects: &mut Vec<Effect>,
+) -> Next {
+    let (ending, mut calls, until) = match phase {
+        Phase::Stopping { ending, calls, until } => (ending, calls, until),
+        other => return Next::Wait(other),
+    };
+    if let EventKind::ToolEnded { tool, report } = event
+        && let Some((at, started)) = calls.report(*tool, report)
+    {
+        emit_ended(&calls, at, context.now.saturating_sub(started), effects);
+    }
+    if !calls.running().is_empty() && context.now < until {
+        return Next::Wait(Phase::Stopping { ending, calls, until });
+    }
+    Next::End { ending, calls }
+}

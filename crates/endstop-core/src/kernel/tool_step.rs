@@ -1,0 +1,101 @@
+//! The end of a step with tools: every call is answered, and the judge decides what follows.
+
+use super::context::RunContext;
+use super::effect::{Effect, InjectionReason};
+use super::finish::judge_finish;
+use super::guard::Flow;
+use super::judge::{Facts, Judgement, Step};
+use super::next::Next;
+use super::open_calls::{CallState, OpenCalls};
+use super::results::{emit_ended, record_results};
+use super::spec::RunSpec;
+use super::success::end_or_succeed;
+use crate::message::{Message, ToolCall, ToolResult, ToolStatus};
+use crate::streaming::StreamingState;
+use std::ops::ControlFlow::Continue;
+use std::time::Duration;
+
+/// Duration from which a call does not count as repetition, because it was waiting for something.
+const WAITING: Duration = Duration::from_secs(1);
+
+/// All calls are answered: count, judge, and continue or end.
+pub(super) fn tools_done(
+    mut open: OpenCalls,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    context.stream(StreamingState::Resuming);
+    let finishes = open.pending_finishes();
+    let last_text = context.said.last_text.as_deref();
+    let answer = judge_finish(&mut open, last_text, &mut context.counts);
+    for (at, _) in finishes {
+        emit_ended(&open, at, Duration::ZERO, effects);
+    }
+    let text = context.state.messages.last().map(Message::plain_text).unwrap_or_default();
+    let (calls, counted) = answered_calls(&open, &context.settings);
+    count_mistakes(&calls, &mut context.counts.mistakes);
+    context.counts.tool_turns += 1;
+    let limits = &context.settings.limits;
+    let step = Step {
+        turn: context.counts.turns,
+        text: &text,
+        calls: &calls,
+        counted: &counted,
+        answer,
+        fault: None,
+        has_text: context.said.last_text.is_some(),
+        tools: &context.settings.tools,
+        cost: context.known_cost(),
+        warn_before: limits.max_unproductive_turns.filter(|_| context.settings.nudge),
+    };
+    let judgement = context.judge.step(Facts::Step(step), effects);
+    let Judgement { ending, told, nudges, warning, .. } = judgement;
+
+    let notes = std::mem::take(&mut open.notes);
+    record_results(open, context);
+    // Messages to the model come after the results, because a result must follow its call.
+    for note in notes {
+        context.inject_message(InjectionReason::Hook, note, effects);
+    }
+    if let Some(ending) = ending {
+        return end_or_succeed(ending, OpenCalls::default(), context);
+    }
+    context.inject_nudges(nudges, effects);
+    if let Some(told) = told {
+        context.inject_message(InjectionReason::Policy, told, effects);
+    }
+    if let Some(warning) = warning {
+        context.inject_message(InjectionReason::NoProgress, warning, effects);
+    }
+    Continue(Next::Boundary)
+}
+
+type Answered<'a> = Vec<(&'a ToolCall, &'a ToolResult)>;
+
+/// Returns the calls with their results, and those among them that count as progress or repetition.
+fn answered_calls<'a>(open: &'a OpenCalls, settings: &RunSpec) -> (Answered<'a>, Answered<'a>) {
+    let polls = |name: &str| {
+        settings.tools.iter().any(|tool| tool.name == name && tool.exempt_from_no_progress)
+    };
+    let mut calls = Vec::with_capacity(open.calls.len());
+    let mut counted = Vec::with_capacity(open.calls.len());
+    for open in &open.calls {
+        if let CallState::Done(result, ran) = &open.state {
+            calls.push((&open.call, result));
+            if *ran < WAITING && !polls(&open.call.name) {
+                counted.push((&open.call, result));
+            }
+        }
+    }
+    (calls, counted)
+}
+
+/// Counts the turns in a row whose every call failed.
+fn count_mistakes(calls: &[(&ToolCall, &ToolResult)], mistakes: &mut u32) {
+    // An aborted call is neither a mistake nor a success, because the model did not cause it.
+    let mut ended = calls.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
+    if let Some((_, first)) = ended.next() {
+        let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());
+        *mistakes = if all_failed { *mistakes + 1 } else { 0 };
+    }
+}
