@@ -91,9 +91,16 @@ impl<'a> Talk<'a> {
         let fits = |step: &Step<'_>| !step.calls.is_empty() && by.is_none_or(|by| step.role == by);
         let at = self.steps.iter().rposition(fits)?;
         let step = &self.steps[at];
-        // Results without ids come in the order of the calls, so their number is the index of the
-        // next call.
-        let call = step.calls.get(step.results.len())?;
+        // Results without an id answer the calls without an id in order.
+        let mut unnamed = step.results.iter().filter(|result| result.call_id.is_none()).count();
+        let call = step.calls.iter().find(|call| match call.id.as_deref() {
+            Some(id) => !self.open.get(id).is_some_and(|(_, answered)| *answered),
+            None if unnamed > 0 => {
+                unnamed -= 1;
+                false
+            }
+            None => true,
+        })?;
         Some((at, call.id.as_deref().map(str::to_owned)))
     }
 
