@@ -279,10 +279,16 @@ impl<'a> Message<'a> {
         }
         // Text next to results comes after them; a message that contains only results is not a
         // step.
-        let only_results = !results.is_empty()
-            && step.text.is_empty()
-            && step.calls.is_empty()
-            && step.extra.is_none();
+        let has_parts = step.extra.as_ref().is_some_and(|extra| extra.contains_key("content"));
+        let only_results =
+            !results.is_empty() && step.text.is_empty() && step.calls.is_empty() && !has_parts;
+        if only_results && let Some(first) = results.first_mut() {
+            // Its other members belong to the first result, as those of a message of one result.
+            let at = step.at.take().map(|at| ("timestamp".to_owned(), at.into_owned().into()));
+            for (name, value) in step.extra.take().into_iter().flat_map(|extra| *extra).chain(at) {
+                first.extra.get_or_insert_default().entry(name).or_insert(value);
+            }
+        }
         for result in results {
             talk.result(result, None);
         }
