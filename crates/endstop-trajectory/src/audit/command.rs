@@ -116,7 +116,6 @@ fn parts(line: &str) -> Vec<&str> {
         match (quote, byte) {
             (Some(open), _) if open == byte => quote = None,
             (None | Some(b'"'), b'\\') => at += 1,
-            (Some(_), _) => {}
             (None, b'\'' | b'"') => quote = Some(byte),
             (None, b'<') if bytes[at..].starts_with(b"<<<") => at += 2,
             (None, b'<') if bytes[at..].starts_with(b"<<") => {
@@ -133,7 +132,7 @@ fn parts(line: &str) -> Vec<&str> {
                 }
                 from = at + 1;
             }
-            (None, _) => {}
+            _ => {}
         }
         at += 1;
     }

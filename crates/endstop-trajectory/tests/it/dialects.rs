@@ -671,3 +671,78 @@ fn otlp_numbers_may_be_strings() {
         assert_eq!((found, step.cost_usd), (tokens, cost), "{value}");
     }
 }
+
+/// The answer of `codex exec` is what the model said last, not what it said before a call.
+#[test]
+fn exec_answer_follows_the_last_call() {
+    let item = |kind: &str, more: Value| {
+        let mut item = json!({"id": format!("{kind}{}", more.to_string().len()), "type": kind});
+        item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"type": "item.completed", "item": item})
+    };
+    let said = |text: &str| item("agent_message", json!({"text": text}));
+    let ran = || {
+        item("command_execution", json!({"command": "ls", "exit_code": 0, "status": "completed"}))
+    };
+    let begun = || json!({"type": "turn.started"});
+    let done = || json!({"type": "turn.completed", "usage": {"input_tokens": 5}});
+    for (what, events, answer) in [
+        ("an answer", vec![begun(), said("Yes."), done()], Some("Yes.")),
+        (
+            "after a call",
+            vec![begun(), said("Let me look."), ran(), said("Yes."), done()],
+            Some("Yes."),
+        ),
+        ("before a call", vec![begun(), said("Let me look."), ran(), done()], None),
+        ("only a call", vec![begun(), ran(), done()], None),
+        ("nothing", vec![begun(), done()], None),
+        ("of the prompt before", vec![begun(), said("Yes."), done(), begun(), done()], None),
+        (
+            "of the second prompt",
+            vec![begun(), said("Yes."), done(), begun(), said("No."), done()],
+            Some("No."),
+        ),
+        (
+            "with a search by the provider",
+            vec![begun(), item("web_search", json!({"query": "x"})), said("Yes."), done()],
+            Some("Yes."),
+        ),
+    ] {
+        let head = json!({"type": "thread.started", "thread_id": "t"});
+        let run = read_in("codex", "a.jsonl", lines([vec![head], events].concat()));
+        let ending = run.ending.unwrap();
+        assert_eq!((&*ending.reason, ending.answer.as_deref()), ("final", answer), "{what}");
+    }
+}
+
+/// Counts that the totals have no field for are kept under their names.
+#[test]
+fn totals_keep_all_counts() {
+    let total = json!({"input_tokens": 9, "output_tokens": 2, "cached_input_tokens": 4,
+                       "cache_write_input_tokens": 3, "reasoning_output_tokens": 1, "new_tokens": 7});
+    let info = json!({"total_token_usage": total, "last_token_usage": total});
+    let rollout = lines([
+        json!({"timestamp": at(0), "type": "session_meta", "payload": {"id": "s"}}),
+        json!({"timestamp": at(0), "type": "event_msg",
+               "payload": {"type": "token_count", "info": info}}),
+    ]);
+    let exec = lines([
+        json!({"type": "thread.started", "thread_id": "t"}),
+        json!({"type": "turn.completed", "usage": total}),
+    ]);
+    for text in [rollout, exec] {
+        let totals = read_in("codex", "a.jsonl", text).totals;
+        let counts = (totals.prompt_tokens, totals.completion_tokens, totals.cached_tokens);
+        assert_eq!(counts, (Some(9), Some(2), Some(4)));
+        let extra =
+            json!({"cache_write_input_tokens": 3, "reasoning_output_tokens": 1, "new_tokens": 7});
+        assert_eq!(json!(totals.extra), extra);
+    }
+    let result = json!({"type": "result", "subtype": "success", "session_id": "s", "num_turns": 1,
+        "result": "Yes.", "usage": {"input_tokens": 2, "output_tokens": 5,
+        "cache_read_input_tokens": 4, "cache_creation_input_tokens": 3}});
+    let totals = read_in("claude-code", "a.jsonl", lines([result])).totals;
+    // Anthropic's input count excludes cached tokens.
+    assert_eq!((totals.prompt_tokens, totals.cached_tokens), (Some(9), Some(4)));
+    assert_eq!(totals.extra["cache_creation_input_tokens"], 3);
+}

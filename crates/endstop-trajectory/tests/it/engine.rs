@@ -39,7 +39,7 @@ fn runs() -> Vec<Trajectory<'static>> {
         };
         Trajectory {
             task_id: Some(format!("t{}", nth % 20).into()),
-            recorded: Recorded { reward: None, success: Some(nth % 3 == 0) },
+            recorded: Recorded { reward: None, success: Some(nth.is_multiple_of(3)) },
             steps: (0..1 + nth % 6).map(step).collect(),
             ..Trajectory::new(format!("r{nth}"))
         }
@@ -122,7 +122,7 @@ fn packed_members_are_one_file() {
     let zst = folder.file("zst/set.jsonl.zst", [zstd(one), zstd(two)].concat());
     let want = figures(done(engine(2), &[plain]));
     for path in [gz, zst] {
-        let done = done(engine(2), &[path.clone()]);
+        let done = done(engine(2), std::slice::from_ref(&path));
         assert_eq!(done.stats.problems.len(), 0, "{}", path.display());
         assert_eq!(figures(done), want, "{}", path.display());
     }
@@ -144,7 +144,7 @@ fn each_run_is_reported_once() {
         bytes.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
     };
     let done = engine(3)
-        .run_each(&[folder.0.clone()], make, &progress, &|dataset, run, fired| {
+        .run_each(std::slice::from_ref(&folder.0), make, &progress, &|dataset, run, fired| {
             let stop = fired[1].filter(|turn| (*turn as usize) < run.turns().count());
             seen.lock().unwrap().push((dataset.to_owned(), run.run_id.to_string(), stop));
         })
@@ -180,7 +180,7 @@ fn separate_outcomes_decide_success() {
     for threads in [1, 4] {
         let mut engine = engine(threads);
         engine.outcomes = Some(Outcomes::parse(&csv).unwrap());
-        let done = done(engine, &[path.clone()]);
+        let done = done(engine, std::slice::from_ref(&path));
         let outcomes = done.outcomes.as_ref().unwrap();
         assert_eq!((outcomes.missing(), outcomes.unused_ids()), (60, vec!["other, \"run\""]));
         // Every second of the first sixty, and every third of the others.
