@@ -50,7 +50,7 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
     // 400 characters keep a long answer or an error body from pushing the rest off the screen.
     row("why", &shorten(&Facts::of(outcome).meaning(), 400));
     let by = &outcome.decided_by;
-    row("decided", &shorten(&format!("{} `{}`: {}", by.layer, by.name, by.evidence), 400));
+    row("decided", &shorten(&format!("{} `{}`: {}", by.layer, by.decision, by.evidence), 400));
     if let Some(answer) = outcome.deliverable.as_ref() {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
         row("answer", &shorten(&text, 400));

@@ -2,11 +2,12 @@
 
 use super::booking::is_complete;
 use super::call::Call;
+use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, RunEvent};
 use super::guard::Flow;
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::machine::{Machine, Phase};
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use crate::error_class::{ErrorClass, ModelError};
 use crate::limits::Limits;
 use crate::message::{ModelTurn, Part, Role};
@@ -158,9 +159,13 @@ impl Machine {
                 let evidence = format!(
                     "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
                 );
-                let mut ending =
-                    Ending::new(Termination::ErrorTimeout, Layer::Limit, "timeout", evidence)
-                        .diagnostic(error.to_string());
+                let mut ending = Ending::new(
+                    Termination::ErrorTimeout,
+                    Layer::Limit,
+                    Decision::Timeout,
+                    evidence,
+                )
+                .diagnostic(error.to_string());
                 ending.retry_after = error.retry_after_ms.map(Duration::from_millis);
                 return Break(ending);
             }
@@ -187,9 +192,13 @@ impl Machine {
         if too_long && self.compactions.any() {
             evidence = format!("{evidence}; {}", self.compactions.told());
         }
-        let mut ending =
-            Ending::new(error.class.termination(), Layer::Provider, error.class.as_str(), evidence)
-                .diagnostic(error.to_string());
+        let mut ending = Ending::new(
+            error.class.termination(),
+            Layer::Provider,
+            Decision::CallFailed(error.class),
+            evidence,
+        )
+        .diagnostic(error.to_string());
         ending.retry_after = error.retry_after_ms.map(Duration::from_millis);
         Break(ending)
     }

@@ -10,12 +10,13 @@
 //! ```
 
 use super::call::Call;
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent};
 use super::event::Answer;
 use super::guard::{Flow, guarded};
 use super::ledger::{Ceiling, Granted, Quote};
 use super::machine::{Attempts, Machine, Phase, Point};
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 use super::quote::USUAL_SHARED_OUTPUT;
 use crate::message::{Message, Part, Role};
@@ -56,17 +57,17 @@ impl Machine {
     }
 
     /// Returns the limit's name and the evidence if the limit is reached.
-    fn met(&self, check: PreTurnCheck) -> Option<(&'static str, String)> {
+    fn met(&self, check: PreTurnCheck) -> Option<(Decision, String)> {
         // Limits are reached at equality: 25 of 25 turns leave no room for another one.
         let reached = |value: u32, limit: Option<u32>| limit.filter(|limit| value >= *limit);
         match check {
             PreTurnCheck::MaxTurns => reached(self.counts.turns, self.settings.limits.max_turns)
-                .map(|max| ("max_turns", format!("{} of {max} turns", self.counts.turns))),
+                .map(|max| (Decision::MaxTurns, format!("{} of {max} turns", self.counts.turns))),
             PreTurnCheck::Mistakes => {
                 reached(self.counts.mistakes, self.settings.limits.max_consecutive_mistakes).map(
                     |max| {
                         (
-                            "max_consecutive_mistakes",
+                            Decision::MaxConsecutiveMistakes,
                             format!(
                                 "{} of {max} turns in a row whose every tool call failed",
                                 self.counts.mistakes
@@ -80,7 +81,7 @@ impl Machine {
             PreTurnCheck::BudgetUsd => self.ledger.usd_exceeded().then(|| {
                 let max = self.ledger.max_usd.unwrap_or_default();
                 (
-                    "max_budget_usd",
+                    Decision::MaxBudgetUsd,
                     match self.more_spent() {
                         Some(more) => format!("{more}, of {max}"),
                         None => format!("{} of {max} spent", self.ledger.spent),
@@ -90,7 +91,7 @@ impl Machine {
             PreTurnCheck::BudgetTokens => self.ledger.tokens_exceeded().then(|| {
                 let max = self.ledger.max_tokens.unwrap_or_default();
                 (
-                    "max_tokens",
+                    Decision::MaxTokens,
                     match self.more_used() {
                         Some(more) => format!("{more}, of {max}"),
                         None => format!("{} of {max} tokens used", self.ledger.tokens),
@@ -99,14 +100,17 @@ impl Machine {
             }),
             PreTurnCheck::BudgetTime => {
                 self.settings.limits.timeout.filter(|limit| self.now >= *limit).map(|limit| {
-                    ("timeout", format!("the run took {:?} of {limit:?}", self.shown_time()))
+                    (
+                        Decision::Timeout,
+                        format!("the run took {:?} of {limit:?}", self.shown_time()),
+                    )
                 })
             }
             PreTurnCheck::NoProgress => {
                 let stuck = self.progress.unproductive();
                 reached(stuck, self.settings.limits.max_unproductive_turns).map(|max| {
                     (
-                        "max_unproductive_turns",
+                        Decision::MaxUnproductiveTurns,
                         format!("{stuck} of {max} turns in a row that repeat an earlier one and say nothing new"),
                     )
                 })
@@ -374,13 +378,13 @@ impl Machine {
             // Before a turn there is nothing to deny but the turn itself, so a denial ends the run
             // too.
             Answer::Halt(reason) | Answer::Deny(reason) => {
-                let name = match point {
-                    Point::Prompt => "prompt",
-                    Point::PreIteration => "pre_iteration",
-                    Point::ChatParams => "chat_params",
-                    Point::Stop(_) | Point::Reply(_) => "stop",
+                let decision = match point {
+                    Point::Prompt => Decision::PromptHook,
+                    Point::PreIteration => Decision::PreIterationHook,
+                    Point::ChatParams => Decision::ChatParamsHook,
+                    Point::Stop(_) | Point::Reply(_) => Decision::StopHook,
                 };
-                return Break(Ending::halted(Layer::Hook, name, reason));
+                return Break(Ending::halted(Layer::Hook, decision, reason));
             }
             Answer::ProceedWith(text) => self.inject_message(InjectionReason::Hook, text, effects),
             Answer::OutputCap(cap) => self.output_cap = Some(cap),

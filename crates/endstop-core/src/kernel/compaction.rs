@@ -9,12 +9,14 @@
 //! refusal), and after `max_failures` consecutive failures only if the provider has refused the
 //! prompt.
 
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConversationSize, Effect, EffectId, RunEvent};
 use super::event::Compaction;
 use super::guard::Flow;
 use super::machine::{Machine, Phase};
-use super::outcome::{CompactionAttempt, Ending, Layer};
+use super::outcome::{CompactionAttempt, Ending};
 use super::spec::ProactiveCompaction;
+use crate::error_class::ErrorClass;
 use crate::history::shortened_problem;
 use crate::message::Message;
 use crate::termination::Termination;
@@ -186,7 +188,7 @@ impl Machine {
                 Ending::new(
                     Termination::ErrorPromptTooLong,
                     Layer::Provider,
-                    "context_length_exceeded",
+                    Decision::CallFailed(ErrorClass::ContextLengthExceeded),
                     format!("the prompt does not fit, and compaction failed: {told}"),
                 )
                 .diagnostic(why),
@@ -202,7 +204,7 @@ impl Machine {
             Ending::new(
                 Termination::ErrorCompactionFailed,
                 Layer::Limit,
-                "compaction",
+                Decision::Compaction,
                 format!("{why} ({told})"),
             )
             .diagnostic(why),

@@ -1,12 +1,13 @@
 //! The end of a run: stop running work, complete the conversation, and assemble the outcome.
 
+use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, RunEvent};
 use super::event::EventKind;
 use super::guard::{Flow, fault};
 use super::machine::{Machine, Phase, Point};
 use super::open_calls::GIVE_UP;
 use super::open_calls::OpenCalls;
-use super::outcome::{Ending, Layer, Outcome};
+use super::outcome::{Ending, Outcome};
 use super::tools::emit_ended;
 use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
@@ -20,7 +21,7 @@ impl Machine {
         let ending = Ending::new(
             Termination::Terminated,
             Layer::Caller,
-            "terminate",
+            Decision::Terminate,
             "the loop was terminated",
         );
         let mut ending = self.outrank(ending);
@@ -79,7 +80,7 @@ impl Machine {
         let ending = Ending::new(
             Termination::Cancelled,
             Layer::Caller,
-            "cancel",
+            Decision::Cancel,
             "the caller cancelled the run",
         );
         self.stop(ending, effects)

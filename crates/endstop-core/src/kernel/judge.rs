@@ -1,9 +1,10 @@
 //! The decision about a complete step: the policy's verdict, a watch rule, and the turn's own answer.
 
+use super::decided_by::{Decision, Layer};
 use super::effect::Effect;
 use super::guard::{Flow, guarded};
 use super::machine::{Machine, Phase};
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use crate::message::{ToolCall, ToolResult};
 use crate::policy::{PolicyEnd, StepCall, StepResult, Stop, ToolOutput, Verdict};
 use crate::termination::Termination;
@@ -144,15 +145,23 @@ impl Machine {
                 let policy = &stop.policy;
                 let reason =
                     format!("the policy `{policy}` stopped the run without an answer: {evidence}");
-                return Ending::halted(Layer::Policy, stop.policy, reason);
+                return Ending::halted(Layer::Policy, Decision::Custom(stop.policy), reason);
             }
-            let mut ending =
-                Ending::new(Termination::Submitted, Layer::Policy, stop.policy, evidence);
+            let mut ending = Ending::new(
+                Termination::Submitted,
+                Layer::Policy,
+                Decision::Custom(stop.policy),
+                evidence,
+            );
             ending.deliverable = deliverable;
             return ending;
         }
-        let mut ending =
-            Ending::new(stop.ends_as.into(), Layer::Policy, stop.policy, evidence.clone());
+        let mut ending = Ending::new(
+            stop.ends_as.into(),
+            Layer::Policy,
+            Decision::Custom(stop.policy),
+            evidence.clone(),
+        );
         if stop.ends_as == PolicyEnd::Halted {
             ending.halted_reason = Some(evidence);
         }

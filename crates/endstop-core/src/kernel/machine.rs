@@ -2,13 +2,14 @@
 
 use super::call::{Call, CallClock};
 use super::compactions::Compactions;
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, ConversationSize, Effect, EffectId};
 use super::event::{Compaction, EventKind};
 use super::guard::{Flow, guarded};
 use super::jitter::Jitter;
 use super::ledger::{Granted, Ledger};
 use super::open_calls::{OpenCalls, earliest};
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::progress::Progress;
 use super::spec::RunSpec;
 use super::watchers::Watchers;
@@ -176,7 +177,7 @@ impl Machine {
                 let ending = Ending::new(
                     Termination::ErrorTimeout,
                     Layer::Limit,
-                    "timeout",
+                    Decision::Timeout,
                     format!("the run took {:?} of {deadline:?}", self.shown_time()),
                 );
                 self.stop(ending, effects)?;

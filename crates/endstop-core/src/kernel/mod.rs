@@ -25,7 +25,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `event.rs`, `effect.rs` | the two vocabularies, input and output |
-//! | `spec.rs`, `outcome.rs`, `watch.rs` | what a run is configured with, and what it returns |
+//! | `spec.rs`, `watch.rs` | what a run is configured with |
+//! | `outcome.rs`, `outcome_json.rs`, `decided_by.rs` | what a run returns, its JSON form, and the decision that ended it |
 //! | `run.rs` | a run as its driver sees it |
 //! | `machine.rs`, `call.rs`, `guard.rs` | the state, the phases, and the dispatch of events |
 //! | `pre_turn.rs`, `boundary.rs` | checks before a turn, in a fixed order, and the model call |
@@ -77,6 +78,7 @@ mod boundary;
 mod call;
 mod compaction;
 mod compactions;
+mod decided_by;
 mod effect;
 mod ending;
 mod event;
@@ -89,6 +91,7 @@ mod lost_call;
 mod machine;
 mod open_calls;
 mod outcome;
+mod outcome_json;
 mod pre_turn;
 mod progress;
 mod quote;
@@ -102,13 +105,13 @@ mod watch;
 mod watchers;
 mod watching;
 
+pub use decided_by::{DecidedBy, Decision, Layer};
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
 pub use event::{Answer, Compaction, Event, EventKind, Resumption, ToolReport, TurnDelta};
 pub use outcome::{
-    CompactionAttempt, DecidedBy, Layer, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful,
-    WouldFit,
+    CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
 };
 pub use pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};

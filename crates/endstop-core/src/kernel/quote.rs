@@ -9,9 +9,10 @@
 //! The ledger computes the quote; a ceiling lowers the cap only if the remaining budget does not
 //! pay for it.
 
+use super::decided_by::Layer;
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
 use super::machine::Machine;
-use super::outcome::{Ending, Layer, WouldFit};
+use super::outcome::{Ending, WouldFit};
 use crate::usage::NanoUsd;
 
 /// Default output cap under the run's own ceilings if neither the caller nor the model sets one.
@@ -137,7 +138,8 @@ impl Machine {
         if let Some(more) = more {
             evidence = format!("{evidence} ({more})");
         }
-        let mut ending = Ending::new(ceiling.termination(), Layer::Limit, ceiling.name(), evidence);
+        let mut ending =
+            Ending::new(ceiling.termination(), Layer::Limit, ceiling.decision(), evidence);
         ending.would_fit = Some(fits);
         ending
     }

@@ -1,10 +1,11 @@
 //! A run that would end as a success: validation against the schema, repairs, and the stop hook.
 
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason};
 use super::event::Answer;
 use super::guard::Flow;
 use super::machine::{Machine, Phase, Point};
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use crate::message::{Part, Role};
 use crate::termination::Termination;
 use serde_json::Value;
@@ -98,7 +99,7 @@ impl Machine {
             )
         };
         Break(
-            Ending::new(termination, Layer::Limit, "max_structured_output_retries", evidence)
+            Ending::new(termination, Layer::Limit, Decision::MaxStructuredOutputRetries, evidence)
                 .diagnostic(problem),
         )
     }
@@ -126,7 +127,7 @@ impl Machine {
     ) -> Flow {
         match answer {
             Answer::Halt(reason) => {
-                ending.outranked.push(*Ending::halted(Layer::Hook, "reply", reason));
+                ending.outranked.push(*Ending::halted(Layer::Hook, Decision::ReplyHook, reason));
                 let candidate = self.last_text.clone().map_or(Value::Null, Value::String);
                 self.succeed(ending, candidate, effects)
             }
@@ -156,7 +157,7 @@ impl Machine {
     ) -> Flow {
         match answer {
             Answer::Halt(reason) => {
-                ending.outranked.push(*Ending::halted(Layer::Hook, "stop", reason));
+                ending.outranked.push(*Ending::halted(Layer::Hook, Decision::StopHook, reason));
                 Break(ending)
             }
             // A veto withdraws the answer, so an ending that it outranked takes its place.

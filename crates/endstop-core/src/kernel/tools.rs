@@ -2,12 +2,13 @@
 //!
 //! Each call is answered exactly once. `finish` is the kernel's own tool: it declares the answer.
 
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent, ToolStart};
 use super::event::{Answer, EventKind, ToolReport};
 use super::guard::Flow;
 use super::machine::{Machine, Phase};
 use super::open_calls::{CallState, GIVE_UP, OpenCall, OpenCalls, Progress, Running};
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::progress::excerpt;
 use super::spec::Permission;
 use super::watchers::Watched;
@@ -279,8 +280,8 @@ impl Machine {
                 // The question is answered, so `stop` must not withdraw it.
                 open.calls[at].state = CallState::Waiting;
                 self.phase = Phase::Tools(open);
-                let name = if by_hook { "pre_tool" } else { "approval" };
-                return self.stop(Ending::halted(Layer::Hook, name, reason), effects);
+                let by = if by_hook { Decision::PreToolHook } else { Decision::Approval };
+                return self.stop(Ending::halted(Layer::Hook, by, reason), effects);
             }
             Answer::Deny(reason) => {
                 open.finished(at, ToolStatus::Denied, format!("denied: {reason}"), false);
@@ -317,12 +318,12 @@ impl Machine {
         let ran = self.now.saturating_sub(started);
         open.ran(at, ran);
         emit_ended(&open, at, ran, effects);
-        let name = open.calls[at].call.name.clone();
+        let tool = Decision::of(Layer::Tool, &open.calls[at].call.name);
         self.phase = Phase::Tools(open);
         // Before the halt, so that no part of the report is lost.
         self.variables(report.variables, report.metrics);
         if let Some(reason) = report.halt {
-            return self.stop(Ending::halted(Layer::Tool, name, reason), effects);
+            return self.stop(Ending::halted(Layer::Tool, tool, reason), effects);
         }
         self.advance(effects)
     }

@@ -7,13 +7,14 @@
 //! their event arrives and never compete here.
 
 use super::call::Call;
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent};
 use super::event::TurnDelta;
 use super::guard::{Flow, guarded};
 use super::ledger::Ceiling;
 use super::lost_call::NoAnswer;
 use super::machine::{Machine, Phase, Point};
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::watchers::Watched;
 use crate::error_class::{ErrorClass, ModelError};
 use crate::message::{ModelTurn, Part, Role, ToolCall};
@@ -263,7 +264,7 @@ impl Machine {
                 };
                 let termination = Termination::ErrorContentFiltered;
                 let mut ending =
-                    Ending::new(termination, Layer::Turn, "content_filtered", evidence);
+                    Ending::new(termination, Layer::Turn, Decision::ContentFiltered, evidence);
                 ending.diagnostic = refusal;
                 Break(ending)
             }
@@ -279,7 +280,7 @@ impl Machine {
                 let evidence = "the tool calls could not be parsed";
                 let termination = Termination::ErrorSchemaValidation;
                 Break(
-                    Ending::new(termination, Layer::Turn, "tool_calls", evidence)
+                    Ending::new(termination, Layer::Turn, Decision::ToolCalls, evidence)
                         .diagnostic(response.unparseable.unwrap_or_default()),
                 )
             }
@@ -294,7 +295,7 @@ impl Machine {
                     None => format!("the finish value is not understood: {finish_value}"),
                 };
                 let termination = Termination::ErrorDuringExecution;
-                Break(Ending::new(termination, Layer::Turn, "unknown_finish", evidence))
+                Break(Ending::new(termination, Layer::Turn, Decision::UnknownFinish, evidence))
             }
             SignalReason::Paused if !has_calls => self.continue_paused(finish_value, effects),
             _ if *has_calls => self.begin_response_tools(&response, effects),
@@ -315,7 +316,7 @@ impl Machine {
                 self.counts.pauses
             );
             let termination = Termination::ErrorDuringExecution;
-            return Break(Ending::new(termination, Layer::Turn, "paused", evidence));
+            return Break(Ending::new(termination, Layer::Turn, Decision::Paused, evidence));
         }
         self.before_turn(effects)
     }
@@ -445,7 +446,7 @@ impl Machine {
             Ending::new(
                 Termination::ErrorThinkingStarved,
                 Layer::Turn,
-                "thinking_starved",
+                Decision::ThinkingStarved,
                 counts.clone(),
             )
             .diagnostic(counts),
@@ -480,7 +481,7 @@ impl Machine {
         Break(Ending::new(
             Termination::ErrorOutputTruncated,
             Layer::Turn,
-            "token_limit_reached",
+            Decision::TokenLimitReached,
             format!("the answer was cut: {shown}"),
         ))
     }
@@ -497,7 +498,7 @@ impl Machine {
                 Ending::new(
                     Termination::ErrorSchemaValidation,
                     Layer::Turn,
-                    "tool_calls",
+                    Decision::ToolCalls,
                     format!("{evidence}; the model was asked once to correct this"),
                 )
                 .diagnostic(evidence),
@@ -527,8 +528,9 @@ impl Machine {
         self.context.message_arrived = false;
         let blank = whole.trim().is_empty();
         let refused = of_text || matches!(verdict, Continue(Verdict::Tell(_)));
-        let answer = (!blank && !refused)
-            .then(|| Ending::new(Termination::Stop, Layer::Turn, "natural_completion", shown));
+        let answer = (!blank && !refused).then(|| {
+            Ending::new(Termination::Stop, Layer::Turn, Decision::NaturalCompletion, shown)
+        });
         let (decided, told) = self.decide_step(verdict, stop, answer);
         match decided {
             Some(ending) if ending.termination == Termination::Stop => {
@@ -551,7 +553,7 @@ impl Machine {
                 return Break(Ending::new(
                     Termination::ErrorNoProgress,
                     Layer::Limit,
-                    "max_empty_turns",
+                    Decision::MaxEmptyTurns,
                     format!("{} blank answers in a row ({shown})", self.counts.empty_turns),
                 ));
             }
@@ -563,7 +565,8 @@ impl Machine {
             self.nudge(nudges, effects);
             return self.before_turn(effects);
         }
-        let ending = Ending::new(Termination::Stop, Layer::Turn, "natural_completion", shown);
+        let ending =
+            Ending::new(Termination::Stop, Layer::Turn, Decision::NaturalCompletion, shown);
         self.accept_text(ending, whole, effects)
     }
 
@@ -613,7 +616,7 @@ fn lowered((ceiling, cap): (Ceiling, u64), shown: &str) -> Box<Ending> {
     Ending::new(
         ceiling.termination(),
         Layer::Limit,
-        ceiling.name(),
+        ceiling.decision(),
         format!(
             "the output cap was lowered to what was left, {cap} tokens, and cut the turn: {shown}"
         ),

@@ -25,7 +25,7 @@ impl Facts {
         Facts {
             termination: outcome.termination,
             layer: outcome.decided_by.layer.to_string(),
-            name: outcome.decided_by.name.clone(),
+            name: outcome.decided_by.decision.to_string(),
             verified: outcome.verified,
             retry_after: outcome.retry_after,
             provider: outcome.provider.clone(),
