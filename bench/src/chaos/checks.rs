@@ -6,7 +6,7 @@
 
 use crate::rough::WORDS;
 use endstop::agent::AgentEvent;
-use endstop::{Category, Limits, Outcome, Part, RunEvent, Termination};
+use endstop::{Category, Decision, Layer, Limits, Outcome, Part, RunEvent, Termination};
 use std::time::Duration;
 
 /// The conditions of a run that its outcome is checked against.
@@ -46,9 +46,10 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     must(!decided.evidence.is_empty(), "`decided_by` is empty");
 
     // Only the panics that this program makes are allowed as faults.
-    let faulty = decided.layer.as_str() == "fault";
-    let panicked = asked.rough && decided.evidence.ends_with(WORDS) && decided.name != "driver";
-    must(!faulty || panicked, &format!("a fault of {}: {}", decided.name, decided.evidence));
+    let faulty = decided.layer == Layer::Fault;
+    let panicked =
+        asked.rough && decided.evidence.ends_with(WORDS) && decided.decision != Decision::Driver;
+    must(!faulty || panicked, &format!("a fault of {}: {}", decided.decision, decided.evidence));
     let halted = termination == Termination::ErrorHalted;
     must(!halted || asked.rough && outcome.halted_reason.is_some(), "it was not halted");
     must(termination != Termination::Cancelled || asked.cancel, "it was not cancelled");

@@ -8,7 +8,7 @@ use crate::visible::visible;
 use endstop::wire::redact::KnownKeys;
 use serde::Serialize;
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::sync::{LazyLock, OnceLock};
 
 /// Writes a line for the user to standard output, with control characters made visible.
@@ -62,6 +62,14 @@ pub(crate) fn keys() -> &'static KnownKeys {
 /// report them.
 pub(crate) fn note(text: &str) {
     painted_note(&visible(text));
+}
+
+/// Reports an invalid line of a batch, of which an error object is on standard output. On a
+/// terminal that object is enough, because the user would read each error twice.
+pub(crate) fn note_of_line(source: &str, problem: &dyn std::fmt::Display) {
+    if !io::stdout().is_terminal() {
+        note(&format!("endstop: {source}: {problem}"));
+    }
 }
 
 /// Writes a coloured line to standard error.

@@ -131,7 +131,7 @@ pub fn parse_json(line: &[u8]) -> Result<Value, String> {
 }
 
 /// Parses an input line; `number` is its number, from 1. Unknown fields are ignored, so that newer
-/// producers work. Only `result.action_type` is required.
+/// producers work. Only `result` is required; a missing `action_type` is `message`.
 ///
 /// # Errors
 /// Names the line and the field.
@@ -155,9 +155,7 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
     let result = Fields::of(result, "result", number, &empty)?;
     let context = line.get("context").unwrap_or(&Value::Null);
     let context = Fields::of(context, "context", number, &empty)?;
-    let Some(action_type) = result.text("action_type")? else {
-        return Err(fail("result.action_type", "is missing".to_owned()));
-    };
+    let action_type = result.text("action_type")?.unwrap_or_else(|| "message".to_owned());
     let outputs = match result.map.get("outputs") {
         None | Some(Value::Null) => Vec::new(),
         Some(outputs) => serde_json::from_value::<Vec<ToolOutput>>(outputs.clone())

@@ -40,10 +40,10 @@ pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use kernel::{
     Answer, CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
-    ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Hooks, InjectionReason, Layer,
-    NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
-    RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy,
-    ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
+    ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind, Hooks,
+    InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
+    ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step,
+    ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use message::{

@@ -215,7 +215,7 @@ impl fmt::Display for CannotGoOn {
             CannotGoOn::EndsAgain(outcome) => write!(
                 f,
                 "the resumed run would end again at once as {} ({}): {}; raise the limit or fix the cause",
-                outcome.termination, outcome.decided_by.name, outcome.decided_by.evidence
+                outcome.termination, outcome.decided_by.decision, outcome.decided_by.evidence
             ),
             CannotGoOn::Broken => f.write_str(
                 "the recorded events cannot be replayed: the kernel panicked on one of them",

@@ -213,7 +213,7 @@ impl Hand {
                 ended: Some(outcome.termination),
                 decided_by: Some(format!(
                     "{}: {}",
-                    outcome.decided_by.name, outcome.decided_by.evidence
+                    outcome.decided_by.decision, outcome.decided_by.evidence
                 )),
                 turns: outcome.turns,
                 fired: outcome.fired,

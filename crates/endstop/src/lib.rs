@@ -65,4 +65,12 @@ mod documents {
     struct Library;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
     struct ChoosingAPolicy;
+    #[doc = include_str!("../../../docs/src/compaction.md")]
+    struct Compaction;
+    #[cfg(feature = "journal")]
+    #[doc = include_str!("../../../docs/src/journal.md")]
+    struct Journal;
+    #[cfg(feature = "mcp")]
+    #[doc = include_str!("../../../docs/src/mcp.md")]
+    struct Mcp;
 }

@@ -230,7 +230,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("\n{spec}");
         println!("  ended as {} after {} turns", outcome.termination, outcome.turns);
         let by = &outcome.decided_by;
-        println!("  decided by {} `{}`: {}", by.layer, by.name, by.evidence);
+        println!("  decided by {} `{}`: {}", by.layer, by.decision, by.evidence);
         println!("  answer: {}", outcome.answer().unwrap_or_default());
     }
     if let Err(error) = registry.build(&json!({"convergence": {"window": 4}})) {
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(outcome.termination, Termination::Submitted);
         assert_eq!(outcome.turns, 5);
         assert_eq!(outcome.decided_by.layer.as_str(), "policy");
-        assert_eq!(outcome.decided_by.name, NAME);
+        assert_eq!(outcome.decided_by.decision.as_str(), NAME);
         let answer = outcome.answer().unwrap();
         assert!(answer.starts_with("Ownership says who frees memory; borrowing"), "{answer}");
         assert_eq!(outcome.deliverable, Some(Value::String(answer)));
@@ -284,7 +284,7 @@ mod tests {
             json!({"any": [{"convergence": {"similarity_threshold": 1.0}}, "final_pattern"]});
         let outcome = draft(&spec).await.unwrap();
         assert_eq!(outcome.termination, Termination::Submitted);
-        assert_eq!(outcome.decided_by.name, "final_pattern");
+        assert_eq!(outcome.decided_by.decision.as_str(), "final_pattern");
         // The declaration was found while it was streamed. That call was aborted and is not a turn.
         assert_eq!((outcome.turns, outcome.model_calls), (6, 7));
         assert_eq!(outcome.answer().as_deref(), Some("Each value has one owner."));

@@ -143,7 +143,7 @@ async fn main() -> Result<(), Error> {
     {
         let by = &outcome.decided_by;
         println!("\n{what}: {} after {} tool calls", outcome.termination, outcome.tool_calls);
-        println!("  decided by {} `{}`: {}", by.layer, by.name, by.evidence);
+        println!("  decided by {} `{}`: {}", by.layer, by.decision, by.evidence);
         for result in outcome.messages.iter().flat_map(results) {
             println!("  {result}");
         }
@@ -202,7 +202,7 @@ mod tests {
     async fn metric_counts_as_reward() {
         let outcome = metric().await.unwrap();
         assert_eq!(outcome.termination, Termination::Submitted);
-        assert_eq!(outcome.decided_by.name, "reward_threshold");
+        assert_eq!(outcome.decided_by.decision.as_str(), "reward_threshold");
         assert_eq!((outcome.turns, outcome.tool_calls), (2, 2));
     }
 

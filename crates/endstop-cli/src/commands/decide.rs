@@ -25,7 +25,7 @@ pub(crate) fn run(args: &DecideArgs) -> Result {
                 let _ = output::json(
                     &json!({"type": "error", "line": number, "error": error.to_string()}),
                 );
-                output::note(&format!("endstop: {}: {error}", source.name()));
+                output::note_of_line(&source.name(), &error);
             }
         }
         Ok(())

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
                 // reports it.
                 status = 2;
                 let problem = format!("line {number}: {problem}");
-                output::note(&format!("endstop: {}: {problem}", source.name()));
+                output::note_of_line(&source.name(), &problem);
                 output::json(&json!({
                     "id": id,
                     "type": "error",

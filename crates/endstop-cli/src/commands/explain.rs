@@ -9,6 +9,7 @@ use crate::new_file::NewFile;
 use crate::output;
 use crate::render::explain::timeline::Timeline;
 use crate::render::explain::{html, text};
+use endstop::Outcome;
 use endstop::core::RunEvent;
 use endstop::core::bounded_json;
 use endstop::core::decide::parse_json;
@@ -100,10 +101,9 @@ fn read(path: &Path) -> Result<Vec<Value>> {
         };
         match event.get("type").and_then(Value::as_str) {
             None => return Err(wrong("missing field `type`, so this is not an event")),
-            Some("outcome")
-                if event["termination"].is_string() && event["decided_by"].is_object() => {}
             Some("outcome") => {
-                return Err(wrong("outcome without `termination` or `decided_by`"));
+                Outcome::deserialize(&event)
+                    .map_err(|error| wrong(&format!("not an outcome: {error}")))?;
             }
             // These lines come from the agent loop, so they are not events of the kernel.
             Some("delta" | "warning") => {}

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
                 // reports it.
                 status = 2;
                 let problem = format!("line {number}: {problem}");
-                output::note(&format!("endstop: {}: {problem}", source.name()));
+                output::note_of_line(&source.name(), &problem);
                 output::json(&json!({"id": id, "type": "error", "line": number, "error": problem}))
             }
         };

@@ -15,11 +15,13 @@ use crate::visible::shorten;
 use endstop::{Category, Limits, Outcome};
 use std::fmt::Write as _;
 
-/// The lines of the card that do not come from the outcome.
+/// The parts of the card that do not come from the outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     /// The next step.
-    pub(crate) next: String,
+    pub(crate) next: Option<String>,
+    /// The verifier's command. Only `explain` names it, because it is shown long after the run.
+    pub(crate) verifier: Option<String>,
     /// The run's id in the journal, with the `endstop explain` command for it.
     pub(crate) run: Option<String>,
     /// The first difference from the recording that was replayed.
@@ -27,6 +29,9 @@ pub(crate) struct Beside {
     /// `true` if the verifier was stopped before it gave a result.
     pub(crate) unverified: bool,
 }
+
+/// A row of the card: its name and its text, which may have several lines.
+pub(crate) type Row = (&'static str, String);
 
 /// Formats the card of an outcome; `color` colours its first line.
 pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: bool) -> String {
@@ -41,16 +46,26 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
         (true, _) => format!("\x1b[1;33m{head}\x1b[0m"),
     };
     let mut out = format!("── {painted} {rule}\n");
-    let mut row = |name: &str, text: &str| {
+    for (name, text) in rows(outcome, limits, beside) {
         for (n, line) in text.lines().enumerate() {
             let name = if n == 0 { name } else { "" };
             let _ = writeln!(out, "  {name:<9}{line}");
         }
-    };
+    }
+    // The caller ends the last line.
+    out.pop();
+    out
+}
+
+/// Returns the rows of the card, which the card of `run`, and the text and the page of `explain`
+/// have in common.
+pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut row = |name, text: &str| rows.push((name, text.to_owned()));
     // 400 characters keep a long answer or an error body from pushing the rest off the screen.
     row("why", &shorten(&Facts::of(outcome).meaning(), 400));
     let by = &outcome.decided_by;
-    row("decided", &shorten(&format!("{} `{}`: {}", by.layer, by.name, by.evidence), 400));
+    row("decided", &shorten(&format!("{} `{}`: {}", by.layer, by.decision, by.evidence), 400));
     if let Some(answer) = outcome.deliverable.as_ref() {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
         row("answer", &shorten(&text, 400));
@@ -76,23 +91,29 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
     }
     row("spent", &spent(outcome, limits));
     if let Some(verified) = verified(outcome.verified, beside.unverified) {
-        row("verified", verified);
+        match &beside.verifier {
+            Some(command) => {
+                let command = shorten(command, 200).replace('\n', " ");
+                row("verified", &format!("{verified} (`{command}`)"));
+            }
+            None => row("verified", verified),
+        }
     }
     if let Some(diverged) = &beside.diverged {
         row("replay", &shorten(&format!("DIVERGED: {diverged}"), 400));
     }
     // Never shortened, because a shortened command would not run.
-    row("next", &beside.next);
+    if let Some(next) = &beside.next {
+        row("next", next);
+    }
     if let Some(run) = &beside.run {
         row("run", run);
     }
-    // The caller ends the last line.
-    out.pop();
-    out
+    rows
 }
 
 /// Formats the resources that were spent, each with its limit if there is one.
-pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
+fn spent(outcome: &Outcome, limits: &Limits) -> String {
     let of = |used: String, allowed: Option<String>| match allowed {
         Some(allowed) => format!("{used}/{allowed}"),
         None => used,
@@ -100,39 +121,50 @@ pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
     let usage = &outcome.usage;
     let estimated = if usage.estimated { "~" } else { "" };
     let max_usd = limits.max_budget_usd.map(|max| endstop::NanoUsd::from_usd(max).to_string());
+    // Zero tokens after a call mean that the provider reported no usage.
+    let counted = usage.total_tokens() > 0 || outcome.model_calls == 0;
     // A call without a reported usage or without a price must not be shown as $0.00, because it did
     // cost something.
     let cost = match outcome.cost_upper {
-        None if outcome.cost.0 == 0 => "cost unknown (no price)".to_owned(),
+        None if outcome.cost.0 == 0 => Some("cost unknown (no price)".to_owned()),
         Some(upper) if upper > outcome.cost && outcome.cost.0 == 0 => {
-            format!("cost unknown (no usage reported), at most {upper}")
+            Some(format!("cost unknown (no usage reported), at most {upper}"))
         }
-        Some(upper) if upper > outcome.cost => {
-            format!("{} (at most {upper})", of(format!("{estimated}{}", outcome.cost), max_usd))
+        Some(upper) if upper > outcome.cost => Some(format!(
+            "{} (at most {upper})",
+            of(format!("{estimated}{}", outcome.cost), max_usd)
+        )),
+        None if outcome.cost_unknown => {
+            Some(format!("at least {}", of(format!("{estimated}{}", outcome.cost), max_usd)))
         }
-        _ => of(format!("{estimated}{}", outcome.cost), max_usd),
+        // No provider answered, so $0.00 would claim a price that may not be known. A run with a
+        // cost ceiling has one.
+        _ if !counted && outcome.cost.0 == 0 && max_usd.is_none() => None,
+        _ => Some(of(format!("{estimated}{}", outcome.cost), max_usd)),
     };
     let max_tokens = limits.max_tokens.map(thousands);
-    // Zero tokens after a call mean that the provider reported no usage.
-    let counted = usage.total_tokens() > 0 || outcome.model_calls == 0;
     let used = if counted {
         of(format!("{estimated}{}", thousands(usage.total_tokens())), max_tokens)
     } else {
         of("unknown".to_owned(), max_tokens)
     };
-    [
-        format!("{} turns", of(outcome.turns.to_string(), limits.max_turns.map(|n| n.to_string()))),
+    let turns = match limits.max_turns {
+        Some(max) => format!("{}/{max} turns", outcome.turns),
+        None => count(outcome.turns.into(), "turn"),
+    };
+    let mut spent = vec![
+        turns,
         count(outcome.model_calls.into(), "model call"),
         count(outcome.tool_calls.into(), "tool call"),
         format!("{used} tokens"),
-        cost,
-        of(seconds(outcome.duration), limits.timeout.map(seconds)),
-    ]
-    .join(" · ")
+    ];
+    spent.extend(cost);
+    spent.push(of(seconds(outcome.duration), limits.timeout.map(seconds)));
+    spent.join(" · ")
 }
 
 /// Describes the verifier's result; `stopped` means that it was stopped before it gave one.
-pub(crate) fn verified(found: Option<bool>, stopped: bool) -> Option<&'static str> {
+fn verified(found: Option<bool>, stopped: bool) -> Option<&'static str> {
     match found {
         Some(true) => Some("yes"),
         Some(false) => Some("NO: the verifier rejected the work"),

@@ -10,6 +10,7 @@ main{max-width:1080px;margin:0 auto;padding:16px}section{background:var(--card);
 h1{font-size:1.5rem;margin:0 0 4px;overflow-wrap:anywhere}h2{font-size:1.05rem;margin:0 0 10px}p{margin:4px 0;overflow-wrap:anywhere}.soft{color:var(--soft)}.bad{color:var(--bad)}.warn{color:var(--warn)}.good{color:var(--good)}
 code{font:0.9em ui-monospace,monospace;overflow-wrap:anywhere}.limit{display:grid;grid-template-columns:minmax(9em,15em) 1fr minmax(6em,auto);gap:4px 12px;align-items:center;margin:6px 0}
 .track{height:14px;border-radius:7px;background:var(--line);overflow:hidden}.track i{display:block;height:100%;background:var(--bar)}.met .track i{background:var(--bad)}.met{font-weight:600}
+dl.card{display:grid;grid-template-columns:max-content 1fr;gap:4px 12px;margin:8px 0}dl.card dt{color:var(--soft)}dl.card dd{margin:0;white-space:pre-line;overflow-wrap:anywhere}
 .badge{display:inline-block;min-width:1.5em;padding:0 .4em;border-radius:.75em;color:#fff;font-weight:700;text-align:center}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font-family:system-ui,sans-serif}.narrow{display:none}
 @media(max-width:640px){.wide{display:none}.narrow{display:block}.limit{grid-template-columns:1fr auto}.limit .track{grid-column:1/3;grid-row:2}main{padding:8px}section{padding:12px}}

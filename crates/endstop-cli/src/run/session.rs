@@ -10,7 +10,7 @@ use super::verify::verified;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
-use crate::render::advice::{Again, Facts, in_journal, of_demo};
+use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
 use crate::render::card::{Beside, card};
 use crate::render::screen::Screen;
 use crate::telemetry::Spans;
@@ -170,19 +170,20 @@ impl RunSession {
                 if facts.asks_for_resume()
                     && let Ok(recorded) = journal.load(&id)
                 {
-                    again = Again::of(&facts, &recorded, &id, named);
+                    again = Again::of(facts, &recorded, &id, named);
                 }
                 let explain = in_journal(&format!("endstop explain {id}"), named);
                 beside.run = Some(format!("{id} ({explain})"));
             }
         }
-        beside.next = match diverged {
-            Some(_) => "give the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence exits with the status of the replayed run".to_owned(),
+        let mut next = match diverged {
+            Some(_) => AFTER_DIVERGENCE.to_owned(),
             None => facts.next(again.as_ref()),
         };
         if self.demo && facts.is_failure() {
-            beside.next = of_demo(&beside.next);
+            next = of_demo(&next);
         }
+        beside.next = Some(next);
         beside.diverged = diverged.map(|diverged| diverged.message.clone());
         beside
     }

@@ -43,6 +43,27 @@ fn unreachable_server_is_named() {
 }
 
 #[test]
+fn unreachable_server_shows_no_cost() {
+    let cli = Cli::new();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let url = format!("http://{free}/v1");
+    let args = ["run", "Go.", "--model", "m-1", "--api", "openai-chat", "--base-url", &url];
+    let args = [&args[..], &["--max-retries", "0", "--journal", "j.db"]].concat();
+    let spent = "  spent    0/25 turns · 1 model call · 0 tool calls · unknown tokens · ";
+    let row =
+        |text: &str| text.lines().find_map(|line| line.strip_prefix(spent)).map(str::to_owned);
+    // No price is known, so an amount of dollars would be a claim.
+    let done = cli.run(&args).exits(10);
+    assert!(!row(&done.stderr).unwrap().contains('$'), "{done:#?}");
+    let explained = cli.run(["explain", "last", "--journal", "j.db"]).exits(0);
+    assert_eq!(row(&explained.stdout), row(&done.stderr), "{explained:#?}");
+    // With a ceiling a price is known, and a call that reached no server costs nothing.
+    let ceiling = ["--price", "in=1,out=2", "--max-budget-usd", "1"];
+    let done = cli.run(args.iter().chain(&ceiling)).exits(10);
+    assert!(row(&done.stderr).unwrap().starts_with("$0.00/$1.00 · "), "{done:#?}");
+}
+
+#[test]
 fn server_without_tls_is_named() {
     let server = playing([Turn::text("Hi.")]);
     let place = server.base_url();

@@ -489,7 +489,6 @@ fn decide_continues_after_bad_line() {
         (bytes(&json!([])), vec!["not a JSON object"]),
         (bytes(&json!({})), vec!["`result` is missing"]),
         (bytes(&json!({"result": 5})), vec!["`result` must be an object"]),
-        (bytes(&json!({"result": {}})), vec!["`result.action_type` is missing"]),
         (bytes(&json!({"reset": 1})), vec!["`reset` must be true"]),
         (result("action_type", json!(5)), vec!["`result.action_type` must be a string"]),
         (result("output", json!(5)), vec!["`result.output` must be a string or null"]),
@@ -518,7 +517,7 @@ fn explain_reads_every_event_kind() {
         assert!(written.contains(&format!("{kind:?}")), "no {kind} in {written}");
     }
     let explained = cli.run(["explain", "run.jsonl"]).exits(0).stdout;
-    for says in ["failed: server_error", "read_file error", "message to the model", "ended as stop"]
+    for says in ["failed: server_error", "read_file error", "message to the model", "stopped: stop"]
     {
         assert!(explained.contains(says), "no {says:?} in {explained}");
     }
@@ -543,7 +542,18 @@ fn unexplainable_runs_are_refused() {
         (r#"{"role":"user"}"#.to_owned(), &["line 1", "missing field `type`"]),
         ("[1, 2]".to_owned(), &["line 1", "missing field `type`"]),
         (r#"{"type":"turn_started"}"#.to_owned(), &["line 1", "missing field `turn`"]),
-        (format!("{started}\n\n{{\"type\":\"outcome\"}}"), &["line 3", "`termination`"]),
+        (
+            format!("{started}\n\n{{\"type\":\"outcome\"}}"),
+            &["line 3", "missing field `decided_by`"],
+        ),
+        (
+            r#"{"type":"outcome","termination":"error_of_2030","decided_by":{}}"#.to_owned(),
+            &["line 1", "not an outcome: `termination`: unknown variant `error_of_2030`"],
+        ),
+        (
+            r#"{"type":"outcome","termination":"stop","decided_by":{},"cost_usd":-1}"#.to_owned(),
+            &["line 1", "`cost_usd`: ", "a non-negative amount of dollars"],
+        ),
         ("2026-01-01 INFO started".to_owned(), &["line 1", "not valid JSON"]),
         ("\n\n".to_owned(), &["no events found"]),
     ] {

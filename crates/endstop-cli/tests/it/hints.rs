@@ -14,7 +14,11 @@ use std::time::Duration;
 
 /// Returns a row of the card, with its continuation lines.
 fn row(done: &Done, name: &str) -> String {
-    let (_, card) = done.stderr.rsplit_once("── stopped: ").unwrap_or_else(|| panic!("{done:#?}"));
+    row_of(&done.stderr, name)
+}
+
+fn row_of(text: &str, name: &str) -> String {
+    let (_, card) = text.rsplit_once("── stopped: ").unwrap_or_else(|| panic!("{text}"));
     let mut lines = card.lines().skip_while(|line| !line.starts_with(&format!("  {name:<9}")));
     let first = lines.next().map(|line| line[11..].to_owned());
     let more = lines.take_while(|line| line.starts_with("           "));
@@ -50,8 +54,7 @@ fn followed(cli: &Cli, done: &Done) -> Vec<Done> {
     let explained = shell(cli, &explain[0]).exits(0);
     let next = row(done, "next");
     // The card and `explain` give the same advice.
-    let of_explain = explained.stdout.lines().find(|line| line.starts_with("next: ")).unwrap();
-    assert_eq!(of_explain, format!("next: {next}"));
+    assert_eq!(row_of(&explained.stdout, "next"), next);
     let followed = commands(&next).into_iter().map(|command| {
         let done = shell(cli, &command);
         assert!(![2, 70].contains(&done.code()), "{command}: {done:#?}");

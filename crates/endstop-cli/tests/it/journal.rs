@@ -41,7 +41,7 @@ fn run_is_listed_and_explained() {
         assert_eq!(runs.len(), 1);
         let id = runs[0]["id"].as_str().unwrap();
         assert_eq!(runs[0]["termination"], "error_no_progress");
-        done.notes(&[&format!("endstop explain {id}")]);
+        let done = done.notes(&[&format!("endstop explain {id}")]);
 
         let listed = cli.run(["runs", "--journal", "j.db"]).exits(0).stdout;
         assert!(listed.contains(id) && listed.contains("error_no_progress"), "{listed}");
@@ -50,11 +50,17 @@ fn run_is_listed_and_explained() {
             "turn 2 attempt 1   [max_turns 1 of 25 turns]",
             "→ read_file",
             "repeats: read_file({\"path\":\"note.txt\"}): turns 1 to 4",
-            "ended as error_no_progress (capacity), decided by limit `max_unproductive_turns`",
-            "max_unproductive_turns 3 of 3 turns",
+            "limits at the end: max_turns 4 of 25 turns · max_unproductive_turns 3 of 3 turns\n",
         ] {
             assert!(told.contains(says), "no {says:?} in {told}");
         }
+        // The card of the run and that of `explain` differ only in the row `run`.
+        let card = |text: &str| {
+            let (_, card) = text.rsplit_once("── stopped: ").unwrap();
+            let rows = card.lines().filter(|line| !line.starts_with("  run "));
+            rows.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(card(&told), card(&done.stderr));
         let story = cli.run(["explain", "last", "--json", "--journal", "j.db"]).exits(0).lines();
         let story = &story[0];
         assert_eq!(story["state"], "ended");
@@ -74,7 +80,10 @@ fn run_is_listed_and_explained() {
         for no in ["http://", "https://", "<script", "src=", "@import", "<b>&"] {
             assert!(!page.contains(no), "{no:?} in the page");
         }
-        for says in ["<svg", "ended the run", "still building &lt;b&gt;&amp;&lt;/b&gt;", "A"] {
+        let decided = "<dt>decided</dt> <dd>limit `max_unproductive_turns`: 3 of 3 turns";
+        for says in
+            [decided, "<svg", "ended the run", "still building &lt;b&gt;&amp;&lt;/b&gt;", "A"]
+        {
             assert!(page.contains(says), "no {says:?} in the page");
         }
     }
@@ -346,15 +355,16 @@ fn explain_shows_verifier_result() {
             ["explain", "--journal", "j.db", "--html", "page.html", "--overwrite", "last"];
         cli.run(explain).exits(0);
         let html = cli.read("page.html");
-        assert!(html.contains(&format!("verified {says}")), "{html}");
+        let class = if status == 1 { " class=\"bad\"" } else { "" };
+        assert!(html.contains(&format!("<dt>verified</dt> <dd{class}>{says}")), "{html}");
         assert!(html.contains(&format!("(`{verify}`)")), "{html}");
         assert_eq!(html.contains("<h1 class=\"bad\">"), status == 1, "{html}");
         let text = cli.run(["explain", "--journal", "j.db"]).exits(0).stdout;
-        let line = text.lines().find(|line| line.starts_with("verified ")).unwrap();
+        let line = text.lines().find(|line| line.starts_with("  verified ")).unwrap();
         assert!(line.contains(says) && line.ends_with(&format!("(`{verify}`)")), "{line}");
         assert_eq!(text.contains("nothing: the work is done"), status == 0, "{text}");
         let events = cli.run(["explain", "e.jsonl"]).exits(0).stdout;
-        assert!(events.contains(&format!("\nverified {says}")), "{events}");
+        assert!(events.contains(&format!("\n  verified {says}")), "{events}");
     }
     let server = playing([Turn::text("Done.")]);
     cli.agent(&server, "openai-chat", &["Go.", "--journal", "j.db"]).exits(0);

@@ -213,7 +213,11 @@ fn differences_are_reported_with_place() {
         assert!(cli.read("e.jsonl").contains("\"type\":\"warning\""));
         let explained = cli.run(["explain", "e.jsonl"]).exits(0);
         assert!(explained.stdout.contains("differs from the recorded one"), "{explained:#?}");
-        assert!(explained.stdout.contains("\nreplay DIVERGED: "), "{explained:#?}");
+        assert!(explained.stdout.contains("\n  replay   DIVERGED: "), "{explained:#?}");
+        assert!(
+            explained.stdout.contains("\n  next     give the task, the tools"),
+            "{explained:#?}"
+        );
         done.notes(&["differs from the recorded one"]);
     }
     // Tools run for real, so a different result is reported.

@@ -495,8 +495,11 @@ fn explain_reads_the_events_file() {
             "← read_file ok",
             "content 1",
             "turn 2 attempt 1",
-            "ended as stop (success), decided by turn",
-            "2 turns, 2 model calls, 1 tool call, cost unknown (no price), ",
+            "\n── stopped: stop (success) ──",
+            "\n  why      the model gave a complete answer and requested no tool\n",
+            "\n  decided  turn `natural_completion`: ",
+            "\n  spent    2 turns · 2 model calls · 1 tool call · ",
+            " tokens · cost unknown (no price) · ",
         ] {
             assert!(explained.contains(says), "no {says:?} in {explained}");
         }

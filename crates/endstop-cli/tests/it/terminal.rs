@@ -6,6 +6,7 @@ use endstop::testkit::{Reply, Server, Turn};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
@@ -29,7 +30,11 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Runs the binary with all three standard streams on a terminal.
     pub(crate) fn run(server: &Server, args: &[&str]) -> Terminal {
-        let cli = Cli::new();
+        Terminal::with(Cli::new(), agent_args(server, "openai-chat", args))
+    }
+
+    /// Runs the binary with these arguments in this folder.
+    fn with<S: AsRef<OsStr>>(cli: Cli, args: impl IntoIterator<Item = S>) -> Terminal {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
@@ -37,7 +42,7 @@ impl Terminal {
         tcsetwinsize(&ours, size).unwrap();
         let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
         let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
-        let mut command = cli.command(agent_args(server, "openai-chat", args));
+        let mut command = cli.command(args);
         let child = command.stdin(theirs()).stdout(theirs()).stderr(theirs()).spawn().unwrap();
         // The command object holds the other end, too; reading ends when the last holder closes it.
         drop(command);
@@ -104,6 +109,24 @@ impl Terminal {
 
 fn is_status(row: &str) -> bool {
     row.starts_with("turn 1/25 · 0 tokens")
+}
+
+#[test]
+fn invalid_line_is_reported_once() {
+    let invalid = "{\"result\": 5}";
+    for (args, file) in [
+        (&["decide", "--policy", "final_pattern", "bad"][..], invalid),
+        (&["simulate", "--jsonl", "bad"][..], "{\"id\": 1}\n{}"),
+        (&["detect", "--jsonl", "bad"][..], "{\"id\": 1}\n{}"),
+    ] {
+        let cli = Cli::new();
+        cli.write("bad", file);
+        let piped = cli.run(args).exits(2);
+        assert!(piped.stderr.contains("endstop: bad: line 1: "), "{piped:#?}");
+        let (status, text) = Terminal::with(cli, args).finish();
+        let reported = text.matches("line 1: ").count();
+        assert_eq!((status, reported), (2, 1), "{args:?}: {text}");
+    }
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use super::booking::book_failure;
 use super::call::Call;
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, RunEvent};
 use super::guard::Flow;
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::next::Next;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::precheck::check_budgets;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
@@ -127,7 +128,8 @@ pub(super) fn attempt_failed(
             let evidence = format!(
                 "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
             );
-            let ending = Ending::new(Termination::ErrorTimeout, Layer::Limit, "timeout", evidence);
+            let ending =
+                Ending::new(Termination::ErrorTimeout, Layer::Limit, Decision::Timeout, evidence);
             return Break(with_error(ending, error));
         }
         Retry::Never => {}
@@ -173,7 +175,8 @@ fn failure(error: &ModelError, context: &RunContext) -> Box<Ending> {
     if termination == Termination::ErrorPromptTooLong && context.compactions.any() {
         evidence = format!("{evidence}; {}", context.compactions.told());
     }
-    let ending = Ending::new(termination, Layer::Provider, error.class.as_str(), evidence);
+    let ending =
+        Ending::new(termination, Layer::Provider, Decision::CallFailed(error.class), evidence);
     with_error(ending, error)
 }
 

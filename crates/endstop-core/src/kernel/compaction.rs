@@ -11,14 +11,16 @@
 //! prompt.
 
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConversationSize, Effect, EffectId, RunEvent};
 use super::event::Compaction;
 use super::guard::Flow;
 use super::next::Next;
-use super::outcome::{CompactionAttempt, Ending, Layer};
+use super::outcome::{CompactionAttempt, Ending};
 use super::phase::Phase;
 use super::prompt::PromptSize;
 use super::spec::ProactiveCompaction;
+use crate::error_class::ErrorClass;
 use crate::history::shortened_problem;
 use crate::message::Message;
 use crate::termination::Termination;
@@ -173,7 +175,7 @@ fn ending_of_failure(forced: bool, why: String, context: &RunContext) -> Flow {
             Ending::new(
                 Termination::ErrorPromptTooLong,
                 Layer::Provider,
-                "context_length_exceeded",
+                Decision::CallFailed(ErrorClass::ContextLengthExceeded),
                 format!("the prompt does not fit, and compaction failed: {told}"),
             )
             .diagnostic(why),
@@ -190,7 +192,7 @@ fn ending_of_failure(forced: bool, why: String, context: &RunContext) -> Flow {
         Ending::new(
             Termination::ErrorCompactionFailed,
             Layer::Limit,
-            "compaction",
+            Decision::Compaction,
             format!("{why} ({told})"),
         )
         .diagnostic(why),

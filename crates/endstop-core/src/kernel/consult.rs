@@ -1,11 +1,12 @@
 //! Answers of hooks and persons to the questions of the run. `tools.rs` handles those about a call.
 
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, InjectionReason};
 use super::event::Answer;
 use super::guard::Flow;
 use super::next::Next;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::phase::Point;
 use super::success::{reply_answered, stop_hook_answered};
 use std::ops::ControlFlow::{Break, Continue};
@@ -17,17 +18,17 @@ pub(super) fn consulted(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
-    let (name, next) = match point {
+    let (decision, next) = match point {
         Point::Stop(success) => return stop_hook_answered(success, answer, context, effects),
         Point::Reply(success) => return reply_answered(success, answer, context),
-        Point::Prompt => ("prompt", Next::Boundary),
-        Point::PreIteration => ("pre_iteration", Next::Params),
-        Point::ChatParams => ("chat_params", Next::Call),
+        Point::Prompt => (Decision::PromptHook, Next::Boundary),
+        Point::PreIteration => (Decision::PreIterationHook, Next::Params),
+        Point::ChatParams => (Decision::ChatParamsHook, Next::Call),
     };
     match answer {
         // Before a turn there is nothing to deny but the turn itself, so a denial ends the run too.
         Answer::Halt(reason) | Answer::Deny(reason) => {
-            return Break(Ending::halted(Layer::Hook, name, reason));
+            return Break(Ending::halted(Layer::Hook, decision, reason));
         }
         Answer::ProceedWith(text) => context.inject_message(InjectionReason::Hook, text, effects),
         Answer::OutputCap(cap) => context.output_cap = Some(cap),

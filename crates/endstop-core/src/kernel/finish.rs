@@ -5,8 +5,9 @@
 //! and the model is informed.
 
 use super::context::Counts;
+use super::decided_by::{Decision, Layer};
 use super::open_calls::OpenCalls;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 
@@ -72,7 +73,7 @@ impl Declaration {
                 let mut ending = Ending::new(
                     Termination::Submitted,
                     Layer::Tool,
-                    "finish",
+                    Decision::Finish,
                     "the model called `finish`",
                 );
                 ending.deliverable = deliverable;
@@ -81,7 +82,7 @@ impl Declaration {
             }
             Declaration::GaveUp { reason, deliverable, summary } => {
                 let mut ending =
-                    Ending::new(Termination::GaveUp, Layer::Tool, "finish", reason.clone());
+                    Ending::new(Termination::GaveUp, Layer::Tool, Decision::Finish, reason.clone());
                 ending.halted_reason = Some(reason);
                 ending.deliverable = deliverable;
                 ending.summary = summary;

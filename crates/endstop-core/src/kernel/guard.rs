@@ -1,6 +1,7 @@
 //! Guards the kernel against user code that panics: a panic becomes the ending of the run.
 
-use super::outcome::{Ending, Layer};
+use super::decided_by::{Decision, Layer};
+use super::outcome::Ending;
 use crate::termination::Termination;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +27,8 @@ pub(super) fn guarded<T>(name: String, code: impl FnOnce() -> T) -> Flow<T> {
     }
 }
 
-pub(super) fn fault(name: impl Into<String>, message: String) -> Box<Ending> {
-    Ending::new(Termination::ErrorDuringExecution, Layer::Fault, name, message.clone())
+pub(super) fn fault(name: String, message: String) -> Box<Ending> {
+    let decision = Decision::of(Layer::Fault, name);
+    Ending::new(Termination::ErrorDuringExecution, Layer::Fault, decision, message.clone())
         .diagnostic(message)
 }

@@ -6,6 +6,7 @@
 //! lower cap or is refused. A call that the provider counted is booked at its real cost; a call
 //! that was aborted counts with its full reservation.
 
+use super::decided_by::{Decision, Layer};
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Price, Unreported, Usage};
 
@@ -44,6 +45,11 @@ impl Ceiling {
             Ceiling::Tokens => "max_tokens",
             Ceiling::SharedUsd | Ceiling::SharedTokens => "shared_budget",
         }
+    }
+
+    /// Returns the decision to end a run because of this ceiling.
+    pub(crate) fn decision(self) -> Decision {
+        Decision::of(Layer::Limit, self.name())
     }
 }
 

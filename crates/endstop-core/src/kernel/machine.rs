@@ -7,13 +7,14 @@ use super::call::CallClock;
 use super::compaction::{book_compaction, compacted, request_compaction};
 use super::consult::consulted;
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId};
 use super::event::{Answer, Compaction, EventKind};
 use super::guard::Flow;
 use super::ledger::Granted;
 use super::next::Next;
 use super::open_calls::earliest;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::phase::Phase;
 use super::request::{request_call, reserved};
 use super::resume::resumed;
@@ -114,7 +115,12 @@ impl Machine {
         };
         if late && !matches!(self.phase, Phase::New | Phase::Stopping { .. }) {
             let evidence = format!("the run took {:?} of {deadline:?}", self.context.shown_time());
-            return Some(Ending::new(Termination::ErrorTimeout, Layer::Limit, "timeout", evidence));
+            return Some(Ending::new(
+                Termination::ErrorTimeout,
+                Layer::Limit,
+                Decision::Timeout,
+                evidence,
+            ));
         }
         None
     }

@@ -35,7 +35,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `event.rs`, `effect.rs` | the two vocabularies, input and output |
-//! | `spec.rs`, `outcome.rs`, `watch.rs` | what a run is configured with, and what it returns |
+//! | `spec.rs`, `watch.rs` | what a run is configured with |
+//! | `outcome.rs`, `outcome_json.rs`, `decided_by.rs` | what a run returns, its JSON form, and the decision that ended it |
 //! | `run.rs` | a run as its driver sees it |
 //! | `machine.rs`, `next.rs` | the dispatch of events, and the loop over the steps that follow |
 //! | `phase.rs`, `call.rs`, `open_calls.rs` | the phases with their data |
@@ -96,6 +97,7 @@ mod compactions;
 mod conclude;
 mod consult;
 mod context;
+mod decided_by;
 mod effect;
 mod event;
 mod excerpt;
@@ -109,6 +111,7 @@ mod machine;
 mod next;
 mod open_calls;
 mod outcome;
+mod outcome_json;
 mod phase;
 mod pre_turn;
 mod precheck;
@@ -128,13 +131,13 @@ mod tools;
 mod turn;
 mod watch;
 
+pub use decided_by::{DecidedBy, Decision, Layer};
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
 pub use event::{Answer, Compaction, Event, EventKind, Resumption, ToolReport, TurnDelta};
 pub use outcome::{
-    CompactionAttempt, DecidedBy, Layer, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful,
-    WouldFit,
+    CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
 };
 pub use pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};

@@ -1,73 +1,19 @@
 //! The outcome of a run: its termination, the decision and its evidence, the answer and the cost.
 
+use super::decided_by::{DecidedBy, Decision, Layer};
 use super::effect::ConversationSize;
+use super::outcome_json::{
+    NameFields, milliseconds, optional_milliseconds, optional_usd, usd, with_category,
+};
 use super::watch::RuleHit;
 use crate::message::Message;
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
 use crate::usage::{NanoUsd, Unreported, Usage};
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
-
-/// The component that ended a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Layer {
-    /// The model's own signal, or the content of its turn.
-    Turn,
-    /// A termination policy or a watch rule.
-    Policy,
-    /// A tool, including `finish`.
-    Tool,
-    /// A hook.
-    Hook,
-    /// A limit.
-    Limit,
-    /// The provider.
-    Provider,
-    /// The caller, by a cancel or a terminate.
-    Caller,
-    /// A fault of this program or of code that it was given.
-    #[default]
-    Fault,
-}
-
-impl Layer {
-    /// The layer's name in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Layer::Turn => "turn",
-            Layer::Policy => "policy",
-            Layer::Tool => "tool",
-            Layer::Hook => "hook",
-            Layer::Limit => "limit",
-            Layer::Provider => "provider",
-            Layer::Caller => "caller",
-            Layer::Fault => "fault",
-        }
-    }
-}
-
-impl fmt::Display for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// The decision that ended a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DecidedBy {
-    /// The deciding component.
-    pub layer: Layer,
-    /// Name of the rule, policy, tool or limit.
-    pub name: String,
-    /// The facts behind the decision, as a sentence for people.
-    pub evidence: String,
-}
 
 /// Evidence that a run made no progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,14 +65,40 @@ pub struct RepeatedCall {
     pub result: String,
 }
 
-/// The result of a run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+/// Defines [`Outcome`], and a private struct with its JSON form, from one list of fields.
+// Two structs, because errors must name the field: the derived methods of the private one read the
+// JSON, and the public one adds the names.
+macro_rules! outcome {
+    ($($(#[doc = $doc:literal])* $(#[serde($($form:tt)*)])? pub $field:ident: $type:ty,)*) => {
+        /// The result of a run.
+        ///
+        /// The JSON form is that of the last line of `endstop run --json`. A value that was read
+        /// from it equals the written one, except that JSON contains no [`epoch`](Outcome::epoch),
+        /// that [`duration`](Outcome::duration) has microseconds and
+        /// [`retry_after`](Outcome::retry_after) milliseconds, and that a `null` answer cannot be
+        /// told from no answer. Only `termination` and `decided_by` are required, so that the
+        /// outcomes of earlier versions can be read.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Outcome {
+            $($(#[doc = $doc])* pub $field: $type,)*
+        }
+
+        #[derive(Serialize, Deserialize)]
+        #[serde(remote = "Outcome", tag = "type", rename = "outcome")]
+        struct Form {
+            $($(#[serde($($form)*)])? $field: $type,)*
+        }
+    };
+}
+
+outcome! {
     /// The termination.
+    #[serde(flatten, with = "with_category")]
     pub termination: Termination,
     /// The decision that ended the run.
     pub decided_by: DecidedBy,
     /// Other terminations that also applied, for example a ceiling that the final answer crossed.
+    #[serde(default)]
     pub also: Vec<Termination>,
     /// The last visible text that is not blank; partial if the response was cut.
     pub last_text: Option<String>,
@@ -136,40 +108,46 @@ pub struct Outcome {
     pub summary: Option<String>,
     /// The validated answer, if an output schema was set.
     pub structured: Option<Value>,
-    /// The conversation. Always valid for providers, so that the caller can continue it.
-    pub messages: Vec<Message>,
-    /// The conversation's epoch.
-    pub epoch: u64,
-    /// The reason why the last response stopped.
-    pub signal: Option<TerminationSignal>,
+    /// Number of turns, that is, of responses that were appended to the conversation.
+    #[serde(default)]
+    pub turns: u32,
+    /// Number of attempts at model calls.
+    #[serde(default)]
+    pub model_calls: u32,
+    /// Number of tool calls that were answered.
+    #[serde(default)]
+    pub tool_calls: u32,
+    /// The compaction attempts, in order.
+    #[serde(default)]
+    pub compactions: Vec<CompactionAttempt>,
+    /// The watch rules that fired, in order, in any mode.
+    #[serde(default)]
+    pub fired: Vec<RuleHit>,
     /// Usage of all attempts.
+    #[serde(default)]
     pub usage: Usage,
     /// Known cost of all attempts: as the provider reported it or, for an attempt that was aborted
     /// before the provider counted, an estimate from the visible output.
+    #[serde(rename = "cost_usd", with = "usd", default)]
     pub cost: NanoUsd,
     /// Upper bound on the cost of all attempts: `cost` plus the unused reservation of each attempt
     /// that the provider did not count. `None`: no bound is known.
+    #[serde(rename = "cost_upper_usd", with = "optional_usd", default)]
     pub cost_upper: Option<NanoUsd>,
     /// `true` if part of the cost is unknown (no price, or no usage report). `cost` is then a lower
     /// bound.
+    #[serde(default = "cost_is_unknown")]
     pub cost_unknown: bool,
     /// Upper bound on the tokens of all attempts; `None`: no bound is known.
     pub tokens_upper: Option<u64>,
     /// Amount that the provider billed beyond the worst case computed before each call.
+    #[serde(rename = "overrun_usd", with = "usd", default)]
     pub overrun: NanoUsd,
     /// Time from start to end.
+    #[serde(rename = "duration_ms", with = "milliseconds", default)]
     pub duration: Duration,
-    /// Number of turns, that is, of responses that were appended to the conversation.
-    pub turns: u32,
-    /// Number of attempts at model calls.
-    pub model_calls: u32,
-    /// Number of tool calls that were answered.
-    pub tool_calls: u32,
-    /// The compaction attempts, in order.
-    pub compactions: Vec<CompactionAttempt>,
-    /// The watch rules that fired, in order, in any mode.
-    pub fired: Vec<RuleHit>,
     /// Wait time that the provider asked for, if that is why the run ended.
+    #[serde(rename = "retry_after_ms", with = "optional_milliseconds", default)]
     pub retry_after: Option<Duration>,
     /// Evidence for `error_no_progress`.
     pub no_progress_snapshot: Option<NoProgressSnapshot>,
@@ -179,6 +157,8 @@ pub struct Outcome {
     pub would_fit: Option<WouldFit>,
     /// Reason for `error_halted`, or the model's reason for `gave_up`.
     pub halted_reason: Option<String>,
+    /// The reason why the last response stopped.
+    pub signal: Option<TerminationSignal>,
     /// The model as the provider names it, or else as it was requested.
     pub model: Option<String>,
     /// The provider.
@@ -187,6 +167,29 @@ pub struct Outcome {
     pub run_id: Option<String>,
     /// Result of the verifier; `None` if none ran.
     pub verified: Option<bool>,
+    /// The conversation. Always valid for providers, so that the caller can continue it.
+    #[serde(default)]
+    pub messages: Vec<Message>,
+    /// The conversation's epoch.
+    #[serde(skip)]
+    pub epoch: u64,
+}
+
+/// The cost of an outcome that does not state it is unknown.
+const fn cost_is_unknown() -> bool {
+    true
+}
+
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Form::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Outcome {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Outcome, D::Error> {
+        Form::deserialize(NameFields(deserializer))
+    }
 }
 
 impl Outcome {
@@ -255,47 +258,6 @@ impl Outcome {
     }
 }
 
-impl Serialize for Outcome {
-    // Written by hand because `category` is computed, durations become milliseconds and `type`
-    // comes first. The declared field count is only a size hint.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Outcome", 35)?;
-        s.serialize_field("type", "outcome")?;
-        s.serialize_field("termination", &self.termination)?;
-        s.serialize_field("category", &self.category())?;
-        s.serialize_field("decided_by", &self.decided_by)?;
-        s.serialize_field("also", &self.also)?;
-        s.serialize_field("last_text", &self.last_text)?;
-        s.serialize_field("deliverable", &self.deliverable)?;
-        s.serialize_field("summary", &self.summary)?;
-        s.serialize_field("structured", &self.structured)?;
-        s.serialize_field("turns", &self.turns)?;
-        s.serialize_field("model_calls", &self.model_calls)?;
-        s.serialize_field("tool_calls", &self.tool_calls)?;
-        s.serialize_field("compactions", &self.compactions)?;
-        s.serialize_field("fired", &self.fired)?;
-        s.serialize_field("usage", &self.usage)?;
-        s.serialize_field("cost_usd", &self.cost.to_usd())?;
-        s.serialize_field("cost_upper_usd", &self.cost_upper.map(NanoUsd::to_usd))?;
-        s.serialize_field("cost_unknown", &self.cost_unknown)?;
-        s.serialize_field("tokens_upper", &self.tokens_upper)?;
-        s.serialize_field("overrun_usd", &self.overrun.to_usd())?;
-        s.serialize_field("duration_ms", &(self.duration.as_micros() as f64 / 1e3))?;
-        s.serialize_field("retry_after_ms", &self.retry_after.map(|d| d.as_millis() as u64))?;
-        s.serialize_field("no_progress_snapshot", &self.no_progress_snapshot)?;
-        s.serialize_field("error_diagnostic", &self.error_diagnostic)?;
-        s.serialize_field("would_fit", &self.would_fit)?;
-        s.serialize_field("halted_reason", &self.halted_reason)?;
-        s.serialize_field("signal", &self.signal)?;
-        s.serialize_field("model", &self.model)?;
-        s.serialize_field("provider", &self.provider)?;
-        s.serialize_field("run_id", &self.run_id)?;
-        s.serialize_field("verified", &self.verified)?;
-        s.serialize_field("messages", &self.messages)?;
-        s.end()
-    }
-}
-
 /// A run that did not succeed, as an error to use with `?`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unsuccessful(pub Outcome);
@@ -333,12 +295,12 @@ impl Ending {
     pub(crate) fn new(
         termination: Termination,
         layer: Layer,
-        name: impl Into<String>,
+        decision: Decision,
         evidence: impl Into<String>,
     ) -> Box<Ending> {
         Box::new(Ending {
             termination,
-            decided_by: DecidedBy { layer, name: name.into(), evidence: evidence.into() },
+            decided_by: DecidedBy { layer, decision, evidence: evidence.into() },
             deliverable: None,
             summary: None,
             structured: None,
@@ -382,11 +344,11 @@ impl Ending {
 
     pub(crate) fn halted(
         layer: Layer,
-        name: impl Into<String>,
+        decision: Decision,
         reason: impl Into<String>,
     ) -> Box<Ending> {
         let reason = reason.into();
-        let mut ending = Ending::new(Termination::ErrorHalted, layer, name, reason.clone());
+        let mut ending = Ending::new(Termination::ErrorHalted, layer, decision, reason.clone());
         ending.halted_reason = Some(reason);
         ending
     }

@@ -5,8 +5,9 @@
 //! halt are not in the table, because they are decided as soon as their event arrives.
 
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::guard::Flow;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 use crate::termination::Termination;
 use std::ops::ControlFlow::{Break, Continue};
@@ -42,17 +43,17 @@ pub(super) fn check_state(context: &RunContext, check: PreTurnCheck) -> CheckSta
 }
 
 /// Returns the limit's name and the evidence if the limit is reached.
-fn met(context: &RunContext, check: PreTurnCheck) -> Option<(&'static str, String)> {
+fn met(context: &RunContext, check: PreTurnCheck) -> Option<(Decision, String)> {
     // Limits are reached at equality: 25 of 25 turns leave no room for another one.
     let reached = |value: u32, limit: Option<u32>| limit.filter(|limit| value >= *limit);
     match check {
         PreTurnCheck::MaxTurns => reached(context.counts.turns, context.settings.limits.max_turns)
-            .map(|max| ("max_turns", format!("{} of {max} turns", context.counts.turns))),
+            .map(|max| (Decision::MaxTurns, format!("{} of {max} turns", context.counts.turns))),
         PreTurnCheck::Mistakes => {
             reached(context.counts.mistakes, context.settings.limits.max_consecutive_mistakes).map(
                 |max| {
                     (
-                        "max_consecutive_mistakes",
+                        Decision::MaxConsecutiveMistakes,
                         format!(
                             "{} of {max} turns in a row whose every tool call failed",
                             context.counts.mistakes
@@ -66,7 +67,7 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(&'static str, Strin
         PreTurnCheck::BudgetUsd => context.ledger.usd_exceeded().then(|| {
             let max = context.ledger.max_usd.unwrap_or_default();
             (
-                "max_budget_usd",
+                Decision::MaxBudgetUsd,
                 match context.ledger.more_spent() {
                     Some(more) => format!("{more}, of {max}"),
                     None => format!("{} of {max} spent", context.ledger.spent),
@@ -76,7 +77,7 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(&'static str, Strin
         PreTurnCheck::BudgetTokens => context.ledger.tokens_exceeded().then(|| {
             let max = context.ledger.max_tokens.unwrap_or_default();
             (
-                "max_tokens",
+                Decision::MaxTokens,
                 match context.ledger.more_used() {
                     Some(more) => format!("{more}, of {max}"),
                     None => format!("{} of {max} tokens used", context.ledger.tokens),
@@ -85,14 +86,14 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(&'static str, Strin
         }),
         PreTurnCheck::BudgetTime => {
             context.settings.limits.timeout.filter(|limit| context.now >= *limit).map(|limit| {
-                ("timeout", format!("the run took {:?} of {limit:?}", context.shown_time()))
+                (Decision::Timeout, format!("the run took {:?} of {limit:?}", context.shown_time()))
             })
         }
         PreTurnCheck::NoProgress => {
             let stuck = context.judge.unproductive();
             reached(stuck, context.settings.limits.max_unproductive_turns).map(|max| {
                 (
-                    "max_unproductive_turns",
+                    Decision::MaxUnproductiveTurns,
                     format!("{stuck} of {max} turns in a row that repeat an earlier one and say nothing new"),
                 )
             })

@@ -10,8 +10,9 @@
 //! pay for it.
 
 use super::context::RunContext;
+use super::decided_by::Layer;
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
-use super::outcome::{Ending, Layer, WouldFit};
+use super::outcome::{Ending, WouldFit};
 use crate::usage::NanoUsd;
 
 /// Default output cap under the run's own ceilings if neither the caller nor the model sets one.
@@ -122,7 +123,7 @@ pub(super) fn does_not_fit(short: Short, context: &RunContext) -> Box<Ending> {
     if let Some(more) = more {
         evidence = format!("{evidence} ({more})");
     }
-    let mut ending = Ending::new(ceiling.termination(), Layer::Limit, ceiling.name(), evidence);
+    let mut ending = Ending::new(ceiling.termination(), Layer::Limit, ceiling.decision(), evidence);
     ending.would_fit = Some(fits);
     ending
 }

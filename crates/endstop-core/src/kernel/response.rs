@@ -7,6 +7,7 @@
 //! their event arrives and never compete here.
 
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, InjectionReason};
 use super::guard::Flow;
 use super::judge::{Facts, Judgement, Step};
@@ -14,7 +15,7 @@ use super::ledger::Ceiling;
 use super::lost_call::NoAnswer;
 use super::next::Next;
 use super::open_calls::OpenCalls;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::phase::Point;
 use super::results::answer_unrun;
 use super::success::{end_or_succeed, succeed};
@@ -86,7 +87,7 @@ pub(super) fn judge_response(
         _ if response.unparseable.is_some() => {
             let evidence = "the tool calls could not be parsed";
             let termination = Termination::ErrorSchemaValidation;
-            let ending = Ending::new(termination, Layer::Turn, "tool_calls", evidence)
+            let ending = Ending::new(termination, Layer::Turn, Decision::ToolCalls, evidence)
                 .diagnostic(response.unparseable.unwrap_or_default());
             Continue(Next::End { ending, calls })
         }
@@ -101,7 +102,7 @@ pub(super) fn judge_response(
                 None => format!("the finish value is not understood: {finish_value}"),
             };
             let termination = Termination::ErrorDuringExecution;
-            let ending = Ending::new(termination, Layer::Turn, "unknown_finish", evidence);
+            let ending = Ending::new(termination, Layer::Turn, Decision::UnknownFinish, evidence);
             Continue(Next::End { ending, calls })
         }
         SignalReason::Paused if !has_calls => continue_paused(finish_value, context),
@@ -120,7 +121,7 @@ fn filtered(refusal: Option<String>, finish_value: &str) -> Box<Ending> {
         None => finish_value.to_owned(),
     };
     let termination = Termination::ErrorContentFiltered;
-    let mut ending = Ending::new(termination, Layer::Turn, "content_filtered", evidence);
+    let mut ending = Ending::new(termination, Layer::Turn, Decision::ContentFiltered, evidence);
     ending.diagnostic = refusal;
     ending
 }
@@ -135,7 +136,7 @@ fn continue_paused(finish_value: &str, context: &mut RunContext) -> Flow<Next> {
             context.counts.pauses
         );
         let termination = Termination::ErrorDuringExecution;
-        return Break(Ending::new(termination, Layer::Turn, "paused", evidence));
+        return Break(Ending::new(termination, Layer::Turn, Decision::Paused, evidence));
     }
     Continue(Next::Boundary)
 }
@@ -198,7 +199,7 @@ fn truncated(
     let ending = Ending::new(
         Termination::ErrorOutputTruncated,
         Layer::Turn,
-        "token_limit_reached",
+        Decision::TokenLimitReached,
         format!("the answer was cut: {shown}"),
     );
     Continue(Next::End { ending, calls })
@@ -221,7 +222,7 @@ fn lost_call(
             Ending::new(
                 Termination::ErrorSchemaValidation,
                 Layer::Turn,
-                "tool_calls",
+                Decision::ToolCalls,
                 format!("{evidence}; the model was asked once to correct this"),
             )
             .diagnostic(evidence),
@@ -242,7 +243,7 @@ fn answered_in_text(
     context.counts.lost_calls = 0;
     // With continuations, `text` is only the last part; the answer is all parts together.
     let whole = std::mem::take(&mut context.said.partial);
-    let answer = || Ending::new(Termination::Stop, Layer::Turn, "natural_completion", shown);
+    let answer = || Ending::new(Termination::Stop, Layer::Turn, Decision::NaturalCompletion, shown);
     let step = Step {
         turn: context.counts.turns,
         text,
@@ -276,7 +277,7 @@ fn answered_in_text(
         return Break(Ending::new(
             Termination::ErrorNoProgress,
             Layer::Limit,
-            "max_empty_turns",
+            Decision::MaxEmptyTurns,
             format!("{} blank answers in a row ({shown})", context.counts.empty_turns),
         ));
     }
@@ -303,7 +304,7 @@ pub(super) fn lowered((ceiling, cap): (Ceiling, u64), shown: &str) -> Box<Ending
     Ending::new(
         ceiling.termination(),
         Layer::Limit,
-        ceiling.name(),
+        ceiling.decision(),
         format!(
             "the output cap was lowered to what was left, {cap} tokens, and cut the turn: {shown}"
         ),

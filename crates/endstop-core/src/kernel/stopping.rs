@@ -2,13 +2,14 @@
 //! Running tools get a grace period; a declared answer stands.
 
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, RunEvent};
 use super::event::EventKind;
 use super::finish::declared_by_finish;
 use super::guard::{Flow, fault};
 use super::next::Next;
 use super::open_calls::GIVE_UP;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::phase::{Phase, Point};
 use super::results::emit_ended;
 use crate::termination::Termination;
@@ -16,8 +17,12 @@ use std::ops::ControlFlow::{Break, Continue};
 
 /// Builds the ending of a terminate, which carries a declared answer and an earlier cause.
 pub(super) fn terminated(phase: &mut Phase, context: &RunContext) -> Box<Ending> {
-    let ending =
-        Ending::new(Termination::Terminated, Layer::Caller, "terminate", "the loop was terminated");
+    let ending = Ending::new(
+        Termination::Terminated,
+        Layer::Caller,
+        Decision::Terminate,
+        "the loop was terminated",
+    );
     let mut ending = outrank(phase, ending, context);
     // Terminate during a stop: the run ends now, but keeps the answer and the cause it already had.
     if let Phase::Stopping { ending: earlier, .. } = phase {
@@ -29,7 +34,12 @@ pub(super) fn terminated(phase: &mut Phase, context: &RunContext) -> Box<Ending>
 
 /// Builds the ending of a cancel.
 pub(super) fn cancelled() -> Box<Ending> {
-    Ending::new(Termination::Cancelled, Layer::Caller, "cancel", "the caller cancelled the run")
+    Ending::new(
+        Termination::Cancelled,
+        Layer::Caller,
+        Decision::Cancel,
+        "the caller cancelled the run",
+    )
 }
 
 /// Handles a failure of the driver's user code. A run that is being stopped ends now with the

@@ -1,12 +1,13 @@
 //! A run that would end as a success: validation against the schema, repairs, and the stop hook.
 
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, InjectionReason};
 use super::event::Answer;
 use super::guard::Flow;
 use super::next::Next;
 use super::open_calls::OpenCalls;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::phase::Point;
 use super::results::answer_unrun;
 use crate::message::{Part, Role};
@@ -84,7 +85,7 @@ pub(super) fn validated(
         )
     };
     Break(
-        Ending::new(termination, Layer::Limit, "max_structured_output_retries", evidence)
+        Ending::new(termination, Layer::Limit, Decision::MaxStructuredOutputRetries, evidence)
             .diagnostic(problem),
     )
 }
@@ -110,7 +111,7 @@ pub(super) fn reply_answered(
 ) -> Flow<Next> {
     match answer {
         Answer::Halt(reason) => {
-            ending.outranked.push(*Ending::halted(Layer::Hook, "reply", reason));
+            ending.outranked.push(*Ending::halted(Layer::Hook, Decision::ReplyHook, reason));
         }
         Answer::Deny(text) | Answer::ProceedWith(text) => {
             // A failure that the answer had outranked decides now, because the conversation was
@@ -137,7 +138,7 @@ pub(super) fn stop_hook_answered(
 ) -> Flow<Next> {
     match answer {
         Answer::Halt(reason) => {
-            ending.outranked.push(*Ending::halted(Layer::Hook, "stop", reason));
+            ending.outranked.push(*Ending::halted(Layer::Hook, Decision::StopHook, reason));
             Break(ending)
         }
         // A veto withdraws the answer, so an ending that it outranked takes its place.

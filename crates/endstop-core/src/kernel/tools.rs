@@ -3,13 +3,14 @@
 //! Each call is answered exactly once. `finish` is the kernel's own tool: it declares the answer.
 
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
 use super::event::{Answer, ToolReport};
 use super::excerpt::excerpt;
 use super::guard::Flow;
 use super::next::Next;
 use super::open_calls::{CallState, GIVE_UP, OpenCalls, Progress, Running};
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::phase::Phase;
 use super::results::emit_ended;
 use super::spec::{Permission, RunSpec, ToolPolicy};
@@ -223,8 +224,8 @@ pub(super) fn tool_answered(
         Answer::Halt(reason) => {
             // The question is answered, so stopping the run must not withdraw it.
             open.calls[at].state = CallState::Waiting;
-            let name = if by_hook { "pre_tool" } else { "approval" };
-            let ending = Ending::halted(Layer::Hook, name, reason);
+            let by = if by_hook { Decision::PreToolHook } else { Decision::Approval };
+            let ending = Ending::halted(Layer::Hook, by, reason);
             return Next::Stop { ending, calls: open };
         }
         Answer::Deny(reason) => {
@@ -263,7 +264,11 @@ pub(super) fn tool_ended(
     // Before the halt, so that no part of the report is lost.
     context.observe(report.variables, report.metrics);
     if let Some(reason) = report.halt {
-        let ending = Ending::halted(Layer::Tool, open.calls[at].call.name.clone(), reason);
+        let ending = Ending::halted(
+            Layer::Tool,
+            Decision::of(Layer::Tool, &open.calls[at].call.name),
+            reason,
+        );
         return Next::Stop { ending, calls: open };
     }
     Next::Tools(open)

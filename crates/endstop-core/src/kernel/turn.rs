@@ -5,6 +5,7 @@ use super::attempt::attempt_failed;
 use super::booking::book_response;
 use super::call::Call;
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, RunEvent};
 use super::guard::Flow;
 use super::judge::{Facts, Judgement};
@@ -12,7 +13,7 @@ use super::ledger::Ceiling;
 use super::lost_call::NoAnswer;
 use super::next::Next;
 use super::open_calls::OpenCalls;
-use super::outcome::{Ending, Layer};
+use super::outcome::Ending;
 use super::quote::room;
 use super::response::{Response, judge_response, lowered};
 use super::success::end_or_succeed;
@@ -259,7 +260,7 @@ fn retry_starved(
         Ending::new(
             Termination::ErrorThinkingStarved,
             Layer::Turn,
-            "thinking_starved",
+            Decision::ThinkingStarved,
             counts.clone(),
         )
         .diagnostic(counts),

@@ -266,7 +266,7 @@ fn refused_shared_budget_names_the_rest() {
         let (id, ..) = reserve(&hand);
         hand.feed(EventKind::Reserved { id, granted, granted_tokens });
         assert_eq!(hand.ended(), expected);
-        assert_eq!(hand.outcome().decided_by.name, "shared_budget");
+        assert_eq!(hand.outcome().decided_by.decision.as_str(), "shared_budget");
         assert!(hand.effects.iter().any(|effect| matches!(effect, Effect::Settle { .. })));
     }
 }

@@ -246,7 +246,7 @@ fn policy_stop_without_answer_is_halted() {
     let mut hand = Hand::start(with_policy(submits), None);
     hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "r");
     assert_eq!(hand.ended(), Termination::ErrorHalted);
-    assert_eq!(hand.outcome().decided_by.name, "does");
+    assert_eq!(hand.outcome().decided_by.decision.as_str(), "does");
     assert!(hand.outcome().halted_reason.as_ref().unwrap().contains("without an answer"));
 
     // The run's last text counts as an answer, and so does the output of the awaited tool.

@@ -441,7 +441,8 @@ fn failing_user_code_ends_as_fault() {
     let (name, message) = ("observer".to_owned(), "the observer panicked: oh".to_owned());
     hand.feed(EventKind::Fault { name: name.clone(), message: message.clone() });
     assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
-    let decided = DecidedBy { layer: endstop_core::Layer::Fault, name, evidence: message };
+    let decision = Decision::Custom(name);
+    let decided = DecidedBy { layer: endstop_core::Layer::Fault, decision, evidence: message };
     assert_eq!(hand.outcome().decided_by, decided);
 }
 

@@ -218,7 +218,7 @@ pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
     if outcome.also.contains(&outcome.termination) {
         return Err("`also` contains the termination itself".to_owned());
     }
-    let evidence = !outcome.decided_by.name.is_empty();
+    let evidence = !outcome.decided_by.decision.as_str().is_empty();
     if !evidence {
         return Err(format!("no layer decided {}", outcome.termination));
     }

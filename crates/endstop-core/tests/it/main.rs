@@ -23,6 +23,7 @@ mod kernel_rules;
 mod kernel_search;
 mod laws;
 mod not_knowing;
+mod outcomes;
 mod policies;
 mod registry;
 mod search;

@@ -20,7 +20,7 @@ fn missing_finish_value_is_retried() {
     assert_eq!(hand.run().phase().as_str(), "backoff");
     hand.at(1000).feed(EventKind::Tick).answer(without_finish("The answer is probab"));
     assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
-    assert_eq!(hand.outcome().decided_by.name, "incomplete_stream");
+    assert_eq!(hand.outcome().decided_by.decision.as_str(), "incomplete_stream");
     assert!(hand.outcome().decided_by.evidence.contains("no finish value"));
     assert_eq!(hand.outcome().last_text.as_deref(), Some("The answer is probab"));
 

@@ -273,7 +273,10 @@ fn invalid_line_error_names_the_field() {
         ("[]", "line 3: is not a JSON object"),
         ("{}", "line 4: `result` is missing"),
         (r#"{"result": 1}"#, "line 5: `result` must be an object"),
-        (r#"{"result": {}}"#, "line 6: `result.action_type` is missing"),
+        (
+            r#"{"result": {"action_type": 1}}"#,
+            "line 6: `result.action_type` must be a string or null",
+        ),
         (
             r#"{"result": {"action_type": "code", "output": 1}}"#,
             "line 7: `result.output` must be a string or null",
@@ -291,6 +294,8 @@ fn invalid_line_error_names_the_field() {
     let output = decider.line(line).unwrap().unwrap();
     assert_eq!(output["terminate"], json!(false));
     assert!(matches!(parse_line(line, 1), Ok(Line::Step(..))));
+    let Ok(Line::Step(step, _)) = parse_line("{\"result\": {}}", 1) else { panic!("not a step") };
+    assert_eq!(step.action_type, "message");
 }
 
 #[test]

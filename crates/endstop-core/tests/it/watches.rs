@@ -45,7 +45,7 @@ fn every_mode_is_in_the_outcome() {
         if mode == WatchMode::Stop {
             assert_eq!(hand.ended(), Termination::ErrorNoProgress);
             assert_eq!(hand.outcome().decided_by.layer.as_str(), "policy");
-            assert_eq!(hand.outcome().decided_by.name, "repeat_call_res");
+            assert_eq!(hand.outcome().decided_by.decision.as_str(), "repeat_call_res");
         } else {
             hand.answer(stop("done"));
             assert_eq!(hand.ended(), Termination::Stop, "{mode}");
@@ -194,7 +194,7 @@ fn rule_as_policy_sees_calls() {
     assert!(hand.outcome.is_none());
     hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "three");
     assert_eq!(hand.ended(), Termination::ErrorNoProgress);
-    assert_eq!(hand.outcome().decided_by.name, "total_repeat");
+    assert_eq!(hand.outcome().decided_by.decision.as_str(), "total_repeat");
     assert_eq!(hand.outcome().decided_by.evidence, "total_repeat(2) at step 3");
 }
 

@@ -6,7 +6,7 @@
 //! let outcome = ending.wait().await;
 //! ```
 
-use endstop_core::{DecidedBy, Layer, NanoUsd, Outcome, Termination, Usage};
+use endstop_core::{DecidedBy, Decision, Layer, NanoUsd, Outcome, Termination, Usage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,18 +38,14 @@ impl EndingCell {
 
 /// The outcome of a run whose task was lost together with its kernel.
 pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
-    let (termination, layer, name) = if terminated {
-        (Termination::Terminated, Layer::Caller, "terminate")
+    let (termination, layer, decision) = if terminated {
+        (Termination::Terminated, Layer::Caller, Decision::Terminate)
     } else {
-        (Termination::ErrorDuringExecution, Layer::Fault, "driver")
+        (Termination::ErrorDuringExecution, Layer::Fault, Decision::Driver)
     };
     Outcome {
         termination,
-        decided_by: DecidedBy {
-            layer,
-            name: name.to_owned(),
-            evidence: "the run's task was lost".to_owned(),
-        },
+        decided_by: DecidedBy { layer, decision, evidence: "the run's task was lost".to_owned() },
         also: Vec::new(),
         last_text: None,
         deliverable: None,

@@ -286,7 +286,7 @@ impl Trace {
         run.record("endstop.termination", outcome.termination.as_str());
         run.record("endstop.category", outcome.category().as_str());
         let by = &outcome.decided_by;
-        run.record("endstop.decided_by", format!("{}:{}", by.layer, by.name));
+        run.record("endstop.decided_by", format!("{}:{}", by.layer, by.decision));
         run.record("endstop.turns", i64::from(outcome.turns));
         run.record("endstop.model_calls", i64::from(outcome.model_calls));
         run.record("endstop.tool_calls", i64::from(outcome.tool_calls));

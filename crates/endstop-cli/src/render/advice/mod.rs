@@ -7,6 +7,6 @@ mod resume;
 mod table;
 
 pub(crate) use facts::Facts;
-pub(crate) use next::of_demo;
+pub(crate) use next::{AFTER_DIVERGENCE, of_demo};
 pub(crate) use resume::{Again, in_journal, quoted};
 pub(crate) use table::{advice, meaning};

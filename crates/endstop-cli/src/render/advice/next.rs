@@ -6,20 +6,25 @@ use super::resume::Again;
 use super::table::advice;
 use crate::render::amounts::seconds;
 use crate::visible::visible;
-use endstop::Termination;
+use endstop::{Decision, ErrorClass, Layer, Outcome, Termination};
+
+/// Advice about a replay that diverged from its recording.
+pub(crate) const AFTER_DIVERGENCE: &str = "give the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence exits with the status of the replayed run";
 
 /// Advice about a run of `endstop demo`, which has no flags of its own.
 pub(crate) fn of_demo(next: &str) -> String {
     format!("(for a run of your own, because this is a demo) {next}")
 }
 
-impl Facts {
+impl Facts<'_> {
     /// Returns the next step. `again` is a command that resumes the run; it was checked to work.
-    pub(crate) fn next(&self, again: Option<&Again>) -> String {
-        let table = || advice(self.termination);
+    pub(crate) fn next(self, again: Option<&Again>) -> String {
+        let Outcome { termination, decided_by, verified, retry_after, provider, .. } = self.0;
+        let (termination, layer) = (*termination, decided_by.layer);
+        let table = || advice(termination);
         if let Some(again) = again.filter(|_| self.asks_for_resume()) {
             let command = again.command();
-            return match (self.termination, self.retry_after) {
+            return match (termination, *retry_after) {
                 (Termination::Cancelled | Termination::Terminated, _) => {
                     format!("nothing is left running; to resume: {command}")
                 }
@@ -32,42 +37,56 @@ impl Facts {
                 _ => format!("resume with a higher limit: {command}"),
             };
         }
-        match (self.termination, self.layer.as_str(), self.name.as_str()) {
-            (Termination::Stop | Termination::Submitted, ..) if self.verified == Some(false) => {
+        match (termination, layer, &decided_by.decision) {
+            (Termination::Stop | Termination::Submitted, ..) if *verified == Some(false) => {
                 "read what the verifier printed, and run again with that in the task".to_owned()
             }
-            (Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens, _, "shared_budget") => {
-                "raise the shared budget, or run fewer agents at once".to_owned()
-            }
-            (Termination::ErrorDuringExecution, _, "unknown_finish") => {
+            (
+                Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens,
+                _,
+                Decision::SharedBudget,
+            ) => "raise the shared budget, or run fewer agents at once".to_owned(),
+            (Termination::ErrorDuringExecution, _, Decision::UnknownFinish) => {
                 "if the answer is complete, add --accept-unknown-finish".to_owned()
             }
-            (Termination::ErrorDuringExecution, "fault", _) => {
+            (Termination::ErrorDuringExecution, Layer::Fault, _) => {
                 "run again; if it fails again, fix the code that \"decided\" names, or report it"
                     .to_owned()
             }
-            (Termination::ErrorDuringExecution, ..) if self.retry_after.is_some() => {
-                let wait = seconds(self.retry_after.unwrap_or_default());
+            (Termination::ErrorDuringExecution, ..) if retry_after.is_some() => {
+                let wait = seconds(retry_after.unwrap_or_default());
                 format!("wait {wait} as the provider asks, and run again")
             }
-            (Termination::ErrorDuringExecution, _, "timeout") => {
+            (
+                Termination::ErrorDuringExecution,
+                _,
+                Decision::CallFailed(ErrorClass::Timeout),
+            ) => {
                 "run again; if it repeats, raise --stall-timeout or --turn-timeout, or check the provider's status".to_owned()
             }
-            (Termination::ErrorProviderRejected, _, "not_found") => {
+            (
+                Termination::ErrorProviderRejected,
+                _,
+                Decision::CallFailed(ErrorClass::NotFound),
+            ) => {
                 "check the model name and the address".to_owned()
             }
-            (Termination::ErrorProviderRejected, _, "quota_exhausted") => {
+            (
+                Termination::ErrorProviderRejected,
+                _,
+                Decision::CallFailed(ErrorClass::QuotaExhausted),
+            ) => {
                 "check the plan and the billing of the provider's account".to_owned()
             }
             (Termination::ErrorProviderAuth, ..) => {
-                let name = self.provider.as_deref().unwrap_or("NAME");
+                let name = provider.as_deref().unwrap_or("NAME");
                 table().replace("NAME", &visible(name))
             }
-            (Termination::ErrorHalted, "policy", name) => format!(
+            (Termination::ErrorHalted, Layer::Policy, policy) => format!(
                 "if it stopped too early, change the policy `{}`; otherwise reduce the task",
-                visible(name)
+                visible(policy.as_str())
             ),
-            (Termination::ErrorConsecutiveMistakes, "policy", _) => {
+            (Termination::ErrorConsecutiveMistakes, Layer::Policy, _) => {
                 "read the policy's evidence: the tools, the task or the policy may be wrong"
                     .to_owned()
             }
@@ -79,9 +98,9 @@ impl Facts {
     }
 
     /// Names the ceiling or the output cap under which the next call would have been allowed.
-    fn fitting(&self) -> Option<String> {
-        let fits = self.fits?;
-        let ceiling = match self.termination {
+    fn fitting(self) -> Option<String> {
+        let fits = self.0.would_fit?;
+        let ceiling = match self.0.termination {
             Termination::ErrorMaxBudgetUsd => {
                 fits.max_budget_usd.map(|usd| format!("raise --max-budget-usd to {usd} or more"))
             }

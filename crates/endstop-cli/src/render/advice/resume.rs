@@ -29,7 +29,7 @@ pub(crate) struct Again {
 impl Again {
     /// Returns the command that resumes an ended run, or `None` if no command can.
     pub(crate) fn of(
-        facts: &Facts,
+        facts: Facts<'_>,
         recorded: &RecordedRun,
         run: &str,
         journal: Option<&Path>,

@@ -1,6 +1,6 @@
 //! Text shared by the page and the terminal: times, money, limits, repeats.
 
-use super::timeline::{Boundary, Repeat, Timeline};
+use super::timeline::{Boundary, Repeat};
 use crate::render::amounts::{count, seconds};
 use crate::visible::visible;
 use endstop::CheckState;
@@ -21,69 +21,11 @@ pub(crate) fn ms(ms: f64) -> String {
     seconds(Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX))
 }
 
-/// Lists the watch rules that fired.
-pub(crate) fn fired(outcome: &Value) -> Vec<String> {
-    let fired = outcome["fired"].as_array().into_iter().flatten();
-    fired
-        .map(|one| {
-            format!(
-                "watched: {} in turn {} ({})",
-                text(&one["evidence"]),
-                one["turn"],
-                text(&one["mode"])
-            )
-        })
-        .collect()
-}
-
-/// Formats the resources that a run spent.
-pub(crate) fn spent(outcome: &Value) -> String {
-    let counted = |key: &str, what: &str| count(outcome[key].as_u64().unwrap_or(0), what);
-    // A run without a known price must not be shown as free.
-    let cost = match (&outcome["cost_usd"], outcome["cost_unknown"] == true) {
-        (cost, true) => match (cost.as_f64(), &outcome["cost_upper_usd"]) {
-            (Some(0.0), Value::Number(upper)) => format!("cost unknown, at most ${upper}"),
-            (Some(0.0), _) => "cost unknown (no price)".to_owned(),
-            (_, Value::Number(upper)) => format!("at least ${cost}, at most ${upper}"),
-            _ => format!("at least ${cost}"),
-        },
-        (cost, false) if outcome["usage"]["estimated"] == true => format!("~${cost}"),
-        (cost, false) => format!("${cost}"),
-    };
-    format!(
-        "{}, {}, {}, {cost}, {}",
-        counted("turns", "turn"),
-        counted("model_calls", "model call"),
-        counted("tool_calls", "tool call"),
-        ms(outcome["duration_ms"].as_f64().unwrap_or(0.0)),
-    )
-}
-
-/// Formats the verifier's result with its command.
-pub(crate) fn verified(timeline: &Timeline) -> Option<String> {
-    let outcome = timeline.outcome.as_ref()?;
-    let command = timeline.run.as_ref().and_then(|run| run.verify.as_deref());
-    // A successful run with a verifier but without a result: the verifier was stopped, or its
-    // process died.
-    let stopped =
-        outcome["verified"].is_null() && command.is_some() && outcome["category"] == "success";
-    let found = crate::render::card::verified(outcome["verified"].as_bool(), stopped)?;
-    Some(match command {
-        Some(command) => format!("{found} (`{}`)", shorten(command, 200).replace('\n', " ")),
-        None => found.to_owned(),
-    })
-}
-
-/// Describes the first difference of a replay from the recorded run.
-pub(crate) fn diverged(outcome: &Value) -> Option<String> {
-    let message = outcome["diverged"]["message"].as_str()?;
-    Some(format!("DIVERGED: {}", shorten(message, 400)))
-}
-
-/// Explains why there is no outcome.
+/// Explains why there is no card.
 pub(crate) fn no_outcome(state: &str) -> &'static str {
     match state {
         "running" => "no outcome: the run is in progress",
+        "ended" => "no outcome: it cannot be read",
         "interrupted" => "no outcome: its process died before the run ended",
         _ => "no outcome: the file ends before the run did (it was killed, or is still running)",
     }

@@ -3,16 +3,16 @@
 use super::format;
 use super::svg::{COLORS, svg};
 use super::timeline::{Boundary, Repeat, Timeline, Turn};
+use crate::render::card::rows;
 use crate::render::html::{paragraph, safe, section};
-use endstop::CheckState;
+use endstop::{Category, CheckState, Outcome};
 use maud::{Markup, PreEscaped, html};
-use serde_json::Value;
 
 /// Builds the page.
 pub(crate) fn page(timeline: &Timeline) -> String {
-    let title = timeline.outcome.as_ref().map_or_else(
+    let title = timeline.ending.as_ref().map_or_else(
         || format!("run {}", timeline.state),
-        |outcome| format::text(&outcome["termination"]),
+        |outcome| outcome.termination.to_string(),
     );
     let turns = timeline.turns();
     let sections = html! {
@@ -26,24 +26,26 @@ pub(crate) fn page(timeline: &Timeline) -> String {
 }
 
 fn head(timeline: &Timeline, title: &str) -> Markup {
-    let category = timeline.outcome.as_ref().map(|outcome| format::text(&outcome["category"]));
-    let wrong = timeline.outcome.as_ref().is_some_and(|outcome| outcome["verified"] == false);
-    let class = match category.as_deref() {
-        Some("success") if wrong => "bad",
-        Some("success") => "good",
-        Some("fatal") => "bad",
+    let category = timeline.ending.as_ref().map(Outcome::category);
+    let wrong = timeline.ending.as_ref().is_some_and(|outcome| outcome.verified == Some(false));
+    let class = match category {
+        Some(Category::Success) if wrong => "bad",
+        Some(Category::Success) => "good",
+        Some(Category::Fatal) => "bad",
         _ => "warn",
     };
     html! {
         h1 class=(class) {
             (safe(title))
-            @if let Some(category) = &category { " " span.soft { "(" (safe(category)) ")" } }
+            @if let Some(category) = category { " " span.soft { "(" (category.as_str()) ")" } }
         }
-        @match &timeline.outcome {
-            Some(outcome) => (ending(timeline, outcome, wrong)),
-            None => p { (safe(format::no_outcome(timeline.state))) },
+        @match &timeline.ending {
+            Some(outcome) => (ending(timeline, outcome)),
+            None => {
+                p { (safe(format::no_outcome(timeline.state))) }
+                @if let Some(next) = &timeline.next { p { "Next: " (safe(next)) } }
+            }
         }
-        @if let Some(next) = &timeline.next { p { "Next: " (safe(&format::shorten(next, 600))) } }
         @if let Some(run) = &timeline.run {
             @let provider = run.provider.as_deref().unwrap_or("?");
             @let model = run.model.as_deref().unwrap_or("?");
@@ -59,35 +61,30 @@ fn head(timeline: &Timeline, title: &str) -> Markup {
     }
 }
 
-/// Returns what decided, what was spent, and what else is known of the outcome.
-fn ending(timeline: &Timeline, outcome: &Value, wrong: bool) -> Markup {
-    let by = &outcome["decided_by"];
+/// Returns the rows of the card.
+fn ending(timeline: &Timeline, outcome: &Outcome) -> Markup {
+    let class = |name: &str| match (name, outcome.verified) {
+        ("verified", Some(false)) | ("replay", _) => Some("bad"),
+        _ => None,
+    };
     html! {
-        p {
-            "Decided by " (safe(&format::text(&by["layer"])))
-            " " code { (safe(&format::text(&by["name"]))) }
-            ": " (safe(&format::text(&by["evidence"])))
+        dl.card {
+            @for (name, text) in rows(outcome, &timeline.allowed, &timeline.beside()) {
+                dt { (name) } " " dd class=[class(name)] { (safe(&text)) }
+            }
         }
-        p { (safe(&format::spent(outcome))) }
-        @if let Some(verified) = format::verified(timeline) {
-            p class=(if wrong { "bad" } else { "soft" }) { "verified " (safe(&verified)) }
-        }
-        @if let Some(diverged) = format::diverged(outcome) { p.bad { "replay " (safe(&diverged)) } }
-        @for fired in format::fired(outcome) { p { (safe(&fired)) } }
     }
 }
 
 /// Returns a bar for the use of each limit at the end.
 fn limits(timeline: &Timeline, end: &Boundary) -> Markup {
-    let decided =
-        timeline.outcome.as_ref().map(|outcome| format::text(&outcome["decided_by"]["name"]));
     let off: Vec<&str> =
         end.checks.iter().filter(|check| check.max.is_none()).map(|check| check.limit).collect();
     html! {
         h2 { "Limits at the end" }
         @for check in &end.checks {
             @if let Some(max) = check.max {
-                (limit(check, max, decided.as_deref() == Some(check.limit)))
+                (limit(check, max, timeline.is_decided_by(check.limit)))
             }
         }
         @if !off.is_empty() { p.soft { "off: " (off.join(", ")) } }
@@ -149,7 +146,7 @@ fn each_turn(timeline: &Timeline, turns: &[Turn<'_>]) -> Markup {
         @for (turn, before) in turns.iter().zip(before) {
             details { (one_turn(timeline, turn, before)) }
         }
-        @if let Some(Value::String(text)) = timeline.outcome.as_ref().map(|outcome| &outcome["last_text"]) {
+        @if let Some(text) = timeline.ending.as_ref().and_then(|outcome| outcome.last_text.as_deref()) {
             details { summary { "last text" } pre { (safe(text)) } }
         }
     }

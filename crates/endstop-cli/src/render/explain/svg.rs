@@ -244,7 +244,7 @@ fn cost(canvas: &mut Canvas, timeline: &Timeline, turns: &[Turn<'_>]) {
         .filter_map(|turn| Some((turn.attempts.last()?.1, turn.cost?)))
         .filter(|point| point.1 > 0.0)
         .collect();
-    let total = timeline.outcome.as_ref().and_then(|outcome| outcome["cost_usd"].as_f64());
+    let total = timeline.ending.as_ref().map(|outcome| outcome.cost.to_usd());
     // The last point is the outcome's total, so that the curve reaches the final cost.
     points.extend(total.filter(|total| *total > 0.0).map(|total| (canvas.end_ms, total)));
     let Some((_, last)) = points.last().copied() else { return };
@@ -262,21 +262,18 @@ fn cost(canvas: &mut Canvas, timeline: &Timeline, turns: &[Turn<'_>]) {
 
 /// Draws the use of the limit that ended the run, over time.
 fn deciding(canvas: &mut Canvas, timeline: &Timeline) {
-    let Some(outcome) = &timeline.outcome else { return };
-    let name = format::text(&outcome["decided_by"]["name"]);
-    // The cost has its own curve already.
-    if name == "max_budget_usd" {
-        return;
-    }
+    let is_decided_by = |check: &&endstop::CheckState| timeline.is_decided_by(check.limit);
     let curve: Vec<(f64, f64)> = timeline
         .limits
         .iter()
         .filter_map(|at| {
-            let check = at.checks.iter().find(|check| check.limit == name)?;
+            let check = at.checks.iter().find(is_decided_by)?;
             Some((at.at_ms, check.value))
         })
         .collect();
-    let last = timeline.limits.last().and_then(|end| end.checks.iter().find(|c| c.limit == name));
+    let last = timeline.limits.last().and_then(|end| end.checks.iter().find(is_decided_by));
+    // The cost has its own curve already.
+    let last = last.filter(|check| check.limit != "max_budget_usd");
     let (Some(check), false) = (last, curve.is_empty()) else { return };
     canvas.label(check.limit, &format!("{}: ended the run", format::of(check)));
     canvas.steps(&curve, check.max, "#c62828");
@@ -304,7 +301,7 @@ fn axis(canvas: &mut Canvas, timeline: &Timeline) {
         canvas.out,
         "<line x1=\"{to:.1}\" x2=\"{to:.1}\" y1=\"4\" y2=\"{y:.1}\" stroke=\"var(--bad)\" stroke-width=\"{}\"/>",
         // Without an outcome the real end is unknown, so no end line is drawn.
-        if timeline.outcome.is_some() { 2 } else { 0 }
+        if timeline.ending.is_some() { 2 } else { 0 }
     );
     canvas.y += font * 2.0;
 }

@@ -3,6 +3,7 @@
 use super::format::{self, text};
 use super::timeline::Timeline;
 use crate::output;
+use crate::render::card::card;
 use crate::visible::shorten;
 use serde_json::Value;
 
@@ -40,47 +41,27 @@ pub(crate) fn tell(timeline: &Timeline) {
         let heading = if nth == 0 { "\n" } else { "" };
         let _ = shown(&format!("{heading}repeats: {what}: {}", format::repeated(repeat)));
     }
-    let Some(outcome) = &timeline.outcome else {
+    let Some(outcome) = &timeline.ending else {
         let _ = shown(&format!("\n{}", format::no_outcome(timeline.state)));
         if let Some(next) = &timeline.next {
             let _ = shown(&format!("next: {next}"));
         }
         return;
     };
-    let by = &outcome["decided_by"];
-    let _ = shown(&format!(
-        "\nended as {} ({}), decided by {} `{}`: {}",
-        text(&outcome["termination"]),
-        text(&outcome["category"]),
-        text(&by["layer"]),
-        text(&by["name"]),
-        text(&by["evidence"]),
-    ));
-    if let Some(also) = outcome["also"].as_array().filter(|also| !also.is_empty()) {
-        let also: Vec<String> = also.iter().map(text).collect();
-        let _ = shown(&format!("also true at the end: {}", also.join(", ")));
+    let limits = timeline.limits.last().map(format::limits).filter(|limits| !limits.is_empty());
+    if let Some(limits) = limits {
+        let _ = shown(&format!("\nlimits at the end: {limits}"));
     }
-    for fired in format::fired(outcome) {
-        let _ = shown(&fired);
-    }
-    let _ = shown(&format::spent(outcome));
-    if let Some(verified) = format::verified(timeline) {
-        let _ = shown(&format!("verified {verified}"));
-    }
-    if let Some(diverged) = format::diverged(outcome) {
-        let _ = shown(&format!("replay {diverged}"));
-    }
-    if let Some(end) = timeline.limits.last() {
-        let _ = shown(&format!("limits at the end: {}", format::limits(end)));
-    }
-    if let Some(next) = &timeline.next {
-        let _ = shown(&format!("next: {}", shorten(next, 600)));
+    let _ = shown("");
+    // Without colours, because this is standard output and may be a pipe or a file.
+    for line in card(outcome, &timeline.allowed, &timeline.beside(), false).lines() {
+        let _ = shown(line);
     }
 }
 
 /// Formats the cost after a turn. Files of earlier versions contain 0 if no price was known.
 fn so_far(timeline: &Timeline, event: &Value) -> String {
-    let unknown = timeline.outcome.as_ref().is_some_and(|outcome| outcome["cost_unknown"] == true);
+    let unknown = timeline.ending.as_ref().is_some_and(|outcome| outcome.cost_unknown);
     match event["cost"].as_f64() {
         None => "no price".to_owned(),
         Some(nano) if nano == 0.0 && unknown => "no price".to_owned(),

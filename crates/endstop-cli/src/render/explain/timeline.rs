@@ -2,11 +2,12 @@
 //! built from a run of the journal, whose events are replayed, or from a file of `--events`.
 
 use crate::failure::{Failure, Result};
-use crate::render::advice::{Again, Facts, of_demo};
+use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, of_demo};
+use crate::render::card::Beside;
 use endstop::core::{RunEvent, call_key};
 use endstop::journal::{RecordedRun, brief};
-use endstop::{CheckState, Effect, EventKind, Replay};
-use serde::Serialize;
+use endstop::{CheckState, Decision, Effect, EventKind, Layer, Limits, NanoUsd, Outcome, Replay};
+use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -28,8 +29,14 @@ pub(crate) struct Timeline {
     pub(crate) limits: Vec<Boundary>,
     /// Turns that made the same calls with the same results and added no text.
     pub(crate) repeats: Vec<Repeat>,
-    /// The outcome, if the run ended.
+    /// The outcome as it was written, if the run ended.
     pub(crate) outcome: Option<Value>,
+    /// The same outcome, unless it cannot be read.
+    #[serde(skip)]
+    pub(crate) ending: Option<Outcome>,
+    /// The limits of the run; all off if they are not known.
+    #[serde(skip)]
+    pub(crate) allowed: Limits,
     /// The next step.
     pub(crate) next: Option<String>,
 }
@@ -129,6 +136,7 @@ impl Timeline {
                 verify: header.settings["verify"].as_str().map(str::to_owned),
             }),
             events: run.events.len(),
+            allowed: run.limits().clone(),
             problems: run
                 .damage
                 .iter()
@@ -177,19 +185,19 @@ impl Timeline {
                 }
             }
         }
-        timeline.outcome.clone_from(&run.outcome);
-        if timeline.outcome.is_none() {
+        let mut outcome = run.outcome.clone();
+        if outcome.is_none() {
             // The run had ended, and its process died before it stored the outcome. The replay
             // gives the same one.
-            let followed = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
-            timeline.outcome = followed;
+            outcome = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
         }
-        if let (Some(outcome), Some(verified)) = (&mut timeline.outcome, run.verified) {
+        if let (Some(outcome), Some(verified)) = (&mut outcome, run.verified) {
             // The verifier runs after the outcome is stored, so its result is stored separately.
             outcome["verified"] = verified.into();
         }
-        if let Some(facts) = timeline.outcome.as_ref().and_then(Facts::of_json) {
-            let again = Again::of(&facts, run, &header.id, journal);
+        timeline.end(outcome);
+        if let Some(facts) = timeline.ending.as_ref().map(Facts::of) {
+            let again = Again::of(facts, run, &header.id, journal);
             let next = facts.next(again.as_ref());
             let demo = header.settings["demo"].is_string() && facts.is_failure();
             timeline.next = Some(if demo { of_demo(&next) } else { next });
@@ -215,29 +223,69 @@ impl Timeline {
         let outcome = outcome.into_iter().next_back();
         let state = if outcome.is_some() { "ended" } else { "cut" };
         let entries = entries.into_iter().filter(|event| event["type"] != "delta").collect();
-        let next = outcome.as_ref().and_then(Facts::of_json).map(|facts| facts.next(None));
+        let allowed = Limits::none();
         let mut timeline =
-            Timeline { state, events: count, entries, outcome, next, ..Timeline::default() };
+            Timeline { state, events: count, entries, allowed, ..Timeline::default() };
+        timeline.end(outcome);
+        timeline.next = match timeline.diverged() {
+            Some(_) => Some(AFTER_DIVERGENCE.to_owned()),
+            None => timeline.ending.as_ref().map(|outcome| Facts::of(outcome).next(None)),
+        };
         timeline.close();
         timeline
+    }
+
+    /// Sets the outcome.
+    fn end(&mut self, outcome: Option<Value>) {
+        match outcome.as_ref().map(Outcome::deserialize) {
+            Some(Ok(ending)) => self.ending = Some(ending),
+            Some(Err(error)) => {
+                self.problems.push(format!("the outcome cannot be read: {error}"));
+            }
+            None => {}
+        }
+        self.outcome = outcome;
+    }
+
+    /// Returns the parts of the card that do not come from the outcome.
+    pub(crate) fn beside(&self) -> Beside {
+        let verifier = self.run.as_ref().and_then(|run| run.verify.clone());
+        Beside {
+            next: self.next.clone(),
+            run: None,
+            diverged: self.diverged().map(str::to_owned),
+            // A successful run with a verifier but without a result: the verifier was stopped, or
+            // its process died.
+            unverified: verifier.is_some() && self.ending.as_ref().is_some_and(Outcome::is_success),
+            verifier,
+        }
+    }
+
+    /// The first difference from the recording, if the run replayed one and diverged.
+    fn diverged(&self) -> Option<&str> {
+        self.outcome.as_ref()?["diverged"]["message"].as_str()
+    }
+
+    /// `true` if this limit ended the run.
+    pub(crate) fn is_decided_by(&self, limit: &str) -> bool {
+        self.ending
+            .as_ref()
+            .is_some_and(|outcome| outcome.decided_by.decision == Decision::of(Layer::Limit, limit))
     }
 
     /// Adds the parts that need the whole timeline: the limits at the end, and repeats.
     fn close(&mut self) {
         self.repeats = self.find_repeats();
-        let (Some(outcome), Some(last)) = (&self.outcome, self.limits.last()) else { return };
-        let number = |value: &Value| value.as_f64();
+        let (Some(outcome), Some(last)) = (&self.ending, self.limits.last()) else { return };
         let mut end = Boundary { turn: None, ..last.clone() };
-        end.at_ms = number(&outcome["duration_ms"]).unwrap_or(end.at_ms).max(end.at_ms);
+        end.at_ms = ms(outcome).max(end.at_ms);
         for check in &mut end.checks {
-            let decided = outcome["decided_by"]["name"] == check.limit;
+            let decided = self.is_decided_by(check.limit);
             let value = match check.limit {
-                "max_turns" => number(&outcome["turns"]),
+                "max_turns" => Some(outcome.turns.into()),
                 // The upper bound, because the budget limit is checked against it.
-                "max_budget_usd" => {
-                    number(&outcome["cost_upper_usd"]).or(number(&outcome["cost_usd"]))
-                }
-                "timeout" => number(&outcome["duration_ms"]).map(|ms| ms / 1e3),
+                "max_budget_usd" => Some(outcome.cost_upper.unwrap_or(outcome.cost).to_usd()),
+                "timeout" => Some(ms(outcome) / 1e3),
                 // The outcome does not contain the final value of other limits, but a limit that
                 // decided was reached.
                 _ if decided => check.max,
@@ -339,8 +387,7 @@ impl Timeline {
     /// Returns the end of the timeline on the run's clock, in milliseconds.
     pub(crate) fn end_ms(&self) -> f64 {
         let last = self.entries.iter().rev().find_map(|event| event["at_ms"].as_f64());
-        let duration = self.outcome.as_ref().and_then(|outcome| outcome["duration_ms"].as_f64());
-        last.unwrap_or(0.0).max(duration.unwrap_or(0.0))
+        last.unwrap_or(0.0).max(self.ending.as_ref().map_or(0.0, ms))
     }
 
     fn find_repeats(&self) -> Vec<Repeat> {
@@ -381,16 +428,19 @@ impl Timeline {
         }
         repeats.retain(|repeat| repeat.turns.len() > 1);
         // Files of earlier versions have a cost of 0 if no price was known.
-        let unknown = |outcome: &Value| {
-            outcome["cost_unknown"] == true && outcome["cost_usd"].as_f64() == Some(0.0)
-        };
-        if self.outcome.as_ref().is_some_and(unknown) {
+        let unknown = |outcome: &Outcome| outcome.cost_unknown && outcome.cost == NanoUsd::ZERO;
+        if self.ending.as_ref().is_some_and(unknown) {
             for repeat in &mut repeats {
                 repeat.cost_usd = None;
             }
         }
         repeats
     }
+}
+
+/// Returns the duration of a run in milliseconds, as its JSON contains it.
+fn ms(outcome: &Outcome) -> f64 {
+    outcome.duration.as_micros() as f64 / 1e3
 }
 
 /// Returns arguments as they are shown, with sorted keys.
@@ -414,6 +464,18 @@ fn with_sorted_keys(arguments: &str) -> String {
 mod tests {
     use super::Timeline;
     use serde_json::json;
+
+    #[test]
+    fn unreadable_outcome_is_a_problem() {
+        let timeline = Timeline::of_events(vec![
+            json!({"type": "turn_started", "turn": 1, "attempt": 1, "at_ms": 0.0}),
+            json!({"type": "outcome", "termination": "error_of_2030", "decided_by": {}}),
+        ]);
+        assert!(timeline.ending.is_none() && timeline.next.is_none());
+        assert_eq!(timeline.state, "ended");
+        assert!(timeline.problems[0].contains("`termination`: unknown variant `error_of_2030`"));
+        assert_eq!(timeline.outcome.unwrap()["termination"], "error_of_2030");
+    }
 
     #[test]
     fn parallel_calls_keep_own_results() {

@@ -1,7 +1,8 @@
 //! The step as policies see it, and the ending that a policy's stop means.
 
 use super::facts::Step;
-use crate::kernel::outcome::{Ending, Layer};
+use crate::kernel::decided_by::{Decision, Layer};
+use crate::kernel::outcome::Ending;
 use crate::policy::{PolicyEnd, StepCall, StepContext, StepResult, Stop, ToolOutput};
 use crate::termination::Termination;
 use serde_json::{Map, Value};
@@ -62,13 +63,23 @@ pub(super) fn stop_ending(stop: Stop, when: &str, has_text: bool) -> Box<Ending>
             let policy = &stop.policy;
             let reason =
                 format!("the policy `{policy}` stopped the run without an answer: {evidence}");
-            return Ending::halted(Layer::Policy, stop.policy, reason);
+            return Ending::halted(Layer::Policy, Decision::Custom(stop.policy), reason);
         }
-        let mut ending = Ending::new(Termination::Submitted, Layer::Policy, stop.policy, evidence);
+        let mut ending = Ending::new(
+            Termination::Submitted,
+            Layer::Policy,
+            Decision::Custom(stop.policy),
+            evidence,
+        );
         ending.deliverable = deliverable;
         return ending;
     }
-    let mut ending = Ending::new(stop.ends_as.into(), Layer::Policy, stop.policy, evidence.clone());
+    let mut ending = Ending::new(
+        stop.ends_as.into(),
+        Layer::Policy,
+        Decision::Custom(stop.policy),
+        evidence.clone(),
+    );
     if stop.ends_as == PolicyEnd::Halted {
         ending.halted_reason = Some(evidence);
     }

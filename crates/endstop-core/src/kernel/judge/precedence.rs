@@ -37,11 +37,12 @@ pub(super) fn decide(mut found: Vec<(Source, Box<Ending>)>) -> Option<Box<Ending
 #[cfg(test)]
 mod tests {
     use super::{Source, decide};
-    use crate::kernel::outcome::{Ending, Layer};
+    use crate::kernel::decided_by::{Decision, Layer};
+    use crate::kernel::outcome::Ending;
     use crate::termination::Termination;
 
     fn by(source: Source, termination: Termination) -> (Source, Box<Ending>) {
-        (source, Ending::new(termination, Layer::Policy, "test", ""))
+        (source, Ending::new(termination, Layer::Policy, Decision::Custom("test".into()), ""))
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl World<'_> {
                 Termination::ErrorMaxTokens => granted_tokens.is_none_or(|got| got >= *tokens),
                 _ => false,
             };
-            if refused && outcome.decided_by.name == "shared_budget" {
+            if refused && outcome.decided_by.decision == Decision::SharedBudget {
                 return Err(format!(
                     "a grant of {granted}, {granted_tokens:?} tokens was refused, but the minimum was {usd}, {tokens}"
                 ));

@@ -93,7 +93,7 @@ impl Before {
     /// `true` if an answer was declared before the event, which the event cannot withdraw.
     fn declared(&self, outcome: &Outcome) -> bool {
         let waits = self.phase == "consulting_stop";
-        let by_finish = self.phase == "tools" && outcome.decided_by.name == "finish";
+        let by_finish = self.phase == "tools" && outcome.decided_by.decision == Decision::Finish;
         outcome.is_success() && (waits || by_finish)
     }
 
@@ -126,7 +126,7 @@ impl Before {
                     | EventKind::Start { .. }
                     | EventKind::Tick
             );
-        let shared = outcome.decided_by.name == "shared_budget";
+        let shared = outcome.decided_by.decision == Decision::SharedBudget;
         match outcome.termination {
             Termination::Cancelled | Termination::Terminated => false,
             Termination::Stop => {

@@ -299,7 +299,7 @@ async fn cause_outranks_its_consequence() {
         .unwrap();
     let outcome = agent.run("count").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorMaxTurns, "{outcome:?}");
-    assert_eq!(outcome.decided_by.name, "max_turns");
+    assert_eq!(outcome.decided_by.decision.as_str(), "max_turns");
     agrees_with_itself(&outcome);
 }
 

@@ -179,7 +179,7 @@ async fn expired_timeout_is_named() {
     ];
     for (limits, word) in cases {
         let outcome = run(limits, silent()).await;
-        let decided = format!("{} {}", outcome.decided_by.name, outcome.decided_by.evidence);
+        let decided = format!("{} {}", outcome.decided_by.decision, outcome.decided_by.evidence);
         assert!(decided.contains(word), "{word}: {decided}");
     }
     // A slow but active tool does not count as silence of the provider.

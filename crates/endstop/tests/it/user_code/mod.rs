@@ -87,5 +87,5 @@ async fn goes_on(point: &str, messages: &[Message]) {
 }
 
 fn decided_by(outcome: &Outcome) -> (&str, &str) {
-    (outcome.decided_by.layer.as_str(), &outcome.decided_by.name)
+    (outcome.decided_by.layer.as_str(), outcome.decided_by.decision.as_str())
 }

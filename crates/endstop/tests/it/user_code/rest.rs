@@ -327,7 +327,7 @@ async fn panic_message_has_no_provider_key() {
         });
         let builder = AgentLoop::builder(provider.clone()).tool(tool).hook(Leaky(none));
         let outcome = leak(builder).build().unwrap().run("go").unwrap().await;
-        assert_eq!(outcome.decided_by.name, name, "{outcome:?}");
+        assert_eq!(outcome.decided_by.decision.as_str(), name, "{outcome:?}");
         assert_eq!(outcome.decided_by.layer.as_str(), "fault", "{outcome:?}");
         let evidence = &outcome.decided_by.evidence;
         assert!(evidence.ends_with("panicked: no access with [redacted]"), "{evidence}");
@@ -355,7 +355,7 @@ async fn panic_mid_stream_closes_connection() {
             let agent = way(over(&server, api)).build().unwrap();
             let outcome = agent.run("go").unwrap().await;
             assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
-            assert_eq!(outcome.decided_by.name, name);
+            assert_eq!(outcome.decided_by.decision.as_str(), name);
             assert!(
                 outcome.last_text.as_ref().unwrap().starts_with("word"),
                 "received text is preserved"
@@ -397,7 +397,7 @@ async fn panicking_tool_kills_other_processes() {
     }
     let outcome = handle.await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
-    assert_eq!((outcome.decided_by.name.as_str(), ended), ("boom", 2), "each call is answered");
+    assert_eq!((outcome.decided_by.decision.as_str(), ended), ("boom", 2), "each call is answered");
     agent.settled().await;
     eventually("no process is left", || processes_with(&mark) == 0).await;
     goes_on("boom", &outcome.messages).await;

@@ -1,0 +1,216 @@
+//! The decision that ended a run: the layer, the decision by name, and the evidence.
+//!
+//! ```
+//! use endstop_core::{DecidedBy, Decision, Layer};
+//! let text = r#"{"layer":"limit","name":"max_turns","evidence":"25 of 25 turns"}"#;
+//! let by: DecidedBy = serde_json::from_str(text)?;
+//! assert_eq!(by.decision, Decision::MaxTurns);
+//! assert_eq!(serde_json::to_string(&by)?, text);
+//! // A policy of the same name is not the limit.
+//! assert_eq!(Decision::of(Layer::Policy, "max_turns"), Decision::Custom("max_turns".into()));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+
+use crate::error_class::ErrorClass;
+use serde::{Deserialize, Serialize, Serializer};
+use std::fmt;
+
+/// The component that ended a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Layer {
+    /// The model's own signal, or the content of its turn.
+    Turn,
+    /// A termination policy or a watch rule.
+    Policy,
+    /// A tool, including `finish`.
+    Tool,
+    /// A hook.
+    Hook,
+    /// A limit.
+    Limit,
+    /// The provider.
+    Provider,
+    /// The caller, by a cancel or a terminate.
+    Caller,
+    /// A fault of this program or of code that it was given.
+    #[default]
+    Fault,
+}
+
+impl Layer {
+    /// The layer's name in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Layer::Turn => "turn",
+            Layer::Policy => "policy",
+            Layer::Tool => "tool",
+            Layer::Hook => "hook",
+            Layer::Limit => "limit",
+            Layer::Provider => "provider",
+            Layer::Caller => "caller",
+            Layer::Fault => "fault",
+        }
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+macro_rules! decisions {
+    ($($layer:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* })*) => {
+        /// The rule that ended a run.
+        ///
+        /// A name means a decision of the kernel only in the layer of that decision, so a tool or a
+        /// policy called `timeout` is [`Custom`](Decision::Custom).
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Decision {
+            $($($(#[$doc])* $variant,)*)*
+            /// The model call failed with this class of error ([`Layer::Provider`]).
+            CallFailed(ErrorClass),
+            /// A policy, a watch rule, a tool, or other code that the kernel was given, by name.
+            Custom(String),
+        }
+
+        impl Decision {
+            /// Returns the decision that a name means in a layer.
+            pub fn of(layer: Layer, name: impl Into<String>) -> Decision {
+                let name = name.into();
+                match (layer, name.as_str()) {
+                    $($((Layer::$layer, $name) => Decision::$variant,)*)*
+                    (Layer::Provider, class) => {
+                        let class = ErrorClass::ALL.iter().find(|known| known.as_str() == class);
+                        class.map_or(Decision::Custom(name), |class| Decision::CallFailed(*class))
+                    }
+                    _ => Decision::Custom(name),
+                }
+            }
+
+            /// The decision's name in JSON.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $($(Decision::$variant => $name,)*)*
+                    Decision::CallFailed(class) => class.as_str(),
+                    Decision::Custom(name) => name,
+                }
+            }
+        }
+    };
+}
+
+decisions! {
+    Turn {
+        /// The model answered in text, and its signal says that the answer is complete.
+        NaturalCompletion = "natural_completion",
+        /// The output limit cut the answer.
+        TokenLimitReached = "token_limit_reached",
+        /// A refusal or a filter.
+        ContentFiltered = "content_filtered",
+        /// The provider's finish value is not known.
+        UnknownFinish = "unknown_finish",
+        /// The turn's tool calls could not be parsed, or were lost.
+        ToolCalls = "tool_calls",
+        /// The provider paused too often in a row.
+        Paused = "paused",
+        /// Reasoning used the whole output budget.
+        ThinkingStarved = "thinking_starved",
+    }
+    Tool {
+        /// The tool `finish`.
+        Finish = "finish",
+    }
+    Hook {
+        /// The prompt hook.
+        PromptHook = "prompt",
+        /// The hook before a turn.
+        PreIterationHook = "pre_iteration",
+        /// The hook for the parameters of a call.
+        ChatParamsHook = "chat_params",
+        /// The hook before a tool call.
+        PreToolHook = "pre_tool",
+        /// The approval prompt of a tool call.
+        Approval = "approval",
+        /// The hook that may reply to an answer.
+        ReplyHook = "reply",
+        /// The hook that may veto a success.
+        StopHook = "stop",
+    }
+    Limit {
+        /// The limit `max_turns`.
+        MaxTurns = "max_turns",
+        /// The limit `max_consecutive_mistakes`.
+        MaxConsecutiveMistakes = "max_consecutive_mistakes",
+        /// The limit `max_budget_usd`.
+        MaxBudgetUsd = "max_budget_usd",
+        /// The limit `max_tokens`.
+        MaxTokens = "max_tokens",
+        /// A ceiling that several runs share.
+        SharedBudget = "shared_budget",
+        /// The limit `timeout`.
+        Timeout = "timeout",
+        /// The limit `max_unproductive_turns`.
+        MaxUnproductiveTurns = "max_unproductive_turns",
+        /// The limit `max_empty_turns`.
+        MaxEmptyTurns = "max_empty_turns",
+        /// The limit `max_structured_output_retries`.
+        MaxStructuredOutputRetries = "max_structured_output_retries",
+        /// A compaction failed, and the prompt does not fit without it.
+        Compaction = "compaction",
+    }
+    Caller {
+        /// A cancel.
+        Cancel = "cancel",
+        /// A terminate.
+        Terminate = "terminate",
+    }
+    Fault {
+        /// The driver of the run.
+        Driver = "driver",
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Decision {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// The decision that ended a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written")]
+pub struct DecidedBy {
+    /// The deciding component.
+    pub layer: Layer,
+    /// The rule, policy, tool or limit; its name is `name` in JSON.
+    #[serde(rename = "name")]
+    pub decision: Decision,
+    /// The facts behind the decision, as a sentence for people.
+    pub evidence: String,
+}
+
+/// A decision as JSON contains it. The layer must be known before the name can be read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Written {
+    layer: Layer,
+    name: String,
+    evidence: String,
+}
+
+impl From<Written> for DecidedBy {
+    fn from(written: Written) -> DecidedBy {
+        let Written { layer, name, evidence } = written;
+        DecidedBy { layer, decision: Decision::of(layer, name), evidence }
+    }
+}
