@@ -243,3 +243,40 @@ fn message_of_results_is_not_a_step() {
     let run = crate::common::parsed("a.json", list.to_string()).remove(0);
     assert_eq!((run.steps.len(), run.steps[1].results.len()), (3, 1));
 }
+
+/// The notes about calls and results, in the readers that build a run step by step.
+#[test]
+fn notes_count_what_is_odd() {
+    let call = |id: &str| json!({"id": id, "function": "f", "arguments": {}});
+    let turn = |ids: &[&str]| {
+        let calls: Vec<_> = ids.iter().map(|id| call(id)).collect();
+        json!({"role": "assistant", "content": "", "tool_calls": calls})
+    };
+    let told = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": id});
+    for (messages, notes, results) in [
+        (vec![turn(&["a", "b"]), told("b"), told("a")], &[][..], &[2][..]),
+        (vec![turn(&["a"])], &["calls without a result: 1"], &[0]),
+        (vec![turn(&["a", "a"]), told("a"), told("a")], &[], &[2]),
+        (vec![turn(&["a", "a"]), told("a")], &["calls without a result: 1"], &[1]),
+        (
+            vec![turn(&["a"]), told("a"), told("a"), told("a")],
+            &["calls with more than one result: 1"],
+            &[3],
+        ),
+        (vec![turn(&["a"]), told("a"), turn(&["a"]), told("a")], &["reused call ids: 1"], &[1, 1]),
+        (
+            vec![turn(&["a"]), turn(&["a"]), told("a")],
+            &["calls without a result: 1", "reused call ids: 1"],
+            &[0, 1],
+        ),
+        (vec![told("a"), turn(&["a"])], &["results that come before their call: 1"], &[1]),
+        (vec![turn(&["a"]), told("a"), told("x")], &["results without a call: 1"], &[2]),
+    ] {
+        let sample = json!({"id": 1, "epoch": 1, "messages": messages});
+        let log = json!({"version": 2, "status": "success", "eval": {}, "samples": [sample]});
+        let run = crate::common::parsed("a.json", log.to_string()).remove(0);
+        assert_eq!(run.notes, notes, "{log}");
+        let found: Vec<usize> = run.turns().map(|step| step.results.len()).collect();
+        assert_eq!(found, results, "{log}");
+    }
+}

@@ -28,9 +28,18 @@ pub(crate) struct Conversation {
 
 struct Asked {
     step: usize,
+    /// Number of calls of the step with this id.
+    calls: u64,
     results: u64,
     /// `true` if the provider runs the call; its result need not be in the recording.
     elsewhere: bool,
+}
+
+impl Asked {
+    /// Returns the number of calls whose result must still come.
+    const fn open(&self) -> u64 {
+        if self.elsewhere { 0 } else { self.calls.saturating_sub(self.results) }
+    }
 }
 
 impl Conversation {
@@ -69,12 +78,18 @@ impl Conversation {
     fn add_call(&mut self, step: usize, call: Call<'static>, elsewhere: bool) {
         let Some(at) = self.steps.get_mut(step) else { return };
         if let Some(id) = call.id.as_deref() {
-            let asked = Asked { step, results: 0, elsewhere };
-            // The new call replaces the old one, because a later result can only belong to the
-            // later call.
-            if let Some(before) = self.asked.insert(id.to_owned(), asked) {
-                self.odd.add("reused call ids");
-                self.unanswered += u64::from(before.results == 0 && !before.elsewhere);
+            match self.asked.get_mut(id) {
+                // Some models give all calls of a turn the same id.
+                Some(asked) if asked.step == step => asked.calls += 1,
+                // The new call replaces the old one, because a later result can only belong to the
+                // later call.
+                _ => {
+                    let asked = Asked { step, calls: 1, results: 0, elsewhere };
+                    if let Some(before) = self.asked.insert(id.to_owned(), asked) {
+                        self.odd.add("reused call ids");
+                        self.unanswered += before.open();
+                    }
+                }
             }
         } else if !elsewhere {
             self.odd.add("calls without an id");
@@ -87,7 +102,7 @@ impl Conversation {
         match result.call_id.as_deref().and_then(|id| self.asked.get_mut(id)) {
             Some(asked) => {
                 asked.results += 1;
-                if asked.results == 2 {
+                if asked.results == asked.calls + 1 {
                     self.odd.add("calls with more than one result");
                 }
                 // Both results are kept, because the recording does not show which of them the
@@ -111,8 +126,7 @@ impl Conversation {
     /// Returns the steps, and the notes about their irregularities.
     pub(crate) fn finish(mut self) -> (Vec<Step<'static>>, Vec<String>) {
         self.attach_early();
-        let open = self.asked.values().filter(|asked| asked.results == 0 && !asked.elsewhere);
-        let open = self.unanswered + open.count() as u64;
+        let open = self.unanswered + self.asked.values().map(Asked::open).sum::<u64>();
         if open > 0 {
             self.odd.add_many("calls without a result", open);
         }
