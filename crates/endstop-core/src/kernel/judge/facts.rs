@@ -3,6 +3,7 @@
 use crate::kernel::outcome::Ending;
 use crate::kernel::spec::ToolPolicy;
 use crate::message::{ToolCall, ToolResult};
+use crate::termination::Termination;
 
 /// The facts that the judge reads, by the point at which it is asked.
 pub(crate) enum Facts<'a> {
@@ -43,6 +44,13 @@ pub(crate) struct Step<'a> {
     pub(crate) cost: Option<f64>,
     /// The limit on unproductive turns, if the model is to be warned one turn before it.
     pub(crate) warn_before: Option<u32>,
+}
+
+impl Step<'_> {
+    /// `true` if `finish` declared the answer. The answer of a text ends as `stop`.
+    pub(super) fn is_declared(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| answer.termination != Termination::Stop)
+    }
 }
 
 /// The decision of the judge.

@@ -18,10 +18,9 @@ mod watchers;
 
 use super::effect::Effect;
 use super::guard::{Flow, guarded};
-use super::outcome::{Ending, NoProgressSnapshot};
+use super::outcome::NoProgressSnapshot;
 use super::watch::{RuleHit, Watch};
 use crate::policy::{StepContext, TerminationPolicy, Verdict};
-use crate::termination::Termination;
 pub(super) use facts::{Facts, Judgement, Step};
 use policy::{step_result, stop_ending};
 use precedence::{Source, decide};
@@ -167,11 +166,11 @@ impl Judge {
         // A message that arrived is visible to policies and rules for exactly one step.
         self.context.message_arrived = false;
 
-        let by_finish = |answer: &Ending| answer.termination != Termination::Stop;
         // A rule that objects to the text, or a policy that has a message about it, withdraws the
         // text as an answer, but not an answer that was declared.
+        let declared = step.is_declared();
         let refused = of_text || matches!(verdict, Continue(Verdict::Tell(_)));
-        let answer = step.answer.filter(|answer| by_finish(answer) || !refused);
+        let answer = step.answer.filter(|_| declared || !refused);
         let mut found = Vec::new();
         let mut told = None;
         match verdict {
@@ -183,9 +182,8 @@ impl Judge {
             Break(fault) => found.push((Source::Policy, fault)),
         }
         found.extend(stop.map(|stop| (Source::Rule, stop_ending(stop, "", step.has_text))));
-        found.extend(answer.map(|answer| {
-            (if by_finish(&answer) { Source::Finish } else { Source::Answer }, answer)
-        }));
+        let source = if declared { Source::Finish } else { Source::Answer };
+        found.extend(answer.map(|answer| (source, answer)));
         let ending = decide(found);
         let told = told.filter(|_| ending.is_none());
         let warning = self.progress.warning(unproductive, step.warn_before);

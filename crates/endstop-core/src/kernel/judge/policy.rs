@@ -13,9 +13,7 @@ pub(super) fn step_result(step: &Step<'_>, context: &StepContext) -> StepResult 
     if let Some(confidence) = context.metrics.get("confidence") {
         metadata.insert("confidence".to_owned(), confidence.clone());
     }
-    // Only `finish` declares an answer in a step with calls; the answer in text is judged later.
-    let declared =
-        step.answer.as_ref().is_some_and(|answer| answer.termination != Termination::Stop);
+    let declared = step.is_declared();
     // The call that ends the run is not work, so policies do not see it among the tools.
     let tools = || step.calls.iter().filter(|(call, _)| !declared || call.name != "finish");
     let outputs: Vec<ToolOutput> = tools()
