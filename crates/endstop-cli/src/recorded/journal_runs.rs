@@ -5,13 +5,14 @@ use crate::failure::{Failure, Result};
 use endstop::core::replay::Replay;
 use endstop::journal::{JournalError, RecordedRun, SqliteJournal};
 use endstop::{
-    Effect, Event, EventKind, ModelTurn, NanoUsd, Part, Registry, RunEvent, RunSpec, Termination,
-    Usage,
+    Effect, Event, EventKind, ModelTurn, NanoUsd, Outcome, Part, Registry, RunEvent, RunSpec,
+    Termination, Usage,
 };
 use endstop_trajectory as traj;
 use endstop_trajectory::read::{Problem, ProblemKind, Walk, open_regular};
 use endstop_trajectory::replay::{Setting, replay_events};
 use jiff::Timestamp;
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -257,11 +258,12 @@ fn ended(made: &mut traj::Trajectory<'static>, outcome: &Value, verified: Option
     if let Some(termination) = termination {
         made.recorded.success = Some(termination.is_success() && verified != Some(false));
     }
-    let answer = outcome["payload"]["final_text"].as_str().map(|text| text.to_owned().into());
+    // A record of a later version may hold what this one cannot read; its ending is still known.
+    let answer = Outcome::deserialize(outcome).ok().and_then(|outcome| outcome.answer());
     made.ending = Some(traj::Ending {
         reason: termination.map_or("unknown", reason).into(),
         native: Some(name.to_owned().into()),
-        answer,
+        answer: answer.map(Into::into),
         ..traj::Ending::default()
     });
 }
@@ -295,4 +297,25 @@ fn reason(termination: Termination) -> &'static str {
 fn iso_8601(unix_ms: u64) -> Option<std::borrow::Cow<'static, str>> {
     let time = Timestamp::from_millisecond(i64::try_from(unix_ms).ok()?).ok()?;
     Some(time.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ending_of_a_run_has_its_answer() {
+        let answer = |outcome: &Value| {
+            let mut made = traj::Trajectory::new("run");
+            ended(&mut made, outcome, None);
+            let ending = made.ending.unwrap();
+            (ending.reason.into_owned(), ending.answer.map(std::borrow::Cow::into_owned))
+        };
+        let by = json!({"layer": "tool", "name": "finish", "evidence": "the model called `finish`"});
+        let done = json!({"termination": "submitted", "decided_by": by, "deliverable": "Paris."});
+        assert_eq!(answer(&done), ("agent_submit".to_owned(), Some("Paris.".to_owned())));
+        let later = json!({"termination": "submitted", "decided_by": "another form"});
+        assert_eq!(answer(&later), ("agent_submit".to_owned(), None));
+    }
 }
