@@ -158,7 +158,7 @@ fn find(
     if let Some((events, mut outcome)) = decided
         && let Some(log) = log.take()
     {
-        let mut recorder = Recorder::new(log, keys.clone());
+        let mut recorder = Recorder::new(journal, log, keys.clone());
         for event in &events {
             recorder.keep(event, &[], None);
         }
@@ -189,7 +189,7 @@ fn find(
             RunHeader { id: id.clone(), continues, redacted, spec: spec.again(None), ..header };
         journal.begin(&header).map_err(StartError::Journal)?
     };
-    let mut recorder = Recorder::new(log, keys);
+    let mut recorder = Recorder::new(journal, log, keys);
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
     // Replay the events, so that the journal gets the effects that each of them requested.
     let mut replay = Replay::new(spec);

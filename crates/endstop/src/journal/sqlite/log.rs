@@ -19,6 +19,10 @@ use rusqlite::{Connection, params};
 use std::time::Duration;
 
 impl Journal for SqliteJournal {
+    fn hidden(&self) -> KnownKeys {
+        KnownKeys::clone(&self.keys())
+    }
+
     fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
         let driver = self.driver()?;
         let keys = self.keys().and(&header.keys);
