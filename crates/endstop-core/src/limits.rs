@@ -500,16 +500,21 @@ impl Limits {
 
 /// Builds the message for an unknown name: the nearest valid name first, then all of them.
 pub fn unknown_key(key: &str, choices: &[&str]) -> String {
-    // 64 characters bound the work for a hostile key; no real name is that long.
-    let start: String = key.chars().take(64).collect();
-    let near = choices
-        .iter()
-        .map(|choice| (strsim::levenshtein(&start, choice), *choice))
-        // Allow one typo, and one more for every four characters of the name.
-        .filter(|(distance, choice)| *distance <= 1 + choice.len() / 4)
-        .min();
-    let hint = near.map_or(String::new(), |(_, choice)| format!(" (did you mean `{choice}`?)"));
+    let hint = did_you_mean(key, choices.iter().copied());
     format!("unknown name{hint}; expected one of {}", choices.join(", "))
+}
+
+/// Returns ` (did you mean `NAME`?)` with the nearest of these names, or nothing if none is near.
+pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
+    // 64 characters bound the work for a hostile name; no real name is that long.
+    let start: String = name.chars().take(64).collect();
+    let near = known
+        .into_iter()
+        .map(|known| (strsim::levenshtein(&start, known), known))
+        // Allow one typo, and one more for every four characters of the name.
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
+        .min();
+    near.map_or_else(String::new, |(_, known)| format!(" (did you mean `{known}`?)"))
 }
 
 #[cfg(test)]

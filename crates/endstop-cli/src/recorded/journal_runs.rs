@@ -312,7 +312,8 @@ mod tests {
             let ending = made.ending.unwrap();
             (ending.reason.into_owned(), ending.answer.map(std::borrow::Cow::into_owned))
         };
-        let by = json!({"layer": "tool", "name": "finish", "evidence": "the model called `finish`"});
+        let by =
+            json!({"layer": "tool", "name": "finish", "evidence": "the model called `finish`"});
         let done = json!({"termination": "submitted", "decided_by": by, "deliverable": "Paris."});
         assert_eq!(answer(&done), ("agent_submit".to_owned(), Some("Paris.".to_owned())));
         let later = json!({"termination": "submitted", "decided_by": "another form"});

@@ -6,6 +6,7 @@ use super::earlier::{Earlier, accepted};
 use super::events::{EventFile, Keep};
 use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
+use super::stream::StreamedText;
 use super::verify::verified;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
@@ -56,6 +57,8 @@ pub(crate) struct RunSession {
     pub(crate) servers: Servers,
     /// The values that must not appear in a file or on the screen.
     pub(crate) secrets: KnownKeys,
+    /// `true` if keys may be sent to other machines without encryption.
+    pub(crate) allow_http: bool,
     /// The approval questions, if calls need approval; taken when the run starts.
     pub(crate) questions: Cell<Option<Questions>>,
     pub(crate) json: bool,
@@ -84,7 +87,7 @@ impl RunSession {
         dir: Option<&Path>,
     ) -> Result {
         output::hide(&self.secrets);
-        let spans = Spans::begin(&self.secrets);
+        let spans = Spans::begin(&self.secrets, self.allow_http);
         let status = runtime.block_on(self.drive(agent, begin, limits, dir));
         // Not a plain drop: a thread that still reads the terminal would block the exit until a
         // line is typed.
@@ -202,6 +205,19 @@ impl RunSession {
         }
     }
 
+    /// Writes an event to the file of events and, with `--json`, to standard output.
+    fn write(&self, event: &AgentEvent, view: &mut View) {
+        if let Some(events) = &mut view.events {
+            // Deltas are flushed later: a crash may lose streamed text, but never an event of the
+            // run.
+            let delta = matches!(event, AgentEvent::Delta(_));
+            events.write(event, if delta { Keep::Soon } else { Keep::Now });
+        }
+        if self.json {
+            view.screen.closed |= output::json_without(event, &self.secrets).is_err();
+        }
+    }
+
     /// Shows events until the run has ended, and reacts to signals.
     async fn follow(
         &self,
@@ -212,6 +228,7 @@ impl RunSession {
     ) -> Result<(Arc<Outcome>, StopSignal)> {
         let mut heard = StopSignal::Nothing;
         let mut told = false;
+        let mut streamed = StreamedText::new(self.secrets.clone());
         let mut questions = self.questions.take();
         let mut asked: Option<Asked> = None;
         let mut redraw = tokio::time::interval(Duration::from_millis(200));
@@ -242,10 +259,13 @@ impl RunSession {
                 event = handle.next() => match event {
                     Some(AgentEvent::Ended(outcome)) => {
                         view.screen.resume();
+                        if let Some(rest) = streamed.rest() {
+                            self.write(&rest, view);
+                        }
                         return Ok((outcome, heard));
                     }
                     Some(event) => {
-                        self.show(&event, view);
+                        self.show(event, &mut streamed, view);
                         if view.screen.closed {
                             if !std::mem::replace(&mut told, true) {
                                 output::note("endstop: standard output was closed; the run is cancelled");
@@ -282,17 +302,14 @@ impl RunSession {
     }
 
     /// Writes an event to the file and the screen, with what the replay has noticed since.
-    fn show(&self, event: &AgentEvent, view: &mut View) {
-        if let Some(events) = &mut view.events {
-            // Deltas are flushed later: a crash may lose streamed text, but never an event of the
-            // run.
-            let delta = matches!(event, AgentEvent::Delta(_));
-            events.write(event, if delta { Keep::Soon } else { Keep::Now });
+    fn show(&self, event: AgentEvent, streamed: &mut StreamedText, view: &mut View) {
+        if !self.json {
+            view.screen.show(&event);
         }
-        if self.json {
-            view.screen.closed |= output::json_without(event, &self.secrets).is_err();
-        } else {
-            view.screen.show(event);
+        if self.json || view.events.is_some() {
+            for event in streamed.take(event).into_iter().flatten() {
+                self.write(&event, view);
+            }
         }
         self.warn(view);
     }

@@ -187,6 +187,149 @@ fn endless_archive_directory_is_a_problem() {
     assert_eq!(found["too_many_values"]["count"], 1, "{found:#}");
 }
 
+/// A block of a zstd frame: some bytes, or one byte that is repeated.
+enum Block<'b> {
+    Raw(&'b [u8]),
+    Repeat(u8, usize),
+}
+
+/// Writes a zstd frame with a window of 2^`window` bytes.
+fn zstd(window: u8, blocks: &[Block<'_>]) -> Vec<u8> {
+    let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window - 10) << 3];
+    let header = |out: &mut Vec<u8>, kind: usize, size: usize| {
+        out.extend(&(size << 3 | kind << 1).to_le_bytes()[..3]);
+    };
+    for block in blocks {
+        match block {
+            Block::Raw(bytes) => {
+                header(&mut out, 0, bytes.len());
+                out.extend_from_slice(bytes);
+            }
+            Block::Repeat(byte, times) => {
+                let mut left = *times;
+                while left > 0 {
+                    let size = left.min(1 << 17);
+                    header(&mut out, 1, size);
+                    out.push(*byte);
+                    left -= size;
+                }
+            }
+        }
+    }
+    out.extend([1, 0, 0]);
+    out
+}
+
+fn gz(bytes: &[u8]) -> Vec<u8> {
+    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+    gz.write_all(bytes).unwrap();
+    gz.finish().unwrap()
+}
+
+const BEGIN: &[u8] = br#"{"messages":[{"role":"user","content":"x"}],"x":["#;
+
+#[test]
+fn zstd_bombs_are_problems() {
+    use Block::{Raw, Repeat};
+    let files = [
+        // Values, depth, a line without an end, and a window that no reader should allocate.
+        ("values.json.zst", zstd(20, &[Raw(BEGIN), Repeat(b',', 9 << 20), Raw(b"0]}")])),
+        ("deep.json.zst", zstd(20, &[Raw(BEGIN), Repeat(b'[', 4 << 20), Raw(b"]}")])),
+        ("line.jsonl.zst", zstd(20, &[Raw(BEGIN), Repeat(b' ', 300 << 20), Raw(b"0]}\n")])),
+        ("window.json.zst", zstd(41, &[Raw(BEGIN), Raw(b"0]}")])),
+    ];
+    let found = audited(&files.map(|(name, bytes)| (name.to_owned(), bytes)));
+    assert_eq!(found["too_many_values"]["count"], 2, "{found:#}");
+    assert_eq!(found["too_long"]["count"], 1, "{found:#}");
+    assert_eq!(problems(&found), 4);
+}
+
+#[test]
+fn empty_frames_and_members_are_read_through() {
+    let skippable = b"\x50\x2a\x4d\x18\0\0\0\0".repeat(100_000);
+    let run = zstd(20, &[Block::Raw(GOOD.as_bytes())]);
+    let cli = Cli::new();
+    fs::create_dir(cli.path("runs")).unwrap();
+    cli.write("runs/skipped.json.zst", [&skippable[..], &run].concat());
+    cli.write("runs/frames.json.zst", [&run[..], &zstd(20, &[]).repeat(50_000)].concat());
+    cli.write("runs/members.json.gz", [gz(GOOD.as_bytes()), gz(b"").repeat(20_000)].concat());
+    let done = limited(&cli, &["audit", "runs", "--json"]).exits(0);
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&report["sessions"], problems(&report["problems"])), (&3.into(), 0), "{report:#}");
+}
+
+#[test]
+fn odd_packed_files_are_problems() {
+    let number = [BEGIN, &b"9".repeat(4 << 20), b"]}"].concat();
+    let parquet =
+        [b"PAR1", &b"\x15\x04\x15\xff\xff\xff\xff\x0f".repeat(99)[..], b"\xff\xff\xff\x7fPAR1"];
+    let files = [
+        ("twice.json.gz", gz(&gz(&b"0".repeat(64 << 20)))),
+        ("number.json.gz", gz(&number)),
+        ("deep.jsonl.gz", gz(&b"{\"a\":".repeat(400_000))),
+        ("columns.json", parquet.concat()),
+    ];
+    let found = audited(&files.map(|(name, bytes)| (name.to_owned(), bytes)));
+    assert!((2..=4).contains(&problems(&found)), "{found:#}");
+}
+
+#[test]
+fn object_with_many_members_is_read() {
+    let members: Vec<String> = (0..200_000).map(|n| format!("\"k{n}\":0")).collect();
+    let run = format!("{},\"x\":{{{}}}}}", &GOOD[..GOOD.len() - 1], members.join(","));
+    let cli = Cli::new();
+    cli.write("run.json.gz", gz(run.as_bytes()));
+    let done = limited(&cli, &["audit", "run.json.gz", "--json"]).exits(0);
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(report["sessions"], 1, "{report:#}");
+}
+
+#[test]
+fn found_bombs_do_not_hide_other_sessions() {
+    use Block::{Raw, Repeat};
+    let cli = Cli::new();
+    let bomb = zstd(20, &[Raw(BEGIN), Repeat(b',', 9 << 20), Raw(b"0]}")]);
+    for folder in [".claude/projects/p", ".codex/sessions/2026/01/01"] {
+        let folder = cli.path("home").join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("rollout-1.jsonl"), &bomb).unwrap();
+        fs::write(folder.join("rollout-2.jsonl"), packed("CLAUDE,\"x\":[", UNITS[1], "0]}\n"))
+            .unwrap();
+        fs::write(folder.join("rollout-3.jsonl"), format!("{CLAUDE}}}\n")).unwrap();
+    }
+    let done = limited(&cli, &["audit", "--find", "--json"]);
+    assert!(matches!(done.code(), 0 | 2), "{done:#?}");
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert!(report["sessions"].as_u64() >= Some(1), "{report:#}");
+    assert!(report["problems"]["too_many_values"]["count"].as_u64() >= Some(2), "{report:#}");
+}
+
+#[test]
+fn heavy_input_of_every_command_is_an_error() {
+    let cli = Cli::new();
+    let values = [BEGIN, &b"[],".repeat(3 << 20), b"0]}"].concat();
+    cli.write("values.json", &values);
+    cli.write("deep.json", "[".repeat(8 << 20));
+    cli.write("packed.json.gz", gz(&values));
+    for file in ["values.json", "deep.json", "packed.json.gz"] {
+        for args in [
+            &["explain", file][..],
+            &["detect", "--api", "openai-chat", file],
+            &["detect", "--jsonl", file],
+            &["simulate", file],
+            &["backtest", file],
+            &["backtest", "--outcomes", file, "values.json"],
+            &["run", "--replay", file],
+            &["run", "--model", "ollama/x", "--output-schema", file, "hi"],
+        ] {
+            let done = limited(&cli, args);
+            let code = done.code();
+            assert!((1..=3).contains(&code) || code == 0, "{args:?}: {done:#?}");
+            assert!(!done.stderr.contains("panicked"), "{args:?}: {done:#?}");
+        }
+    }
+}
+
 #[test]
 fn special_files_do_not_hang_audit() {
     let cli = Cli::new();

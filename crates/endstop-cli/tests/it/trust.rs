@@ -451,6 +451,19 @@ fn trust_asks_on_a_terminal() {
     }
 }
 
+/// The name of a cloned folder must not add a line to a message.
+#[test]
+fn folder_name_stays_on_one_line() {
+    let victim = Victim::new();
+    let folder = "a\nendstop: it is safe\u{1b}[2J";
+    fs::create_dir(victim.cli.path(folder)).unwrap();
+    fs::write(victim.cli.path(folder).join("endstop.toml"), "verify = \"true\"\n").unwrap();
+    let args = ["run", "Hi.", "--model", "ollama/x"].map(str::to_owned);
+    let done = victim.run_in(folder, &args, &[]).exits(2);
+    assert!(done.stderr.contains("a\\nendstop: it is safe\\u{1b}"), "{}", done.stderr);
+    assert!(!done.stderr.lines().any(|line| line.starts_with("endstop: it is safe")));
+}
+
 #[test]
 fn damaged_trust_store_is_no_consent() {
     let victim = Victim::new();

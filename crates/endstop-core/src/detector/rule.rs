@@ -12,7 +12,8 @@
 
 use super::mention::Mention;
 use super::stuck::Stuck;
-use crate::policy::config::{Config, did_you_mean};
+use crate::limits::did_you_mean;
+use crate::policy::config::Config;
 use crate::policy::{PolicyEnd, PolicyError};
 use crate::run_data::RunData;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

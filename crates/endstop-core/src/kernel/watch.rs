@@ -78,7 +78,7 @@ impl Watch {
 
     /// Reads watches as configuration spells them: `"off"` or `false` for none; a list of `{mode,
     /// rule}`; or a table of rule names, each with a mode, or with a mode and the rule's numbers. A
-    /// table adds to the default watches; it changes one of them only by naming it.
+    /// list and a table add to the default watches, and change one of them only by naming it.
     ///
     /// ```
     /// use endstop_core::Watch;
@@ -95,7 +95,10 @@ impl Watch {
         match spec {
             Value::Bool(false) => Ok(Vec::new()),
             Value::String(word) if word == "off" => Ok(Vec::new()),
-            Value::Array(list) => list.iter().map(Watch::one).collect(),
+            Value::Array(list) => {
+                let watches = list.iter().map(Watch::one).collect::<Result<Vec<_>, _>>()?;
+                Ok(with_usual(watches))
+            }
             Value::Object(table) => {
                 let mut watches = Vec::new();
                 for (name, said) in table {
@@ -122,14 +125,7 @@ impl Watch {
                     let rule = Rule::from_config(name, &config).map_err(|e| e.to_string())?;
                     watches.push(Watch { mode: mode_of(&mode)?, rule });
                 }
-                // First in the list, because the order of the watches decides which evidence is
-                // reported first.
-                for usual in Watch::usual() {
-                    if !table.contains_key(usual.rule.name()) {
-                        watches.insert(0, usual);
-                    }
-                }
-                Ok(watches)
+                Ok(with_usual(watches))
             }
             other => Err(format!(
                 "expected a table such as {{ cycle = \"stop\" }}, a list or \"off\", found {other}"
@@ -172,6 +168,17 @@ impl fmt::Display for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.mode, self.rule)
     }
+}
+
+/// Adds the default watches whose rules are not named. They come first, because the order of the
+/// watches decides which evidence is reported first.
+fn with_usual(mut watches: Vec<Watch>) -> Vec<Watch> {
+    for usual in Watch::usual() {
+        if !watches.iter().any(|watch| watch.rule.name() == usual.rule.name()) {
+            watches.insert(0, usual);
+        }
+    }
+    watches
 }
 
 fn mode_of(word: &Value) -> Result<WatchMode, String> {

@@ -13,6 +13,7 @@
 //! );
 //! ```
 
+use crate::limits::did_you_mean;
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -113,19 +114,6 @@ impl fmt::Display for PolicyError {
 }
 
 impl std::error::Error for PolicyError {}
-
-/// Returns ` (did you mean `NAME`?)` with the nearest of these names, or nothing if none is near.
-pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
-    // 64 characters bound the work for a hostile name; no real name is that long.
-    let start: String = name.chars().take(64).collect();
-    let near = known
-        .into_iter()
-        .map(|known| (strsim::levenshtein(&start, known), known))
-        // One typo, and one more for every four characters of the name, as for limits.
-        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
-        .min();
-    near.map_or_else(String::new, |(_, known)| format!(" (did you mean `{known}`?)"))
-}
 
 /// A configuration that is read key by key.
 #[derive(Debug)]

@@ -214,3 +214,21 @@ fn misplaced_watch_names_valid_form() {
     let error = Watch::parse("cycle:stop").unwrap_err();
     assert_eq!(error, "the mode comes first: stop:cycle");
 }
+
+/// A list of watches keeps the default rule, as a table does.
+#[test]
+fn list_of_watches_keeps_default() {
+    for (spec, want) in [
+        (json!([]), &["observe:stuck(2,4,3,7)"][..]),
+        (json!([{"mode": "stop", "rule": "cycle"}]), &["observe:stuck(2,4,3,7)", "stop:cycle"]),
+        (json!([{"mode": "stop", "rule": "stuck"}]), &["stop:stuck(2,4,3,7)"]),
+        (json!("off"), &[]),
+    ] {
+        let watches = Watch::read(&spec).unwrap();
+        let short: Vec<String> = watches.iter().map(Watch::to_string).collect();
+        assert_eq!(short.len(), want.len(), "{spec}: {short:?}");
+        for (short, want) in short.iter().zip(want) {
+            assert!(short.starts_with(want), "{spec}: {short}");
+        }
+    }
+}

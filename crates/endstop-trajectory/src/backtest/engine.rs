@@ -18,6 +18,7 @@ use super::judge::Backtest;
 use crate::model::Trajectory;
 use crate::read::{Chunk, Chunks, Opened, Options, Outcomes, Problem, ReadStats, Source, Walk};
 use endstop_core::PolicyError;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -97,7 +98,7 @@ impl Engine {
         let others = (1..threads).map(|_| make()).collect::<Result<Vec<_>, _>>()?;
         let shared = Mutex::new(Shared { stats: ReadStats::new(), outcomes: self.outcomes.take() });
         // Bounded, so that the reading thread cannot fill the memory if evaluation is slower.
-        let (give, take) = sync_channel::<Chunk>(2 * threads);
+        let (give, take) = sync_channel::<(u64, Chunk)>(2 * threads);
         let (back, again) = sync_channel::<Chunk>(2 * threads);
         let take = Mutex::new(take);
         let mut skipped = 0;
@@ -124,8 +125,10 @@ impl Engine {
         for other in others {
             backtest.add(other.unwrap_or_else(|payload| std::panic::resume_unwind(payload)));
         }
-        let Shared { stats, outcomes } =
+        let Shared { mut stats, outcomes } =
             shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // What the caller adds follows the files.
+        stats.set_position((u64::MAX, 0));
         Ok(Done { backtest, stats, outcomes, skipped })
     }
 
@@ -133,12 +136,17 @@ impl Engine {
     fn cut(
         &self,
         paths: &[PathBuf],
-        give: &SyncSender<Chunk>,
+        give: &SyncSender<(u64, Chunk)>,
         again: &Receiver<Chunk>,
         shared: &Mutex<Shared>,
     ) -> u64 {
+        // Chunks are evaluated in any order, so each has its number in the input.
+        let number = Cell::new(0);
+        let next = || number.replace(number.get() + 1);
         let complain = |problem: &Problem| {
-            shared.lock().unwrap_or_else(PoisonError::into_inner).stats.problem(problem);
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.stats.set_position((next(), 0));
+            shared.stats.problem(problem);
         };
         let mut skipped = 0;
         for path in paths {
@@ -160,7 +168,7 @@ impl Engine {
                     match chunk {
                         Ok(chunk) => {
                             // The channel is closed if a worker panicked.
-                            if give.send(chunk).is_err() {
+                            if give.send((next(), chunk)).is_err() {
                                 return skipped;
                             }
                         }
@@ -179,7 +187,7 @@ impl Engine {
 
 /// Evaluates chunks until the channel is closed.
 fn judge(
-    take: &Mutex<Receiver<Chunk>>,
+    take: &Mutex<Receiver<(u64, Chunk)>>,
     back: &SyncSender<Chunk>,
     shared: &Mutex<Shared>,
     test: &mut Backtest,
@@ -187,13 +195,16 @@ fn judge(
 ) {
     loop {
         let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(chunk) = next else { return };
+        let Ok((number, chunk)) = next else { return };
+        let mut nth = 0;
         chunk.each(&mut |run: Result<Trajectory<'_>, Problem>| {
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.stats.set_position((number, nth));
+            nth += 1;
             match run {
                 Ok(mut run) => {
                     if let Some(outcomes) = &mut shared.outcomes {
-                        outcomes.apply(&mut run);
+                        outcomes.apply_at(&mut run, (number, nth));
                     }
                     shared.stats.run(&run);
                     // Evaluation is the slow part, so the lock is released before it.

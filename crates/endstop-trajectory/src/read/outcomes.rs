@@ -16,6 +16,7 @@
 
 use crate::model::{Recorded, Trajectory};
 use crate::read::problem::{Problem, ProblemKind};
+use crate::read::stats::Position;
 use endstop_core::bounded_json;
 use memchr::memchr_iter;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -35,6 +36,8 @@ pub struct Outcomes {
     known: HashMap<String, (Recorded, bool)>,
     missing: u64,
     missed: Vec<String>,
+    /// The positions of the missed runs in the input.
+    missed_at: Vec<Position>,
 }
 
 /// Returns `true` if a reward counts as success.
@@ -113,11 +116,21 @@ impl Outcomes {
     /// Overrides the outcome in a run's recording; returns `false` if there is no outcome for the
     /// run.
     pub fn apply(&mut self, run: &mut Trajectory<'_>) -> bool {
+        // Runs that the caller applies itself follow those that have a position.
+        self.apply_at(run, (u64::MAX, self.missing))
+    }
+
+    /// Like [`apply`](Outcomes::apply), for a run at this position of the input.
+    pub(crate) fn apply_at(&mut self, run: &mut Trajectory<'_>, at: Position) -> bool {
         let Some((recorded, used)) = self.known.get_mut(&*run.run_id) else {
             self.missing += 1;
             // Five examples are enough for a report; the count above is exact.
-            if self.missed.len() < 5 {
-                self.missed.push(run.run_id.to_string());
+            let place = self.missed_at.partition_point(|other| *other <= at);
+            if place < 5 {
+                self.missed_at.insert(place, at);
+                self.missed.insert(place, run.run_id.to_string());
+                self.missed_at.truncate(5);
+                self.missed.truncate(5);
             }
             return false;
         };

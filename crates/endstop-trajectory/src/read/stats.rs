@@ -29,15 +29,25 @@ const KINDS: usize = 200;
 pub struct Finding {
     /// Number of occurrences.
     pub count: u64,
-    /// The first few occurrences, each with its file and line.
+    /// The first few occurrences in the order of the input, each with its file and line.
     pub first: Vec<String>,
+    /// The positions of these occurrences in the input.
+    at: Vec<Position>,
 }
 
+/// The position of a run in the input: the number of its chunk, and its number in that chunk.
+pub(crate) type Position = (u64, u64);
+
 impl Finding {
-    fn add(&mut self, name: impl FnOnce() -> String) {
+    fn add(&mut self, at: Position, name: impl FnOnce() -> String) {
         self.count += 1;
-        if self.first.len() < NAMED {
-            self.first.push(name());
+        // Runs may be counted in another order than that of the input.
+        let place = self.at.partition_point(|other| *other <= at);
+        if place < NAMED {
+            self.at.insert(place, at);
+            self.first.insert(place, name());
+            self.at.truncate(NAMED);
+            self.first.truncate(NAMED);
         }
     }
 }
@@ -81,6 +91,8 @@ pub struct ReadStats {
     pub problems: BTreeMap<ProblemKind, Finding>,
     /// Maps the hash of an id to the hash of the file in which it first occurred.
     seen: HashMap<u64, u64>,
+    /// The position of the run or the problem that is counted next.
+    position: Position,
 }
 
 impl ReadStats {
@@ -92,8 +104,20 @@ impl ReadStats {
         ReadStats::default()
     }
 
+    /// Sets the position of the next run or problem. Each one that is counted advances it.
+    pub(crate) fn set_position(&mut self, position: Position) {
+        self.position = position;
+    }
+
+    fn advance(&mut self) -> Position {
+        let (chunk, nth) = self.position;
+        self.position = (chunk, nth + 1);
+        (chunk, nth)
+    }
+
     /// Counts a run.
     pub fn run(&mut self, run: &Trajectory<'_>) {
+        let at = self.advance();
         self.runs += 1;
         self.count(run);
         *self.formats.entry(run.origin.format).or_default() += 1;
@@ -102,7 +126,7 @@ impl ReadStats {
                 self.labelled += 1;
                 self.succeeded += u64::from(success);
             }
-            None => self.without_outcome.add(|| named(run)),
+            None => self.without_outcome.add(at, || named(run)),
         }
         let ending = run.ending.as_ref().map_or("not said", |ending| &ending.reason);
         // Endings and notes come from the files, so the maps are bounded: a hostile file must not
@@ -111,24 +135,25 @@ impl ReadStats {
             *self.endings.entry(ending.to_owned()).or_default() += 1;
         }
         if run.turns().next().is_none() {
-            self.empty.add(|| named(run));
+            self.empty.add(at, || named(run));
         }
         if let Some(why) = disorder(run) {
-            self.out_of_order.add(|| format!("{}: {why}", named(run)));
+            self.out_of_order.add(at, || format!("{}: {why}", named(run)));
         }
         for note in &run.notes {
             let kind = note.split_once(": ").map_or(note.as_str(), |(kind, _)| kind);
             if self.notes.len() < KINDS || self.notes.contains_key(kind) {
                 let finding = self.notes.entry(kind.to_owned()).or_default();
-                finding.add(|| format!("{}: {note}", named(run)));
+                finding.add(at, || format!("{}: {note}", named(run)));
             }
         }
-        self.compare(run);
+        self.compare(run, at);
     }
 
     /// Counts a record that was not read.
     pub fn problem(&mut self, problem: &Problem) {
-        self.problems.entry(problem.kind).or_default().add(|| problem.to_string());
+        let at = self.advance();
+        self.problems.entry(problem.kind).or_default().add(at, || problem.to_string());
     }
 
     fn count(&mut self, run: &Trajectory<'_>) {
@@ -144,12 +169,12 @@ impl ReadStats {
         }
     }
 
-    fn compare(&mut self, run: &Trajectory<'_>) {
+    fn compare(&mut self, run: &Trajectory<'_>, at: Position) {
         // A collision of these hashes would only add a false duplicate to the report.
         let (id, file) = (hash(&run.run_id), hash(&run.origin.file));
         match self.seen.get(&id) {
-            Some(other) if *other == file => self.twice_in_file.add(|| named(run)),
-            Some(_) => self.twice_over_files.add(|| named(run)),
+            Some(other) if *other == file => self.twice_in_file.add(at, || named(run)),
+            Some(_) => self.twice_over_files.add(at, || named(run)),
             None if self.seen.len() < ReadStats::REMEMBERED => {
                 self.seen.insert(id, file);
             }
@@ -225,6 +250,18 @@ mod tests {
         }
         assert!(split_time("2026-06-30T11:40:29.").is_none());
         assert!(split_time("2026-06-30T11:40:29é").is_none());
+    }
+
+    #[test]
+    fn examples_are_in_input_order() {
+        let mut stats = ReadStats::new();
+        for (chunk, nth) in [(2, 0), (0, 1), (7, 3), (0, 0), (1, 9), (7, 0), (3, 0), (1, 8)] {
+            stats.set_position((chunk, nth));
+            stats.run(&Trajectory::new(format!("{chunk}-{nth}")));
+        }
+        let empty: Vec<&str> = stats.empty.first.iter().map(|name| &name[2..]).collect();
+        assert_eq!(empty, ["0-0", "0-1", "1-8", "1-9", "2-0"]);
+        assert_eq!(stats.empty.count, 8);
     }
 
     #[test]

@@ -92,6 +92,7 @@ pub(super) fn needles(value: &str, depth: u32) -> Vec<Needle> {
         found.push(Needle { bytes: password.as_bytes().to_vec(), whole: false });
     }
     found.extend(in_base64(value));
+    found.extend(in_address(value));
     found.extend(out_of_base64(value, depth));
     found
 }
@@ -218,8 +219,30 @@ pub(super) fn unescaped(text: &str) -> String {
 fn in_base64(value: &str) -> Vec<Needle> {
     let whole = value.len() / 3 * 3;
     let text = STANDARD.encode(&value.as_bytes()[..whole]);
-    let lines = text.as_bytes().chunks(BASE64_LINE).filter(|line| line.len() >= SHORTEST_MIXED);
-    lines.map(|line| Needle { bytes: line.to_vec(), whole: true }).collect()
+    let for_urls = text.replace('+', "-").replace('/', "_");
+    let lines = text.as_bytes().chunks(BASE64_LINE);
+    // Text for URLs has no line breaks.
+    let for_urls = (for_urls != text).then_some(for_urls.as_bytes());
+    let forms = lines.chain(for_urls).filter(|form| form.len() >= SHORTEST_MIXED);
+    forms.map(|form| Needle { bytes: form.to_vec(), whole: true }).collect()
+}
+
+/// Returns the value as a URL contains it, with percent escapes, if that differs.
+fn in_address(value: &str) -> Vec<Needle> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let written = |each: &dyn Fn(u8) -> String| {
+        let text = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { each(byte) };
+        value.bytes().map(text).collect::<String>()
+    };
+    let mut forms =
+        vec![written(&|byte| format!("%{byte:02X}")), written(&|byte| format!("%{byte:02x}"))];
+    forms.retain(|form| form != value);
+    forms.dedup();
+    // In a form, a blank is a plus sign.
+    if value.contains(' ') {
+        forms.extend(forms.first().map(|form| form.replace("%20", "+")));
+    }
+    forms.into_iter().map(|form| Needle { bytes: form.into_bytes(), whole: true }).collect()
 }
 
 /// Returns the needles of a Base64 value's content, if that is text.
@@ -355,6 +378,22 @@ mod tests {
                 .collect();
             assert_eq!(found, want, "{value}");
         }
+    }
+
+    #[test]
+    fn encoded_forms_of_secret_are_needles() {
+        let forms = |value: &str| -> Vec<String> {
+            let found = needles(value, 0).into_iter().filter(|needle| needle.whole);
+            found.map(|needle| String::from_utf8(needle.bytes).unwrap()).collect()
+        };
+        let key = forms("A9x/b+c=Zk04dQ71mmPx");
+        assert!(key.contains(&"A9x%2Fb%2Bc%3DZk04dQ71mmPx".to_owned()), "{key:?}");
+        assert!(key.contains(&"A9x%2fb%2bc%3dZk04dQ71mmPx".to_owned()), "{key:?}");
+        let phrase = forms("correct horse battery staple");
+        assert!(phrase.contains(&"correct+horse+battery+staple".to_owned()), "{phrase:?}");
+        let binary = forms("~~~???>>>Zk04dQ71mm");
+        assert!(binary.iter().any(|form| form.starts_with("fn5-Pz8_Pj4-")), "{binary:?}");
+        assert_eq!(forms("Zk04dQ71mmPx").len(), 1, "only Base64 differs");
     }
 
     #[test]

@@ -140,8 +140,9 @@ impl CompactionConfig {
         };
         let mut config = CompactionConfig::default();
         for (key, value) in table {
-            let share = || {
-                let share = value.as_f64().filter(|share| *share > 0.0 && *share < 1.0);
+            let share = |most: f64| {
+                // A whole window is a valid point to compact at, but no gain.
+                let share = value.as_f64().filter(|share| *share > 0.0 && *share <= most);
                 share.ok_or_else(|| CompactionConfigError::Share {
                     key: key.clone(),
                     value: value.clone(),
@@ -163,8 +164,8 @@ impl CompactionConfig {
                     config.strategies = strategies(value)
                         .map_err(|problem| CompactionConfigError::Strategies(Box::new(problem)))?;
                 }
-                "at" => config.at = share()?,
-                "least_gain" => config.least_gain = share()?,
+                "at" => config.at = share(1.0)?,
+                "least_gain" => config.least_gain = share(1.0 - f64::EPSILON)?,
                 "keep_turns" => config.keep_turns = count()? as usize,
                 "max_failures" => config.max_failures = count()?,
                 _ => return Err(CompactionConfigError::unknown(key, &KEYS)),
@@ -221,6 +222,10 @@ mod tests {
                 "invalid `at` `1.5`: expected a share between 0 and 1, for example 0.6",
             ),
             (
+                json!({"least_gain": 1.0}),
+                "invalid `least_gain` `1.0`: expected a share between 0 and 1, for example 0.6",
+            ),
+            (
                 json!({"least_gain": 0}),
                 "invalid `least_gain` `0`: expected a share between 0 and 1, for example 0.6",
             ),
@@ -247,6 +252,7 @@ mod tests {
             (json!(false), vec![]),
             (json!("drop, elide"), vec![Strategy::Drop, Strategy::Elide]),
             (json!({"keep_turns": 5}), Strategy::ALL.to_vec()),
+            (json!({"at": 1.0}), Strategy::ALL.to_vec()),
         ] {
             let config = CompactionConfig::read(&value).unwrap();
             assert_eq!(config.strategies, strategies, "{value}");

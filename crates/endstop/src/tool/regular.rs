@@ -131,27 +131,31 @@ const PRIVILEGES: u32 = 0o6000;
 #[cfg(unix)]
 pub(super) fn may_be_replaced(old: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
-    Ok(old.metadata()?.nlink() == 1 && !has_attributes(old))
+    Ok(old.metadata()?.nlink() == 1 && !has_attributes(old)?)
 }
 
 /// `true` if the file has extended attributes that a new file would not get, such as an access
 /// control list or user attributes. Those in `security.` are set by the system.
 #[cfg(target_os = "linux")]
-fn has_attributes(file: &File) -> bool {
+fn has_attributes(file: &File) -> io::Result<bool> {
+    use rustix::io::Errno;
     let mut names = Vec::with_capacity(64 * 1024);
     match rustix::fs::flistxattr(file, rustix::buffer::spare_capacity(&mut names)) {
-        Ok(_) => names
+        Ok(_) => Ok(names
             .split(|byte| *byte == 0)
-            .any(|name| !name.is_empty() && !name.starts_with(b"security.")),
-        // Other errors mean that the file system has no attributes. `RANGE` means that there are
-        // more than fit.
-        Err(error) => error == rustix::io::Errno::RANGE,
+            .any(|name| !name.is_empty() && !name.starts_with(b"security."))),
+        // There are more than fit.
+        Err(Errno::RANGE) => Ok(true),
+        // The file system has no attributes.
+        Err(Errno::NOTSUP | Errno::NOSYS) => Ok(false),
+        // After any other error the file may have some, and a new file would lose them.
+        Err(error) => Err(error.into()),
     }
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
-fn has_attributes(_: &File) -> bool {
-    false
+fn has_attributes(_: &File) -> io::Result<bool> {
+    Ok(false)
 }
 
 /// Gives a new file the owner and permissions of an old one, without the set-ID bits. Returns

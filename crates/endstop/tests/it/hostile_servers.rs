@@ -272,7 +272,9 @@ async fn endless_head_fails_in_time() {
         // The size of the head must end the call, and on a busy machine the limits could be first.
         let limits = match says {
             "first_content_timeout" => limits(),
-            _ => Limits { first_content_timeout: Some(SOON), stall_timeout: Some(SOON), ..limits() },
+            _ => {
+                Limits { first_content_timeout: Some(SOON), stall_timeout: Some(SOON), ..limits() }
+            }
         };
         let outcome = run(&server.url(), "openai-chat", limits).await;
         failed(&outcome, says);

@@ -136,7 +136,11 @@ pub(crate) fn named(path: &Path) -> Result<Vec<u8>> {
 
 /// Returns the name of a file for errors.
 pub(crate) fn name_of(path: &Path) -> String {
-    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+    if path == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        shown(&path.display().to_string())
+    }
 }
 
 /// Reads a TOML file that the user named as JSON values.

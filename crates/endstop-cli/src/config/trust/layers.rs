@@ -129,7 +129,7 @@ impl Layers {
             };
             return Err(Failure::usage(format!(
                 "{}: {} {} your consent, because a settings file in the working folder may only tighten your settings; run `endstop trust` to see and allow all that it asks for{flags}; --config /dev/null ignores the file",
-                folder.path.display(),
+                shown(&folder.path.display().to_string()),
                 quoted(&refused),
                 if refused.len() == 1 { "needs" } else { "need" },
             )));

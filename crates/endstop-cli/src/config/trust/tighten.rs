@@ -84,14 +84,15 @@ pub(crate) fn added_watches(
 ) -> Result<Option<Vec<Watch>>, String> {
     let theirs = Watch::read(value)?;
     let mut all = own.map_or_else(Watch::usual, <[Watch]>::to_vec);
-    // `Watch::read` adds the default rules to a table; only the rules that the file names are its
-    // own.
-    let named = |watch: &Watch| match value {
-        Value::Object(table) => table.contains_key(watch.rule.name()),
-        _ => true,
+    // `Watch::read` puts the default rules before those that a file names.
+    let named = match value {
+        Value::Object(table) => table.len(),
+        Value::Array(list) => list.len(),
+        _ => 0,
     };
-    let theirs: Vec<Watch> = theirs.into_iter().filter(named).collect();
-    if theirs.len() > MOST_WATCHES || (theirs.is_empty() && !value.is_object() && !all.is_empty()) {
+    let off = !value.is_object() && !value.is_array();
+    let theirs: Vec<Watch> = theirs.iter().skip(theirs.len() - named).cloned().collect();
+    if theirs.len() > MOST_WATCHES || (off && !all.is_empty()) {
         return Ok(None);
     }
     let strength = |mode: WatchMode| WatchMode::ALL.iter().position(|known| *known == mode);
