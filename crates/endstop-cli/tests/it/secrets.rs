@@ -310,7 +310,7 @@ fn secret_split_over_journalled_deltas_is_redacted() {
         let base = ["run", "Look.", "--model", "m", "--api", "openai-chat", "--base-url", &url];
         with_tokens(&cli, &[&base[..], &["--journal", "j.db"]].concat()).exits(0);
         for (file, bytes) in written(&cli, &[]) {
-            // The first line of a private key is no secret.
+            // The first line of a private key is not a secret.
             let begin = begin.lines().last().unwrap();
             let found = [begin, end].into_iter().find(|half| has(&bytes, half));
             let text = String::from_utf8_lossy(&bytes);

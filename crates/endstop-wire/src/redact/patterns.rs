@@ -321,7 +321,7 @@ impl Failed {
 
     /// Records that the run after this prefix does not qualify.
     fn add(&mut self, bytes: &[u8], start: usize, end: usize, tail: Tail) {
-        // A prefix within a word says nothing about the run after it.
+        // A prefix within a word does not decide about the run after it.
         if !stands_anywhere(tail) && !begins_a_word(bytes, start) {
             return;
         }

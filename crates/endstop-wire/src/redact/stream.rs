@@ -1,4 +1,4 @@
-//! Redaction of text that arrives in pieces, when each piece is written before the next is known.
+//! Redaction of text that arrives in chunks, when each piece is written before the next is known.
 //!
 //! ```
 //! use endstop_wire::redact::{KnownKeys, TextRedactor};
@@ -29,7 +29,7 @@ const LONG: usize = 256;
 /// and so does a part of a secret whose first bytes were too short to recognise.
 const CONTEXT: usize = 16;
 
-/// Redacts a text that arrives in pieces.
+/// Redacts a text that arrives in chunks.
 #[derive(Clone, Debug, Default)]
 pub struct TextRedactor {
     keys: KnownKeys,

@@ -217,7 +217,7 @@ fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
             return;
         }
         let Some(kind) = bytes[..string.end].get(run + 1) else {
-            // Only text that is no string of JSON ends with an unfinished escape.
+            // Only text that is not a string of JSON ends with an unfinished escape.
             said.push(&bytes[run..string.end], run..string.end, false);
             return;
         };
