@@ -427,7 +427,7 @@ fn part(part: u64, of: u64) -> f64 {
 
 /// Averages over mixed tasks the share of failed runs stopped minus the share of good runs stopped.
 fn paired(tally: &Tally, at: usize) -> Option<Paired> {
-    let differences: Vec<f64> = tally
+    let mut differences: Vec<f64> = tally
         .tasks
         .values()
         .filter(|task| task.good > 0 && task.failed > 0)
@@ -436,6 +436,8 @@ fn paired(tally: &Tally, at: usize) -> Option<Paired> {
             f64::from(failed) / f64::from(task.failed) - f64::from(good) / f64::from(task.good)
         })
         .collect();
+    // The order of a hash map differs in each process, and with it the rounding of a sum.
+    differences.sort_by(f64::total_cmp);
     let n = differences.len() as f64;
     // A variance requires at least two tasks.
     if n < 2.0 {

@@ -271,6 +271,26 @@ fn figures_show_cost_and_savings() {
     assert_eq!(front, ["repeat_call(3)", "max_steps(4)"]);
 }
 
+/// A hash map with a random order must not reach the figures: not even the last digit of a mean.
+#[test]
+fn same_runs_give_identical_figures() {
+    let figures = || {
+        let list = json!([{"repeat_call": {"times": 3}}, {"max_steps": {"steps": 4}}]);
+        let mut test = Backtest::new(&Candidate::read(&list).unwrap()).unwrap();
+        for nth in 0..400_usize {
+            // Shares of sevenths and elevenths, whose sum rounds differently in another order.
+            let long = nth % 7 < nth % 11;
+            let steps = vec![step("again", "no"); if long { 10 } else { 2 }];
+            test.run("made", &run(nth, nth % 41, nth % 3 == 0, steps));
+        }
+        let candidates = test.finish().dataset("made").unwrap().candidates.clone();
+        candidates.iter().map(|one| format!("{:?}", one.paired)).collect::<Vec<_>>()
+    };
+    let first = figures();
+    assert!(first.iter().all(|paired| paired.contains("tasks: 41")), "{first:?}");
+    assert!((0..20).all(|_| figures() == first));
+}
+
 #[test]
 fn few_good_runs_prevent_recommendation() {
     let figures = made(19, 40);

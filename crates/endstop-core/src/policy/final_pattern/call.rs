@@ -171,11 +171,10 @@ impl Scanner {
             return;
         }
         let mut at = self.text.len();
-        self.text.push_str(piece);
-        // Models stream a few bytes at a time, and most chunks have no bracket.
-        if self.idle && memchr(b'(', piece.as_bytes()).is_none() {
+        if self.skip(piece) {
             return;
         }
+        self.text.push_str(piece);
         while at < self.text.len() {
             if self.idle {
                 let Some(bracket) = self.openings.next(&self.text, at) else { return };
@@ -189,6 +188,24 @@ impl Scanner {
             self.read = at;
             self.rest_if_possible();
         }
+    }
+
+    /// Stores a chunk that cannot change the result, and returns `true`; leaves any other chunk to
+    /// [`push`](Self::push).
+    #[inline]
+    pub(super) fn skip(&mut self, piece: &str) -> bool {
+        // Models stream a few bytes at a time, and most chunks have no bracket. For a few bytes a
+        // loop costs less than the call of a vectorised search.
+        let bytes = piece.as_bytes();
+        let bracket = match bytes.len() {
+            0..16 => bytes.contains(&b'('),
+            _ => memchr(b'(', bytes).is_some(),
+        };
+        let skipped = self.idle && !self.finished && !bracket;
+        if skipped {
+            self.text.push_str(piece);
+        }
+        skipped
     }
 
     /// Ends the text.

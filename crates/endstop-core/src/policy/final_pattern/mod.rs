@@ -259,6 +259,9 @@ impl TerminationPolicy for FinalPattern {
             self.scanner = self.scanner(true);
         }
         let scanner = self.scanner.as_mut()?;
+        if scanner.skip(piece) {
+            return None;
+        }
         scanner.push(piece);
         // An unknown variable may exist at the end of the turn, so no later declaration is decided.
         let resolved = resolve(&scanner.decided()?, context);

@@ -16,6 +16,7 @@ use crate::journal::{
 use endstop_core::{Message, Outcome};
 use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, params};
+use std::borrow::Cow;
 use std::time::Duration;
 
 impl Journal for SqliteJournal {
@@ -140,10 +141,13 @@ impl Log {
         let keys = self.journal.keys();
         // The recorder has already removed the run's own keys and secrets of known formats. Only
         // the keys from `hide` are left, and scanning for none of them would cost time for nothing.
-        let clean = |text: &str| {
-            let text = text.to_owned();
-            if keys.is_empty() { text } else { without_secrets(&keys, text) }
-        };
+        fn clean<'t>(keys: &KnownKeys, text: &'t str) -> Cow<'t, str> {
+            if keys.is_empty() {
+                text.into()
+            } else {
+                without_secrets(keys, text.to_owned()).into()
+            }
+        }
         let from = tables::keys(self.run).0 + self.next;
         let write = || -> rusqlite::Result<()> {
             let mut insert = connection.prepare_cached(
@@ -156,8 +160,8 @@ impl Log {
                     i64::try_from(record.at.as_nanos()).unwrap_or(i64::MAX),
                     whole(record.wall_ms),
                     record.name,
-                    clean(&record.event),
-                    record.effects.as_deref().map(clean),
+                    clean(&keys, &record.event),
+                    record.effects.as_deref().map(|text| clean(&keys, text)),
                 ])?;
             }
             Ok(())
