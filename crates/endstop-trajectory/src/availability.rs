@@ -12,6 +12,7 @@
 
 use crate::model::Trajectory;
 use crate::setting::Setting;
+use crate::time::unix_ms;
 use endstop_core::detector::Rule;
 use endstop_core::limits::{LimitValue, Needs, TABLE};
 use endstop_core::{Registry, RunData, TerminationPolicy as _};
@@ -53,7 +54,8 @@ impl AvailableData {
             cost: run.turns().any(|step| step.cost_usd.is_some()),
             reward: run.turns().any(|step| step.reward.is_some()),
             tokens: run.turns().any(|step| step.tokens().is_some()),
-            times: run.turns().any(|step| step.at.is_some()),
+            // A time that cannot be parsed is not one.
+            times: run.turns().any(|step| step.at.as_deref().and_then(unix_ms).is_some()),
             results: !run.lacks_results(),
         }
     }

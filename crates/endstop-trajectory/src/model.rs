@@ -271,10 +271,14 @@ impl<'a> Step<'a> {
     /// the ids do not match.
     pub fn result_of(&self, nth: usize) -> Option<&CallResult<'a>> {
         let call = self.calls.get(nth)?;
-        let named = call
-            .id
-            .as_ref()
-            .and_then(|id| self.results.iter().find(|result| result.call_id.as_ref() == Some(id)));
+        let named = call.id.as_ref().and_then(|id| {
+            // Calls of the same id are answered in order.
+            let before = self.calls[..nth].iter().filter(|call| call.id.as_ref() == Some(id));
+            let mut named =
+                self.results.iter().filter(|result| result.call_id.as_ref() == Some(id));
+            let first = named.clone().next();
+            named.nth(before.count()).or(first)
+        });
         // By position only if the result has no id: a result with a different id answers another
         // call, even if it is at this position.
         named.or_else(|| self.results.get(nth).filter(|result| result.call_id.is_none()))

@@ -80,7 +80,7 @@ pub(super) fn says_no(line: &str) -> bool {
 /// Splits a line into commands, each as a list of words, without wrappers that only run another
 /// command.
 fn commands(line: &str) -> impl Iterator<Item = Vec<&str>> {
-    line.split(['\n', ';', '|', '&']).filter_map(|part| {
+    parts(line).into_iter().filter_map(|part| {
         let words: Vec<&str> = part.split_whitespace().collect();
         let mut rest = words.as_slice();
         loop {
@@ -102,6 +102,65 @@ fn commands(line: &str) -> impl Iterator<Item = Vec<&str>> {
         }
         (!rest.is_empty()).then(|| rest.to_vec())
     })
+}
+
+/// Splits a line at the operators between commands. Those in quotes, in redirections such as `2>&1`
+/// and in here-documents are not operators.
+fn parts(line: &str) -> Vec<&str> {
+    let bytes = line.as_bytes();
+    let (mut parts, mut from, mut at) = (Vec::new(), 0, 0);
+    let mut quote = None;
+    // The words that end the here-documents which begin in the next line.
+    let mut documents: Vec<&str> = Vec::new();
+    while let Some(&byte) = bytes.get(at) {
+        match (quote, byte) {
+            (Some(open), _) if open == byte => quote = None,
+            (None | Some(b'"'), b'\\') => at += 1,
+            (None, b'\'' | b'"') => quote = Some(byte),
+            (None, b'<') if bytes[at..].starts_with(b"<<<") => at += 2,
+            (None, b'<') if bytes[at..].starts_with(b"<<") => {
+                documents.extend(end_word(&line[at + 2..]));
+                at += 1;
+            }
+            (None, b'&')
+                if bytes.get(at + 1) == Some(&b'>')
+                    || at > 0 && matches!(bytes[at - 1], b'>' | b'<') => {}
+            (None, b'\n' | b';' | b'|' | b'&') => {
+                parts.push(&line[from..at]);
+                if byte == b'\n' {
+                    at = documents.drain(..).fold(at, |at, word| end_of_document(line, at, word));
+                }
+                from = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    parts.extend(line.get(from..));
+    parts
+}
+
+/// Returns the word that ends a here-document: `'EOF'` after `<<`.
+fn end_word(text: &str) -> Option<&str> {
+    let text = text.strip_prefix('-').unwrap_or(text).trim_start_matches(' ');
+    let text = text.trim_start_matches(['\'', '"', '\\']);
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    // A number is a shift: `$((1<<2))`.
+    (!text[..end].is_empty() && !text.starts_with(|c: char| c.is_ascii_digit()))
+        .then_some(&text[..end])
+}
+
+/// Returns the end of the line that ends a here-document, or the end of the text.
+fn end_of_document(text: &str, from: usize, word: &str) -> usize {
+    let mut at = from;
+    while let Some(rest) = text.get(at + 1..) {
+        let end = rest.find('\n').unwrap_or(rest.len());
+        at += 1 + end;
+        if rest[..end].trim() == word {
+            break;
+        }
+    }
+    at.min(text.len())
 }
 
 fn is_assignment(word: &str) -> bool {
@@ -221,12 +280,52 @@ mod tests {
             ("python test_app.py", Kind::Test),
             ("python app.py", Kind::Other),
             ("ls tests", Kind::Other),
+            ("git commit -m 'fix; cargo test passes'", Kind::Other),
+            ("cat > run.sh <<'EOF'\ncargo test\nEOF", Kind::Other),
+            ("cat > a <<'EOF'\nit's\nEOF\ncargo test", Kind::Test),
             ("", Kind::Other),
         ] {
             assert_eq!(kind(line), want, "{line}");
         }
-        assert!(says_no("cat a | grep b"));
-        assert!(says_no("git diff --exit-code"));
-        assert!(!says_no("git push"));
+    }
+
+    #[test]
+    fn operators_in_quotes_do_not_split() {
+        for (line, want) in [
+            ("a && b; c | d & e", &["a", "b", "c", "d", "e"][..]),
+            ("grep -E 'x|y' f 2>&1", &["grep -E 'x|y' f 2>&1"]),
+            ("rg \"a;\\\"b\" &> out", &["rg \"a;\\\"b\" &> out"]),
+            ("a <&3 && b", &["a <&3", "b"]),
+            ("a \\\n --long && b", &["a \\\n --long", "b"]),
+            ("cat <<'EOF' > f\ndon't | x\nEOF\nmake", &["cat <<'EOF' > f", "make"]),
+            ("cat <<-A <<B\na;\n\tA\nb|\nB\nmake", &["cat <<-A <<B", "make"]),
+            ("cat <<EOF\nno end | x", &["cat <<EOF"]),
+            ("x=$((1<<2))\nmake", &["x=$((1<<2))", "make"]),
+            ("cat <<< 'a|b'\nmake", &["cat <<< 'a|b'", "make"]),
+            ("echo 'open | x", &["echo 'open | x"]),
+            ("echo é\\é|b", &["echo é\\é", "b"]),
+            ("a\\", &["a\\"]),
+        ] {
+            let found: Vec<&str> =
+                parts(line).into_iter().map(str::trim).filter(|part| !part.is_empty()).collect();
+            assert_eq!(found, want, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn searches_answer_with_their_status() {
+        for (line, want) in [
+            ("cat a | grep b", true),
+            ("git diff --exit-code", true),
+            ("git push", false),
+            ("grep -rn \"foo|bar\" src", true),
+            ("rg 'a; b' 2>&1", true),
+            ("grep x f >/dev/null 2>&1", true),
+            ("grep x f && cargo test", false),
+            ("cargo test 2>&1 | grep failed", true),
+            ("cat <<EOF | sh\ngrep x\nEOF", false),
+        ] {
+            assert_eq!(says_no(line), want, "{line:?}");
+        }
     }
 }

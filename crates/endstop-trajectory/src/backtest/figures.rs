@@ -242,7 +242,8 @@ impl Figures {
         // `ALL` is not stored if there is only one dataset, so that dataset stands for it.
         let one =
             (name == ALL && self.datasets.len() == 1).then(|| self.datasets.first()).flatten();
-        one.or_else(|| self.datasets.iter().find(|dataset| dataset.name == name))
+        // From the end, because a file may have the name of the pooled dataset.
+        one.or_else(|| self.datasets.iter().rev().find(|dataset| dataset.name == name))
     }
 
     /// Returns the last dataset: the pooled one, or the only one.
@@ -314,7 +315,7 @@ impl DatasetFigures {
                 saved: part(counts.steps_saved, tally.steps),
                 // `None`, not 0, if no run has counts: the savings are then unknown.
                 tokens_saved: (tally.used.runs_with_tokens > 0).then(|| tally.saved[at].tokens),
-                usd_saved: (tally.used.runs_with_usd > 0).then(|| tally.saved[at].usd),
+                usd_saved: (tally.used.runs_with_usd > 0).then(|| tally.saved[at].usd.to_usd()),
                 lacking: tally.lacking[at].all,
                 lacking_in_part: tally.lacking[at].part,
                 paired: paired(tally, at),
@@ -335,7 +336,7 @@ impl DatasetFigures {
             runs_with_tokens: tally.used.runs_with_tokens,
             runs_with_usd: tally.used.runs_with_usd,
             tokens: (tally.used.runs_with_tokens > 0).then_some(tally.used.tokens),
-            usd: (tally.used.runs_with_usd > 0).then_some(tally.used.usd),
+            usd: (tally.used.runs_with_usd > 0).then(|| tally.used.usd.to_usd()),
             mixed_tasks: mixed.count() as u64,
             tasks_left_out: tally.tasks_left_out,
             cap,
@@ -436,7 +437,7 @@ fn paired(tally: &Tally, at: usize) -> Option<Paired> {
             f64::from(failed) / f64::from(task.failed) - f64::from(good) / f64::from(task.good)
         })
         .collect();
-    // The order of a hash map differs in each process, and with it the rounding of a sum.
+    // Sorted, because a sum of fractions depends on their order, and that of a `HashMap` is random.
     differences.sort_by(f64::total_cmp);
     let n = differences.len() as f64;
     // A variance requires at least two tasks.

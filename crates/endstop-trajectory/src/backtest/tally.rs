@@ -12,6 +12,7 @@ use super::counts::{Counts, Lacking};
 use crate::availability::AvailableData;
 use crate::model::Trajectory;
 use crate::pricing::Prices;
+use endstop_core::NanoUsd;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -55,7 +56,8 @@ pub(super) struct Used {
     pub(super) tokens: u64,
     /// Number of runs in which every step has a cost, or a model with a price.
     pub(super) runs_with_usd: u64,
-    pub(super) usd: f64,
+    /// An integer, because a sum of fractions would depend on the order of the runs.
+    pub(super) usd: NanoUsd,
 }
 
 /// The runs of one task.
@@ -84,14 +86,14 @@ pub struct Skipped {
 #[derive(Debug, Default)]
 pub(super) struct Curve {
     tokens: Vec<u64>,
-    usd: Vec<f64>,
+    usd: Vec<NanoUsd>,
 }
 
 impl Curve {
     /// Sums the usage of a run.
     pub(super) fn of(run: &Trajectory<'_>, prices: &Prices) -> Curve {
         let (mut tokens, mut usd) = (Vec::new(), Vec::new());
-        let (mut all, mut cost) = (0u64, 0.0);
+        let (mut all, mut cost) = (0u64, NanoUsd(0));
         let turns = run.turns().count();
         for step in run.turns() {
             if let Some(one) = step.tokens() {
@@ -99,7 +101,7 @@ impl Curve {
                 tokens.push(all);
             }
             if let Some(one) = prices.usd(step, run) {
-                cost += one;
+                cost += NanoUsd::from_usd(one);
                 usd.push(cost);
             }
         }
@@ -160,11 +162,11 @@ impl Tally {
         *(if success { &mut length.0 } else { &mut length.1 }) += 1;
         if let Some(all) = spent.tokens.last() {
             self.used.runs_with_tokens += 1;
-            self.used.tokens += all;
+            self.used.tokens = self.used.tokens.saturating_add(*all);
         }
         if let Some(all) = spent.usd.last() {
             self.used.runs_with_usd += 1;
-            self.used.usd += all;
+            self.used.usd += *all;
         }
         for (at, turn) in stopped.iter().enumerate() {
             let Some(turn) = *turn else { continue };
@@ -188,11 +190,13 @@ impl Tally {
             let used = &mut self.saved[at];
             if let Some(all) = spent.tokens.last() {
                 let until = before(turn as usize).and_then(|at| spent.tokens.get(at));
-                used.tokens += all - until.copied().unwrap_or(0);
+                let saved = all - until.copied().unwrap_or(0);
+                // Saturating, because the counts come from files and may be arbitrarily large.
+                used.tokens = used.tokens.saturating_add(saved);
             }
             if let Some(all) = spent.usd.last() {
                 let until = before(turn as usize).and_then(|at| spent.usd.get(at));
-                used.usd += all - until.copied().unwrap_or(0.0);
+                used.usd += all.saturating_sub(until.copied().unwrap_or(NanoUsd(0)));
             }
         }
         // A run without a task id is treated as a task with a single run, so there is nothing to
@@ -301,7 +305,7 @@ impl Tally {
 impl Used {
     fn add(&mut self, other: &Used) {
         self.runs_with_tokens += other.runs_with_tokens;
-        self.tokens += other.tokens;
+        self.tokens = self.tokens.saturating_add(other.tokens);
         self.runs_with_usd += other.runs_with_usd;
         self.usd += other.usd;
     }

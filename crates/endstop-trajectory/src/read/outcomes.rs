@@ -17,8 +17,11 @@
 use crate::model::{Recorded, Trajectory};
 use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
+use memchr::memchr_iter;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -79,17 +82,18 @@ impl Outcomes {
         // Checked before parsing, because parsing is what needs the memory.
         bounded_json::check(text.as_bytes(), bounded_json::MOST)
             .map_err(|heavy| Problem::new(ProblemKind::TooManyValues, heavy.to_string()))?;
-        let values = serde_json::Deserializer::from_str(text).into_iter::<Map<String, Value>>();
-        let objects = values.collect::<Result<Vec<_>, _>>().map_err(|e| Problem::json(&e))?;
+        let objects = objects(text)?;
         // A run may have the id "id", so a single object is only treated as a line if it also has
         // `success` or `reward`.
         let lines = objects.len() > 1
-            || objects.iter().any(|object| {
-                id_of(object).is_some()
+            || objects.iter().any(|(_, Members(members))| {
+                let object: Map<String, Value> = members.iter().cloned().collect();
+                id_of(&object).is_some()
                     && object.keys().any(|key| matches!(key.as_str(), "success" | "reward"))
             });
-        for (object, at) in objects.into_iter().zip(1..) {
+        for (at, Members(members)) in objects {
             if lines {
+                let object = members.into_iter().collect();
                 let Some(id) = id_of(&object) else {
                     return Err(at_line(at, "missing `run_id` or `id`"));
                 };
@@ -97,7 +101,7 @@ impl Outcomes {
                 outcomes.add(id, recorded, Some(at))?;
                 continue;
             }
-            for (id, value) in object {
+            for (id, value) in members {
                 let recorded = of_value(&value)
                     .map_err(|what| Problem::malformed(format!("run `{id}`: {what}")))?;
                 outcomes.add(id, recorded, None)?;
@@ -209,6 +213,47 @@ impl Outcomes {
             self.add(cell(Some(id)).to_owned(), Recorded { reward, success }, Some(rows.at))?;
         }
         Ok(())
+    }
+}
+
+/// The members of an object in order; unlike a map, it shows a name that occurs twice.
+struct Members(Vec<(String, Value)>);
+
+impl<'a> Deserialize<'a> for Members {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'a> Visitor<'a> for All {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Members, M::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
+/// Parses the objects of a text, each with the line at which it begins.
+fn objects(text: &str) -> Result<Vec<(u64, Members)>, Problem> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Members>();
+    let (mut objects, mut counted, mut at) = (Vec::new(), 0, 1);
+    loop {
+        let end = values.byte_offset();
+        let begin = end + text[end..].len() - text[end..].trim_start().len();
+        at += memchr_iter(b'\n', &text.as_bytes()[counted..begin]).count() as u64;
+        counted = begin;
+        match values.next() {
+            None => return Ok(objects),
+            Some(object) => objects.push((at, object.map_err(|e| Problem::json(&e))?)),
+        }
     }
 }
 

@@ -11,15 +11,21 @@
     reason = "tests"
 )]
 
+mod audit_signs;
 mod audit_totals;
 mod backtest;
+mod backtest_reference;
 mod backtest_sums;
 mod broken;
 mod common;
+mod dialects;
+mod engine;
 mod files;
 mod fixture_counts;
 mod heavy;
 mod mutated;
+mod outcomes;
+mod prices;
 mod read_agentdojo;
 mod read_atif;
 mod read_claude_code;
@@ -43,4 +49,5 @@ mod records;
 mod replay_equals_live;
 mod round_trip;
 mod shapes;
+mod splitting;
 mod traces;

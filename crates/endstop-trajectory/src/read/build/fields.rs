@@ -5,7 +5,7 @@
 //! let arguments = arguments(map.remove("input"));
 //! ```
 
-use serde_json::value::RawValue;
+use super::arguments::of_text;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -59,7 +59,7 @@ pub(crate) fn list(map: &mut Fields, key: &str) -> Option<Vec<Value>> {
 
 /// Takes a count field; a value of another type stays in the map.
 pub(crate) fn count(map: &mut Fields, key: &str) -> Option<u64> {
-    let count = map.get(key)?.as_u64()?;
+    let count = super::record::count(map.get(key)?)?;
     map.shift_remove(key);
     Some(count)
 }
@@ -114,17 +114,11 @@ pub(crate) fn arguments(value: Option<Value>) -> Cow<'static, str> {
     match value {
         None | Some(Value::Null) => Cow::Borrowed("{}"),
         Some(Value::Object(map)) => Cow::Owned(Value::Object(map).to_string()),
-        // A string that holds an object is used unchanged, so that numbers and key order are
-        // preserved.
-        Some(Value::String(text)) if is_object(&text) => Cow::Owned(text),
-        Some(Value::String(text)) => Cow::Owned(Value::String(text).to_string()),
+        // A string that holds an object is not parsed, so that numbers and key order are preserved.
+        Some(Value::String(text)) => Cow::Owned(of_text(&text)),
         // Encoded as a string, so that consumers only see objects and strings.
         Some(other) => Cow::Owned(Value::String(other.to_string()).to_string()),
     }
-}
-
-fn is_object(text: &str) -> bool {
-    text.trim_start().starts_with('{') && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 /// Joins the text of a content, which is a string or a list of parts, with line breaks. Parts that

@@ -45,7 +45,9 @@ impl<'a> Record<'a> for Message<'a> {
         match name {
             "role" => self.role = record::text(map)?.unwrap_or_default(),
             "content" => self.content = map.next_value()?,
+            // Some servers write both names, and one of them may be empty.
             "reasoning_content" | "reasoning" => match map.next_value::<Content<'a>>()? {
+                Content::Text(text) if text.is_empty() && self.reasoning.is_some() => {}
                 Content::Text(text) => self.reasoning = Some(text),
                 Content::Nothing => {}
                 Content::Parts(parts) => self.keep(name, Value::Array(parts)),
@@ -73,7 +75,10 @@ impl<'a> Record<'a> for Message<'a> {
                 Content::Parts(parts) => self.keep(name, Value::Array(parts)),
                 Content::Other(value) => self.keep(name, value),
             },
-            "finish_reason" | "stop_reason" => self.finish_reason = record::name(map)?,
+            // vLLM writes both, and `stop_reason` is usually `null`.
+            "finish_reason" | "stop_reason" => {
+                self.finish_reason = record::name(map)?.or(self.finish_reason.take());
+            }
             "model" => self.model = record::name(map)?,
             "requestor" => self.requestor = record::text(map)?,
             "tool_messages" => self.results = map.next_value::<List<Self>>()?.0,
@@ -104,7 +109,13 @@ impl<'a> Record<'a> for Asked<'a> {
         match name {
             "id" => self.id = record::name(map)?,
             "name" => self.name = record::text(map)?.unwrap_or_default(),
-            "arguments" | "args" => self.arguments = Some(record::raw(map)?),
+            "arguments" | "args" => {
+                let raw = record::raw(map)?;
+                // A `null` must not replace arguments under the other name.
+                if raw.get() != "null" || self.arguments.is_none() {
+                    self.arguments = Some(raw);
+                }
+            }
             // `function` is either an object with the name, or the name itself.
             "function" => {
                 let raw = record::raw(map)?.get();
@@ -268,10 +279,16 @@ impl<'a> Message<'a> {
         }
         // Text next to results comes after them; a message that contains only results is not a
         // step.
-        let only_results = !results.is_empty()
-            && step.text.is_empty()
-            && step.calls.is_empty()
-            && step.extra.is_none();
+        let has_parts = step.extra.as_ref().is_some_and(|extra| extra.contains_key("content"));
+        let only_results =
+            !results.is_empty() && step.text.is_empty() && step.calls.is_empty() && !has_parts;
+        if only_results && let Some(first) = results.first_mut() {
+            // Its other members belong to the first result, as those of a message of one result.
+            let at = step.at.take().map(|at| ("timestamp".to_owned(), at.into_owned().into()));
+            for (name, value) in step.extra.take().into_iter().flat_map(|extra| *extra).chain(at) {
+                first.extra.get_or_insert_default().entry(name).or_insert(value);
+            }
+        }
         for result in results {
             talk.result(result, None);
         }

@@ -10,7 +10,7 @@
 //! In some recordings call ids repeat in later turns: a result belongs to the latest call with its
 //! id. A result without an id belongs to the first call that has no result yet.
 
-use crate::model::{CallResult, Role, Step};
+use crate::model::{Call, CallResult, Role, Step};
 use std::collections::HashMap;
 
 /// Maximum number of notes of one kind that are listed individually; further ones are counted.
@@ -19,21 +19,27 @@ const TOLD: usize = 10;
 #[derive(Default)]
 pub(crate) struct Talk<'a> {
     steps: Vec<Step<'a>>,
-    /// Maps a call id to the step of its latest call, and to whether that call has a result.
-    open: HashMap<String, (usize, bool)>,
+    /// Maps a call id to the step of its latest call, and to the number of calls with that id in the
+    /// step that have no result.
+    open: HashMap<String, (usize, usize)>,
     notes: Vec<(&'static str, Vec<String>, u64)>,
 }
 
 impl<'a> Talk<'a> {
     /// Appends a step.
     pub(crate) fn step(&mut self, step: Step<'a>) {
-        let at = self.steps.len();
-        for call in &step.calls {
-            if let Some(id) = &call.id {
-                self.open.insert(id.to_string(), (at, false));
+        self.open_calls(self.steps.len(), &step.calls);
+        self.steps.push(step);
+    }
+
+    fn open_calls(&mut self, at: usize, calls: &[Call<'a>]) {
+        for id in calls.iter().filter_map(|call| call.id.as_deref()) {
+            match self.open.get_mut(id) {
+                // Some models give all calls of a turn the same id.
+                Some((known, open)) if *known == at => *open += 1,
+                _ => drop(self.open.insert(id.to_owned(), (at, 1))),
             }
         }
-        self.steps.push(step);
     }
 
     /// Returns the last step.
@@ -42,22 +48,20 @@ impl<'a> Talk<'a> {
     }
 
     /// Adds calls to the last step.
-    pub(crate) fn more_calls(&mut self, calls: Vec<crate::model::Call<'a>>) {
+    pub(crate) fn more_calls(&mut self, calls: Vec<Call<'a>>) {
         let Some(at) = self.steps.len().checked_sub(1) else { return };
-        for call in &calls {
-            if let Some(id) = &call.id {
-                self.open.insert(id.to_string(), (at, false));
-            }
-        }
+        self.open_calls(at, &calls);
         self.steps[at].calls.extend(calls);
     }
 
     /// Adds a result. `by` is the role that requested the call, if the recording names it.
     pub(crate) fn result(&mut self, mut result: CallResult<'a>, by: Option<Role>) {
         if let Some(id) = result.call_id.as_deref() {
-            if let Some((at, answered)) = self.open.get_mut(id) {
+            if let Some((at, open)) = self.open.get_mut(id) {
                 let at = *at;
-                if std::mem::replace(answered, true) {
+                if let Some(left) = open.checked_sub(1) {
+                    *open = left;
+                } else {
                     self.note("second result of a call", || format!("{id}, in step {}", at + 1));
                 }
                 self.steps[at].results.push(result);
@@ -67,7 +71,9 @@ impl<'a> Talk<'a> {
             self.note("result without a call", || id);
         } else if let Some((at, id)) = self.waiting(by) {
             if let Some(id) = id {
-                self.open.insert(id.clone(), (at, true));
+                if let Some((_, open)) = self.open.get_mut(&id) {
+                    *open = open.saturating_sub(1);
+                }
                 result.call_id = Some(id.into());
             }
             self.steps[at].results.push(result);
@@ -91,9 +97,16 @@ impl<'a> Talk<'a> {
         let fits = |step: &Step<'_>| !step.calls.is_empty() && by.is_none_or(|by| step.role == by);
         let at = self.steps.iter().rposition(fits)?;
         let step = &self.steps[at];
-        // Results without ids come in the order of the calls, so their number is the index of the
-        // next call.
-        let call = step.calls.get(step.results.len())?;
+        // Results without an id answer the calls without an id in order.
+        let mut unnamed = step.results.iter().filter(|result| result.call_id.is_none()).count();
+        let call = step.calls.iter().find(|call| match call.id.as_deref() {
+            Some(id) => self.open.get(id).is_some_and(|(_, open)| *open > 0),
+            None if unnamed > 0 => {
+                unnamed -= 1;
+                false
+            }
+            None => true,
+        })?;
         Some((at, call.id.as_deref().map(str::to_owned)))
     }
 

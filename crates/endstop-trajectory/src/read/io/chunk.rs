@@ -103,7 +103,8 @@ impl Chunk {
                 let beside = |name: &str| self.beside(name);
                 let place = Place { file: &self.place.file, beside: &beside };
                 let bytes = &self.bytes[..];
-                self.record(None, 0, bytes, out, &mut |sink| read(bytes, &place, sink));
+                let offset = self.offset;
+                self.record(None, offset, bytes, out, &mut |sink| read(bytes, &place, sink));
             }
             // Unreachable: `Chunks` creates the records that the shape of the format requires.
             (Shape::Elements(..) | Shape::Parts(..), _) => {}

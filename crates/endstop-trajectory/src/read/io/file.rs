@@ -125,12 +125,13 @@ impl Chunks {
             Shape::Lines(_) | Shape::Whole(_) | Shape::Archive(_) => Split::new(None, false),
         };
         let stem = if name.is_empty() { "-".to_owned() } else { stem(name).to_owned() };
+        let offset = input.mark;
         Ok(Opened::Runs(Box::new(Chunks {
             input,
             place: Arc::new(Whereabouts { source, file, stem, format }),
             max_record: options.max_record.max(1),
             at: 1,
-            offset: 0,
+            offset,
             window: Vec::new(),
             spare: Vec::new(),
             split,
@@ -205,8 +206,10 @@ impl Chunks {
     }
 
     fn next_lines(&mut self) -> Option<Result<Chunk, Problem>> {
+        // The rest of the window is searched as well, because it may contain whole lines after a
+        // line that was skipped.
+        let mut had = 0;
         loop {
-            let had = self.window.len();
             if !self.fill(BLOCK) {
                 self.done = true;
                 if self.window.is_empty() {
@@ -223,6 +226,7 @@ impl Chunks {
             if self.window.len() as u64 > self.max_record {
                 return Some(Err(self.skip_line()));
             }
+            had = self.window.len();
         }
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Input {
     taken: usize,
     /// An error that occurred while looking ahead; it is returned after the bytes before it.
     failed: Option<io::Error>,
+    /// The length of the byte order mark that was skipped.
+    pub(crate) mark: u64,
 }
 
 impl Input {
@@ -44,7 +46,7 @@ impl Input {
             Some(Packing::Gzip) => Box::new(MultiGzDecoder::new(raw)),
             Some(Packing::Zstd) => Box::new(zstd::stream::read::Decoder::new(raw)?),
         };
-        let mut input = Input { reader, ahead: Vec::new(), taken: 0, failed: None };
+        let mut input = Input { reader, ahead: Vec::new(), taken: 0, failed: None, mark: 0 };
         let mut ahead = Vec::new();
         if let Err(error) = input.reader.by_ref().take(HEAD as u64).read_to_end(&mut ahead) {
             input.failed = Some(error);
@@ -52,6 +54,7 @@ impl Input {
         // JSON does not allow a byte order mark, and some editors write it.
         if ahead.starts_with(b"\xef\xbb\xbf") {
             ahead.drain(..3);
+            input.mark = 3;
         }
         input.ahead = ahead;
         if input.ahead.trim_ascii_start().starts_with(b"{") {

@@ -159,6 +159,10 @@ fn result(mut map: Fields, run: &mut Trajectory<'static>) {
         totals.completion_tokens = usage.completion_tokens;
         totals.cached_tokens = usage.cached_tokens;
         totals.extra = usage.extra;
+        // The totals have no field for this count.
+        if let Some(written) = usage.cache_write_tokens {
+            totals.extra.insert("cache_creation_input_tokens".to_owned(), written.into());
+        }
     }
     run.totals = totals;
     for (key, value) in fields::without_nulls(map) {

@@ -18,6 +18,8 @@ pub(super) struct Exec {
     id: Option<String>,
     run: Conversation,
     open: Option<usize>,
+    /// The last turn before the current prompt.
+    prompt_turn: Option<usize>,
     /// Calls that have started and not yet completed.
     running: HashSet<String>,
     ending: Option<Ending<'static>>,
@@ -42,12 +44,12 @@ impl Exec {
             }
             "turn.started" => {
                 (self.open, self.ending) = (None, None);
+                self.prompt_turn = self.run.last_turn_index();
                 self.prompts += 1;
             }
             "turn.completed" => {
                 self.open = None;
-                let answer = self.run.last_turn().map(|turn| turn.text.to_string());
-                let answer = answer.filter(|answer| !answer.is_empty());
+                let answer = self.answer();
                 self.ending = Some(ending::complete(&kind, answer));
                 if let Some(usage) = fields::object(&mut map, "usage") {
                     let usage = rollout::usage(usage);
@@ -89,6 +91,18 @@ impl Exec {
             other => self.others.add(other),
         }
         Ok(())
+    }
+
+    /// Returns the text of the last turn since the prompt, if it is an answer.
+    fn answer(&mut self) -> Option<String> {
+        if self.prompt_turn == self.run.last_turn_index() {
+            return None;
+        }
+        // A turn's text comes before its calls, except those that the provider runs.
+        let is_answer = |turn: &&mut Step<'static>| {
+            !turn.text.is_empty() && turn.calls.iter().all(|call| call.name == "web_search")
+        };
+        self.run.last_turn().filter(is_answer).map(|turn| turn.text.to_string())
     }
 
     fn item(&mut self, event: &str, mut item: Fields) -> Result<(), String> {

@@ -415,9 +415,15 @@ impl Rollout {
                 extra: usage.extra,
                 ..Totals::default()
             };
-            if let Some(reasoning) = usage.reasoning_tokens {
-                let key = "reasoning_output_tokens".to_owned();
-                run.totals.extra.insert(key, reasoning.into());
+            // The totals have no fields for these counts.
+            let more = [
+                ("cache_write_input_tokens", usage.cache_write_tokens),
+                ("reasoning_output_tokens", usage.reasoning_tokens),
+            ];
+            for (name, count) in more {
+                if let Some(count) = count {
+                    run.totals.extra.insert(name.to_owned(), count.into());
+                }
             }
         }
         run.ending = self.ending.or_else(|| declared(&run.steps));

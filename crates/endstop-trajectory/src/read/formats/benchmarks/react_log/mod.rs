@@ -174,6 +174,9 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
             kind: ProblemKind::Half,
             what: "the log ends in the middle of this run".to_owned(),
         }));
+        if let Some(run) = &mut log.open {
+            run.cut = true;
+        }
     }
     log.give(sink);
     if log.runs == 0 {
@@ -232,6 +235,8 @@ struct Run {
     numbered: Option<bool>,
     /// `true` if text follows the end of the run.
     odd: bool,
+    /// `true` if the log ends within the run.
+    cut: bool,
 }
 
 #[derive(Default)]
@@ -480,6 +485,8 @@ impl Run {
             (Some(_), _) | (None, Some(_)) => Some("final"),
             (None, None) => None,
         };
+        // The last line of a log that was cut may be half an answer.
+        let reason = reason.filter(|_| !self.cut);
         run.ending = reason.map(|reason| Ending {
             reason: reason.into(),
             native,

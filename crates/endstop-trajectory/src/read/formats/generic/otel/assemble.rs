@@ -74,9 +74,7 @@ impl Builder {
             text: answer.text.into(),
             reasoning: Some(answer.reasoning).filter(|text| !text.is_empty()).map(Into::into),
             usage: usage(span).map(Box::new),
-            cost_usd: ["gen_ai.usage.cost", "operation.cost", "llm.cost.total"]
-                .iter()
-                .find_map(|name| span.attributes.get(*name)?.as_f64()),
+            cost_usd: span.number(&["gen_ai.usage.cost", "operation.cost", "llm.cost.total"]),
             at: at(span),
             finish_reason: finish_reason(span).or(answer.finish_reason).map(Into::into),
             agent: span.text(&["gen_ai.agent.name"]).or(agent).map(|name| name.to_owned().into()),

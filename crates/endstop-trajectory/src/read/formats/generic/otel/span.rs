@@ -7,6 +7,7 @@
 //! ```
 
 use crate::read::build::fields::{self, Fields, object, peek, text};
+use crate::read::build::record::count;
 use crate::time::unix_nanos;
 use serde_json::{Map, Value};
 
@@ -105,7 +106,17 @@ impl Span {
         names.iter().find_map(|name| {
             let value = self.attributes.get(*name)?;
             // Some SDKs write counts as strings.
-            value.as_u64().or_else(|| value.as_str()?.parse().ok())
+            count(value).or_else(|| value.as_str()?.parse().ok())
+        })
+    }
+
+    /// Returns a number attribute, under the first of these names that is present.
+    pub(super) fn number(&self, names: &[&str]) -> Option<f64> {
+        names.iter().find_map(|name| {
+            let value = self.attributes.get(*name)?;
+            let number = value.as_f64().or_else(|| value.as_str()?.parse().ok())?;
+            // `NaN` and `Infinity` parse as numbers.
+            number.is_finite().then_some(number)
         })
     }
 }
@@ -186,10 +197,15 @@ fn otlp_attributes(list: Vec<Value>, to: &mut Fields) {
 
 fn otlp_value(value: Value) -> Value {
     let Value::Object(mut typed) = value else { return value };
-    for key in ["stringValue", "boolValue", "doubleValue", "bytesValue"] {
+    for key in ["stringValue", "boolValue", "bytesValue"] {
         if let Some(value) = typed.shift_remove(key) {
             return value;
         }
+    }
+    // The JSON encoding of Protocol Buffers allows numbers in strings.
+    if let Some(value) = typed.shift_remove("doubleValue") {
+        let number = value.as_str().and_then(|text| text.parse().ok());
+        return number.and_then(serde_json::Number::from_f64).map_or(value, Value::Number);
     }
     // OTLP encodes integers as strings, because they may exceed the precision of a JSON number.
     if let Some(value) = typed.shift_remove("intValue") {
