@@ -93,7 +93,8 @@ pub(crate) struct RunArgs {
     /// example OPENAI_API_KEY).
     #[arg(long)]
     pub(crate) base_url: Option<String>,
-    /// Send a key over http:// to another machine, even though the connection is not encrypted.
+    /// Send keys and headers over http:// to another machine, even though the connection is not
+    /// encrypted.
     #[arg(long)]
     pub(crate) allow_http: bool,
     /// Instructions for the model.

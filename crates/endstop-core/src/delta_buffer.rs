@@ -123,6 +123,27 @@ impl DeltaBuffer {
         .collect()
     }
 
+    /// Like [`take`](DeltaBuffer::take), but leaves this many bytes at the end of the text waiting.
+    /// A character is not split.
+    pub fn take_but(&mut self, bytes: usize) -> Vec<Event> {
+        let mut from = self.text.len().saturating_sub(bytes);
+        while !self.text.is_char_boundary(from) {
+            from -= 1;
+        }
+        let rest = self.text.split_off(from);
+        let (call, at) = (self.call, self.at);
+        let taken = self.take();
+        if !rest.is_empty() {
+            (self.call, self.at, self.text) = (call, at, rest);
+        }
+        taken
+    }
+
+    /// The waiting text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Drops the waiting content of a call whose response is complete, because the response
     /// contains it.
     pub fn forget(&mut self, whole: EffectId) {
@@ -155,6 +176,14 @@ mod tests {
         let kept = joiner.take();
         let delta = |delta| Event::new(ms(2), EventKind::Delta { call, delta });
         assert_eq!(kept, [delta(TurnDelta::Reasoning(7)), delta(text("one "))]);
+        // The end of the text stays.
+        joiner.push(call, &text("one tw"), ms(5));
+        joiner.push(call, &TurnDelta::Reasoning(7), ms(6));
+        let kept = joiner.take_but(2);
+        assert_eq!((kept.len(), joiner.text(), joiner.waiting()), (2, "tw", 2));
+        assert_eq!(joiner.take_but(9), []);
+        let kept = [Event::new(ms(6), EventKind::Delta { call, delta: text("tw") })];
+        assert_eq!(joiner.take(), kept);
         // The only waiting delta.
         let mark = joiner.push(call, &text("x"), ms(5));
         assert_eq!(joiner.take_back(mark), Some(text("x")));

@@ -82,6 +82,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
         accept_divergence: false,
         servers,
         secrets,
+        allow_http: false,
         questions,
         json,
     };

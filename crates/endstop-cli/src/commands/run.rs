@@ -48,6 +48,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         let demo = DemoArgs { name: "fix".to_owned(), unfixable: false };
         return demo::run(&demo, json);
     }
+    let allow_http = settings.allow_http;
     let verify = settings.verify.clone();
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
@@ -81,6 +82,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         accept_divergence: args.accept_divergence,
         servers,
         secrets,
+        allow_http,
         questions,
         json,
     };
@@ -102,6 +104,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     let events = EventFile::of(args)?;
     let (verify, dir, limits) =
         (settings.verify.clone(), settings.dir.clone(), settings.limits.clone());
+    let allow_http = settings.allow_http;
     let runtime = runtime()?;
     let Built { agent, servers, secrets, questions } =
         build(settings, &mut cassette, Some(&journal), &runtime)?;
@@ -133,6 +136,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
         accept_divergence: false,
         servers,
         secrets,
+        allow_http,
         questions,
         json,
     };

@@ -10,4 +10,5 @@ pub(crate) mod retention;
 pub(crate) mod servers;
 pub(crate) mod session;
 mod signals;
+mod stream;
 mod verify;

@@ -6,6 +6,7 @@ use super::earlier::{Earlier, accepted};
 use super::events::{EventFile, Keep};
 use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
+use super::stream::StreamedText;
 use super::verify::verified;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
@@ -56,6 +57,8 @@ pub(crate) struct RunSession {
     pub(crate) servers: Servers,
     /// The values that must not appear in a file or on the screen.
     pub(crate) secrets: KnownKeys,
+    /// `true` if keys may be sent to other machines without encryption.
+    pub(crate) allow_http: bool,
     /// The approval questions, if calls need approval; taken when the run starts.
     pub(crate) questions: Cell<Option<Questions>>,
     pub(crate) json: bool,
@@ -65,6 +68,8 @@ pub(crate) struct RunSession {
 struct View {
     events: Option<EventFile>,
     screen: Screen,
+    /// Streamed text that may still be the beginning of a secret.
+    streamed: StreamedText,
 }
 
 /// The start of a run: a new task, or a resume.
@@ -84,7 +89,7 @@ impl RunSession {
         dir: Option<&Path>,
     ) -> Result {
         output::hide(&self.secrets);
-        let spans = Spans::begin(&self.secrets);
+        let spans = Spans::begin(&self.secrets, self.allow_http);
         let status = runtime.block_on(self.drive(agent, begin, limits, dir));
         // Not a plain drop: a thread that still reads the terminal would block the exit until a
         // line is typed.
@@ -106,7 +111,8 @@ impl RunSession {
         };
         // Registered before the run starts, because until then a signal kills the process.
         let mut signals = Signals::listen()?;
-        let mut view = View { events, screen: Screen::new(limits.clone()) };
+        let streamed = StreamedText::new(self.secrets.clone());
+        let mut view = View { events, screen: Screen::new(limits.clone()), streamed };
         view.screen.answer_only = self.answer_only;
         let mut handle = start(agent, begin, &mut view.screen)?;
         let (outcome, mut heard) = self.follow(agent, &mut handle, &mut view, &mut signals).await?;
@@ -241,10 +247,13 @@ impl RunSession {
                 event = handle.next() => match event {
                     Some(AgentEvent::Ended(outcome)) => {
                         view.screen.resume();
+                        if let Some(rest) = view.streamed.rest() {
+                            self.write(&rest, view);
+                        }
                         return Ok((outcome, heard));
                     }
                     Some(event) => {
-                        self.show(&event, view);
+                        self.show(event, view);
                         if view.screen.closed {
                             if !std::mem::replace(&mut told, true) {
                                 output::note("endstop: standard output was closed; the run is cancelled");
@@ -280,8 +289,21 @@ impl RunSession {
         }
     }
 
-    /// Writes an event to the file and the screen, with what the replay has noticed since.
-    fn show(&self, event: &AgentEvent, view: &mut View) {
+    /// Shows an event on the screen or writes it, with what the replay has noticed since.
+    fn show(&self, event: AgentEvent, view: &mut View) {
+        if !self.json {
+            view.screen.show(&event);
+        }
+        if self.json || view.events.is_some() {
+            for event in view.streamed.take(event).into_iter().flatten() {
+                self.write(&event, view);
+            }
+        }
+        self.warn(view);
+    }
+
+    /// Writes an event to the file of events and, with `--json`, to standard output.
+    fn write(&self, event: &AgentEvent, view: &mut View) {
         if let Some(events) = &mut view.events {
             // Deltas are flushed later: a crash may lose streamed text, but never an event of the
             // run.
@@ -290,10 +312,7 @@ impl RunSession {
         }
         if self.json {
             view.screen.closed |= output::json_without(event, &self.secrets).is_err();
-        } else {
-            view.screen.show(event);
         }
-        self.warn(view);
     }
 }
 

@@ -38,8 +38,8 @@ struct Sent {
 
 impl Spans {
     /// Starts sending the spans of this process, with these keys redacted.
-    pub(crate) fn begin(secrets: &KnownKeys) -> Spans {
-        let sent = match Settings::of(&|name| std::env::var(name).ok()) {
+    pub(crate) fn begin(secrets: &KnownKeys, allow_http: bool) -> Spans {
+        let sent = match Settings::of(&|name| std::env::var(name).ok(), allow_http) {
             Ok(None) => return Spans(None),
             Ok(Some(settings)) => send(&settings, secrets),
             Err(problem) => Err(problem),

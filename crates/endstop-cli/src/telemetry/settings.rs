@@ -3,6 +3,8 @@
 //! An empty variable counts as unset, as the specification requires.
 
 use endstop::core::limits::unknown_key;
+use endstop::wire::endpoint::is_loopback;
+use endstop::wire::redact::address;
 use reqwest::Url;
 use std::time::Duration;
 
@@ -25,8 +27,11 @@ pub(super) struct Settings {
 
 impl Settings {
     /// Reads the settings. Returns `None` if no variable requests spans or one of them disables
-    /// them.
-    pub(super) fn of(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Settings>, String> {
+    /// them. With `allow_http`, headers are sent to any host without encryption.
+    pub(super) fn of(
+        env: &dyn Fn(&str) -> Option<String>,
+        allow_http: bool,
+    ) -> Result<Option<Settings>, String> {
         let value = |name: &str| env(name).filter(|value| !value.trim().is_empty());
         // Variables for spans override those for all signals.
         let either = |what: &str| {
@@ -68,6 +73,19 @@ impl Settings {
             return Err(wrong());
         }
         let host = endpoint.host_str().ok_or_else(wrong)?;
+        // Every machine on the way could read the collector's key, like that of a provider.
+        let clear = endpoint.scheme() == "http" && !is_loopback(host) && !allow_http;
+        let headers = [SPANS, ALL].map(|of| format!("{of}_HEADERS"));
+        if let Some(name) = headers.iter().find(|name| clear && value(name).is_some()) {
+            return Err(format!(
+                "{name} would be sent to {host} without encryption; use https, or pass --allow-http"
+            ));
+        }
+        if clear && address(endpoint.as_str()) != endpoint.as_str() {
+            return Err(format!(
+                "the credentials in {variable} would be sent to {host} without encryption; use https, or pass --allow-http"
+            ));
+        }
         let host = match endpoint.port() {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
@@ -96,9 +114,47 @@ mod tests {
     use std::time::Duration;
 
     fn of(pairs: &[(&str, &str)]) -> Result<Option<Settings>, String> {
-        Settings::of(&|name| {
+        with(pairs, true)
+    }
+
+    fn with(pairs: &[(&str, &str)], allow_http: bool) -> Result<Option<Settings>, String> {
+        let value = |name: &str| {
             pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        })
+        };
+        Settings::of(&value, allow_http)
+    }
+
+    #[test]
+    fn headers_over_http_need_loopback_or_flag() {
+        let key = "authorization=Bearer%20Zk04dQ71mmPx8Lw2";
+        let address = "OTEL_EXPORTER_OTLP_ENDPOINT";
+        for headers in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"] {
+            for (url, sent) in [
+                ("http://192.0.2.1:4318", false),
+                ("HTTP://collector.example", false),
+                ("http://localhost.example.com:4318", false),
+                ("http://127.0.0.1.example.com", false),
+                ("http://0.0.0.0:4318", false),
+                ("http://localhost:4318", true),
+                ("http://127.0.0.1:4318", true),
+                ("http://[::1]:4318", true),
+                ("https://192.0.2.1:4318", true),
+            ] {
+                let pairs = [(address, url), (headers, key)];
+                assert_eq!(with(&pairs, false).is_ok(), sent, "{url}");
+                assert!(with(&pairs, true).is_ok(), "{url}");
+                assert!(with(&pairs[..1], false).is_ok(), "no header, {url}");
+                assert!(with(&[(address, url), (headers, " ")], false).is_ok(), "{url}");
+                if let Err(problem) = with(&pairs, false) {
+                    assert!(problem.contains(headers) && !problem.contains("Zk04"), "{problem}");
+                }
+            }
+        }
+        let problem = with(&[ENDPOINT], false).unwrap_err();
+        assert!(problem.contains(address) && !problem.contains("pw"), "{problem}");
+        let query = "http://192.0.2.1/v1/traces?api_key=Zk04dQ71mmPx8Lw2";
+        let problem = with(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", query)], false).unwrap_err();
+        assert!(problem.contains("TRACES_ENDPOINT") && !problem.contains("Zk04"), "{problem}");
     }
 
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:pw@host:4318/base");

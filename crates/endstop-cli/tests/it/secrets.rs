@@ -246,6 +246,80 @@ fn redacted_records_stay_valid_json() {
     }
 }
 
+/// Secrets whose first part alone is not recognised: a variable's, and those of known formats.
+const STREAMED: [&str; 5] = [
+    "Zk04dQ71mmPx8Lw2",
+    "correct horse battery staple",
+    "ghp_abcdefghijklmnopqrstuvwxyzABCDEFGHIJ",
+    "AKIAIOSFODNN7EXAMPLE",
+    PEM,
+];
+
+fn with_tokens(cli: &Cli, args: &[&str]) -> Done {
+    with(cli, &[("DEPLOY_TOKEN", STREAMED[0]), ("DB_PASSPHRASE", STREAMED[1])], args)
+}
+
+/// Joins the text of consecutive deltas.
+fn deltas(lines: &[Value]) -> String {
+    let texts = lines.iter().filter(|line| line["type"] == "delta");
+    texts.filter_map(|line| line["text"].as_str()).collect()
+}
+
+#[test]
+fn secret_split_over_deltas_is_redacted() {
+    for secret in STREAMED {
+        for size in [1, 3, secret.len() / 2, secret.len() - 1] {
+            let cli = Cli::new();
+            let said = format!("It is {secret}, as you see. Yes");
+            let pieces: Vec<&str> = said
+                .as_bytes()
+                .chunks(size)
+                .map(|piece| std::str::from_utf8(piece).unwrap())
+                .collect();
+            let server = playing([Turn::pieces(&pieces)]);
+            let url = server.base_url();
+            let base = ["run", "Look.", "--model", "m", "--api", "openai-chat", "--base-url", &url];
+            let more = ["--journal", "off", "--events", "e.jsonl", "--json"];
+            let done = with_tokens(&cli, &[&base[..], &more].concat()).exits(0);
+            let file = cli.read("e.jsonl");
+            let file: Vec<Value> =
+                file.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            for lines in [done.lines(), file] {
+                let text = deltas(&lines);
+                let clean =
+                    text.starts_with("It is [redacted]") && text.ends_with(", as you see. Yes");
+                assert!(clean && !text.contains(secret), "{size}: {text}");
+                let ended = lines.iter().position(|line| line["type"] == "turn_ended").unwrap();
+                let last = lines.iter().rposition(|line| line["type"] == "delta").unwrap();
+                assert!(last < ended, "the rest of the text comes before the end of its turn");
+            }
+        }
+    }
+}
+
+#[test]
+fn secret_split_over_journalled_deltas_is_redacted() {
+    // A journal stores the deltas of a long text before its turn ends.
+    let filler = "an ordinary word ".repeat(300);
+    for secret in STREAMED {
+        let (begin, end) = secret.split_at(secret.len() / 2);
+        let cli = Cli::new();
+        let (first, last) = (format!("{filler}{begin}"), format!("{end}, and the rest."));
+        let server = playing([Turn::pieces(&[&first, &last])]);
+        let url = server.base_url();
+        let base = ["run", "Look.", "--model", "m", "--api", "openai-chat", "--base-url", &url];
+        with_tokens(&cli, &[&base[..], &["--journal", "j.db"]].concat()).exits(0);
+        for (file, bytes) in written(&cli, &[]) {
+            // The first line of a private key is no secret.
+            let begin = begin.lines().last().unwrap();
+            let found = [begin, end].into_iter().find(|half| has(&bytes, half));
+            let text = String::from_utf8_lossy(&bytes);
+            let at = |half: &str| text.find(half).map(|at| text[..at + 99].to_owned());
+            assert_eq!(found.and_then(at), None, "{file} has a half of {secret}");
+        }
+    }
+}
+
 #[test]
 fn ordinary_word_as_password_changes_nothing() {
     let cli = Cli::new();

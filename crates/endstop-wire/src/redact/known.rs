@@ -56,6 +56,8 @@ struct Inner {
     /// The same for all sequences of a key. At a boundary between strings this shows if a key may
     /// continue from one into the other.
     grams: Box<Grams>,
+    /// Length of the longest needle.
+    longest: usize,
 }
 
 /// A set of four-byte sequences, with possible false positives.
@@ -139,7 +141,9 @@ impl KnownKeys {
                 }
             }
         }
-        KnownKeys(Some(Arc::new(Inner { needles, whole, spelled, parts, part_grams, grams })))
+        let longest = needles.iter().map(|needle| needle.bytes.len()).max().unwrap_or(0);
+        let inner = Inner { needles, whole, spelled, parts, part_grams, grams, longest };
+        KnownKeys(Some(Arc::new(inner)))
     }
 
     /// Returns the union of both sets.
@@ -178,6 +182,27 @@ impl KnownKeys {
             inner.find_parts(bytes, &mut found);
         }
         joined(found)
+    }
+
+    /// Returns the start of the longest suffix that begins a secret, or that may begin a part of
+    /// one. A complete secret does not count.
+    pub(super) fn begins_known(&self, bytes: &[u8]) -> Option<usize> {
+        let inner = self.0.as_ref()?;
+        let from = (bytes.len() + 1).saturating_sub(inner.longest);
+        let whole = (from..bytes.len()).find(|start| inner.is_beginning(&bytes[*start..]));
+        // A part that begins with fewer bytes would be found in most words.
+        let part =
+            (GRAM..PART).rev().filter(|len| *len <= bytes.len()).map(|len| bytes.len() - len).find(
+                |start| {
+                    bytes[*start..].windows(GRAM).all(|gram| inner.part_grams.has(gram_of(gram)))
+                },
+            );
+        whole.into_iter().chain(part).min()
+    }
+
+    /// Returns the length of the longest secret.
+    pub(super) fn longest(&self) -> usize {
+        self.0.as_ref().map_or(0, |inner| inner.longest)
     }
 
     /// Like [`find`](KnownKeys::find), without parts.
@@ -249,6 +274,14 @@ impl KnownKeys {
 }
 
 impl Inner {
+    /// `true` if a secret is longer than these bytes and begins with them.
+    fn is_beginning(&self, bytes: &[u8]) -> bool {
+        // The secrets are sorted, so those with this beginning follow each other.
+        let first = self.needles.partition_point(|needle| *needle.bytes < *bytes);
+        let mut with = self.needles[first..].iter().take_while(|one| one.bytes.starts_with(bytes));
+        with.any(|needle| needle.bytes.len() > bytes.len())
+    }
+
     fn find_whole(&self, bytes: &[u8], found: &mut Vec<Range<usize>>) {
         // A secret may be the beginning of another, or may overlap another.
         found.extend(self.whole.find_overlapping_iter(bytes).map(|at| at.start()..at.end()));
@@ -308,7 +341,7 @@ fn is_telling(part: &[u8]) -> bool {
 }
 
 /// Sorts the ranges and merges overlapping ones.
-fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
+pub(super) fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     found.sort_by_key(|at| at.start);
     let mut joined: Vec<Range<usize>> = Vec::with_capacity(found.len());
     for at in found {

@@ -184,12 +184,12 @@ fn next_prefix(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
 
 /// Returns the positions of the credentials of a known format, in order.
 pub(super) fn find(bytes: &[u8]) -> Vec<Range<usize>> {
-    Found { bytes, at: 0 }.collect()
+    Found { bytes, at: 0, failed: Failed::default() }.collect()
 }
 
 /// `true` if the bytes contain a credential of a known format.
 pub(super) fn is_in(bytes: &[u8]) -> bool {
-    Found { bytes, at: 0 }.next().is_some()
+    Found { bytes, at: 0, failed: Failed::default() }.next().is_some()
 }
 
 /// `true` if the bytes start with the prefix of a known format.
@@ -197,9 +197,143 @@ pub(super) fn begins(bytes: &[u8]) -> bool {
     FORMATS.iter().any(|(prefix, _)| bytes.starts_with(prefix.as_bytes()))
 }
 
+/// Returns the start of a suffix that more bytes could turn into a credential, or could extend.
+pub(super) fn unfinished(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    let mut begun = None;
+    let mut failed = Failed::default();
+    while let Some((start, row)) = next_prefix(bytes, at) {
+        let (prefix, tail) = FORMATS[row];
+        at = start + prefix.len();
+        if failed.before(bytes, start, at, tail) {
+            continue;
+        }
+        if is_open(bytes, start, at, tail) {
+            begun = Some(start);
+            break;
+        }
+        match credential(bytes, start, at, tail) {
+            Some(found) => at = at.max(found.end),
+            None => failed.add(bytes, start, at, tail),
+        }
+    }
+    // The end may be a part of a prefix.
+    let longest = FORMATS.iter().map(|(prefix, _)| prefix.len()).max().unwrap_or(0);
+    let is_part = |start: &usize| {
+        let suffix = &bytes[*start..];
+        let starts = HEADS[usize::from(suffix[0])][0] != 0;
+        starts
+            && FORMATS.iter().any(|(prefix, tail)| {
+                prefix.len() > suffix.len()
+                    && prefix.as_bytes().starts_with(suffix)
+                    && (stands_anywhere(*tail) || begins_a_word(bytes, *start))
+            })
+    };
+    let part = ((bytes.len() + 1).saturating_sub(longest)..bytes.len()).find(is_part);
+    begun.into_iter().chain(part).min()
+}
+
+/// `true` for formats that also count within a word.
+fn stands_anywhere(tail: Tail) -> bool {
+    matches!(tail, Tail::Userinfo | Tail::Pem | Tail::Credential)
+}
+
+/// `true` if the text after the prefix at `start..end` may continue after the last byte.
+fn is_open(bytes: &[u8], start: usize, end: usize, tail: Tail) -> bool {
+    let rest = &bytes[end..];
+    if !stands_anywhere(tail) && !begins_a_word(bytes, start) {
+        return false;
+    }
+    let dotted = bytes[start..end].ends_with(b".");
+    let len = match tail {
+        Tail::Pem => return is_open_pem(&bytes[start..]),
+        Tail::Userinfo => run(rest, in_authority),
+        Tail::Credential => run(rest, in_credential),
+        Tail::Slashed(_) => run(rest, |byte| is_token(byte) || b"+/=%".contains(&byte)),
+        // One more character than the format has shows that the text is something else.
+        Tail::AwsId => run(&rest[..rest.len().min(17)], |byte| byte.is_ascii_alphanumeric()),
+        Tail::Jwt => run(rest, |byte| is_token(byte) || byte == b'.'),
+        Tail::Mixed | Tail::Token(_) => run(rest, |byte| is_token(byte) || dotted && byte == b'.'),
+    };
+    len == rest.len()
+}
+
+/// `true` if these bytes begin a private key in PEM whose end is missing.
+fn is_open_pem(block: &[u8]) -> bool {
+    let begun = b"-----BEGIN ".len();
+    let label = &block[..block.len().min(LONGEST_LABEL)];
+    let Some(closes) = memmem::find(&label[begun..], b"-----").map(|at| begun + at) else {
+        return block.len() < LONGEST_LABEL && !label.contains(&b'\n');
+    };
+    if memmem::find(&label[..closes], b"PRIVATE KEY").is_none() {
+        return false;
+    }
+    match memmem::find(&block[..block.len().min(LONGEST_PEM)], b"-----END ") {
+        Some(end) => {
+            let rest = &block[end + b"-----END ".len()..];
+            rest.len() < LONGEST_LABEL && memmem::find(rest, b"-----").is_none()
+        }
+        None => block.len() < LONGEST_PEM,
+    }
+}
+
+/// Maximum length of a PEM block that is searched; private keys are shorter.
+const LONGEST_PEM: usize = 32 << 10;
+/// Maximum length of the line that begins or ends a PEM block.
+const LONGEST_LABEL: usize = 80;
+
+fn in_authority(byte: u8) -> bool {
+    !byte.is_ascii_whitespace() && !b"/?#\"'<>\\`".contains(&byte)
+}
+
+fn in_credential(byte: u8) -> bool {
+    is_token(byte) || b".~+/=".contains(&byte)
+}
+
 struct Found<'b> {
     bytes: &'b [u8],
     at: usize,
+    failed: Failed,
+}
+
+/// The ends of the runs of characters that did not qualify as a credential. If a run does not
+/// qualify, neither does the rest of it after another prefix, so the run is examined once: text
+/// such as `sk-sk-sk-…` would otherwise take quadratic time.
+#[derive(Default)]
+struct Failed([usize; 4]);
+
+impl Failed {
+    /// Returns the index of the formats that share a rule, and the end of the run; `None` for
+    /// formats of which any long run qualifies.
+    fn rule(bytes: &[u8], start: usize, end: usize, tail: Tail) -> Option<usize> {
+        match tail {
+            Tail::Mixed => Some(usize::from(bytes[start..end].ends_with(b"."))),
+            Tail::Jwt => Some(2),
+            Tail::Credential => Some(3),
+            _ => None,
+        }
+    }
+
+    /// `true` if the prefix at `start..end` is within a run that did not qualify.
+    fn before(&self, bytes: &[u8], start: usize, end: usize, tail: Tail) -> bool {
+        Failed::rule(bytes, start, end, tail).is_some_and(|rule| end < self.0[rule])
+    }
+
+    /// Records that the run after this prefix does not qualify.
+    fn add(&mut self, bytes: &[u8], start: usize, end: usize, tail: Tail) {
+        // A prefix within a word says nothing about the run after it.
+        if !stands_anywhere(tail) && !begins_a_word(bytes, start) {
+            return;
+        }
+        let Some(rule) = Failed::rule(bytes, start, end, tail) else { return };
+        let rest = &bytes[end..];
+        self.0[rule] = end
+            + match rule {
+                1 => run(rest, |byte| is_token(byte) || byte == b'.'),
+                3 => run(rest, in_credential),
+                _ => run(rest, is_token),
+            };
+    }
 }
 
 impl Iterator for Found<'_> {
@@ -210,10 +344,14 @@ impl Iterator for Found<'_> {
             let (start, row) = next_prefix(self.bytes, self.at)?;
             let (prefix, tail) = FORMATS[row];
             self.at = start + prefix.len();
+            if self.failed.before(self.bytes, start, self.at, tail) {
+                continue;
+            }
             if let Some(found) = credential(self.bytes, start, self.at, tail) {
                 self.at = self.at.max(found.end);
                 return Some(found);
             }
+            self.failed.add(self.bytes, start, self.at, tail);
         }
     }
 }
@@ -224,7 +362,7 @@ fn credential(bytes: &[u8], start: usize, end: usize, tail: Tail) -> Option<Rang
         Tail::Userinfo => return password(bytes, end),
         Tail::Pem => return pem(bytes, start),
         Tail::Credential => {
-            let len = run(&bytes[end..], |byte| is_token(byte) || b".~+/=".contains(&byte));
+            let len = run(&bytes[end..], in_credential);
             let word = &bytes[end..end + len];
             let mixed = word.iter().any(u8::is_ascii_digit) || changes(word) >= 3;
             return (len >= 8 && mixed).then_some(end..end + len);
@@ -326,7 +464,7 @@ fn jwt(rest: &[u8]) -> Option<usize> {
 /// Returns the position of the password in an address, after its `://`.
 fn password(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     let rest = &bytes[from..];
-    let len = run(rest, |byte| !byte.is_ascii_whitespace() && !b"/?#\"'<>\\`".contains(&byte));
+    let len = run(rest, in_authority);
     let at = memchr::memrchr(b'@', &rest[..len])?;
     let colon = memchr::memchr(b':', &rest[..at])?;
     let text = std::str::from_utf8(&rest[colon + 1..at]).ok()?;
@@ -337,17 +475,15 @@ fn password(bytes: &[u8], from: usize) -> Option<Range<usize>> {
 /// Returns the range of a PEM block with a private key; if its end is missing, the range of the
 /// key's text.
 fn pem(bytes: &[u8], start: usize) -> Option<Range<usize>> {
-    /// Maximum length that is searched; private keys are shorter.
-    const MOST: usize = 32 << 10;
-    let block = &bytes[start..bytes.len().min(start + MOST)];
-    let label = &block[..block.len().min(80)];
+    let block = &bytes[start..bytes.len().min(start + LONGEST_PEM)];
+    let label = &block[..block.len().min(LONGEST_LABEL)];
     let begun = b"-----BEGIN ".len();
     let closes = begun + memmem::find(&label[begun..], b"-----")?;
     memmem::find(&label[..closes], b"PRIVATE KEY")?;
     let body = closes + 5;
     let end = if let Some(at) = memmem::find(&block[body..], b"-----END ") {
         let label = body + at + b"-----END ".len();
-        let rest = &block[label..block.len().min(label + 80)];
+        let rest = &block[label..block.len().min(label + LONGEST_LABEL)];
         memmem::find(rest, b"-----").map_or(block.len(), |at| label + at + 5)
     } else {
         let of_key = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=\\ \r\n\t:,-".contains(&byte);
@@ -429,6 +565,20 @@ mod tests {
         ] {
             assert_eq!(left(text), text);
         }
+    }
+
+    /// The time is linear: with quadratic work this test would take many minutes.
+    #[test]
+    fn repeated_prefixes_are_searched_once() {
+        for unit in ["sk-", "SG.", "eyJ-", "Signature=", "://", "-----BEGIN ", "Bearer ", "ghp_-"] {
+            let text = unit.repeat((512 << 10) / unit.len());
+            find(text.as_bytes());
+            super::unfinished(text.as_bytes());
+            super::unfinished(format!("{text} .").as_bytes());
+        }
+        // A key after such a run is found.
+        let key = "sk-proj-4fQ9xTz71LmN0pWv";
+        assert_eq!(left(&format!("{} {key}", "sk-".repeat(99))), format!("{} …", "sk-".repeat(99)));
     }
 
     #[test]

@@ -100,6 +100,28 @@ struct Said {
     runs: Vec<Run>,
 }
 
+/// Text with JSON escapes decoded, whether or not they are within a string of JSON.
+pub(super) struct Unescaped(Said);
+
+impl Unescaped {
+    pub(super) fn of(bytes: &[u8]) -> Unescaped {
+        let mut said = Said::default();
+        unescape(bytes, 0..bytes.len(), &mut said);
+        Unescaped(said)
+    }
+
+    pub(super) fn text(&self) -> &[u8] {
+        &self.0.text
+    }
+
+    /// Returns the source bytes of a range of the text; `None` if it is empty.
+    pub(super) fn raw(&self, at: &Range<usize>) -> Option<Range<usize>> {
+        let mut cuts = Vec::new();
+        self.0.cuts(at, &mut cuts);
+        Some(cuts.first()?.at.start..cuts.last()?.at.end)
+    }
+}
+
 /// A run of unescaped bytes, or the character of one escape.
 struct Run {
     /// Start of the run in the decoded text.
@@ -194,9 +216,14 @@ fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
         if run == string.end {
             return;
         }
+        let Some(kind) = bytes[..string.end].get(run + 1) else {
+            // Only text that is no string of JSON ends with an unfinished escape.
+            said.push(&bytes[run..string.end], run..string.end, false);
+            return;
+        };
         let unit = bytes.get(run + 2..run + 6).and_then(|hex| std::str::from_utf8(hex).ok());
         let unit = unit.and_then(|hex| u32::from_str_radix(hex, 16).ok());
-        let (len, stands_for) = match (bytes[run + 1], unit) {
+        let (len, stands_for) = match (*kind, unit) {
             // Half of a surrogate pair is not a character, and no key has one, so any replacement
             // works.
             (b'u', Some(unit)) => (6, char::from_u32(unit).unwrap_or('\u{fffd}')),

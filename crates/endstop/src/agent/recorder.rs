@@ -18,10 +18,10 @@
 use super::pending::Pending;
 use super::user_code;
 use crate::journal::{Journal, JournalError, JournalErrorKind, Record, RunHeader, RunJournal};
-use crate::journal::{briefs, without_secrets};
+use crate::journal::{briefs, with_one_more, without_secrets};
 use endstop_core::delta_buffer::Mark;
 use endstop_core::{DeltaBuffer, Effect, EffectId, Event, EventKind, Outcome, TurnDelta};
-use endstop_wire::redact::KnownKeys;
+use endstop_wire::redact::{KnownKeys, REDACTED};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -40,14 +40,21 @@ const USUAL_EVENT: usize = 1024;
 /// up.
 const MOST_BEHIND: usize = 64 << 20;
 
+/// Least number of bytes at the end of a record that are redacted because they begin a secret.
+const LEAST_OPEN: usize = 4;
+
 #[derive(Default)]
 pub(super) struct Recorder {
     log: Option<Box<dyn RunJournal>>,
     /// A write or the start of the run on another thread, which owns the log in the meantime.
     writing: Option<Pending<Written>>,
     keys: KnownKeys,
+    /// These keys, and those that the journal removes itself.
+    all_keys: KnownKeys,
     joiner: DeltaBuffer,
     joined_at: Duration,
+    /// The end of a call's last journalled text, if it may begin a secret.
+    open: Option<(EffectId, String)>,
     /// Records that are not stored yet.
     batch: Vec<Record>,
     behind: usize,
@@ -83,8 +90,13 @@ pub(super) enum Before {
 }
 
 impl Recorder {
-    pub(super) fn new(log: Box<dyn RunJournal>, keys: KnownKeys) -> Recorder {
-        Recorder { log: Some(log), keys, ..Recorder::default() }
+    pub(super) fn new(
+        journal: &dyn Journal,
+        log: Box<dyn RunJournal>,
+        keys: KnownKeys,
+    ) -> Recorder {
+        let all_keys = keys.and(&journal.hidden());
+        Recorder { log: Some(log), keys, all_keys, ..Recorder::default() }
     }
 
     /// Records a new run. Another thread has the journal create it, because that may block.
@@ -93,6 +105,10 @@ impl Recorder {
         header: Box<RunHeader>,
         keys: KnownKeys,
     ) -> Recorder {
+        let all_keys = match catch_unwind(AssertUnwindSafe(|| journal.hidden())) {
+            Ok(hidden) => keys.and(&hidden),
+            Err(_) => keys.clone(),
+        };
         let begin = move |written: &mut Written| {
             written.result = match catch_unwind(AssertUnwindSafe(|| journal.begin(&header))) {
                 Ok(Ok(log)) => {
@@ -105,7 +121,7 @@ impl Recorder {
         };
         let nothing = Written { log: None, batch: Vec::new(), result: Ok(()) };
         let writing = Some(Pending::spawn(nothing, begin));
-        Recorder { writing, keys, ..Recorder::default() }
+        Recorder { writing, keys, all_keys, ..Recorder::default() }
     }
 
     /// `true` unless the journal is known to have refused the run or failed for good.
@@ -121,9 +137,8 @@ impl Recorder {
             EventKind::Delta { call, ref delta } => {
                 // Journal the deltas of an earlier call first, so that the records keep the order
                 // of the events.
-                for event in self.joiner.earlier(call) {
-                    self.keep(&event, &[], None);
-                }
+                let earlier = self.joiner.earlier(call);
+                self.keep_deltas(earlier);
                 if self.joiner.waiting() == 0 {
                     self.joined_at = event.at;
                 }
@@ -148,7 +163,8 @@ impl Recorder {
             Before::Delta { at, .. } if effects.is_empty() && !ended => {
                 let waited = at.saturating_sub(self.joined_at);
                 if waited >= LONGEST_WAIT || self.joiner.waiting() >= MOST_WAITING {
-                    self.join();
+                    self.join_settled();
+                    self.joined_at = at;
                 }
                 return self.commit();
             }
@@ -156,8 +172,17 @@ impl Recorder {
                 // The kernel decided on this delta, so it needs a record of its own: a replay must
                 // reach the same decision at the same delta.
                 let delta = self.joiner.take_back(mark);
-                let delta = delta.unwrap_or(TurnDelta::Text(String::new()));
-                self.record(&Event::new(at, EventKind::Delta { call, delta }))
+                let mut delta = delta.unwrap_or(TurnDelta::Text(String::new()));
+                self.join_settled();
+                if let TurnDelta::Text(text) = &mut delta {
+                    text.insert_str(0, self.joiner.text());
+                    self.joiner.forget(call);
+                }
+                self.join();
+                // After the last delta no text can complete a secret.
+                let aborts = |effect: &Effect| matches!(effect, Effect::AbortModel { .. });
+                let continues = !ended && !effects.iter().any(aborts);
+                self.delta_record(&Event::new(at, EventKind::Delta { call, delta }), continues)
             }
             Before::Turn(call, record) => {
                 // A turn that arrives after its abort counts as aborted, and its cost is estimated
@@ -263,9 +288,55 @@ impl Recorder {
     }
 
     fn join(&mut self) {
-        for event in self.joiner.take() {
-            self.keep(&event, &[], None);
+        let events = self.joiner.take();
+        self.keep_deltas(events);
+    }
+
+    /// Journals the waiting deltas, except the end of the text that may begin a secret. The secret
+    /// is recognised only if it is journalled as a whole.
+    fn join_settled(&mut self) {
+        let text = self.joiner.text();
+        let open = text.len() - self.all_keys.settled(text);
+        let events = self.joiner.take_but(open);
+        self.keep_deltas(events);
+    }
+
+    fn keep_deltas(&mut self, events: Vec<Event>) {
+        for event in events {
+            if self.is_recording() {
+                let record = self.delta_record(&event, true);
+                self.push(record);
+            }
         }
+    }
+
+    /// Records a delta. Other events must not overtake the text before them, so a record may end
+    /// within a secret. If the text continues, its end is then redacted in advance, and the rest of
+    /// the secret is cut out of the next record.
+    fn delta_record(&mut self, event: &Event, continues: bool) -> Record {
+        let EventKind::Delta { call, delta: TurnDelta::Text(text) } = &event.kind else {
+            return self.record(event);
+        };
+        let open = self.open.take().filter(|(of, _)| of == call);
+        let before = open.map(|(_, before)| before).unwrap_or_default();
+        let rest = if before.is_empty() { 0 } else { self.all_keys.continued(&before, text) };
+        let both = before + text;
+        let open = both.len() - self.all_keys.settled(&both);
+        let known = if continues && open >= LEAST_OPEN { open.min(text.len() - rest) } else { 0 };
+        let record = if rest == 0 && known == 0 {
+            self.record(event)
+        } else {
+            let mark = |cut| if cut > 0 { REDACTED } else { "" };
+            let kept = &text[rest..text.len() - known];
+            let delta = TurnDelta::Text([mark(rest), kept, mark(known)].concat());
+            let kind = EventKind::Delta { call: *call, delta };
+            let record = self.record(&Event::new(event.at, kind));
+            Record { event: with_one_more(record.event), ..record }
+        };
+        if open > 0 {
+            self.open = Some((*call, both[both.len() - open..].to_owned()));
+        }
+        record
     }
 
     fn record(&self, event: &Event) -> Record {

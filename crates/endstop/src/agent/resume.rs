@@ -128,7 +128,7 @@ fn find(
     if let Some((events, mut outcome)) = log.as_ref().and_then(|_| past.decided())
         && let Some(log) = log.take()
     {
-        let mut recorder = Recorder::new(log, keys.clone());
+        let mut recorder = Recorder::new(journal, log, keys.clone());
         for event in &events {
             recorder.keep(event, &[], None);
         }
@@ -146,7 +146,7 @@ fn find(
         Some(log) => past.same_run(log)?,
         None => past.new_run(journal, header)?,
     };
-    let mut recorder = Recorder::new(log, keys);
+    let mut recorder = Recorder::new(journal, log, keys);
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
     past.record(&mut recorder, &on, spec);
     let (step, perform, recorder) = (on.step, on.perform, Box::new(recorder));

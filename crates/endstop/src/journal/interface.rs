@@ -31,6 +31,12 @@ pub trait Journal: Send + Sync {
     /// # Errors
     /// There is no run with this id, it has ended, or another process drives it.
     fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError>;
+
+    /// Returns the secrets that the journal itself removes from its records. A loop does not split
+    /// them over two records, because they would not be recognised in parts.
+    fn hidden(&self) -> KnownKeys {
+        KnownKeys::default()
+    }
 }
 
 /// The record of one run.

@@ -43,6 +43,6 @@ pub(crate) use brief::briefs;
 pub use error::{JournalError, JournalErrorKind};
 pub use interface::{Journal, Record, RunJournal};
 pub use recorded::{Change, RecordedRun, RunHeader};
-pub(crate) use redaction::without_secrets;
+pub(crate) use redaction::{with_one_more, without_secrets};
 #[cfg(feature = "journal")]
 pub use sqlite::{PruneSpec, Pruned, RunSummary, SqliteJournal};

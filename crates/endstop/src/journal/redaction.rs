@@ -21,7 +21,21 @@ const COUNT: &str = "redacted";
 
 /// Returns the record without secrets. The count of cuts in it includes those of an earlier pass.
 pub(crate) fn without_secrets(keys: &KnownKeys, record: String) -> String {
-    let Some((mut clean, cuts)) = keys.out_of_json(&record) else { return record };
+    match keys.out_of_json(&record) {
+        Some((clean, cuts)) => counted(clean, cuts),
+        None => record,
+    }
+}
+
+/// Returns the record, from which one more secret was cut.
+pub(crate) fn with_one_more(record: String) -> String {
+    match serde_json::from_str(&record) {
+        Ok(clean) => counted(clean, 1),
+        Err(_) => record,
+    }
+}
+
+fn counted(mut clean: Value, cuts: u64) -> String {
     if let Value::Object(members) = &mut clean {
         // A record may pass through here twice: in the recorder, and in a journal with keys of its
         // own.

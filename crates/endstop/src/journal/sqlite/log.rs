@@ -20,6 +20,10 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 impl Journal for SqliteJournal {
+    fn hidden(&self) -> KnownKeys {
+        KnownKeys::clone(&self.keys())
+    }
+
     fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
         let driver = self.driver()?;
         let keys = self.keys().and(&header.keys);
