@@ -15,7 +15,7 @@ use endstop::agent::AgentEvent;
 use endstop::provider::http::HttpProvider;
 use endstop::tool::{AgentTool, Shell};
 use endstop::{
-    AgentBuilder, AgentLoop, Lifecycle, Limits, Message, NanoUsd, Outcome, Price, Role, RunEvent,
+    Agent, AgentBuilder, Lifecycle, Limits, Message, NanoUsd, Outcome, Price, Role, RunEvent,
     RunHandle, StartError, Termination,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -115,7 +115,7 @@ impl Heard {
 struct Conversation<'a> {
     world: &'a World,
     place: [u64; 3],
-    agent: AgentLoop,
+    agent: Agent,
     limits: Limits,
     budget: bool,
     rough: bool,
@@ -426,7 +426,7 @@ impl<'a> Conversation<'a> {
 
 /// Returns a loop over this provider with the tools that all loops have.
 fn tools(provider: HttpProvider, at_work: &AtWork) -> AgentBuilder {
-    AgentLoop::builder(provider)
+    Agent::builder(provider)
         .price(price())
         .max_output_tokens(300)
         .tool(Act(at_work.clone()))

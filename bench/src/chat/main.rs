@@ -16,7 +16,7 @@ mod measure;
 
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::{AgentLoop, Limits};
+use endstop::{Agent, Limits};
 use measure::{Watch, median};
 use std::error::Error;
 use std::process::ExitCode;
@@ -107,7 +107,7 @@ fn chat(
     let half = bytes / runs / 2;
     let script = (0..runs).map(|nth| Turn::text(words(2 * nth + 1, half)));
     let limits = Limits { max_turns: None, ..Limits::default() };
-    let mut builder = AgentLoop::builder(ScriptedModel::new(script)).limits(limits);
+    let mut builder = Agent::builder(ScriptedModel::new(script)).limits(limits);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone());
     }

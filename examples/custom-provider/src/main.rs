@@ -17,7 +17,7 @@ use endstop::provider::{
     CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
 };
 use endstop::{
-    AgentLoop, Confidence, Limits, Outcome, SignalReason, StartError, TerminationSignal, TurnDelta,
+    Agent, Confidence, Limits, Outcome, SignalReason, StartError, TerminationSignal, TurnDelta,
 };
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ impl Provider for Explains {
 /// Runs one task with a provider.
 // The limit on turns ends the run if a provider never reports a last response.
 async fn ask(provider: impl Provider + 'static, strict: bool) -> Result<Outcome, StartError> {
-    let agent = AgentLoop::builder(provider)
+    let agent = Agent::builder(provider)
         // Without this, text and a true `is_terminal` count as a complete answer.
         .strict_detection(strict)
         .limits(Limits { max_turns: Some(3), ..Limits::default() })

@@ -15,7 +15,7 @@ use crate::render::card::{Beside, card};
 use crate::render::screen::Screen;
 use crate::telemetry::Spans;
 use crate::visible::visible;
-use endstop::agent::{AgentEvent, AgentLoop, RunHandle};
+use endstop::agent::{Agent, AgentEvent, RunHandle};
 use endstop::journal::SqliteJournal;
 use endstop::provider::replay::Warning;
 use endstop::wire::redact::KnownKeys;
@@ -72,7 +72,7 @@ impl RunSession {
     pub(crate) fn perform(
         &self,
         runtime: Runtime,
-        agent: &AgentLoop,
+        agent: &Agent,
         begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
@@ -89,7 +89,7 @@ impl RunSession {
 
     async fn drive(
         &self,
-        agent: &AgentLoop,
+        agent: &Agent,
         begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
@@ -222,7 +222,7 @@ impl RunSession {
     /// Shows events until the run has ended, and reacts to signals.
     async fn follow(
         &self,
-        agent: &AgentLoop,
+        agent: &Agent,
         handle: &mut RunHandle,
         events: &mut Option<EventFile>,
         screen: &mut Screen,

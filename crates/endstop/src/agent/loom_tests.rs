@@ -20,7 +20,6 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Explores all orders and prints their number.
 fn all_orders(of: &str, model: impl Fn() + Send + Sync + 'static) {
@@ -47,7 +46,7 @@ fn ended(termination: Termination) -> Outcome {
 }
 
 fn control() -> Control {
-    Control::new(CancellationToken::new())
+    Control::new()
 }
 
 /// A waker that counts its wake-ups.
@@ -238,7 +237,7 @@ fn bodies_that_cancel_their_run_return() {
 fn no_inner_body_starts_after_stop() {
     orders("a body of an inner run, and a stop of the outer, three preemptions", Some(3), || {
         let (outer, returned) = (control(), Returned::new());
-        let inner = Control::within(CancellationToken::new(), Some(&outer));
+        let inner = Control::within(Some(&outer));
         let body = thread::spawn({
             let (inner, returned) = (inner.clone(), returned.clone());
             move || {

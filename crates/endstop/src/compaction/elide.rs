@@ -135,11 +135,11 @@ mod tests {
         valid(&request, &short);
         assert_eq!(
             says(&short[2]),
-            "[removed to save space: 4000 bytes of output from `on_delta` (ok)]"
+            "[removed to save space: 4000 bytes of output from `look` (ok)]"
         );
         assert_eq!(
             says(&short[6]),
-            "[removed to save space: 4000 bytes of output from `on_delta` (ok)]"
+            "[removed to save space: 4000 bytes of output from `look` (ok)]"
         );
         assert_eq!(short[7..], request.messages[7..], "two turns are as they were");
         let again = CompactionRequest::new(short);
@@ -170,7 +170,7 @@ mod tests {
         valid(&request, &short);
         let cut = says(&short[4]);
         assert!(
-            cut.contains("[removed here to save space: 36928 bytes of output from `on_delta`]"),
+            cut.contains("[removed here to save space: 36928 bytes of output from `look`]"),
             "{cut}"
         );
         assert!(bytes(&short) < 10_000, "{}", bytes(&short));

@@ -12,8 +12,8 @@ use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentLoop, Answer, Category, ConsultPoint, Hooks, Lifecycle, Limits, Outcome, Part, Role,
-    RunEvent, StartError, Termination, ToolStatus,
+    Agent, Answer, Category, ConsultPoint, Hooks, Lifecycle, Limits, Outcome, Part, Role, RunEvent,
+    StartError, Termination, ToolStatus,
 };
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,7 +161,7 @@ async fn observers_receive_true_and_false_once() {
 
 #[tokio::test]
 async fn terminate_survives_panicking_observers() {
-    let agent = AgentLoop::builder(slow())
+    let agent = Agent::builder(slow())
         .on_busy(|_| panic!("asked to panic"))
         .on_event(|_| panic!("asked to panic"))
         .build()
@@ -194,7 +194,7 @@ async fn panicking_observer_ends_run_once() {
 }
 
 /// A server that streams slowly without end, and an agent that calls it.
-fn slow_server() -> (Server, AgentLoop) {
+fn slow_server() -> (Server, Agent) {
     let server = Server::start(|request| {
         Reply::turn(request, &Turn::text("word ".repeat(10_000)).pace(Duration::from_millis(2)))
     })
@@ -244,6 +244,7 @@ async fn cancel_mid_stream_delivers_nothing_more() {
 #[tokio::test]
 async fn text_before_cancel_is_preserved() {
     let (_server, agent) = slow_server();
+    let agent = agent.session();
     let mut handle = agent.run("m").unwrap();
     let mut shown = String::new();
     while shown.len() < 20 {
@@ -301,7 +302,7 @@ async fn terminate_in_backoff_ends_at_once() {
 
 #[tokio::test]
 async fn one_run_at_a_time() {
-    let agent = AgentLoop::builder(slow()).build().unwrap();
+    let agent = Agent::builder(slow()).build().unwrap().session();
     let first = agent.run("a").unwrap();
     assert_eq!(agent.run("b").unwrap_err(), StartError::Busy);
     agent.terminate();
@@ -387,7 +388,7 @@ async fn no_tool_starts_after_terminate() {
     // The call arrives while an observer terminates the loop: after the kernel has requested the
     // tool and before the tool would start.
     let count = Arc::<AtomicUsize>::default();
-    let the_loop = Arc::new(Mutex::new(None::<AgentLoop>));
+    let the_loop = Arc::new(Mutex::new(None::<Agent>));
     let inner = Arc::clone(&the_loop);
     let agent = agent([Turn::call("work", &json!({}))])
         .tool(counting_tool(&count))
@@ -444,7 +445,8 @@ async fn cancel_during_tool_answers_its_call() {
             ToolOutput::error("stopped")
         }))
         .build()
-        .unwrap();
+        .unwrap()
+        .session();
     let mut handle = agent.run("do something").unwrap();
     while !matches!(handle.next().await, Some(AgentEvent::Run(RunEvent::ToolStarted { .. }))) {}
     agent.cancel();
@@ -499,8 +501,11 @@ async fn cancelled_run_leaks_nothing_into_next() {
     })
     .unwrap();
     let count = Arc::<AtomicUsize>::default();
-    let agent =
-        crate::support::over(&server, "openai-chat").tool(counting_tool(&count)).build().unwrap();
+    let agent = crate::support::over(&server, "openai-chat")
+        .tool(counting_tool(&count))
+        .build()
+        .unwrap()
+        .session();
     let first = agent.run("A").unwrap();
     eventually("the request is there", || server.requests().len() == 1).await;
     first.cancel();
@@ -666,7 +671,7 @@ async fn gemini_address_has_model_and_stream() {
         let key = |name: &str| (name == "GEMINI_API_KEY").then(|| "dummy".to_owned());
         let provider = HttpProvider::new(&options, &key).unwrap();
         let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
-        let agent = AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap();
+        let agent = Agent::builder(provider).streaming(streaming).tool(look).build().unwrap();
         let outcome = agent.run("Look at it.").unwrap().await;
         assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
         assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
@@ -696,7 +701,7 @@ async fn broken_streams_are_retried_from_start() {
                 }
             })
             .unwrap();
-            let agent = crate::support::over(&server, api).build().unwrap();
+            let agent = crate::support::over(&server, api).build().unwrap().session();
             let outcome = agent.run("m").unwrap().await;
             assert_eq!(outcome.termination, Termination::Stop, "{api} {fault}: {outcome:?}");
             assert_eq!(outcome.model_calls, 2);
@@ -875,7 +880,7 @@ async fn bad_calls_are_answered_as_errors() {
 async fn endless_calls_reach_a_limit() {
     let model = ScriptedModel::new([Turn::call("work", &json!({}))]).repeat_last();
     let count = Arc::<AtomicUsize>::default();
-    let agent = AgentLoop::builder(model).tool(counting_tool(&count)).build().unwrap();
+    let agent = Agent::builder(model).tool(counting_tool(&count)).build().unwrap();
     let outcome = agent.run("m").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorNoProgress);
     assert_eq!(count.load(Ordering::SeqCst), 4);
@@ -883,13 +888,14 @@ async fn endless_calls_reach_a_limit() {
 
 #[tokio::test]
 async fn dropped_handle_cancels_detached_does_not() {
-    let agent = AgentLoop::builder(slow()).build().unwrap();
+    let agent = Agent::builder(slow()).build().unwrap().session();
     drop(agent.run("m").unwrap());
     eventually("the run is cancelled", || agent.lifecycle() == Lifecycle::Idle).await;
     let agent =
         crate::support::agent([Turn::text("word ".repeat(20)).pace(Duration::from_millis(2))])
             .build()
-            .unwrap();
+            .unwrap()
+            .session();
     agent.run("m").unwrap().detach();
     eventually("the run ends by itself", || agent.messages().len() == 2).await;
     assert_eq!(agent.messages()[1].plain_text().len(), 100);
@@ -897,7 +903,7 @@ async fn dropped_handle_cancels_detached_does_not() {
 
 #[test]
 fn runtime_shutdown_still_writes_outcome() {
-    let agent = AgentLoop::builder(slow()).build().unwrap();
+    let agent = Agent::builder(slow()).build().unwrap().session();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let handle = runtime.block_on(async { agent.run("m").unwrap() });
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -920,7 +926,8 @@ async fn panicking_tool_ends_run_once() {
             "never"
         }))
         .build()
-        .unwrap();
+        .unwrap()
+        .session();
     let outcome = agent.run("m").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert!(outcome.error_diagnostic.as_ref().unwrap().contains("asked to panic"));
@@ -965,7 +972,7 @@ async fn run_ids_differ_without_a_journal() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_settled_waiters_all_return() {
-    let agent = AgentLoop::builder(ScriptedModel::new([Turn::text("hi")]).repeat_last());
+    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]).repeat_last());
     let agent = agent.build().unwrap();
     let mut waiters = tokio::task::JoinSet::new();
     for waiter in 0..6 {
