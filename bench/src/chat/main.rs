@@ -111,7 +111,7 @@ fn chat(
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone());
     }
-    let agent = builder.system(words(0, 2_000)).build()?;
+    let agent = builder.system(words(0, 2_000)).build()?.session();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut chat = Chat { runs: Vec::new(), cpu: Vec::new(), conversation: 0 };
     for nth in 0..runs {

@@ -151,6 +151,7 @@ impl TerminationPolicy for Convergence {
 ///
 /// Building a set and comparing two of them takes time linear in the texts, because a policy runs
 /// after every step and an output may be long.
+#[derive(Clone)]
 struct Trigrams(HashSet<[char; 3]>);
 
 impl Trigrams {

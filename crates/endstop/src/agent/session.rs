@@ -248,8 +248,7 @@ impl Session {
     /// # Errors
     /// Those of [`edit`](Self::edit), or there is no such message. A message whose tool calls would
     /// lose their results is refused.
-    pub fn rollback(&self, to: impl Into<Option<MessageId>>) -> Result<(), StartError> {
-        let to = to.into();
+    pub fn rollback(&self, to: Option<MessageId>) -> Result<(), StartError> {
         self.change(|messages| {
             let keep = match to {
                 None => 0,
