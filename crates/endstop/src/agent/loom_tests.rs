@@ -259,6 +259,31 @@ fn no_inner_body_starts_after_stop() {
 }
 
 #[test]
+fn bodies_that_stop_both_runs_return() {
+    for order in [[0, 1], [1, 0]] {
+        orders("a body in each of two runs that stops both, two preemptions", Some(2), move || {
+            let (runs, returned) = ([control(), control()], Returned::new());
+            let body = |run: usize, runs: [Control; 2], order: [usize; 2], returned: &Returned| {
+                let stops = order.map(|at| runs[at].clone());
+                let _ = runs[run].start(Request::Cancel, || {
+                    returned.is_not_yet();
+                    Control::stop_all(&stops, Request::Cancel);
+                });
+            };
+            let other = thread::spawn({
+                let (runs, returned) = (runs.clone(), returned.clone());
+                move || body(1, runs, order, &returned)
+            });
+            body(0, runs.clone(), [0, 1], &returned);
+            Control::stop_all(&runs, Request::Cancel);
+            returned.now();
+            other.join().unwrap();
+            assert!(runs.iter().all(|run| run.pending(None) == Some(Request::Cancel)));
+        });
+    }
+}
+
+#[test]
 fn only_terminate_blocks_observers() {
     orders("an observer, a cancel and a terminate, two preemptions", Some(2), || {
         let (control, returned) = (control(), Returned::new());
