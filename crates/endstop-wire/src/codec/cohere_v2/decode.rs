@@ -111,7 +111,7 @@ impl Accumulator {
         };
         match self.said.last_mut().filter(same) {
             Some(PartialBlock::Text(t) | PartialBlock::Thinking(t) | PartialBlock::Plan(t)) => {
-                t.push_str(text)
+                t.push_str(text);
             }
             None => self.said.push(kind(text.to_owned())),
         }
