@@ -16,7 +16,7 @@ use crate::render::card::{Beside, card};
 use crate::render::screen::Screen;
 use crate::telemetry::Spans;
 use crate::visible::visible;
-use endstop::agent::{AgentEvent, AgentLoop, RunHandle};
+use endstop::agent::{Agent, AgentEvent, RunHandle};
 use endstop::journal::SqliteJournal;
 use endstop::provider::replay::Warning;
 use endstop::wire::redact::KnownKeys;
@@ -83,7 +83,7 @@ impl RunSession {
     pub(crate) fn perform(
         &self,
         runtime: Runtime,
-        agent: &AgentLoop,
+        agent: &Agent,
         begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
@@ -100,7 +100,7 @@ impl RunSession {
 
     async fn drive(
         &self,
-        agent: &AgentLoop,
+        agent: &Agent,
         begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
@@ -210,7 +210,7 @@ impl RunSession {
     /// Shows events until the run has ended, and reacts to signals.
     async fn follow(
         &self,
-        agent: &AgentLoop,
+        agent: &Agent,
         handle: &mut RunHandle,
         view: &mut View,
         signals: &mut Signals,
@@ -317,7 +317,7 @@ impl RunSession {
 }
 
 /// Starts the run, or resumes it.
-fn start(agent: &AgentLoop, begin: Begin, screen: &mut Screen) -> Result<RunHandle> {
+fn start(agent: &Agent, begin: Begin, screen: &mut Screen) -> Result<RunHandle> {
     match begin {
         Begin::Task(task) => agent.run(task).map_err(refused),
         Begin::Again(how, earlier) => {
@@ -348,7 +348,7 @@ fn refused(error: StartError) -> Failure {
 }
 
 /// Stops the run if the recorded run was stopped at this point.
-fn stop_like(recorded: Option<Termination>, agent: &AgentLoop, screen: &mut Screen) {
+fn stop_like(recorded: Option<Termination>, agent: &Agent, screen: &mut Screen) {
     match recorded {
         Some(Termination::Terminated) => agent.terminate(),
         Some(_) => agent.cancel(),

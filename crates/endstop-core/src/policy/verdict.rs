@@ -183,7 +183,7 @@ impl Verdict {
     message = "`{Self}` is not a termination policy",
     note = "implement `name`, `should_terminate` and `reset`; the crate's `policy` module shows a policy of ten lines"
 )]
-pub trait TerminationPolicy: Send {
+pub trait TerminationPolicy: ClonePolicy + Send {
     /// Returns the name that configuration and outcomes use.
     fn name(&self) -> &str;
 
@@ -217,7 +217,7 @@ pub trait TerminationPolicy: Send {
     /// Decides about a completed step.
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict;
 
-    /// Discards the text read by [`on_delta`](Self::look). Called before each turn, and before every
+    /// Discards the text read by [`on_delta`](Self::on_delta). Called before each turn, and before every
     /// further attempt at it.
     fn begin_turn(&mut self) {}
 
@@ -229,7 +229,7 @@ pub trait TerminationPolicy: Send {
         None
     }
 
-    /// Decides what [`on_delta`](Self::look) had to leave open because more text could have changed it.
+    /// Decides what [`on_delta`](Self::on_delta) had to leave open because more text could have changed it.
     /// The kernel calls this when the text is complete and before the tools run; `Some` ends the
     /// turn before its tools.
     fn on_text_complete(&mut self, _text: &str, _context: &StepContext) -> Option<Stop> {
@@ -243,6 +243,28 @@ pub trait TerminationPolicy: Send {
 
     /// Resets all state. The kernel calls this before each run.
     fn reset(&mut self);
+}
+
+/// Copies a policy of any type. Every policy that is [`Clone`] implements it.
+#[diagnostic::on_unimplemented(
+    message = "the policy `{Self}` cannot be copied",
+    note = "derive `Clone`: each run of an agent works on its own copy of the policy"
+)]
+pub trait ClonePolicy {
+    /// Returns a copy, with the state that the policy has now.
+    fn clone_policy(&self) -> Box<dyn TerminationPolicy>;
+}
+
+impl<T: TerminationPolicy + Clone + 'static> ClonePolicy for T {
+    fn clone_policy(&self) -> Box<dyn TerminationPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn TerminationPolicy> {
+    fn clone(&self) -> Self {
+        (**self).clone_policy()
+    }
 }
 
 /// Prints only the name, because implementations need not be `Debug`.
