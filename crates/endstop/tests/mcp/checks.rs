@@ -349,7 +349,7 @@ async fn huge_answer_is_not_stored() {
     forget_peak();
     let before = peak();
     let output = call(&tools, "huge", "").await;
-    let more = peak() - before;
+    let more = peak().saturating_sub(before);
     println!("  100 MiB in one message: {more} KiB more at the peak");
     assert!(output.is_error && output.content.contains("104857"), "{output:?}");
     assert!(more < 16 * 1024, "{more} KiB more at the peak");
@@ -367,7 +367,7 @@ async fn floods_are_bounded() {
     assert_eq!(call(&tools, "flood", "").await, ToolOutput::ok("flooded"));
     println!("  100 000 notifications and 20 MiB of complaints: {:?}", began.elapsed());
     assert_eq!(call(&tools, "beg", "").await, ToolOutput::ok("begged"));
-    let more = peak() - before;
+    let more = peak().saturating_sub(before);
     println!("  and 50 000 requests: {more} KiB more at the peak");
     assert!(more < 16 * 1024, "{more} KiB more at the peak");
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));

@@ -108,7 +108,7 @@ impl Split {
         }
     }
 
-    /// Scans an element or a member's value up to its end. `None` means that the scan goes on with
+    /// Scans an element or a member's value up to its end. `None` means that the scan continues with
     /// the next item.
     fn inside(&mut self, window: &[u8], max: u64) -> Option<Step> {
         let Phase::Inside(inside) = &mut self.phase else {
@@ -130,7 +130,7 @@ impl Split {
         Some(Step::More)
     }
 
-    /// Takes the next byte between two items, or the next name. `None` means that the scan goes on.
+    /// Takes the next byte between two items, or the next name. `None` means that the scan continues.
     fn between(&mut self, window: &[u8], max: u64) -> Option<Step> {
         while window.get(self.pos).is_some_and(|b| is_space(*b)) {
             self.pos += 1;
