@@ -1,7 +1,7 @@
 //! Client side of the scripted model server, and an agent that uses it. The name of a model selects
 //! its script, for example `loop-50`.
 
-use endstop::AgentLoop;
+use endstop::Agent;
 use endstop::Limits;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
@@ -50,8 +50,8 @@ pub(crate) fn provider(model: &str) -> Result<HttpProvider, Failure> {
 }
 
 /// Returns a loop over a provider, with the tool `echo`.
-pub(crate) fn agent(provider: &HttpProvider, streaming: bool) -> Result<AgentLoop, Failure> {
-    let builder = AgentLoop::builder(provider.clone())
+pub(crate) fn agent(provider: &HttpProvider, streaming: bool) -> Result<Agent, Failure> {
+    let builder = Agent::builder(provider.clone())
         .limits(limits())
         .tool(Echo)
         // The floor client offers only `echo`; a further tool would make the requests longer.

@@ -15,8 +15,8 @@ use endstop::agent::AgentEvent;
 use endstop::provider::http::HttpProvider;
 use endstop::tool::{AgentTool, Shell};
 use endstop::{
-    AgentBuilder, AgentLoop, Lifecycle, Limits, Message, NanoUsd, Outcome, Price, Role, RunEvent,
-    RunHandle, StartError, Termination,
+    Agent, AgentBuilder, Lifecycle, Limits, Message, NanoUsd, Outcome, Price, Role, RunEvent,
+    RunHandle, Session, StartError, Termination,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -115,7 +115,8 @@ impl Heard {
 struct Conversation<'a> {
     world: &'a World,
     place: [u64; 3],
-    agent: AgentLoop,
+    agent: Agent,
+    session: Session,
     limits: Limits,
     budget: bool,
     rough: bool,
@@ -205,8 +206,19 @@ impl<'a> Conversation<'a> {
             builder = builder.shared_budget(budget);
         }
         let agent = builder.build().map_err(|problem| problem.to_string())?;
+        let session = agent.session();
         let rough = rough.is_some();
-        Ok(Conversation { world, place, agent, limits, budget: within, rough, heard, at_work })
+        Ok(Conversation {
+            world,
+            place,
+            agent,
+            session,
+            limits,
+            budget: within,
+            rough,
+            heard,
+            at_work,
+        })
     }
 
     fn broken(&self, what: &str) {
@@ -237,10 +249,10 @@ impl<'a> Conversation<'a> {
     /// Makes one run; returns `true` if the loop can run again.
     async fn run(&self, dice: &mut Dice, number: usize) -> bool {
         let before = self.heard.ended().len();
-        let conversation = self.agent.messages();
+        let conversation = self.session.messages();
         self.heard.over.store(false, Ordering::SeqCst);
         let began = Instant::now();
-        let handle = match self.agent.run("Go on.") {
+        let handle = match self.session.run("Go on.") {
             Ok(handle) => handle,
             Err(problem) => {
                 self.broken(&format!("run {number} does not start: {problem}"));
@@ -306,7 +318,7 @@ impl<'a> Conversation<'a> {
             if told.len() > 1 || self.agent.lifecycle() != Lifecycle::Terminated {
                 self.broken(&format!("run {number}, {stop:?}: {} endings reported", told.len()));
             }
-            if !matches!(self.agent.run("Again."), Err(StartError::Terminated)) {
+            if !matches!(self.session.run("Again."), Err(StartError::Terminated)) {
                 self.broken("a terminated loop runs");
             }
             return false;
@@ -324,7 +336,7 @@ impl<'a> Conversation<'a> {
         let answered = outcome.turns > 0
             || outcome.messages.iter().filter(|message| said(message)).count()
                 > conversation.iter().filter(|message| said(message)).count();
-        let now = self.agent.messages();
+        let now = self.session.messages();
         if now != outcome.messages && (answered || now != conversation) {
             self.broken(&format!(
                 "run {number}, {stop:?}: the conversation differs from the outcome's"
@@ -426,7 +438,7 @@ impl<'a> Conversation<'a> {
 
 /// Returns a loop over this provider with the tools that all loops have.
 fn tools(provider: HttpProvider, at_work: &AtWork) -> AgentBuilder {
-    AgentLoop::builder(provider)
+    Agent::builder(provider)
         .price(price())
         .max_output_tokens(300)
         .tool(Act(at_work.clone()))

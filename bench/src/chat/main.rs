@@ -16,7 +16,7 @@ mod measure;
 
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::{AgentLoop, Limits};
+use endstop::{Agent, Limits};
 use measure::{Watch, median};
 use std::error::Error;
 use std::process::ExitCode;
@@ -107,11 +107,11 @@ fn chat(
     let half = bytes / runs / 2;
     let script = (0..runs).map(|nth| Turn::text(words(2 * nth + 1, half)));
     let limits = Limits { max_turns: None, ..Limits::default() };
-    let mut builder = AgentLoop::builder(ScriptedModel::new(script)).limits(limits);
+    let mut builder = Agent::builder(ScriptedModel::new(script)).limits(limits);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone());
     }
-    let agent = builder.system(words(0, 2_000)).build()?;
+    let agent = builder.system(words(0, 2_000)).build()?.session();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut chat = Chat { runs: Vec::new(), cpu: Vec::new(), conversation: 0 };
     for nth in 0..runs {

@@ -8,7 +8,7 @@ use endstop::journal::{
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Limits, NanoUsd, Outcome, Price, Termination};
+use endstop::{Agent, Limits, NanoUsd, Outcome, Price, Termination};
 use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -139,7 +139,7 @@ pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
             )
         });
         let limits = Limits { max_turns: None, max_unproductive_turns: None, ..Limits::default() };
-        let mut builder = AgentLoop::builder(provider.clone()).tool(look).limits(limits);
+        let mut builder = Agent::builder(provider.clone()).tool(look).limits(limits);
         builder = match kept {
             Kept::Not => builder,
             Kept::Nowhere => builder.journal(Nothing),

@@ -8,7 +8,7 @@ use crate::server::{Silent, raise_descriptors};
 use endstop::agent::AgentEvent;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::tool::ReadFile;
-use endstop::{AgentLoop, RunHandle, Termination};
+use endstop::{Agent, RunHandle, Termination};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,8 @@ fn resident() -> Result<f64> {
 }
 
 /// Starts a run of a new loop.
-fn begun(provider: &HttpProvider) -> Result<(AgentLoop, RunHandle)> {
-    let agent = AgentLoop::builder(provider.clone()).tool(ReadFile::default()).build()?;
+fn begun(provider: &HttpProvider) -> Result<(Agent, RunHandle)> {
+    let agent = Agent::builder(provider.clone()).tool(ReadFile::default()).build()?;
     let handle = agent.run("go")?;
     Ok((agent, handle))
 }

@@ -50,8 +50,8 @@ pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
 pub use policy::{
-    Policy, PolicyEnd, PolicyError, StepCall, StepContext, StepResult, Stop, TerminationPolicy,
-    ToolOutput, Verdict,
+    ClonePolicy, Policy, PolicyEnd, PolicyError, StepCall, StepContext, StepResult, Stop,
+    TerminationPolicy, ToolOutput, Verdict,
 };
 pub use registry::{PolicyInfo, Registry};
 pub use replay::Replay;

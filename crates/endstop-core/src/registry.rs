@@ -322,6 +322,7 @@ impl Registry {
 }
 
 /// A policy together with the specification that it was built from.
+#[derive(Clone)]
 struct Specified {
     inner: Policy,
     specification: Value,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | List the supported APIs | [`dialect`] |
 //! | Encode a request | [`codec`]: [`RequestSpec`], [`Encoder`] |
+//! | Set parameters of a request | [`params`]: [`ModelParams`] |
 //! | Decode a response or a stream | [`codec`]: [`decode_body`], [`StreamDecoder`] |
 //! | Split a body into events | [`stream`] |
 //! | Interpret a finish value | [`signal`] |
@@ -26,6 +27,7 @@ pub mod endpoint;
 pub mod errors;
 pub mod headers;
 mod json;
+pub mod params;
 pub mod redact;
 pub mod signal;
 pub mod stream;
@@ -34,4 +36,5 @@ pub use codec::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};
 pub use codec::{Encoder, OutputSchema, RequestSpec, ToolDefinition};
 pub use dialect::{Dialect, WireFormat};
 pub use headers::Headers;
+pub use params::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
 pub use signal::Finish;

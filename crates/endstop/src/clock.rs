@@ -68,7 +68,7 @@ mod tests {
     use crate::agent::AgentEvent;
     use crate::testkit::{ScriptedModel, Turn};
     use crate::tool::{ToolOutput, tool_fn};
-    use crate::{AgentLoop, Limits, RunEvent};
+    use crate::{Agent, Limits, RunEvent};
     use endstop_core::{Outcome, Termination};
     use serde_json::{Map, Value, json};
     use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ mod tests {
         });
         let turns = JUMPS.map(|by| Turn::call("set", &json!({ "by": by })));
         let model = ScriptedModel::new(turns.into_iter().chain([then]));
-        let agent = AgentLoop::builder(model).tool(set).limits(limits).build().unwrap();
+        let agent = Agent::builder(model).tool(set).limits(limits).build().unwrap();
         let began = Instant::now();
         let mut handle = agent.run("hi").unwrap();
         let mut events = Vec::new();

@@ -3,12 +3,12 @@
 //!
 //! ```
 //! use endstop::testkit::{ScriptedModel, Turn};
-//! use endstop::{AgentLoop, Limits, Termination};
+//! use endstop::{Agent, Limits, Termination};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = ScriptedModel::new([Turn::text("Half an ans").finish("length")]);
-//! let agent = AgentLoop::builder(model)
+//! let agent = Agent::builder(model)
 //!     .limits(Limits { max_turns: Some(10), ..Limits::default() })
 //!     .build()?;
 //! let outcome = agent.run("Tell me a story.")?.outcome().await;
@@ -41,7 +41,8 @@ pub mod testkit;
 pub mod tool;
 
 pub use agent::{
-    AgentBuilder, AgentLoop, COMPACTION_SHARE, Lifecycle, Resume, RunHandle, StartError,
+    Agent, AgentBuilder, COMPACTION_SHARE, Lifecycle, Resume, RunHandle, RunInput, Session,
+    SessionSnapshot, StartError,
 };
 pub use endstop_core as core;
 pub use endstop_core::*;

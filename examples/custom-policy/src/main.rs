@@ -16,7 +16,7 @@ use endstop::registry::PolicyInfo;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
-    AgentLoop, Outcome, Policy, Registry, StepContext, StepResult, TerminationPolicy, Verdict,
+    Agent, Outcome, Policy, Registry, StepContext, StepResult, TerminationPolicy, Verdict,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -89,6 +89,7 @@ impl Config {
 
 /// Stops when the last outputs are alike.
 // The state belongs to one run: the kernel calls `reset` before the next.
+#[derive(Clone)]
 struct Convergence {
     config: Config,
     /// The outputs of the window, each as the set of its trigrams; the newest is last.
@@ -150,6 +151,7 @@ impl TerminationPolicy for Convergence {
 ///
 /// Building a set and comparing two of them takes time linear in the texts, because a policy runs
 /// after every step and an output may be long.
+#[derive(Clone)]
 struct Trigrams(HashSet<[char; 3]>);
 
 impl Trigrams {
@@ -208,7 +210,7 @@ async fn draft(spec: &Value) -> Result<Outcome, Box<dyn std::error::Error>> {
     let save = tool_fn("save_draft", "Keeps a draft.", |_: Map<String, Value>, _| async {
         ToolOutput::ok("saved")
     });
-    let agent = AgentLoop::builder(drafting())
+    let agent = Agent::builder(drafting())
         // Boxed, because the type of the policy depends on the specification.
         .boxed_policy(registry()?.build(spec)?.into_inner())
         .tool(save)

@@ -14,10 +14,10 @@
 #![allow(clippy::print_stdout, reason = "the example prints its results")]
 
 use endstop::provider::{
-    CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
+    CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::{
-    AgentLoop, Confidence, Limits, Outcome, SignalReason, StartError, TerminationSignal, TurnDelta,
+    Agent, Confidence, Limits, Outcome, SignalReason, StartError, TerminationSignal, TurnDelta,
 };
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ impl Canned {
 
 /// Answers every call alike: the text as a delta, then the complete response.
 // The order is required: an event after `Ended` is not read, because the turn is complete then.
-impl Session for Canned {
+impl ModelSession for Canned {
     fn call(&mut self, _: CallSpec<'_>) -> CallStream {
         let events = [
             CallEvent::Delta(TurnDelta::Text(self.text.to_owned())),
@@ -63,7 +63,7 @@ impl Provider for YesNo {
     fn model(&self) -> &'static str {
         "canned"
     }
-    fn open(&self, _: SessionSpec) -> Box<dyn Session> {
+    fn open(&self, _: SessionSpec) -> Box<dyn ModelSession> {
         Box::new(self.canned.clone())
     }
     fn is_terminal(&self, _: &Response) -> bool {
@@ -81,7 +81,7 @@ impl Provider for Explains {
     fn model(&self) -> &'static str {
         "canned"
     }
-    fn open(&self, _: SessionSpec) -> Box<dyn Session> {
+    fn open(&self, _: SessionSpec) -> Box<dyn ModelSession> {
         Box::new(self.0.clone())
     }
     /// Delegates to the detection, so that the two cannot contradict each other.
@@ -104,7 +104,7 @@ impl Provider for Explains {
 /// Runs one task with a provider.
 // The limit on turns ends the run if a provider never reports a last response.
 async fn ask(provider: impl Provider + 'static, strict: bool) -> Result<Outcome, StartError> {
-    let agent = AgentLoop::builder(provider)
+    let agent = Agent::builder(provider)
         // Without this, text and a true `is_terminal` count as a complete answer.
         .strict_detection(strict)
         .limits(Limits { max_turns: Some(3), ..Limits::default() })

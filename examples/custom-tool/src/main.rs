@@ -8,7 +8,7 @@
 
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput, tool_fn};
-use endstop::{AgentLoop, Outcome, Registry};
+use endstop::{Agent, Outcome, Registry};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -93,8 +93,8 @@ impl Tool for Measure {
 type Error = Box<dyn std::error::Error>;
 
 /// Builds an agent with both tools and a scripted model.
-fn agent(turns: Vec<Turn>, measure: Measure, policy: &str) -> Result<AgentLoop, Error> {
-    Ok(AgentLoop::builder(ScriptedModel::new(turns))
+fn agent(turns: Vec<Turn>, measure: Measure, policy: &str) -> Result<Agent, Error> {
+    Ok(Agent::builder(ScriptedModel::new(turns))
         .tool(convert())
         .tool(measure)
         .boxed_policy(Registry::new().build_text(policy)?.into_inner())

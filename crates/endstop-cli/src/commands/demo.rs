@@ -10,7 +10,7 @@ use crate::run::agent::runtime;
 use crate::run::cassette::Cassette;
 use crate::run::servers::Servers;
 use crate::run::session::{Begin, RunSession};
-use endstop::agent::{AgentBuilder, AgentLoop};
+use endstop::agent::{Agent, AgentBuilder};
 use endstop::journal::SqliteJournal;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Request, Server, Turn};
@@ -123,7 +123,7 @@ fn agent(
     dir: &Path,
     limits: &Limits,
     journal: Option<&SqliteJournal>,
-) -> Result<AgentLoop> {
+) -> Result<Agent> {
     let options = HttpOptions {
         model: "script".to_owned(),
         base_url: Some(server.base_url()),
@@ -137,7 +137,7 @@ fn agent(
     // Reads no environment variables, because a demo needs no key and must not send one.
     let provider = HttpProvider::new(&options, &|_| None)
         .map_err(|error| Failure::fault(error.to_string()))?;
-    let mut builder = AgentLoop::builder(provider)
+    let mut builder = Agent::builder(provider)
         .system("You are a careful engineer. Work in the current folder.")
         .limits(limits.clone())
         .working_dir(dir);

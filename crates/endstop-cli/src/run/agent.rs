@@ -6,7 +6,7 @@ use crate::run::approve::{AskOnTerminal, Questions};
 use crate::run::cassette::Cassette;
 use crate::run::servers::Servers;
 use endstop::Permission;
-use endstop::agent::{AgentBuilder, AgentLoop};
+use endstop::agent::{Agent, AgentBuilder};
 use endstop::journal::SqliteJournal;
 use endstop::provider::Provider as _;
 use endstop::provider::http::HttpOptions;
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 /// An agent, and the resources that it runs with.
 pub(crate) struct Built {
-    pub(crate) agent: AgentLoop,
+    pub(crate) agent: Agent,
     pub(crate) servers: Servers,
     pub(crate) secrets: KnownKeys,
     pub(crate) questions: Cell<Option<Questions>>,
@@ -47,7 +47,7 @@ pub(crate) fn build(
     // By default a replay streams as the recorded run did, because a stream and a whole response
     // differ in the recorded bytes.
     let whole = settings.no_stream || cassette.recording().is_some_and(|played| !played.streamed());
-    let mut builder = AgentLoop::builder(provider).streaming(!whole);
+    let mut builder = Agent::builder(provider).streaming(!whole);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone()).journal_settings(saved);
     }

@@ -16,7 +16,7 @@ use crate::render::card::{Beside, card};
 use crate::render::screen::Screen;
 use crate::telemetry::Spans;
 use crate::visible::visible;
-use endstop::agent::{AgentEvent, AgentLoop, RunHandle};
+use endstop::agent::{Agent, AgentEvent, RunHandle};
 use endstop::journal::SqliteJournal;
 use endstop::provider::replay::Warning;
 use endstop::wire::redact::KnownKeys;
@@ -68,6 +68,8 @@ pub(crate) struct RunSession {
 struct View {
     events: Option<EventFile>,
     screen: Screen,
+    /// Streamed text that may still be the beginning of a secret.
+    streamed: StreamedText,
 }
 
 /// The start of a run: a new task, or a resume.
@@ -81,7 +83,7 @@ impl RunSession {
     pub(crate) fn perform(
         &self,
         runtime: Runtime,
-        agent: &AgentLoop,
+        agent: &Agent,
         begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
@@ -98,7 +100,7 @@ impl RunSession {
 
     async fn drive(
         &self,
-        agent: &AgentLoop,
+        agent: &Agent,
         begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
@@ -109,7 +111,8 @@ impl RunSession {
         };
         // Registered before the run starts, because until then a signal kills the process.
         let mut signals = Signals::listen()?;
-        let mut view = View { events, screen: Screen::new(limits.clone()) };
+        let streamed = StreamedText::new(self.secrets.clone());
+        let mut view = View { events, screen: Screen::new(limits.clone()), streamed };
         view.screen.answer_only = self.answer_only;
         let mut handle = start(agent, begin, &mut view.screen)?;
         let (outcome, mut heard) = self.follow(agent, &mut handle, &mut view, &mut signals).await?;
@@ -205,30 +208,16 @@ impl RunSession {
         }
     }
 
-    /// Writes an event to the file of events and, with `--json`, to standard output.
-    fn write(&self, event: &AgentEvent, view: &mut View) {
-        if let Some(events) = &mut view.events {
-            // Deltas are flushed later: a crash may lose streamed text, but never an event of the
-            // run.
-            let delta = matches!(event, AgentEvent::Delta(_));
-            events.write(event, if delta { Keep::Soon } else { Keep::Now });
-        }
-        if self.json {
-            view.screen.closed |= output::json_without(event, &self.secrets).is_err();
-        }
-    }
-
     /// Shows events until the run has ended, and reacts to signals.
     async fn follow(
         &self,
-        agent: &AgentLoop,
+        agent: &Agent,
         handle: &mut RunHandle,
         view: &mut View,
         signals: &mut Signals,
     ) -> Result<(Arc<Outcome>, StopSignal)> {
         let mut heard = StopSignal::Nothing;
         let mut told = false;
-        let mut streamed = StreamedText::new(self.secrets.clone());
         let mut questions = self.questions.take();
         let mut asked: Option<Asked> = None;
         let mut redraw = tokio::time::interval(Duration::from_millis(200));
@@ -259,13 +248,13 @@ impl RunSession {
                 event = handle.next() => match event {
                     Some(AgentEvent::Ended(outcome)) => {
                         view.screen.resume();
-                        if let Some(rest) = streamed.rest() {
+                        if let Some(rest) = view.streamed.rest() {
                             self.write(&rest, view);
                         }
                         return Ok((outcome, heard));
                     }
                     Some(event) => {
-                        self.show(event, &mut streamed, view);
+                        self.show(event, view);
                         if view.screen.closed {
                             if !std::mem::replace(&mut told, true) {
                                 output::note("endstop: standard output was closed; the run is cancelled");
@@ -301,22 +290,35 @@ impl RunSession {
         }
     }
 
-    /// Writes an event to the file and the screen, with what the replay has noticed since.
-    fn show(&self, event: AgentEvent, streamed: &mut StreamedText, view: &mut View) {
+    /// Shows an event on the screen or writes it, with what the replay has noticed since.
+    fn show(&self, event: AgentEvent, view: &mut View) {
         if !self.json {
             view.screen.show(&event);
         }
         if self.json || view.events.is_some() {
-            for event in streamed.take(event).into_iter().flatten() {
+            for event in view.streamed.take(event).into_iter().flatten() {
                 self.write(&event, view);
             }
         }
         self.warn(view);
     }
+
+    /// Writes an event to the file of events and, with `--json`, to standard output.
+    fn write(&self, event: &AgentEvent, view: &mut View) {
+        if let Some(events) = &mut view.events {
+            // Deltas are flushed later: a crash may lose streamed text, but never an event of the
+            // run.
+            let delta = matches!(event, AgentEvent::Delta(_));
+            events.write(event, if delta { Keep::Soon } else { Keep::Now });
+        }
+        if self.json {
+            view.screen.closed |= output::json_without(event, &self.secrets).is_err();
+        }
+    }
 }
 
 /// Starts the run, or resumes it.
-fn start(agent: &AgentLoop, begin: Begin, screen: &mut Screen) -> Result<RunHandle> {
+fn start(agent: &Agent, begin: Begin, screen: &mut Screen) -> Result<RunHandle> {
     match begin {
         Begin::Task(task) => agent.run(task).map_err(refused),
         Begin::Again(how, earlier) => {
@@ -347,7 +349,7 @@ fn refused(error: StartError) -> Failure {
 }
 
 /// Stops the run if the recorded run was stopped at this point.
-fn stop_like(recorded: Option<Termination>, agent: &AgentLoop, screen: &mut Screen) {
+fn stop_like(recorded: Option<Termination>, agent: &Agent, screen: &mut Screen) {
     match recorded {
         Some(Termination::Terminated) => agent.terminate(),
         Some(_) => agent.cancel(),

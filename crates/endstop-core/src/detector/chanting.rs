@@ -25,7 +25,7 @@ const WINDOW: usize = 16;
 const LONGEST: usize = 4096;
 
 /// The search through one response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Chant {
     times: usize,
     min_chars: usize,

@@ -58,7 +58,7 @@ pub struct Facts {
 }
 
 /// Computes the facts of a run, one step at a time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StepFacts {
     calls_seen: HashMap<u64, Seen, FixedState>,
     texts_seen: HashSet<u64, FixedState>,

@@ -22,7 +22,7 @@ use crate::run_data::RunData;
 use serde_json::Value;
 
 /// A detector rule as a termination policy.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DetectorPolicy {
     book: StepFacts,
     detector: Detector,

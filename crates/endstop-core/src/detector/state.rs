@@ -13,13 +13,13 @@ use super::rule::Rule;
 use std::collections::VecDeque;
 
 /// A rule with its state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Detector {
     rule: Rule,
     state: State,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     /// A number of equal steps in a row.
     Streak {

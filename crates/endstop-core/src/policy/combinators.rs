@@ -63,6 +63,7 @@ impl Not for Policy {
 
 /// Stops, without an answer, if the inner policy does not.
 // `on_delta` keeps its default, because before the step is complete the inner policy may still stop.
+#[derive(Clone)]
 struct Negated {
     inner: Policy,
 }
@@ -99,6 +100,7 @@ impl TerminationPolicy for Negated {
 }
 
 /// Suppresses the stops of the inner policy before a given step.
+#[derive(Clone)]
 struct AfterSteps {
     inner: Policy,
     steps: i64,
@@ -143,6 +145,7 @@ impl TerminationPolicy for AfterSteps {
 
 /// Stops when the inner policy stops for a number of consecutive steps.
 // `on_delta` keeps its default, because a streak counts complete steps.
+#[derive(Clone)]
 struct Sustained {
     inner: Policy,
     steps: u32,

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 const NAME: &str = "composite";
 
 /// Several policies that decide together. Configuration builds it as `composite`, `any` or `all`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Composite {
     members: Vec<Policy>,
     /// Number of members that must stop.

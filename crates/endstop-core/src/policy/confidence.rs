@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 const NAME: &str = "confidence";
 
 /// Stops when the confidence that the step reports reaches a threshold.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Confident {
     threshold: f64,
     min_steps: f64,

@@ -8,6 +8,7 @@
 //! use endstop_core::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 //!
 //! /// Stops as soon as a step says DONE.
+//! #[derive(Clone)]
 //! struct Done;
 //! impl TerminationPolicy for Done {
 //!     fn name(&self) -> &str { "done" }
@@ -41,5 +42,6 @@ pub use final_pattern::FinalPattern;
 pub use policy_box::Policy;
 pub use reward_threshold::RewardThreshold;
 pub use verdict::{
-    PolicyEnd, StepCall, StepContext, StepResult, Stop, TerminationPolicy, ToolOutput, Verdict,
+    ClonePolicy, PolicyEnd, StepCall, StepContext, StepResult, Stop, TerminationPolicy, ToolOutput,
+    Verdict,
 };

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::fmt;
 
 /// A boxed policy with the operators `|`, `&` and `!`.
+#[derive(Clone)]
 pub struct Policy(Box<dyn TerminationPolicy>);
 
 impl Policy {

@@ -183,7 +183,7 @@ impl Verdict {
     message = "`{Self}` is not a termination policy",
     note = "implement `name`, `should_terminate` and `reset`; the crate's `policy` module shows a policy of ten lines"
 )]
-pub trait TerminationPolicy: Send {
+pub trait TerminationPolicy: ClonePolicy + Send {
     /// Returns the name that configuration and outcomes use.
     fn name(&self) -> &str;
 
@@ -243,6 +243,28 @@ pub trait TerminationPolicy: Send {
 
     /// Resets all state. The kernel calls this before each run.
     fn reset(&mut self);
+}
+
+/// Copies a policy of any type. Every policy that is [`Clone`] implements it.
+#[diagnostic::on_unimplemented(
+    message = "the policy `{Self}` cannot be copied",
+    note = "derive `Clone`: each run of an agent works on its own copy of the policy"
+)]
+pub trait ClonePolicy {
+    /// Returns a copy, with the state that the policy has now.
+    fn clone_policy(&self) -> Box<dyn TerminationPolicy>;
+}
+
+impl<T: TerminationPolicy + Clone + 'static> ClonePolicy for T {
+    fn clone_policy(&self) -> Box<dyn TerminationPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn TerminationPolicy> {
+    fn clone(&self) -> Self {
+        (**self).clone_policy()
+    }
 }
 
 /// Prints only the name, because implementations need not be `Debug`.

@@ -26,6 +26,7 @@ fn results(outcome: &Outcome) -> Vec<(String, ToolStatus)> {
 }
 
 /// A policy with the same verdict at every step.
+#[derive(Clone)]
 struct Does(fn() -> Verdict);
 
 impl TerminationPolicy for Does {

@@ -690,6 +690,7 @@ fn declared_answer_ends_run_with_calls() {
 
 #[test]
 fn declared_answer_outranks_halt_and_policy() {
+    #[derive(Clone)]
     struct Always;
     impl TerminationPolicy for Always {
         fn name(&self) -> &str {
@@ -958,6 +959,7 @@ fn approval_holds_no_parallel_safe_call() {
 
 #[test]
 fn panicking_policy_is_reported_once() {
+    #[derive(Clone)]
     struct Panics;
     impl TerminationPolicy for Panics {
         fn name(&self) -> &str {
@@ -979,6 +981,7 @@ fn panicking_policy_is_reported_once() {
 
 #[test]
 fn panicking_policy_leaves_no_open_call() {
+    #[derive(Clone)]
     struct Panics(u32);
     impl TerminationPolicy for Panics {
         fn name(&self) -> &str {

@@ -300,6 +300,7 @@ fn invalid_line_error_names_the_field() {
 
 #[test]
 fn custom_policy_needs_three_methods() {
+    #[derive(Clone)]
     struct Done;
     impl TerminationPolicy for Done {
         fn name(&self) -> &'static str {

@@ -7,6 +7,7 @@ use endstop_core::{Policy, PolicyError, Registry, StepContext, StepResult, Stop,
 use serde_json::{Value, json};
 
 /// A policy that only has a name.
+#[derive(Clone)]
 struct Named(String);
 
 impl TerminationPolicy for Named {

@@ -40,7 +40,7 @@ impl Rng {
 
 /// A policy that stops, tells or panics if marks in the text say so. Mid-stream it sees the text in
 /// chunks.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Marks {
     seen: String,
     steps: u32,

@@ -4,7 +4,7 @@
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Limits, NanoUsd, Outcome, Price, Registry, RunSpec};
+use endstop::{Agent, Limits, NanoUsd, Outcome, Price, Registry, RunSpec};
 use endstop_trajectory::replay::replay_events;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ impl Scenario {
         let fail = tool_fn("fail", "Fails.", |said: Map<String, Value>, _| async move {
             ToolOutput::error(format!("no such thing as {}", said["text"]))
         });
-        let mut builder = AgentLoop::builder(ScriptedModel::new(self.turns.clone()).price(price))
+        let mut builder = Agent::builder(ScriptedModel::new(self.turns.clone()).price(price))
             .limits(limits.clone())
             .journal(journal.clone())
             .seed(7)

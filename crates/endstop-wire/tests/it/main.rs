@@ -16,6 +16,7 @@ mod finish_values;
 mod gemini;
 mod hostile;
 mod ollama;
+mod params;
 mod precedence;
 mod providers;
 mod recordings;

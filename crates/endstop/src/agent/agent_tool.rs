@@ -1,15 +1,15 @@
-//! A tool that runs an agent: each call is a run of a fresh loop, under the run that called it.
+//! A tool that runs an agent: each call is a run of a fresh agent, under the run that called it.
 //!
 //! ```
-//! use endstop::AgentLoop;
+//! use endstop::Agent;
 //! use endstop::testkit::{ScriptedModel, Turn};
 //! use endstop::tool::AgentTool;
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! let researcher = AgentTool::new("research", "Finds out what is asked.", || {
-//!     AgentLoop::builder(ScriptedModel::new([Turn::text("It is 42.")]))
+//!     Agent::builder(ScriptedModel::new([Turn::text("It is 42.")]))
 //! });
 //! let boss = [Turn::call("research", &serde_json::json!({"task": "What is it?"})), Turn::text("42.")];
-//! let agent = AgentLoop::builder(ScriptedModel::new(boss)).tool(researcher).build().unwrap();
+//! let agent = Agent::builder(ScriptedModel::new(boss)).tool(researcher).build().unwrap();
 //! assert!(agent.run("Ask around.").unwrap().await.is_success());
 //! # }
 //! ```
@@ -23,8 +23,8 @@
 //! - The outer model receives the inner answer if the run succeeded. Otherwise it receives an error
 //!   that names the termination, with the last text.
 
-use super::agent_loop::AgentLoop;
 use super::builder::AgentBuilder;
+use super::shared::Agent;
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
 use endstop_core::Outcome;
 use serde_json::{Map, Value, json};
@@ -99,8 +99,8 @@ impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
     }
 }
 
-/// Terminates a loop when its run is no longer needed; the outer run waits for its end.
-struct Held<'a>(AgentLoop, &'a ToolContext);
+/// Terminates an agent when its run is no longer needed; the outer run waits for its end.
+struct Held<'a>(Agent, &'a ToolContext);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
@@ -112,7 +112,7 @@ impl Drop for Held<'_> {
 
 /// Runs the agent for this call. Returns `Err` if it could not start. Its driver reports the
 /// spending.
-async fn run(agent: AgentLoop, task: String, context: &ToolContext) -> Result<Outcome, String> {
+async fn run(agent: Agent, task: String, context: &ToolContext) -> Result<Outcome, String> {
     let agent = Held(agent, context);
     let handle = agent.0.run(task).map_err(|problem| problem.to_string())?;
     let mut outcome = pin!(handle.outcome());

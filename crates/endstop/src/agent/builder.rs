@@ -1,11 +1,9 @@
-//! The builder of an [`AgentLoop`]: collects the settings and validates them together.
+//! The builder of an [`Agent`]: collects the settings and validates them together.
 
-use super::agent_loop::AgentLoop;
 use super::config::Config;
-use super::conversation::check_history;
 use super::handle::AgentEvent;
-use super::policy::SharedPolicy;
-use super::shared::{Lifecycle, Shared, State};
+use super::policy::PolicyTemplate;
+use super::shared::{Agent, Shared};
 use super::start_error::StartError;
 use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
@@ -15,38 +13,26 @@ use crate::provider::Provider;
 use crate::schema::OutputSchema;
 use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
 use endstop_core::{
-    CompactionSpec, Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy,
-    ToolPolicy, Watch,
+    CompactionSpec, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolPolicy,
+    Watch,
 };
 use serde_json::{Map, Value};
-use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use std::sync::Arc;
 
-/// Builds an [`AgentLoop`]. Every setting except the provider has a default.
+/// Builds an [`Agent`]. Every setting except the provider has a default.
 #[must_use]
 pub struct AgentBuilder {
     config: Config,
     tools: Vec<Arc<dyn Tool>>,
     permissions: Permissions,
     schema: Option<Value>,
-    messages: Vec<Message>,
-    /// `None` enables the `finish` tool if the loop has other tools.
+    /// `None` enables the `finish` tool if the agent has other tools.
     finish_tool: Option<bool>,
 }
 
-impl AgentLoop {
-    /// Creates a builder for a loop that calls this provider.
-    pub fn builder(provider: impl Provider + 'static) -> AgentBuilder {
-        AgentBuilder::new(Arc::new(provider))
-    }
-}
-
 impl AgentBuilder {
-    fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
+    pub(super) fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
         AgentBuilder {
             config: Config {
                 price: provider.price(),
@@ -82,7 +68,6 @@ impl AgentBuilder {
             tools: Vec::new(),
             permissions: Permissions::default(),
             schema: None,
-            messages: Vec::new(),
             finish_tool: None,
         }
     }
@@ -105,7 +90,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Adds a tool that the caller shares with other loops.
+    /// Adds a tool that the caller shares with other agents.
     pub fn shared_tool(mut self, tool: Arc<dyn Tool>) -> Self {
         self.tools.push(tool);
         self
@@ -124,7 +109,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Enables or disables the `finish` tool (default: enabled if the loop has other tools).
+    /// Enables or disables the `finish` tool (default: enabled if the agent has other tools).
     /// Without other tools the model's text is the answer, because many small models refuse a
     /// request that offers any tool.
     pub fn finish_tool(mut self, on: bool) -> Self {
@@ -132,16 +117,15 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the termination policy (default: none).
-    pub fn policy(mut self, policy: impl TerminationPolicy + 'static) -> Self {
-        self.config.policy =
-            Some(SharedPolicy::new(Box::new(policy), Arc::clone(&self.config.provider)));
-        self
+    /// Sets the termination policy (default: none). Each run works on its own copy.
+    pub fn policy(self, policy: impl TerminationPolicy + 'static) -> Self {
+        self.boxed_policy(Box::new(policy))
     }
 
     /// Sets a boxed termination policy, for example one built by a registry.
     pub fn boxed_policy(mut self, policy: Box<dyn TerminationPolicy>) -> Self {
-        self.config.policy = Some(SharedPolicy::new(policy, Arc::clone(&self.config.provider)));
+        let provider = Arc::clone(&self.config.provider);
+        self.config.policy = Some(PolicyTemplate::new(policy, provider));
         self
     }
 
@@ -151,8 +135,8 @@ impl AgentBuilder {
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use endstop::testkit::ScriptedModel;
-    /// use endstop::{AgentLoop, Watch};
-    /// let agent = AgentLoop::builder(ScriptedModel::new([]))
+    /// use endstop::{Agent, Watch};
+    /// let agent = Agent::builder(ScriptedModel::new([]))
     ///     .watches([Watch::parse("stop:stuck")?, Watch::parse("warn:chanting")?])
     ///     .build()?;
     /// # drop(agent); Ok(()) }
@@ -226,7 +210,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Makes the loop work on behalf of another run's tool call: it spends within that run's
+    /// Makes the agent work on behalf of another run's tool call: it spends within that run's
     /// budget, stops with that run, and reports its spending to it.
     pub(crate) fn within(mut self, context: &ToolContext) -> Self {
         self.config.budget = match (self.config.budget, context.budget()) {
@@ -310,7 +294,7 @@ impl AgentBuilder {
     }
 
     /// Sets the journal that stores the runs. Stored runs can be explained and resumed
-    /// ([`AgentLoop::resume`]).
+    /// ([`Agent::resume`]).
     pub fn journal(mut self, journal: impl Journal + 'static) -> Self {
         self.config.journal = Some(Arc::new(journal));
         self
@@ -323,23 +307,15 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the conversation to continue. [`build`](Self::build) refuses one that providers would
-    /// refuse.
-    pub fn history(mut self, messages: Vec<Message>) -> Self {
-        self.messages = messages;
-        self
-    }
-
-    /// Builds the loop.
+    /// Builds the agent.
     ///
     /// # Errors
     /// Two tools have the same name; a permission matches no tool; the schema is invalid; a cost
-    /// ceiling is set without a price; a tool has the permission `ask` but there is no approver; a
-    /// compaction share is out of range; or providers would refuse the history.
-    pub fn build(mut self) -> Result<AgentLoop, StartError> {
+    /// ceiling is set without a price; a tool has the permission `ask` but there is no approver; or
+    /// a compaction share is out of range.
+    pub fn build(mut self) -> Result<Agent, StartError> {
         let config = &mut self.config;
         let refuse = |what: String| Err(StartError::Config(what));
-        check_history("history", &self.messages)?;
         config.finish_tool = self.finish_tool.unwrap_or(!self.tools.is_empty());
         for tool in self.tools {
             if config.finish_tool && tool.name() == "finish" {
@@ -409,23 +385,6 @@ impl AgentBuilder {
                 config.provider.model()
             ));
         }
-        let tasks = TaskTracker::new();
-        // A closed tracker still accepts tasks; see `AgentLoop::settled` for the reason.
-        tasks.close();
-        Ok(AgentLoop(Arc::new(Shared {
-            config: self.config,
-            token: CancellationToken::new(),
-            tasks,
-            state: Mutex::new(State {
-                lifecycle: Lifecycle::Idle,
-                running: None,
-                messages: self.messages,
-                epoch: 0,
-                busy: false,
-                notices: VecDeque::new(),
-                telling: false,
-            }),
-            runs: AtomicU64::new(0),
-        })))
+        Ok(Agent(Arc::new(Shared::new(self.config))))
     }
 }

@@ -1,11 +1,11 @@
-//! The settings of a loop.
+//! The settings of an agent.
 //!
 //! ```text
 //! let Config { provider, limits, tools, .. } = &shared.config;
 //! ```
 
 use super::handle::AgentEvent;
-use super::policy::SharedPolicy;
+use super::policy::PolicyTemplate;
 use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
@@ -21,7 +21,7 @@ type BusyObserver = Box<dyn Fn(bool) + Send + Sync>;
 
 pub(super) struct Config {
     pub(super) provider: Arc<dyn Provider>,
-    pub(super) policy: Option<SharedPolicy>,
+    pub(super) policy: Option<PolicyTemplate>,
     pub(super) watches: Vec<Watch>,
     pub(super) system: Option<String>,
     pub(super) limits: Limits,
@@ -51,6 +51,6 @@ pub(super) struct Config {
     pub(super) busy_observers: Vec<BusyObserver>,
     pub(super) journal: Option<Arc<dyn Journal>>,
     pub(super) journal_settings: Value,
-    /// The tool call of another run on whose behalf this loop works.
+    /// The tool call of another run on whose behalf this agent works.
     pub(super) outer: Option<ToolContext>,
 }

@@ -1,17 +1,82 @@
 //! The input of a run, and the check of a conversation that the user supplied.
 //!
 //! ```text
-//! check_history("history", &messages)?; // providers would accept it
+//! check_history("messages", &messages)?; // providers would accept it
 //! ```
 
 use super::start_error::StartError;
-use endstop_core::{Message, history};
+use endstop_core::{Message, MessageId, Part, Role, history};
+use std::borrow::Cow;
 
-/// The input of a run: its messages and the epoch of the provider's encoded state.
+/// The conversation of a run: its messages and the epoch of the provider's encoded state.
 #[derive(Clone)]
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
     pub(crate) epoch: u64,
+}
+
+/// The input of a run: text, or several parts such as text and images.
+///
+/// ```
+/// use endstop::{Part, RunInput};
+/// let input: RunInput = "What is the capital of France?".into();
+/// let parts: RunInput = vec![Part::Text { text: "Describe this.".into() }].into();
+/// # let _ = (input, parts);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[must_use]
+pub struct RunInput {
+    parts: Vec<Part>,
+}
+
+impl RunInput {
+    /// Creates an input of text.
+    pub fn new(text: impl Into<String>) -> RunInput {
+        RunInput { parts: vec![Part::Text { text: text.into() }] }
+    }
+
+    pub(super) fn into_message(self) -> Result<Message, StartError> {
+        let input = Message::new(MessageId(1), Role::User, self.parts);
+        match history::problem(std::slice::from_ref(&input)) {
+            None => Ok(input),
+            Some(problem) => Err(StartError::Config(match problem.name {
+                "empty_message" => {
+                    "the input is blank: expected text or an image for the model".to_owned()
+                }
+                _ => format!("invalid input: {}; expected text and images", problem.what),
+            })),
+        }
+    }
+}
+
+impl From<&str> for RunInput {
+    fn from(text: &str) -> RunInput {
+        RunInput::new(text)
+    }
+}
+
+impl From<String> for RunInput {
+    fn from(text: String) -> RunInput {
+        RunInput::new(text)
+    }
+}
+
+impl From<&String> for RunInput {
+    fn from(text: &String) -> RunInput {
+        RunInput::new(text)
+    }
+}
+
+impl From<Cow<'_, str>> for RunInput {
+    fn from(text: Cow<'_, str>) -> RunInput {
+        RunInput::new(text)
+    }
+}
+
+impl From<Vec<Part>> for RunInput {
+    fn from(parts: Vec<Part>) -> RunInput {
+        RunInput { parts }
+    }
 }
 
 /// Returns an error if providers would refuse the conversation; `name` is the setting to report.
@@ -19,7 +84,7 @@ pub(super) fn check_history(name: &str, messages: &[Message]) -> Result<(), Star
     match history::problem(messages).filter(|_| !messages.is_empty()) {
         None => Ok(()),
         Some(problem) => Err(StartError::Config(format!(
-            "invalid `{name}`: {problem}; repair the conversation before it is given to the loop"
+            "invalid `{name}`: {problem}; repair the conversation before it is given to the session"
         ))),
     }
 }

@@ -126,11 +126,18 @@ impl RunHandle {
         polled
     }
 
-    /// Cancels this run only; a late call cannot stop a later run of the same loop. Like
-    /// [`AgentLoop::cancel`](super::AgentLoop::cancel), it guarantees that nothing of the run
-    /// starts after it has returned.
+    /// Cancels this run only; a late call cannot stop a later run of the same session. Like
+    /// [`Agent::cancel`](super::Agent::cancel), it guarantees that nothing of the run starts after
+    /// it has returned.
     pub fn cancel(&self) {
         self.control.cancel();
+    }
+
+    /// Terminates this run only, without a grace period; the session can run again. Idempotent,
+    /// never fails or panics. No event of the run reaches an observer after that, and the run ends
+    /// as `terminated`, unless it had ended before.
+    pub fn terminate(&self) {
+        self.control.terminate();
     }
 
     /// Drops the handle without cancelling the run.

@@ -20,7 +20,6 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Explores all orders and prints their number.
 fn all_orders(of: &str, model: impl Fn() + Send + Sync + 'static) {
@@ -47,7 +46,7 @@ fn ended(termination: Termination) -> Outcome {
 }
 
 fn control() -> Control {
-    Control::new(CancellationToken::new())
+    Control::new()
 }
 
 /// A waker that counts its wake-ups.
@@ -238,7 +237,7 @@ fn bodies_that_cancel_their_run_return() {
 fn no_inner_body_starts_after_stop() {
     orders("a body of an inner run, and a stop of the outer, three preemptions", Some(3), || {
         let (outer, returned) = (control(), Returned::new());
-        let inner = Control::within(CancellationToken::new(), Some(&outer));
+        let inner = Control::within(Some(&outer));
         let body = thread::spawn({
             let (inner, returned) = (inner.clone(), returned.clone());
             move || {
@@ -257,6 +256,31 @@ fn no_inner_body_starts_after_stop() {
         returned.now();
         body.join().unwrap();
     });
+}
+
+#[test]
+fn bodies_that_stop_both_runs_return() {
+    for order in [[0, 1], [1, 0]] {
+        orders("a body in each of two runs that stops both, two preemptions", Some(2), move || {
+            let (runs, returned) = ([control(), control()], Returned::new());
+            let body = |run: usize, runs: [Control; 2], order: [usize; 2], returned: &Returned| {
+                let stops = order.map(|at| runs[at].clone());
+                let _ = runs[run].start(Request::Cancel, || {
+                    returned.is_not_yet();
+                    Control::stop_all(&stops, Request::Cancel);
+                });
+            };
+            let other = thread::spawn({
+                let (runs, returned) = (runs.clone(), returned.clone());
+                move || body(1, runs, order, &returned)
+            });
+            body(0, runs.clone(), [0, 1], &returned);
+            Control::stop_all(&runs, Request::Cancel);
+            returned.now();
+            other.join().unwrap();
+            assert!(runs.iter().all(|run| run.pending(None) == Some(Request::Cancel)));
+        });
+    }
 }
 
 #[test]

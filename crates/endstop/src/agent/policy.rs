@@ -1,7 +1,7 @@
-//! The loop's termination policy, shared by its runs in turn. Every run resets it at its start.
+//! The termination policy of an agent, of which each run gets its own copy.
 //!
-//! The kernel catches panics of a policy and puts their messages into the outcome. This wrapper
-//! removes credentials from those messages first.
+//! The kernel catches panics of a policy and puts their messages into the outcome. A copy removes
+//! credentials from those messages first.
 
 use super::user_code;
 use crate::provider::Provider;
@@ -10,36 +10,62 @@ use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-#[derive(Clone)]
-pub(crate) struct SharedPolicy {
+/// The policy as the agent was given it. No run uses it directly, because a policy has state.
+pub(super) struct PolicyTemplate {
     name: Arc<str>,
     specification: Option<Value>,
-    policy: Arc<Mutex<Box<dyn TerminationPolicy>>>,
+    /// A lock because policies need not be `Sync`; it is held only while the policy is copied.
+    policy: Mutex<Box<dyn TerminationPolicy>>,
     provider: Arc<dyn Provider>,
 }
 
-impl SharedPolicy {
-    pub(crate) fn new(
+impl PolicyTemplate {
+    pub(super) fn new(
         policy: Box<dyn TerminationPolicy>,
         provider: Arc<dyn Provider>,
-    ) -> SharedPolicy {
+    ) -> PolicyTemplate {
         let (name, specification) = (policy.name().into(), policy.specification());
-        SharedPolicy { name, specification, policy: Arc::new(Mutex::new(policy)), provider }
+        PolicyTemplate { name, specification, policy: Mutex::new(policy), provider }
     }
 
-    fn ask<T>(&self, question: impl FnOnce(&mut dyn TerminationPolicy) -> T) -> T {
-        // Ignore poison: a policy that panicked is reset before it is used again.
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = catch_unwind(AssertUnwindSafe(|| question(&mut **policy)));
-        drop(policy);
-        answer.unwrap_or_else(|payload| {
+    /// Returns a copy for one run. If copying panics, the copy panics with that message when the
+    /// kernel resets it, which ends the run.
+    pub(super) fn copy(&self) -> Box<dyn TerminationPolicy> {
+        let template = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = catch_unwind(AssertUnwindSafe(|| template.clone_policy()));
+        drop(template);
+        Box::new(RunPolicy {
+            name: Arc::clone(&self.name),
+            specification: self.specification.clone(),
+            policy: policy.map_err(|payload| user_code::message(&*self.provider, payload)),
+            provider: Arc::clone(&self.provider),
+        })
+    }
+}
+
+/// The policy of one run. `Err` has the message of the panic with which copying it failed.
+#[derive(Clone)]
+struct RunPolicy {
+    name: Arc<str>,
+    specification: Option<Value>,
+    policy: Result<Box<dyn TerminationPolicy>, String>,
+    provider: Arc<dyn Provider>,
+}
+
+impl RunPolicy {
+    fn ask<T>(&mut self, question: impl FnOnce(&mut dyn TerminationPolicy) -> T) -> T {
+        let policy = match &mut self.policy {
+            Ok(policy) => &mut **policy,
+            Err(message) => resume_unwind(Box::new(message.clone())),
+        };
+        catch_unwind(AssertUnwindSafe(|| question(policy))).unwrap_or_else(|payload| {
             let message = user_code::message(&*self.provider, payload);
             resume_unwind(Box::new(message))
         })
     }
 }
 
-impl TerminationPolicy for SharedPolicy {
+impl TerminationPolicy for RunPolicy {
     fn name(&self) -> &str {
         &self.name
     }

@@ -6,14 +6,14 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use endstop::journal::SqliteJournal;
 //! use endstop::testkit::{ScriptedModel, Turn};
-//! use endstop::{AgentLoop, Limits, Termination};
+//! use endstop::{Agent, Limits, Termination};
 //! use serde_json::json;
 //!
 //! # let dir = tempfile::tempdir()?;
 //! let journal = SqliteJournal::open(dir.path().join("journal.db"))?;
 //! let agent = |max_turns| {
 //!     let script = [Turn::call("look", &json!({})), Turn::text("Paris.")];
-//!     AgentLoop::builder(ScriptedModel::new(script.into_iter().skip(max_turns as usize - 1)))
+//!     Agent::builder(ScriptedModel::new(script.into_iter().skip(max_turns as usize - 1)))
 //!         .limits(Limits { max_turns: Some(max_turns), ..Limits::default() })
 //!         .journal(journal.clone())
 //!         .build()
@@ -29,19 +29,18 @@
 //! # #[cfg(not(feature = "journal"))] fn main() {}
 //! ```
 
-use super::agent_loop::AgentLoop;
 use super::config::Config;
 use super::conversation::Conversation;
 use super::driver::{Again, Beginning};
 use super::handle::RunHandle;
+use super::policy::PolicyTemplate;
 use super::recorder::Recorder;
 use super::run_setup::Opened;
+use super::session::Session;
 use super::start_error::StartError;
 use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
 use endstop_core::replay::{GoesOn, close, go_on};
-use endstop_core::{
-    Event, MessageId, Outcome, Replay, Resumption, RunSpec, Step, TerminationPolicy,
-};
+use endstop_core::{Event, MessageId, Outcome, Replay, Resumption, RunSpec, Step};
 use std::time::Duration;
 
 /// The run to resume, and the differences to accept.
@@ -59,8 +58,8 @@ impl Resume {
         Resume { run: run.into(), accept_changes: false, accept_redacted: false }
     }
 
-    /// Resumes even if the loop's model, tools, system prompt, policy or schema differ from those
-    /// the run began with. Limits may always differ; those of the loop apply.
+    /// Resumes even if the agent's model, tools, system prompt, policy or schema differ from those
+    /// the run began with. Limits may always differ; those of the agent apply.
     pub fn accept_changes(mut self) -> Resume {
         self.accept_changes = true;
         self
@@ -80,8 +79,8 @@ impl<T: Into<String>> From<T> for Resume {
     }
 }
 
-impl AgentLoop {
-    /// Resumes a run of the loop's journal. The run's conversation replaces the loop's.
+impl Session {
+    /// Resumes a run of the agent's journal. The run's conversation replaces the session's.
     ///
     /// Finished work is not repeated. A model call that was in progress is repeated, and its first
     /// attempt is charged as an estimate. A tool that was running starts again if it is
@@ -93,14 +92,14 @@ impl AgentLoop {
     ///
     /// # Errors
     /// Those of [`run`](Self::run). The journal has no such run, or another process drives it; the
-    /// run succeeded, or would end again at once; the loop's configuration differs from the run's;
+    /// run succeeded, or would end again at once; the agent's configuration differs from the run's;
     /// or secrets were removed from the conversation.
     pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
         let how = how.into();
         let slot = self.take_slot()?;
-        let config = &self.0.config;
+        let config = &slot.agent().config;
         let Some(journal) = &config.journal else {
-            let what = "the loop has no journal to resume from; set `AgentBuilder::journal`";
+            let what = "the agent has no journal to resume from; set `AgentBuilder::journal`";
             return Err(StartError::Config(what.to_owned()));
         };
         let opened = Opened::new(config);
@@ -169,7 +168,7 @@ fn take_over(
     Ok((journal.load(run).map_err(StartError::Journal)?, Some(log)))
 }
 
-/// Checks that the run is complete, and that the caller accepts how it differs from the loop's.
+/// Checks that the run is complete, and that the caller accepts how it differs from the agent's.
 fn check(recorded: &RecordedRun, header: &RunHeader, how: &Resume) -> Result<(), StartError> {
     if let Some(damage) = &recorded.damage {
         let what = format!(
@@ -188,7 +187,7 @@ fn check(recorded: &RecordedRun, header: &RunHeader, how: &Resume) -> Result<(),
     Ok(())
 }
 
-/// A journalled run that the loop may resume.
+/// A journalled run that the agent may resume.
 struct Past<'a> {
     config: &'a Config,
     how: &'a Resume,
@@ -205,11 +204,9 @@ struct Continuation {
 }
 
 impl Past<'_> {
-    /// Returns the run's settings, with the loop's policy.
+    /// Returns the run's settings, with a copy of the agent's policy.
     fn spec(&self) -> RunSpec {
-        let policy = self.config.policy.clone();
-        let policy = policy.map(|policy| Box::new(policy) as Box<dyn TerminationPolicy>);
-        self.recorded.header.spec.again(policy)
+        self.recorded.header.spec.again(self.config.policy.as_ref().map(PolicyTemplate::copy))
     }
 
     /// Returns the newest message of the run's input.

@@ -8,10 +8,11 @@
 
 use super::config::Config;
 use super::conversation::Conversation;
+use super::policy::PolicyTemplate;
 use super::user_code;
 use crate::compaction::COMPACTION_SHARE;
 use crate::journal::RunHeader;
-use crate::provider::{Session, SessionSpec, ToolDefinition};
+use crate::provider::{ModelSession, SessionSpec, ToolDefinition};
 use endstop_core::{
     CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolPolicy,
 };
@@ -27,7 +28,7 @@ pub(super) struct Opened {
     pub(super) model: Option<String>,
     pub(super) provider: Option<String>,
     /// `None` if opening it panicked.
-    pub(super) session: Option<Box<dyn Session>>,
+    pub(super) session: Option<Box<dyn ModelSession>>,
     pub(super) faults: Vec<EventKind>,
     /// The tool definitions sent to the model; filled only if there is a journal.
     definitions: Vec<ToolDefinition>,
@@ -73,7 +74,7 @@ impl Opened {
         RunSpec {
             epoch,
             limits: config.limits.clone(),
-            policy: config.policy.clone().map(|policy| Box::new(policy) as _),
+            policy: config.policy.as_ref().map(PolicyTemplate::copy),
             watches: config.watches.clone(),
             tools: config.tool_specs.clone(),
             finish_tool: config.finish_tool,

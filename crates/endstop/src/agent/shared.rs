@@ -1,71 +1,259 @@
-//! The state that the clones of a loop and its driver share.
+//! An agent: the configuration of runs, and the lifecycle that all of its runs share.
 //!
 //! ```text
-//! shared.tell(&control, &event)?;           // to the observers
-//! shared.finished(number, Some(&outcome));  // the loop is idle again
+//! let number = shared.admit(&control)?;    // refused after a terminate
+//! shared.tell(&control, &event)?;          // to the observers
+//! shared.release(number);                  // the run has ended
 //! ```
 
+use super::builder::AgentBuilder;
 use super::config::Config;
-use super::handle::AgentEvent;
+use super::conversation::RunInput;
+use super::handle::{AgentEvent, RunHandle};
+use super::resume::Resume;
+use super::session::{Session, SessionSnapshot};
+use super::start_error::StartError;
 use super::user_code::{self, Panicked};
 use crate::control::{Control, Request};
+use crate::provider::Provider;
 use crate::tool::Tool;
-use endstop_core::{Message, Outcome};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The lifecycle state of a loop.
+/// The lifecycle state of an agent or of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifecycle {
     /// No run is in progress.
     Idle,
-    /// A run is in progress.
+    /// At least one run is in progress.
     Running,
-    /// [`AgentLoop::terminate`](crate::AgentLoop::terminate) was called.
+    /// [`Agent::terminate`] or [`Session::terminate`] was called.
     Terminated,
 }
 
+/// A model with its tools, limits, policy, hooks and budget, from which any number of concurrent
+/// runs and conversations start. Immutable, and cheap to clone: clones share one lifecycle.
+///
+/// An agent has no conversation. A [`Session`] does, and each run of an agent belongs to one.
+///
+/// ```
+/// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new([Turn::text("Paris."), Turn::text("Rome."), Turn::text("Milan.")]);
+/// let agent = Agent::builder(model).build()?;
+/// // A run that stands alone:
+/// agent.run("What is the capital of France?")?.await;
+/// // A conversation of two runs:
+/// let session = agent.session();
+/// session.run("What is the capital of Italy?")?.await;
+/// session.run("And its second largest city?")?.await;
+/// assert_eq!(session.messages().len(), 4);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Agent(pub(super) Arc<Shared>);
+
 pub(crate) struct Shared {
     pub(super) config: Config,
-    /// Cancelled by `terminate`. The token of every run is a child of this one.
-    pub(super) token: CancellationToken,
     pub(super) tasks: TaskTracker,
-    pub(super) state: Mutex<State>,
-    pub(super) runs: AtomicU64,
+    state: Mutex<State>,
 }
 
-pub(super) struct State {
-    pub(super) lifecycle: Lifecycle,
-    pub(super) running: Option<Running>,
-    pub(super) messages: Vec<Message>,
-    pub(super) epoch: u64,
+#[derive(Default)]
+struct State {
+    terminated: bool,
+    /// The runs in progress, by their numbers.
+    running: HashMap<u64, Control>,
+    /// Number of runs so far.
+    runs: u64,
     /// The last value queued for the busy observers.
-    pub(super) busy: bool,
+    busy: bool,
     /// Values that the busy observers have not received yet, oldest first.
-    pub(super) notices: VecDeque<bool>,
+    notices: VecDeque<bool>,
     /// `true` while a thread delivers `notices`; other threads only append.
-    pub(super) telling: bool,
+    telling: bool,
 }
 
 impl State {
-    pub(super) fn now_busy(&mut self, busy: bool) {
+    fn now_busy(&mut self, busy: bool) {
         self.busy = busy;
         self.notices.push_back(busy);
     }
 }
 
-pub(super) struct Running {
-    pub(super) number: u64,
-    pub(super) control: Control,
+/// Returns a tracker for which [`TaskTracker::wait`] can be called at any time.
+///
+/// It is closed from the start, which does not prevent new tasks. If it were opened and closed per
+/// run, a caller could start waiting while it is open and never be woken.
+pub(super) fn closed_tracker() -> TaskTracker {
+    let tasks = TaskTracker::new();
+    tasks.close();
+    tasks
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent")
+            .field("provider", &self.0.config.provider.name())
+            .field("model", &self.0.config.provider.model())
+            .field("lifecycle", &self.lifecycle())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Agent {
+    /// Creates a builder for an agent that calls this provider.
+    pub fn builder(provider: impl Provider + 'static) -> AgentBuilder {
+        AgentBuilder::new(Arc::new(provider))
+    }
+
+    /// Starts a run in a new conversation, which ends with it. Must be called within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// The agent was terminated or has an invalid configuration, or the input is blank.
+    pub fn run(&self, input: impl Into<RunInput>) -> Result<RunHandle, StartError> {
+        self.session().run(input)
+    }
+
+    /// Resumes a run of the agent's journal, in a new conversation; see [`Session::resume`].
+    ///
+    /// # Errors
+    /// Those of [`Session::resume`].
+    pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
+        self.session().resume(how)
+    }
+
+    /// Starts a conversation. Costs almost nothing.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        Session::new(Arc::clone(&self.0), Vec::new(), 0)
+    }
+
+    /// Starts a conversation from stored messages or a [`SessionSnapshot`].
+    ///
+    /// ```
+    /// # use endstop::{Agent, SessionSnapshot, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("Hello, Ada.")])).build()?;
+    /// let session = agent.session();
+    /// session.run("I am Ada.")?.await;
+    /// let stored = serde_json::to_string(&session)?;
+    /// // Later, maybe in another process:
+    /// let session = agent.session_from(serde_json::from_str::<SessionSnapshot>(&stored)?)?;
+    /// assert_eq!(session.messages().len(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Providers would refuse the conversation ([`history::problem`](crate::history::problem)): a
+    /// duplicate message id, a call without a result, a result without a call, an empty message.
+    /// The error names the message. An empty list is a new conversation.
+    pub fn session_from(&self, stored: impl Into<SessionSnapshot>) -> Result<Session, StartError> {
+        let SessionSnapshot { messages } = stored.into();
+        super::conversation::check_history("messages", &messages)?;
+        Ok(Session::new(Arc::clone(&self.0), messages, 0))
+    }
+
+    /// Returns the lifecycle state. It is `Running` while any run of the agent is in progress.
+    pub fn lifecycle(&self) -> Lifecycle {
+        let state = self.0.state();
+        match (state.terminated, state.running.is_empty()) {
+            (true, _) => Lifecycle::Terminated,
+            (false, true) => Lifecycle::Idle,
+            (false, false) => Lifecycle::Running,
+        }
+    }
+
+    /// Cancels all runs in progress, of all sessions; the agent can run again. Does nothing on an
+    /// idle or terminated agent. The outcomes have the termination `cancelled`.
+    ///
+    /// No tool, model call, hook, approval or compaction of the runs starts after `cancel` has
+    /// returned. This includes runs of agents that the runs' tools started. `cancel` can be called
+    /// from any thread, and from inside an observer, a hook or a tool. It returns at once, unless
+    /// such code is in its first poll on another thread. In that case it waits until the poll has
+    /// returned, or until that thread is observed to work or to sleep: some milliseconds on Linux,
+    /// at most a quarter of a second elsewhere.
+    pub fn cancel(&self) {
+        // Release the lock first: `stop_all` wakes tasks that may read this agent's state.
+        let running: Vec<Control> = self.0.state().running.values().cloned().collect();
+        Control::stop_all(&running, Request::Cancel);
+    }
+
+    /// Terminates the agent and with it all of its sessions: stops their runs without a grace
+    /// period and refuses further ones.
+    ///
+    /// Idempotent, never fails or panics, and returns as fast as [`cancel`](Self::cancel). Busy
+    /// observers receive `false` exactly once, even if the agent never ran. No callback fires after
+    /// that.
+    pub fn terminate(&self) {
+        let (first, running) = {
+            let mut state = self.0.state();
+            let first = !std::mem::replace(&mut state.terminated, true);
+            if first {
+                state.now_busy(false);
+            }
+            (first, state.running.values().cloned().collect::<Vec<Control>>())
+        };
+        Control::stop_all(&running, Request::Terminate);
+        if first {
+            self.0.tell_busy();
+        }
+    }
+
+    /// Waits until no run and no tool of the agent is active.
+    pub async fn settled(&self) {
+        self.0.tasks.wait().await;
+    }
 }
 
 impl Shared {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn new(config: Config) -> Shared {
+        Shared { config, tasks: closed_tracker(), state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_terminated(&self) -> bool {
+        self.state().terminated
+    }
+
+    /// Adds a run and returns its number, or `None` if the agent was terminated. Busy observers are
+    /// notified later, when the run starts.
+    pub(super) fn admit(&self, control: &Control) -> Option<u64> {
+        let mut state = self.state();
+        if state.terminated {
+            return None;
+        }
+        state.runs += 1;
+        let number = state.runs;
+        if state.running.is_empty() {
+            state.now_busy(true);
+        }
+        state.running.insert(number, control.clone());
+        Some(number)
+    }
+
+    /// Removes a run; does nothing if it was removed before.
+    pub(super) fn release(&self, number: u64) {
+        let tell = {
+            let mut state = self.state();
+            let last = state.running.remove(&number).is_some() && state.running.is_empty();
+            // `terminate` has already queued the last value.
+            let tell = last && state.busy;
+            if tell {
+                state.now_busy(false);
+            }
+            tell
+        };
+        if tell {
+            self.tell_busy();
+        }
     }
 
     /// Delivers the queued values to the busy observers. A panicking observer is ignored.
@@ -91,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// Passes an event to the observers, unless the loop was terminated.
+    /// Passes an event to the observers, unless its run was terminated.
     ///
     /// Returns `Err` if an observer panicked; the remaining observers still receive the event.
     pub(super) fn tell(&self, control: &Control, event: &AgentEvent) -> Result<(), Panicked> {
@@ -105,32 +293,6 @@ impl Shared {
             told = told.and(heard);
         }
         told
-    }
-
-    /// Releases the run slot. If there is an outcome, its conversation becomes the loop's.
-    pub(super) fn finished(&self, number: u64, outcome: Option<&Outcome>) {
-        let tell = {
-            let mut state = self.state();
-            // After `terminate` a late run must not set the loop back to `Idle`.
-            if state.running.as_ref().is_some_and(|running| running.number == number) {
-                state.running = None;
-                if state.lifecycle == Lifecycle::Running {
-                    state.lifecycle = Lifecycle::Idle;
-                }
-            }
-            if let Some(outcome) = outcome {
-                state.messages.clone_from(&outcome.messages);
-                state.epoch = outcome.epoch;
-            }
-            let tell = state.busy;
-            if tell {
-                state.now_busy(false);
-            }
-            tell
-        };
-        if tell {
-            self.tell_busy();
-        }
     }
 
     /// Returns the tool with this name. Tool specs and tools have the same order.

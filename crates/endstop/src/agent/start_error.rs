@@ -12,11 +12,11 @@ use crate::journal::{Change, JournalError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The loop was terminated and cannot run again.
+    /// The agent or the session was terminated and cannot run again.
     #[error("AgentLoop has been terminated")]
     Terminated,
-    /// Another run is still in progress.
-    #[error("AgentLoop is busy: a run is under way")]
+    /// Another run of the session is in progress.
+    #[error("the session is busy: a run is in progress")]
     Busy,
     /// The configuration or the input is invalid; the string says how to fix it.
     #[error("{0}")]

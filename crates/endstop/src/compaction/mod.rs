@@ -3,13 +3,13 @@
 //!
 //! ```
 //! use endstop::compaction::{CompactionConfig, DropOldTurns, ElideToolResults, InOrder};
-//! use endstop::{AgentLoop, testkit::ScriptedModel};
+//! use endstop::{Agent, testkit::ScriptedModel};
 //! // The default: old tool results first, then old turns, then a summary by the model.
 //! let model = || ScriptedModel::new([]).context_window(100_000);
-//! let agent = AgentLoop::builder(model()).compaction(&CompactionConfig::default()).build()?;
+//! let agent = Agent::builder(model()).compaction(&CompactionConfig::default()).build()?;
 //! // Or in code, with custom strategies between them.
 //! let short = InOrder::new().then(ElideToolResults::default()).then(DropOldTurns::keep(6));
-//! let agent = AgentLoop::builder(model()).compactor(short).build()?;
+//! let agent = Agent::builder(model()).compactor(short).build()?;
 //! # let _ = agent; Ok::<(), endstop::StartError>(())
 //! ```
 //!

@@ -2,7 +2,7 @@
 //! what may still start.
 //!
 //! ```text
-//! let control = Control::new(token);
+//! let control = Control::new();
 //! control.start(Request::Cancel, || tool.call(arguments)) // `None` after a stop
 //! control.cancel();
 //! ```

@@ -56,6 +56,8 @@ pub(crate) struct Control {
     shared: Arc<Requests>,
     /// Cancelled when the run is stopped; tools hold child tokens.
     pub(crate) token: CancellationToken,
+    /// Cancelled when the run is terminated, and then `token` as well.
+    pub(crate) terminated: CancellationToken,
     /// The control of the run on whose tool call this run works.
     outer: Option<std::sync::Arc<Control>>,
 }
@@ -104,35 +106,45 @@ impl Drop for Entered<'_> {
 }
 
 impl Control {
-    pub(crate) fn new(token: CancellationToken) -> Control {
-        Control { shared: Arc::default(), token, outer: None }
+    pub(crate) fn new() -> Control {
+        let terminated = CancellationToken::new();
+        let token = terminated.child_token();
+        Control { shared: Arc::default(), token, terminated, outer: None }
     }
 
     /// Creates the control of a run that works for a tool call of the run that `outer` controls.
-    pub(crate) fn within(token: CancellationToken, outer: Option<&Control>) -> Control {
+    pub(crate) fn within(outer: Option<&Control>) -> Control {
         let outer = outer.cloned().map(std::sync::Arc::new);
-        Control { outer, ..Control::new(token) }
+        Control { outer, ..Control::new() }
     }
 
     /// Cancels the run. None of its user code starts after this has returned.
     pub(crate) fn cancel(&self) {
-        if self.request(Request::Cancel) {
-            self.until_started(Request::Cancel);
-        }
+        Control::stop_all(std::slice::from_ref(self), Request::Cancel);
     }
 
     /// Terminates the run, with the same guarantee as [`cancel`](Self::cancel).
-    #[cfg(all(test, endstop_loom))]
     pub(crate) fn terminate(&self) {
-        if self.request(Request::Terminate) {
-            self.until_started(Request::Terminate);
+        Control::stop_all(std::slice::from_ref(self), Request::Terminate);
+    }
+
+    /// Stops several runs. None of their user code starts after this has returned.
+    pub(crate) fn stop_all(runs: &[Control], request: Request) {
+        // Every run is told before any is waited for, so that none starts more code meanwhile.
+        let starting: Vec<&Control> = runs.iter().filter(|run| run.request(request)).collect();
+        // Two bodies of different runs that stop both runs would otherwise wait for each other.
+        for run in &starting {
+            run.started_here();
+        }
+        for run in starting {
+            run.until_started(request);
         }
     }
 
     /// Records a request and notifies the driver and the tools. Returns `true` if user code is
     /// starting; [`until_started`](Self::until_started) waits for that code.
     #[must_use]
-    pub(crate) fn request(&self, request: Request) -> bool {
+    fn request(&self, request: Request) -> bool {
         let (driver, starting) = {
             let mut asked = lock(&self.shared.asked);
             // `max`: a cancel that follows a terminate must not weaken it.
@@ -142,24 +154,30 @@ impl Control {
         // Both follow the recorded request, so that the driver sees it before the result of a tool
         // that ends at once because its token was cancelled. Tools are notified directly because a
         // slow journal may hold up the driver.
-        self.token.cancel();
+        match request {
+            Request::Cancel => self.token.cancel(),
+            Request::Terminate => self.terminated.cancel(),
+        }
         if let Some(driver) = driver {
             driver.wake();
         }
         starting
     }
 
-    /// Waits until the code that was starting when `request` was recorded has started. The module
-    /// documentation describes the protocol.
-    pub(crate) fn until_started(&self, request: Request) {
+    /// Notes that the code on this thread has started: it requested a stop itself, so no other
+    /// thread needs to wait for it either.
+    fn started_here(&self) {
         let mut control = Some(self);
         while let Some(at) = control {
-            // If code on this thread requests a stop, that code has started, so no other thread
-            // needs to wait for it either.
             lock(&at.shared.asked).entries.retain(|entry| !entry.thread.is_current());
             at.shared.started.notify_all();
             control = at.outer.as_deref();
         }
+    }
+
+    /// Waits until the code that was starting when `request` was recorded has started. The module
+    /// documentation describes the protocol.
+    fn until_started(&self, request: Request) {
         let mut looks: Vec<(u64, Looks)> = Vec::new();
         let mut started: Vec<u64> = Vec::new();
         loop {

@@ -4,14 +4,14 @@
 //! ```
 //! # #[cfg(feature = "journal")]
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use endstop::AgentLoop;
+//! use endstop::Agent;
 //! use endstop::journal::SqliteJournal;
 //! use endstop::testkit::{ScriptedModel, Turn};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! let journal = SqliteJournal::open(dir.path().join("journal.db"))?;
 //! let model = ScriptedModel::new([Turn::text("Paris.")]);
-//! let agent = AgentLoop::builder(model).journal(journal.clone()).build()?;
+//! let agent = Agent::builder(model).journal(journal.clone()).build()?;
 //! let outcome = agent.run("What is the capital of France?")?.outcome().await;
 //!
 //! let run = journal.load(outcome.run_id.as_deref().unwrap_or_default())?;
@@ -26,9 +26,9 @@
 //! before those effects are performed, because a process that is killed in between must know on
 //! resume what may already have happened. The kernel decides from its events alone, so the list of
 //! events is the run: it is enough to explain it, to replay it, and to resume it
-//! ([`AgentLoop::resume`]).
+//! ([`Agent::resume`]).
 //!
-//! [`AgentLoop::resume`]: crate::AgentLoop::resume
+//! [`Agent::resume`]: crate::Agent::resume
 
 mod brief;
 mod error;

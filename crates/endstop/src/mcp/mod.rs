@@ -1,7 +1,7 @@
 //! Tools of MCP servers, which are reached as child processes or over HTTP.
 //!
 //! ```no_run
-//! use endstop::AgentLoop;
+//! use endstop::Agent;
 //! use endstop::mcp::McpServer;
 //! # async fn example(builder: endstop::AgentBuilder) -> Result<(), Box<dyn std::error::Error>> {
 //! let files = McpServer::command("files", ["mcp-server-filesystem", "/srv/data"]).connect().await?;

@@ -1,6 +1,6 @@
 //! Model providers: the interface through which a run calls a model.
 //!
-//! A [`Provider`] opens a [`Session`] for each run. The session encodes the conversation (and may
+//! A [`Provider`] opens a [`ModelSession`] for each run. The session encodes the conversation (and may
 //! cache the encoded messages) and starts calls. A call is a stream of [`CallEvent`]s that ends
 //! with `Ended` or `Failed`; dropping it aborts the call.
 //!
@@ -145,7 +145,7 @@ pub trait Provider: Send + Sync {
     fn model(&self) -> &str;
 
     /// Opens a session for a run.
-    fn open(&self, spec: SessionSpec) -> Box<dyn Session>;
+    fn open(&self, spec: SessionSpec) -> Box<dyn ModelSession>;
 
     /// `true` if this response ends the model's part in the run. This is for providers that cannot
     /// tell more; it is called only if [`detect_termination`](Self::detect_termination) returns
@@ -185,7 +185,7 @@ pub trait Provider: Send + Sync {
 }
 
 /// An encoder of one run's conversation that starts calls.
-pub trait Session: Send {
+pub trait ModelSession: Send {
     /// Starts a call. Must read all it needs of the conversation before it returns.
     fn call(&mut self, call: CallSpec<'_>) -> CallStream;
 }

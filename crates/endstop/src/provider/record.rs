@@ -1,14 +1,14 @@
 //! Recording: writes the requests and responses of an HTTP provider to a file as they happen.
 //!
 //! ```no_run
-//! use endstop::AgentLoop;
+//! use endstop::Agent;
 //! use endstop::provider::http::{HttpOptions, HttpProvider};
 //! use endstop::provider::record::Recorder;
 //! # async fn record() -> Result<(), Box<dyn std::error::Error>> {
 //! let options = HttpOptions { model: "openai/gpt-4.1-mini".into(), ..HttpOptions::default() };
 //! let recorder = Recorder::create("run.jsonl")?;
 //! let provider = HttpProvider::from_env(&options)?.record(&recorder)?;
-//! let outcome = AgentLoop::builder(provider).build()?.run("Hello.")?.outcome().await;
+//! let outcome = Agent::builder(provider).build()?.run("Hello.")?.outcome().await;
 //! recorder.ended(&outcome);
 //! if let Some(problem) = recorder.problem() {
 //!     eprintln!("the recording is incomplete: {problem}");

@@ -1,13 +1,13 @@
 //! Replay: repeats a recorded run through the real encoder and decoder, without a network or a key.
 //!
 //! ```no_run
-//! use endstop::AgentLoop;
+//! use endstop::Agent;
 //! use endstop::provider::http::HttpProvider;
 //! use endstop::provider::recording::Recording;
 //! use endstop::provider::replay::Replay;
 //! # async fn replay() -> Result<(), Box<dyn std::error::Error>> {
 //! let replay = Replay::new(Recording::read("run.jsonl")?);
-//! let agent = AgentLoop::builder(HttpProvider::replay(&replay)?).build()?;
+//! let agent = Agent::builder(HttpProvider::replay(&replay)?).build()?;
 //! let outcome = agent.run("Hello.")?.outcome().await;
 //! for warning in replay.warnings() {
 //!     eprintln!("{warning}"); // the request of exchange 1 differs from the recorded one at …

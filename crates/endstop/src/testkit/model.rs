@@ -2,7 +2,9 @@
 //! policies.
 
 use super::Turn;
-use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec};
+use crate::provider::{
+    CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
+};
 use endstop_core::{ErrorClass, ModelError, Part, Price, TerminationSignal, ToolCall, TurnDelta};
 use futures_core::Stream;
 use std::collections::VecDeque;
@@ -76,7 +78,7 @@ impl Provider for ScriptedModel {
     fn model(&self) -> &'static str {
         "script"
     }
-    fn open(&self, _: SessionSpec) -> Box<dyn Session> {
+    fn open(&self, _: SessionSpec) -> Box<dyn ModelSession> {
         Box::new(Script(self.clone()))
     }
     fn is_terminal(&self, response: &Response) -> bool {
@@ -95,7 +97,7 @@ impl Provider for ScriptedModel {
 
 struct Script(ScriptedModel);
 
-impl Session for Script {
+impl ModelSession for Script {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
         let turn = self.0.next();
         let Some(turn) = turn else {

@@ -111,7 +111,7 @@ impl ToolContext {
         }
     }
 
-    /// Waits until the loop is terminated. There is no grace period then.
+    /// Waits until the run is terminated. There is no grace period then.
     pub async fn terminated(&self) {
         self.0.loop_token.cancelled().await;
     }

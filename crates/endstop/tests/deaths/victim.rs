@@ -10,7 +10,7 @@ use endstop::journal::{
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::wire::redact::KnownKeys;
-use endstop::{AgentLoop, Limits, Message, NanoUsd, Outcome, Price};
+use endstop::{Agent, Limits, Message, NanoUsd, Outcome, Price};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
             ToolOutput::ok(format!("step {} is done", step.number))
         }
     });
-    let agent = AgentLoop::builder(provider)
+    let agent = Agent::builder(provider)
         .tool(step)
         .limits(Limits { max_turns: Some(60), ..Limits::default() })
         .journal(journal)

@@ -4,7 +4,7 @@
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Outcome, Termination};
+use endstop::{Agent, Outcome, Termination};
 use serde_json::json;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -33,7 +33,7 @@ async fn run(
     let provider = HttpProvider::new(&options, &var).unwrap();
     assert!(!format!("{provider:?}").contains("hunter"));
     let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
-    let agent = AgentLoop::builder(provider).streaming(streaming).tool(look);
+    let agent = Agent::builder(provider).streaming(streaming).tool(look);
     agent.max_output_tokens(512).build().unwrap().run("Look.").unwrap().await
 }
 

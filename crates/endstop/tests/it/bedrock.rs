@@ -7,7 +7,7 @@ use endstop::provider::record::Recorder;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::wire::stream::eventstream::frame;
-use endstop::{AgentLoop, Outcome, Termination};
+use endstop::{Agent, Outcome, Termination};
 use hmac::{Hmac, Mac};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -40,7 +40,7 @@ async fn run(
     let provider = HttpProvider::new(&options, &var).unwrap();
     assert!(!format!("{provider:?}").contains("hunter"));
     let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
-    let agent = AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap();
+    let agent = Agent::builder(provider).streaming(streaming).tool(look).build().unwrap();
     agent.run("Look at it.").unwrap().await
 }
 
@@ -236,7 +236,7 @@ async fn signed_recording_has_no_key() {
     let path = folder.path().join("run.jsonl");
     let recorder = Recorder::create(&path).unwrap();
     let provider = HttpProvider::new(&options, &var).unwrap().record(&recorder).unwrap();
-    let outcome = AgentLoop::builder(provider).build().unwrap().run("Go.").unwrap().outcome().await;
+    let outcome = Agent::builder(provider).build().unwrap().run("Go.").unwrap().outcome().await;
     recorder.ended(&outcome);
     assert_eq!(outcome.termination, Termination::ErrorProviderAuth);
     let authorization = &server.requests()[0].headers["authorization"];

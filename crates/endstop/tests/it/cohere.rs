@@ -4,7 +4,7 @@ use endstop::core::NanoUsd;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Termination};
+use endstop::{Agent, Termination};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn cohere_receives_its_plan_again() {
         };
         let provider = HttpProvider::new(&options, &variables).unwrap();
         let look = tool_fn("look", "Looks.", |_: Value, _| async { ToolOutput::ok("seen") });
-        let agent = AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap();
+        let agent = Agent::builder(provider).streaming(streaming).tool(look).build().unwrap();
         let outcome = agent.run("Look at it.").unwrap().await;
         assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
         assert_eq!(outcome.last_text.as_deref(), Some("It is there."));

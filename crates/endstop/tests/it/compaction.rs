@@ -10,8 +10,8 @@ use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentBuilder, AgentLoop, Compaction, Message, MessageId, NanoUsd, Price, ProactiveCompaction,
-    Role, RunEvent, StartError, Termination,
+    Agent, AgentBuilder, Compaction, Message, MessageId, NanoUsd, Price, ProactiveCompaction, Role,
+    RunEvent, Session, StartError, Termination,
 };
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex};
@@ -34,20 +34,23 @@ impl Compactor for Forget {
     }
 }
 
-fn looking(builder: AgentBuilder) -> AgentBuilder {
+/// Starts a conversation in which something of no importance was said.
+fn after_small_talk(agent: &Agent) -> Session {
     let earlier = |id, role| Message::text(MessageId(id), role, "of no importance ".repeat(20));
-    builder.history(vec![earlier(1, Role::User), earlier(2, Role::Assistant)]).tool(tool_fn(
-        "look",
-        "Looks.",
-        |_: Map<String, Value>, _: ToolContext| async { ToolOutput::ok("nothing") },
-    ))
+    agent.session_from(vec![earlier(1, Role::User), earlier(2, Role::Assistant)]).unwrap()
+}
+
+fn looking(builder: AgentBuilder) -> AgentBuilder {
+    builder.tool(tool_fn("look", "Looks.", |_: Map<String, Value>, _: ToolContext| async {
+        ToolOutput::ok("nothing")
+    }))
 }
 
 /// A model with a window of 1,000 tokens, of which the first turn uses this many.
 fn filled(tokens: u64) -> AgentBuilder {
     let turns =
         [Turn::call("look", &json!({})).usage(tokens - 5, 5), Turn::text("Done.").usage(20, 2)];
-    looking(AgentLoop::builder(ScriptedModel::new(turns).context_window(1_000)))
+    looking(Agent::builder(ScriptedModel::new(turns).context_window(1_000)))
 }
 
 #[tokio::test]
@@ -55,7 +58,7 @@ async fn compaction_starts_at_default_share() {
     for (tokens, due) in [(560, false), (600, true)] {
         let compactor = Forget::default();
         let agent = filled(tokens).compactor(compactor.clone()).build().unwrap();
-        let mut handle = agent.run("look").unwrap();
+        let mut handle = after_small_talk(&agent).run("look").unwrap();
         let mut told = Vec::new();
         while let Some(event) = handle.next().await {
             if let AgentEvent::Run(RunEvent::Compacted {
@@ -81,10 +84,10 @@ async fn off_or_unknown_window_skips_compaction() {
         .proactive_compaction(ProactiveCompaction::Never)
         .build()
         .unwrap();
-    assert_eq!(full.run("look").unwrap().await.termination, Termination::Stop);
+    assert_eq!(after_small_talk(&full).run("look").unwrap().await.termination, Termination::Stop);
     let turns = [Turn::call("look", &json!({})).usage(845, 5), Turn::text("Done.")];
     let plain = looking(agent(turns)).compactor(compactor.clone()).build().unwrap();
-    assert_eq!(plain.run("look").unwrap().await.termination, Termination::Stop);
+    assert_eq!(after_small_talk(&plain).run("look").unwrap().await.termination, Termination::Stop);
     assert!(compactor.0.lock().unwrap().is_empty());
 }
 
@@ -92,8 +95,8 @@ async fn off_or_unknown_window_skips_compaction() {
 async fn second_refused_prompt_ends_run() {
     let compactor = Forget::default();
     let model = ScriptedModel::new([Turn::error(413, "too large")]).repeat_last();
-    let agent = looking(AgentLoop::builder(model)).compactor(compactor.clone()).build().unwrap();
-    let outcome = agent.run("a long story").unwrap().await;
+    let agent = looking(Agent::builder(model)).compactor(compactor.clone()).build().unwrap();
+    let outcome = after_small_talk(&agent).run("a long story").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorPromptTooLong, "{outcome:?}");
     assert_eq!((&*compactor.0.lock().unwrap(), outcome.model_calls), (&vec![true], 2));
 }
@@ -114,16 +117,20 @@ fn price() -> Price {
     Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(10.0), ..Price::default() }
 }
 
-/// A loop that needs a summary before its first call, written by a separate model.
-fn summarised(summary: Turn) -> AgentBuilder {
+/// Starts a conversation in which much was said.
+fn after_long_talk(agent: &Agent) -> Session {
     let said = |id: u64| {
         let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
         Message::text(MessageId(id), role, "much was said ".repeat(100))
     };
+    agent.session_from((1..=8).map(said).collect::<Vec<Message>>()).unwrap()
+}
+
+/// A loop that needs a summary before its first call, written by a separate model.
+fn summarised(summary: Turn) -> AgentBuilder {
     let model = ScriptedModel::new([Turn::text("Done.").usage(100, 10)]).price(price());
     let summariser = ScriptedModel::new([summary]).price(price());
-    AgentLoop::builder(model)
-        .history((1..=8).map(said).collect())
+    Agent::builder(model)
         .compactor(InOrder::new().then(Summarise::by(summariser)))
         .context_window(3_000)
 }
@@ -135,7 +142,7 @@ async fn summary_cost_counts_for_run() {
         .shared_budget(budget.clone())
         .build()
         .unwrap();
-    let outcome = agent.run("Go on.").unwrap().await;
+    let outcome = after_long_talk(&agent).run("Go on.").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     assert_eq!(outcome.compactions[0].strategy, "summarise");
     assert_eq!((outcome.turns, outcome.model_calls), (1, 1), "the summary is not a turn");
@@ -151,7 +158,7 @@ async fn full_ceiling_prevents_summary() {
     let limits = endstop::Limits { max_budget_usd: Some(0.02), ..Default::default() };
     let agent =
         summarised(Turn::text("never")).limits(limits).max_output_tokens(256).build().unwrap();
-    let outcome = agent.run("Go on.").unwrap().await;
+    let outcome = after_long_talk(&agent).run("Go on.").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     let failed = outcome.compactions[0].failed.as_deref().unwrap_or_default();
     assert!(failed.contains("ceiling on cost"), "{failed}");
@@ -164,7 +171,7 @@ async fn cancelled_summary_is_charged() {
         let slow = Turn::pieces(&["It ", "was ", "all "]).pace(Duration::from_secs(3_600));
         let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
         let agent = summarised(slow).shared_budget(budget.clone()).build().unwrap();
-        let handle = agent.run("Go on.").unwrap();
+        let handle = after_long_talk(&agent).run("Go on.").unwrap();
         eventually("the summary is asked for", || budget.reserved() > NanoUsd::ZERO).await;
         if terminate {
             agent.terminate();
@@ -204,13 +211,13 @@ async fn compaction_cost_uses_shared_budget() {
     let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
     let price = Price { input: NanoUsd::from_usd(1.0), ..Price::default() };
     let model = ScriptedModel::new([Turn::text("Done.").usage(20, 2)]).price(price);
-    let agent = looking(AgentLoop::builder(model))
+    let agent = looking(Agent::builder(model))
         .compactor(Costs(NanoUsd(700)))
         .proactive_compaction(ProactiveCompaction::Ask)
         .shared_budget(budget.clone())
         .build()
         .unwrap();
-    let outcome = agent.run("a long story").unwrap().await;
+    let outcome = after_small_talk(&agent).run("a long story").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     assert_eq!(outcome.cost, NanoUsd(700 + 20_000));
     assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));

@@ -1,4 +1,4 @@
-//! The conversation of a loop: what a run adds, how it is replaced, and which ones are refused.
+//! The conversation of a session: what a run adds, how it is replaced, and which ones are refused.
 
 use crate::scenarios::{STRICT, Strict};
 use endstop::testkit::Turn;
@@ -15,7 +15,7 @@ async fn refused_input_leaves_the_conversation() {
             2 => Turn::error(400, r#"{"error": {"message": "this image cannot be read"}}"#),
             _ => Turn::text("well"),
         });
-        let agent = strict.agent().build().unwrap();
+        let agent = strict.agent().build().unwrap().session();
         agent.run("hello").unwrap().await;
         let before = agent.messages();
         let outcome = agent.run("what is in this image?").unwrap().await;
@@ -34,7 +34,8 @@ async fn answered_turn_survives_failed_run() {
     // The model answered before the failure, so its text belongs to the conversation.
     let agent = crate::support::agent([Turn::text("half an answer").pace(Duration::from_secs(60))])
         .build()
-        .unwrap();
+        .unwrap()
+        .session();
     let mut handle = agent.run("go").unwrap();
     while !matches!(handle.next().await.unwrap(), AgentEvent::Delta(_)) {}
     agent.cancel();
@@ -79,53 +80,57 @@ fn refused() -> Vec<(&'static str, Vec<Message>)> {
 #[tokio::test]
 async fn invalid_history_is_refused_by_name() {
     for (name, messages) in refused() {
-        let problem = crate::support::agent([]).history(messages.clone()).build().err().unwrap();
-        let StartError::Config(what) = &problem else { panic!("{problem:?}") };
-        assert!(what.starts_with(&format!("invalid `history`: {name}: ")), "{what}");
         let agent = crate::support::agent([]).build().unwrap();
-        let problem = agent.set_messages(messages).unwrap_err().to_string();
-        assert!(problem.starts_with(&format!("invalid `messages`: {name}: ")), "{problem}");
-        assert!(agent.messages().is_empty());
+        let problem = agent.session_from(messages.clone()).err().unwrap();
+        let StartError::Config(what) = &problem else { panic!("{problem:?}") };
+        // The error names the message by its position.
+        let expected = format!("invalid `messages`: {name}: ");
+        assert!(what.starts_with(&expected), "{what}");
+        assert!(name == "role" || what[expected.len()..].starts_with("message "), "{what}");
+        let session = agent.session();
+        let edited = session.edit(|all| *all = messages).unwrap_err();
+        assert_eq!(edited, problem);
+        assert!(session.messages().is_empty());
     }
 }
 
 #[tokio::test]
 async fn replaced_messages_are_sent_instead() {
     let strict = Strict::answering("openai-chat", |_| Turn::text("well"));
-    let agent = strict.agent().build().unwrap();
+    let agent = strict.agent().build().unwrap().session();
     agent.run("forget this").unwrap().await;
-    agent.set_messages(vec![said(1, Role::User), said(2, Role::Assistant)]).unwrap();
+    agent.edit(|all| *all = vec![said(1, Role::User), said(2, Role::Assistant)]).unwrap();
     let outcome = agent.run("go on").unwrap().await;
     let texts: Vec<String> = outcome.messages.iter().map(Message::plain_text).collect();
     assert_eq!(texts, ["message 1", "message 2", "go on", "well"]);
-    agent.set_messages(Vec::new()).unwrap();
+    agent.edit(Vec::clear).unwrap();
     assert_eq!(agent.run("anew").unwrap().await.messages.len(), 2);
     strict.accepted_all();
     // Neither during a run nor after a terminate.
     let handle = agent.run("one").unwrap();
-    assert_eq!(agent.set_messages(Vec::new()), Err(StartError::Busy));
+    assert_eq!(agent.edit(Vec::clear), Err(StartError::Busy));
     handle.await;
     agent.terminate();
-    assert_eq!(agent.set_messages(Vec::new()), Err(StartError::Terminated));
+    assert_eq!(agent.edit(Vec::clear), Err(StartError::Terminated));
 }
 
 #[tokio::test]
 async fn blank_input_is_refused() {
-    let agent = crate::support::agent([Turn::text("a cat")]).build().unwrap();
+    let agent = crate::support::agent([Turn::text("a cat")]).build().unwrap().session();
     for parts in [
         vec![Part::Text { text: String::new() }],
         vec![Part::Text { text: " \n".to_owned() }],
         vec![],
         vec![Part::Reasoning { text: "hm".to_owned() }],
     ] {
-        let problem = agent.run_parts(parts).unwrap_err();
+        let problem = agent.run(parts).unwrap_err();
         assert!(problem.to_string().starts_with("the input is blank"), "{problem}");
     }
     assert!(agent.run("").is_err());
-    let problem = agent.run_parts(vec![result("c")]).unwrap_err().to_string();
+    let problem = agent.run(vec![result("c")]).unwrap_err().to_string();
     assert!(problem.starts_with("invalid input: "), "{problem}");
     assert!(agent.messages().is_empty(), "nothing of the run remains");
     let (media_type, data) = ("image/png".to_owned(), "iVBORw0KGgo=".to_owned());
     let image = Part::Image(Image::Base64 { media_type, data });
-    assert!(agent.run_parts(vec![image]).unwrap().await.is_success(), "an image alone is an input");
+    assert!(agent.run(vec![image]).unwrap().await.is_success(), "an image alone is an input");
 }

@@ -5,7 +5,7 @@ use crate::support::{at, eventually, over};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Server, Turn, sse};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Category, Limits, Outcome, Termination};
+use endstop::{Agent, Category, Limits, Outcome, Termination};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value, json};
@@ -420,7 +420,7 @@ async fn redirect_fails_and_key_stays() {
         };
         let key = |name: &str| (name == "OPENAI_API_KEY").then(|| KEY.to_owned());
         let provider = HttpProvider::new(&options, &key).unwrap();
-        let agent = AgentLoop::builder(provider).limits(limits()).build().unwrap();
+        let agent = Agent::builder(provider).limits(limits()).build().unwrap();
         let outcome = agent.run("hi").unwrap().await;
         let place =
             format!("HTTP status {status}: the server redirects to http://{}/v1", trap.address);

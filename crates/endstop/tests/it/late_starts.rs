@@ -17,12 +17,12 @@ use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
 };
 use endstop::provider::{
-    CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
+    CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentLoop, Answer, Compaction, ConsultPoint, ErrorClass, Hooks, Limits, Message, MessageId,
+    Agent, Answer, Compaction, ConsultPoint, ErrorClass, Hooks, Limits, Message, MessageId,
     ModelError, Outcome, Permission, ProactiveCompaction, Role, RunEvent, Termination, ToolCall,
     Watch,
 };
@@ -119,7 +119,7 @@ impl Provider for ProbedModel {
     fn model(&self) -> &str {
         self.script.model()
     }
-    fn open(&self, spec: SessionSpec) -> Box<dyn Session> {
+    fn open(&self, spec: SessionSpec) -> Box<dyn ModelSession> {
         Box::new(ProbedSession(self.clone(), self.script.open(spec)))
     }
     fn is_terminal(&self, response: &Response) -> bool {
@@ -127,9 +127,9 @@ impl Provider for ProbedModel {
     }
 }
 
-struct ProbedSession(ProbedModel, Box<dyn Session>);
+struct ProbedSession(ProbedModel, Box<dyn ModelSession>);
 
-impl Session for ProbedSession {
+impl ModelSession for ProbedSession {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
         self.0.probe.starts("model call");
         let nth = self.0.calls.fetch_add(1, Ordering::SeqCst);
@@ -248,7 +248,7 @@ enum From {
 }
 
 /// Stops a run, and records that the stop has returned.
-fn stop(agent: &AgentLoop, probe: &Probe, terminate: bool) {
+fn stop(agent: &Agent, probe: &Probe, terminate: bool) {
     if terminate {
         agent.terminate()
     } else {
@@ -280,10 +280,10 @@ fn said(id: u64) -> Message {
 }
 
 /// Stops the runs sent to it, each after the given number of iterations of a spin loop.
-type Stopper = mpsc::Sender<(AgentLoop, Probe, bool, u64)>;
+type Stopper = mpsc::Sender<(Agent, Probe, bool, u64)>;
 
 fn stopper() -> Stopper {
-    let (send, receive) = mpsc::channel::<(AgentLoop, Probe, bool, u64)>();
+    let (send, receive) = mpsc::channel::<(Agent, Probe, bool, u64)>();
     std::thread::spawn(move || {
         for (agent, probe, terminate, spins) in receive {
             (0..spins).for_each(|_| std::hint::spin_loop());
@@ -315,7 +315,7 @@ async fn run(
         let probe = probe.clone();
         AgentTool::new("ask", "Asks.", move || {
             let turns = [Turn::call("work", &json!({})), Turn::text("so")].map(Some);
-            AgentLoop::builder(probe.model(turns)).tool(probe.tool("work"))
+            Agent::builder(probe.model(turns)).tool(probe.tool("work"))
         })
     };
     let four = |last: &str, arguments: &Value| {
@@ -335,10 +335,9 @@ async fn run(
             Some(Turn::text("this is the answer")),
         ],
     };
-    let this = Arc::new(OnceLock::<AgentLoop>::new());
+    let this = Arc::new(OnceLock::<Agent>::new());
     let (stopped, heard) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut builder = AgentLoop::builder(probe.model(turns))
-        .history((1..=8).map(said).collect())
+    let mut builder = Agent::builder(probe.model(turns))
         .tool(Parallel(probe.tool("work")))
         .tool(Parallel(probe.tool("guarded")))
         .tool(Parallel(probe.tool("wait")))
@@ -384,7 +383,8 @@ async fn run(
     };
     let agent = agent.build().unwrap();
     this.set(agent.clone()).ok().unwrap();
-    let outcome = agent.run("Do it.").unwrap().await;
+    let earlier: Vec<Message> = (1..=8).map(said).collect();
+    let outcome = agent.session_from(earlier).unwrap().run("Do it.").unwrap().await;
     agent.settled().await;
     let was_stopped = matches!(
         outcome.termination,
@@ -489,7 +489,7 @@ async fn cancel_does_not_wait_for_tool() {
     let (receive, started) = (Mutex::new(receive), Arc::new(AtomicBool::new(false)));
     let begins = Arc::clone(&started);
     let receive = Arc::new(receive);
-    let agent = AgentLoop::builder(ScriptedModel::new([Turn::call("block", &json!({}))]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::call("block", &json!({}))]))
         .tool(tool_fn("block", "Blocks.", move |_: Value, _| {
             begins.store(true, Ordering::SeqCst);
             let _ = receive.lock().unwrap().recv_timeout(Duration::from_secs(10));
@@ -510,10 +510,10 @@ async fn cancel_does_not_wait_for_tool() {
 #[tokio::test]
 async fn tool_can_cancel_its_own_run() {
     // On a single thread, a cancel that waited for the tool's first poll would wait for itself.
-    let this = Arc::new(OnceLock::<AgentLoop>::new());
+    let this = Arc::new(OnceLock::<Agent>::new());
     let own = Arc::clone(&this);
     let calls = Turn::call("stop", &json!({})).and_call("stop", &json!({"n": 2}));
-    let agent = AgentLoop::builder(ScriptedModel::new([calls]))
+    let agent = Agent::builder(ScriptedModel::new([calls]))
         .tool(tool_fn("stop", "Stops.", move |_: Value, _| {
             let began = std::time::Instant::now();
             own.get().unwrap().cancel();
@@ -566,7 +566,7 @@ async fn cancel_reaches_tools_before_the_journal() {
     let journal = SqliteJournal::open(dir.path().join("journal.db")).unwrap();
     let (started, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (begins, hears) = (Arc::clone(&started), Arc::clone(&heard));
-    let agent = AgentLoop::builder(ScriptedModel::new([Turn::call("wait", &json!({}))]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::call("wait", &json!({}))]))
         .tool(tool_fn("wait", "Waits.", move |_: Value, context: ToolContext| {
             let (begins, hears) = (Arc::clone(&begins), Arc::clone(&hears));
             async move {

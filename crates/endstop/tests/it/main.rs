@@ -31,6 +31,7 @@ mod ollama;
 mod processes;
 mod record;
 mod scenarios;
+mod sessions;
 #[cfg(target_os = "linux")]
 mod shell;
 mod support;

@@ -125,7 +125,7 @@ async fn cancel_answers_all_of_many_calls() {
     let seen = Arc::new(Seen::default());
     let reached = CancellationToken::new();
     let tool = count(&seen, Some((MANY / 2, reached.clone())));
-    let agent = agent(&server, api).tool(tool).build().unwrap();
+    let agent = agent(&server, api).tool(tool).build().unwrap().session();
     let handle = agent.run("hi").unwrap();
     reached.cancelled().await;
     agent.cancel();

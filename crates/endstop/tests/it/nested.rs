@@ -7,8 +7,7 @@ use endstop::budget::SharedBudget;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Shell, tool_fn};
 use endstop::{
-    AgentBuilder, AgentLoop, Limits, NanoUsd, Outcome, Part, Price, RunEvent, Termination,
-    ToolStatus,
+    Agent, AgentBuilder, Limits, NanoUsd, Outcome, Part, Price, RunEvent, Termination, ToolStatus,
 };
 use serde_json::json;
 use std::sync::{Arc, Mutex};
@@ -47,10 +46,10 @@ fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_reaches_deepest_run_and_processes() {
-    type Stop = fn(&AgentLoop);
+    type Stop = fn(&Agent);
     let stops: [(Stop, Termination); 3] = [
-        (AgentLoop::cancel, Termination::Cancelled),
-        (AgentLoop::terminate, Termination::Terminated),
+        (Agent::cancel, Termination::Cancelled),
+        (Agent::terminate, Termination::Terminated),
         (|_| (), Termination::ErrorTimeout),
     ];
     for (stop, termination) in stops {
@@ -75,7 +74,7 @@ async fn stop_reaches_deepest_run_and_processes() {
 async fn inner_limit_is_a_tool_error() {
     let agent = agent([ask("everything"), Turn::text("I could not find out.")])
         .tool(AgentTool::new("ask", "Asks.", || {
-            AgentLoop::builder(ScriptedModel::new([ask("more")]).repeat_last())
+            Agent::builder(ScriptedModel::new([ask("more")]).repeat_last())
                 .tool(AgentTool::new("ask", "Asks.", || agent_that_says("nothing")))
                 .limits(Limits { max_turns: Some(1), ..Limits::default() })
         }))
@@ -101,12 +100,11 @@ fn agent_that_says(text: &str) -> AgentBuilder {
 async fn inner_success_returns_answer_and_cost() {
     let inner = || {
         let model = ScriptedModel::new([Turn::text("42").usage(1_000, 100)]).price(price());
-        AgentLoop::builder(model)
+        Agent::builder(model)
     };
     let model = ScriptedModel::new([ask("what is it").usage(10, 1), Turn::text("42").usage(20, 2)])
         .price(price());
-    let agent =
-        AgentLoop::builder(model).tool(AgentTool::new("ask", "Asks.", inner)).build().unwrap();
+    let agent = Agent::builder(model).tool(AgentTool::new("ask", "Asks.", inner)).build().unwrap();
     let outcome = agent.run("go").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop);
     assert_eq!(results(&outcome), [(ToolStatus::Ok, "42".to_owned())]);
@@ -119,7 +117,7 @@ async fn inner_success_returns_answer_and_cost() {
 #[tokio::test]
 async fn unknown_inner_cost_is_unknown_outside() {
     let model = ScriptedModel::new([ask("what"), Turn::text("42")]).price(price());
-    let agent = AgentLoop::builder(model)
+    let agent = Agent::builder(model)
         .tool(AgentTool::new("ask", "Asks.", || agent([Turn::text("42").usage(9, 9)])))
         .build()
         .unwrap();
@@ -129,10 +127,10 @@ async fn unknown_inner_cost_is_unknown_outside() {
 /// An agent whose every turn generates as much as its cap allows.
 fn spender() -> AgentBuilder {
     let turn = ask("more").usage(100, 999);
-    AgentLoop::builder(ScriptedModel::new([turn]).repeat_last().price(price()))
+    Agent::builder(ScriptedModel::new([turn]).repeat_last().price(price()))
         .tool(AgentTool::new("ask", "Asks.", || {
             let said = ScriptedModel::new([Turn::text("so").usage(100, 999)]).price(price());
-            AgentLoop::builder(said).max_output_tokens(1_000)
+            Agent::builder(said).max_output_tokens(1_000)
         }))
         .limits(Limits { max_unproductive_turns: None, ..Limits::default() })
         .max_output_tokens(1_000)
@@ -167,7 +165,7 @@ async fn ceiling_holds_for_all_inner_runs() {
 fn family(levels: usize, output: u64) -> AgentBuilder {
     let two = ask("one").and_call("ask", &json!({"task": "two"})).usage(10, output);
     let turns = if levels == 0 { [Turn::text("so").usage(10, output)] } else { [two] };
-    AgentLoop::builder(ScriptedModel::new(turns).repeat_last())
+    Agent::builder(ScriptedModel::new(turns).repeat_last())
         .tool(AgentTool::new("ask", "Asks.", move || family(levels.saturating_sub(1), output)))
         .limits(Limits {
             max_unproductive_turns: None,
@@ -209,11 +207,11 @@ async fn token_ceiling_holds_for_inner_runs() {
 async fn shared_budget_continues_a_cut_answer() {
     // A high ceiling of the outer run does not lower the caps of an inner run.
     let model = ScriptedModel::new([ask("it").usage(10, 10), Turn::text("done").usage(10, 10)]);
-    let agent = AgentLoop::builder(model.price(price()))
+    let agent = Agent::builder(model.price(price()))
         .tool(AgentTool::new("ask", "Asks.", || {
             let half = Turn::text("The first half,").finish("length").usage(20, 1_000);
             let rest = Turn::text(" and the second.").usage(20, 10);
-            AgentLoop::builder(ScriptedModel::new([half, rest]).price(price()))
+            Agent::builder(ScriptedModel::new([half, rest]).price(price()))
                 .max_output_tokens(1_000)
                 .limits(Limits { max_continuations: 1, ..Limits::default() })
         }))
@@ -237,10 +235,10 @@ async fn parallel_inner_runs_share_remaining_budget() {
     let four =
         (0..3).fold(ask("0"), |turn, n| turn.and_call("ask", &json!({"task": n.to_string()})));
     let model = ScriptedModel::new([four.usage(10, 10), Turn::text("done").usage(10, 10)]);
-    let agent = AgentLoop::builder(model.price(price()))
+    let agent = Agent::builder(model.price(price()))
         .tool(AgentTool::new("ask", "Asks.", || {
             let slow = Turn::text("so").usage(100, 1_000).after(Duration::from_millis(20));
-            AgentLoop::builder(ScriptedModel::new([slow]).price(price())).max_output_tokens(1_000)
+            Agent::builder(ScriptedModel::new([slow]).price(price())).max_output_tokens(1_000)
         }))
         .shared_budget(whole.clone())
         .max_output_tokens(300)
@@ -265,10 +263,10 @@ async fn budget_given_twice_is_booked_once() {
     let whole = SharedBudget::new(NanoUsd::from_usd(10.0));
     let inner = whole.clone();
     let model = ScriptedModel::new([ask("it").usage(10, 1), Turn::text("done").usage(10, 1)]);
-    let agent = AgentLoop::builder(model.price(price()))
+    let agent = Agent::builder(model.price(price()))
         .tool(AgentTool::new("ask", "Asks.", move || {
             let said = Turn::text("so").usage(100, 500);
-            AgentLoop::builder(ScriptedModel::new([said]).price(price()))
+            Agent::builder(ScriptedModel::new([said]).price(price()))
                 .shared_budget(inner.clone())
                 .max_output_tokens(1_000)
         }))
@@ -285,7 +283,7 @@ async fn budget_given_twice_is_booked_once() {
 #[tokio::test]
 async fn ceiling_without_price_prevents_inner_run() {
     let model = ScriptedModel::new([ask("what").usage(1, 1), Turn::text("I cannot.").usage(1, 1)]);
-    let agent = AgentLoop::builder(model.price(price()))
+    let agent = Agent::builder(model.price(price()))
         .tool(AgentTool::new("ask", "Asks.", || agent_that_says("for free")))
         .limits(Limits { max_budget_usd: Some(5.0), ..Limits::default() })
         .max_output_tokens(300)
@@ -304,7 +302,7 @@ async fn stopped_run_counts_inner_spending() {
         let inner = || {
             let turns =
                 [ask("x").usage(1_000, 100), Turn::text("late").after(Duration::from_secs(60))];
-            AgentLoop::builder(ScriptedModel::new(turns).price(price())).tool(AgentTool::new(
+            Agent::builder(ScriptedModel::new(turns).price(price())).tool(AgentTool::new(
                 "ask",
                 "Asks.",
                 || agent_that_says("fine"),
@@ -313,7 +311,7 @@ async fn stopped_run_counts_inner_spending() {
         let model = ScriptedModel::new([ask("go").usage(10, 1)]).price(price());
         let told = Arc::new(Mutex::new(0));
         let count = Arc::clone(&told);
-        let agent = AgentLoop::builder(model)
+        let agent = Agent::builder(model)
             .tool(AgentTool::new("ask", "Asks.", move || {
                 let count = Arc::clone(&count);
                 inner().on_event(move |event| {
@@ -389,7 +387,7 @@ fn runtime_shutdown_charges_running_call() {
     let handle = runtime.block_on(async {
         let long = "word ".repeat(400);
         let words = Turn::text(long).pace(Duration::from_millis(2));
-        let agent = AgentLoop::builder(ScriptedModel::new([words]).price(price()))
+        let agent = Agent::builder(ScriptedModel::new([words]).price(price()))
             .shared_budget(whole.clone())
             .max_output_tokens(1_000)
             .build()

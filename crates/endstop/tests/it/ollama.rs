@@ -5,7 +5,7 @@ use crate::support::over;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Termination};
+use endstop::{Agent, Termination};
 use serde_json::{Value, json};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -39,7 +39,7 @@ async fn tool_turn_then_answer_succeeds() {
             ToolOutput::ok(format!("seen {}", place.at))
         });
         let options = HttpOptions { context_window: Some(16_384), ..HttpOptions::default() };
-        let agent = AgentLoop::builder(provider(&server, options)).streaming(streaming);
+        let agent = Agent::builder(provider(&server, options)).streaming(streaming);
         let agent = agent.system("Be brief.").max_output_tokens(512).tool(look).build().unwrap();
         let outcome = agent.run("Look at it.").unwrap().await;
         assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
@@ -72,7 +72,7 @@ async fn tool_turn_then_answer_succeeds() {
 async fn openai_route_uses_same_address() {
     let server = Server::script([Turn::text("Hi.")]).unwrap();
     let options = HttpOptions { api: Some("openai-chat".to_owned()), ..HttpOptions::default() };
-    let agent = AgentLoop::builder(provider(&server, options)).build().unwrap();
+    let agent = Agent::builder(provider(&server, options)).build().unwrap();
     assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
     assert_eq!(server.requests()[0].path, "/v1/chat/completions");
 }
@@ -81,7 +81,7 @@ async fn openai_route_uses_same_address() {
 #[tokio::test]
 async fn unknown_window_is_left_to_server() {
     let server = Server::script([Turn::text("Hi.")]).unwrap();
-    let agent = AgentLoop::builder(provider(&server, HttpOptions::default())).build().unwrap();
+    let agent = Agent::builder(provider(&server, HttpOptions::default())).build().unwrap();
     assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
     assert_eq!(server.requests()[0].body.get("options"), None);
     assert_eq!(

@@ -8,7 +8,7 @@ use endstop::provider::replay::Replay;
 use endstop::provider::{CallEvent, CallSpec, Provider, SessionSpec};
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::wire::dialect::dialect;
-use endstop::{AgentLoop, Message, MessageId, Role, Termination};
+use endstop::{Agent, Message, MessageId, Role, Termination};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::io::{self, Read as _, Write};
@@ -167,7 +167,7 @@ async fn dropped_call_is_recorded_in_part() {
     let recorder = Recorder::new(file.clone());
     let live = provider(&server, "openai-chat").record(&recorder).unwrap();
     for number in 1..=2 {
-        let agent = AgentLoop::builder(live.clone()).build().unwrap();
+        let agent = Agent::builder(live.clone()).build().unwrap();
         let handle = agent.run("Talk.").unwrap();
         assert!(server.until(|server| server.requests().len() == number).await);
         agent.cancel();
@@ -190,7 +190,7 @@ async fn recorder_accepts_only_one_provider() {
     let other = provider(&server, "openai-chat").record(&recorder).unwrap_err().to_string();
     assert!(other.contains("another provider"), "{other}");
     assert!(file.bytes().is_empty(), "nothing was asked yet");
-    let agent = AgentLoop::builder(live).build().unwrap();
+    let agent = Agent::builder(live).build().unwrap();
     let outcome = agent.run("Is it?").unwrap().outcome().await;
     recorder.ended(&outcome);
     let recording = file.recording();
@@ -228,7 +228,7 @@ async fn failed_recording_does_not_end_run() {
     let server = Server::start(|request| Reply::turn(request, &Turn::text("Yes."))).unwrap();
     let recorder = Recorder::new(Full(700));
     let live = provider(&server, "openai-chat").record(&recorder).unwrap();
-    let agent = AgentLoop::builder(live).build().unwrap();
+    let agent = Agent::builder(live).build().unwrap();
     for _ in 0..2 {
         let outcome = agent.run("Is it?").unwrap().outcome().await;
         assert_eq!(outcome.termination, Termination::Stop);

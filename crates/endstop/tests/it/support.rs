@@ -2,13 +2,13 @@
 
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{ScriptedModel, Server, Turn};
-use endstop::{AgentBuilder, AgentLoop};
+use endstop::{Agent, AgentBuilder};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// An agent with a scripted model.
 pub fn agent(turns: impl IntoIterator<Item = Turn>) -> AgentBuilder {
-    AgentLoop::builder(ScriptedModel::new(turns))
+    Agent::builder(ScriptedModel::new(turns))
 }
 
 /// An agent with a scripted server, in a wire format.
@@ -24,7 +24,7 @@ pub fn at(base_url: &str, api: &str) -> AgentBuilder {
         base_url: Some(base_url.to_owned()),
         ..HttpOptions::default()
     };
-    AgentLoop::builder(HttpProvider::new(&options, &|_| None).unwrap())
+    Agent::builder(HttpProvider::new(&options, &|_| None).unwrap())
 }
 
 /// Waits until a condition holds; fails after ten seconds.

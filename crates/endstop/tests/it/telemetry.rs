@@ -2,7 +2,7 @@
 //! has the attributes of the conventions but no content of the conversation.
 
 use crate::support::{agent, eventually};
-use endstop::agent::AgentLoop;
+use endstop::agent::Agent;
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
@@ -126,7 +126,7 @@ async fn nested_run_is_child_of_tool() {
     let boss = agent([Turn::call("ask", &json!({"task": "What is it?"})), Turn::text("42.")])
         .tool(AgentTool::new("ask", "Asks.", || {
             let script = [Turn::call("look", &json!({"where": "here"})), Turn::text("Found: 42.")];
-            AgentLoop::builder(ScriptedModel::new(script)).tool(tool_fn(
+            Agent::builder(ScriptedModel::new(script)).tool(tool_fn(
                 "look",
                 "Looks.",
                 |_: Value, _| async { "a secret place" },
@@ -216,11 +216,9 @@ async fn stalled_call_and_tool_record_timeout() {
 
 #[tokio::test]
 async fn stopped_run_closes_spans_once() {
-    type Stop = fn(&AgentLoop);
-    let stops: [(Stop, Termination); 2] = [
-        (AgentLoop::cancel, Termination::Cancelled),
-        (AgentLoop::terminate, Termination::Terminated),
-    ];
+    type Stop = fn(&Agent);
+    let stops: [(Stop, Termination); 2] =
+        [(Agent::cancel, Termination::Cancelled), (Agent::terminate, Termination::Terminated)];
     for (stop, termination) in stops {
         for in_tool in [false, true] {
             let (spans, _listening) = Spans::listen();

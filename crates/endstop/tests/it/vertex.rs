@@ -12,7 +12,7 @@ use endstop::provider::recording::Recording;
 use endstop::provider::replay::Replay;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Outcome, Termination};
+use endstop::{Agent, Outcome, Termination};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -45,12 +45,12 @@ fn provider(server: &Server, model: &str, more: &[(&str, &str)]) -> HttpProvider
 }
 
 /// An agent with a model and a tool.
-fn over(provider: HttpProvider, streaming: bool) -> AgentLoop {
+fn over(provider: HttpProvider, streaming: bool) -> Agent {
     let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
-    AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap()
+    Agent::builder(provider).streaming(streaming).tool(look).build().unwrap()
 }
 
-fn agent(server: &Server, model: &str, streaming: bool, more: &[(&str, &str)]) -> AgentLoop {
+fn agent(server: &Server, model: &str, streaming: bool, more: &[(&str, &str)]) -> Agent {
     over(provider(server, model, more), streaming)
 }
 

@@ -4,7 +4,7 @@ use crate::support::call;
 use endstop::mcp::{McpErrorKind, McpServer};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::ToolOutput;
-use endstop::{AgentLoop, Limits};
+use endstop::{Agent, Limits};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -177,7 +177,7 @@ async fn cancel_is_sent_over_http() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     let turns = [Turn::call("played__hang", &json!({})), Turn::text("done")];
-    let agent = AgentLoop::builder(ScriptedModel::new(turns));
+    let agent = Agent::builder(ScriptedModel::new(turns));
     let limits = Limits { cancel_grace: Duration::from_secs(1000), ..Limits::default() };
     let agent = tools.tools().fold(agent, |agent, tool| agent.shared_tool(tool));
     let agent = agent.limits(limits).build().unwrap();

@@ -5,7 +5,7 @@ use crate::support::{Played, call, tool};
 use endstop::mcp::{McpError, McpErrorKind, McpServer, McpTools};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::ToolOutput;
-use endstop::{AgentBuilder, AgentLoop, Limits, Outcome, Termination};
+use endstop::{Agent, AgentBuilder, Limits, Outcome, Termination};
 use serde_json::json;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub fn all() -> Vec<(&'static str, fn())> {
 /// An agent that calls this tool, then answers.
 fn agent(tools: &endstop::mcp::McpTools, name: &str) -> AgentBuilder {
     let turns = [Turn::call(name, &json!({"text": "hello"})), Turn::text("done")];
-    tools.tools().fold(AgentLoop::builder(ScriptedModel::new(turns)), AgentBuilder::shared_tool)
+    tools.tools().fold(Agent::builder(ScriptedModel::new(turns)), AgentBuilder::shared_tool)
 }
 
 /// Returns a conversation as text.
@@ -211,7 +211,7 @@ async fn stopped(
     played: &Played,
     name: &str,
     limits: Limits,
-    stop: impl FnOnce(&AgentLoop),
+    stop: impl FnOnce(&Agent),
 ) -> (Outcome, Duration) {
     let tools = played.server().connect().await.unwrap();
     let agent = agent(&tools, name).limits(limits).build().unwrap();
@@ -233,8 +233,7 @@ fn without_grace() -> Limits {
 
 async fn cancel_notifies_server_and_ends_call() {
     let played = Played::new("good");
-    let (outcome, took) =
-        stopped(&played, "played__hang", without_grace(), AgentLoop::cancel).await;
+    let (outcome, took) = stopped(&played, "played__hang", without_grace(), Agent::cancel).await;
     assert_eq!(outcome.termination, Termination::Cancelled);
     assert!(took < IN_TIME, "{took:?}");
     assert!(played.was_told(), "{}", played.heard());
@@ -256,8 +255,7 @@ async fn time_limit_notifies_server() {
 
 async fn terminate_notifies_server() {
     let played = Played::new("good");
-    let (outcome, took) =
-        stopped(&played, "played__hang", without_grace(), AgentLoop::terminate).await;
+    let (outcome, took) = stopped(&played, "played__hang", without_grace(), Agent::terminate).await;
     assert_eq!(outcome.termination, Termination::Terminated);
     assert!(took < IN_TIME, "{took:?}");
     assert!(played.was_told(), "{}", played.heard());
@@ -271,7 +269,7 @@ async fn server_that_stops_reading_blocks_nothing() {
     for times in 0..3 {
         let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
         let turns = [Turn::call("played__mute", &json!(big)), Turn::text("done")];
-        let agent = AgentLoop::builder(ScriptedModel::new(turns)).limits(limits);
+        let agent = Agent::builder(ScriptedModel::new(turns)).limits(limits);
         let agent = agent.shared_tool(mute.clone()).build().unwrap();
         let began = Instant::now();
         let outcome = agent.run("go").unwrap().outcome().await;

@@ -71,7 +71,7 @@ impl Chain {
 }
 
 /// The candidates of one group at one depth, in two chains: without and with a keyword argument.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Level {
     /// Depth minus the group's base.
     key: i64,
@@ -79,7 +79,7 @@ struct Level {
     keyed: Chain,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Group {
     mode: Mode,
     base: i64,
@@ -102,7 +102,7 @@ pub(super) struct Closed {
 }
 
 /// The open calls.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Brackets {
     /// Oldest first.
     groups: Vec<Group>,

@@ -92,7 +92,7 @@ enum State {
     Dead,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Call {
     callee: Callee,
     at: usize,
@@ -113,7 +113,7 @@ struct Word {
 }
 
 /// The scanner.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Scanner {
     options: ScannerOptions,
     text: String,

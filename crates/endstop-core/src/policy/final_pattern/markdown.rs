@@ -46,7 +46,7 @@ enum Place {
 }
 
 /// The reader.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Markdown {
     place: Place,
     fence: Option<Fence>,

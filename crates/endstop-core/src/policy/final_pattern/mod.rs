@@ -36,14 +36,14 @@ use crate::policy::config::{Config, PolicyError};
 use crate::policy::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use serde_json::{Value, json};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Matching {
     Call { case_sensitive: bool, anywhere: bool, pick: Pick },
     Regex(Patterns),
 }
 
 /// Stops when the model declares its answer in text; see the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FinalPattern {
     matching: Matching,
     extract_answer: bool,

@@ -18,7 +18,7 @@ const SHORT: usize = 256;
 const NAMES: [Callee; 3] = [Callee::Final, Callee::FinalVar, Callee::Submit];
 
 /// The search for openings.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Openings {
     /// Prefixes of the names; `FINAL` is also a prefix of `FINAL_VAR`. `None` if names count in any
     /// case.

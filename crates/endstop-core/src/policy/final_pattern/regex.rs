@@ -34,12 +34,12 @@ pub const DEFAULT_PATTERNS: [&str; 3] = [
 const SIZE_LIMIT: usize = 16 << 20;
 
 /// Compiled patterns.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Patterns {
     patterns: Vec<Pattern>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pattern {
     source: String,
     regex: Regex,
@@ -149,7 +149,7 @@ impl Pattern {
 }
 
 /// One pattern in Python's syntax that is only tested for a match.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Expression(Regex);
 
 impl Expression {

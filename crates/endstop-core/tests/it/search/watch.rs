@@ -16,6 +16,7 @@ pub(super) struct Seen {
 }
 
 /// A policy that follows marks in the text.
+#[derive(Clone)]
 pub(super) struct Watch {
     pub(super) seen: Arc<Mutex<Seen>>,
     pub(super) at_begin: bool,

@@ -1,7 +1,7 @@
 //! Begins a run: a new one, or one that its journal resumes.
 //!
 //! ```text
-//! let driver = Driver::new(shared, number, control, ending, sink, Beginning::New(conversation));
+//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation));
 //! ```
 
 use super::outer::Outer;
@@ -11,7 +11,7 @@ use crate::agent::ending::EndingCell;
 use crate::agent::handle::EventSink;
 use crate::agent::recorder::Recorder;
 use crate::agent::run_setup::Opened;
-use crate::agent::shared::Shared;
+use crate::agent::session::SessionShared;
 use crate::budget::Amount;
 use crate::control::Control;
 use crate::telemetry::Trace;
@@ -24,14 +24,16 @@ use tokio::time::Instant;
 
 impl Driver {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        owner: Arc<SessionShared>,
         number: u64,
         control: Control,
         ending: EndingCell,
         sink: EventSink,
         beginning: Beginning,
     ) -> Driver {
+        let shared = Arc::clone(&owner.agent);
         let mut driver = Driver {
+            owner,
             number,
             control,
             heard: None,

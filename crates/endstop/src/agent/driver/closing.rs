@@ -80,7 +80,7 @@ impl Driver {
         // The writing thread owns the outcome, so a run that may not wait for it needs a copy.
         let spare = stopped.then(|| outcome.clone());
         // The token makes `settled` wait for the write even if the run does not.
-        let under_way = self.shared.tasks.token();
+        let under_way = self.owner.under_way();
         let mut pending =
             Pending::spawn((recorder, outcome, None), move |(recorder, outcome, problem)| {
                 recorder.ended(outcome);
@@ -113,7 +113,7 @@ impl Driver {
         let _ = in_provider(provider, || drop(session));
     }
 
-    /// `true` if the model has answered anything since the run's input. If it has not, the loop's
+    /// `true` if the model has answered anything since the run's input. If it has not, the session's
     /// conversation stays as it was before the run. Otherwise an input that the provider refuses
     /// would be sent again, and refused again, by each later run.
     fn answered(&self, outcome: &Outcome) -> bool {
@@ -122,7 +122,7 @@ impl Driver {
         outcome.turns > 0 || outcome.messages.iter().any(says)
     }
 
-    /// Delivers the outcome to the loop, the observers and all waiters.
+    /// Delivers the outcome to the session, the observers and all waiters.
     pub(super) fn give(&mut self, mut outcome: Outcome, whole: bool) {
         self.finished = true;
         self.report_ended(&outcome);
@@ -146,9 +146,9 @@ impl Driver {
         let event = AgentEvent::Ended(Arc::new(outcome.clone()));
         // A panic of an observer on the last event can no longer change the ending.
         let _ = self.shared.tell(&self.control, &event);
-        // The loop is idle before the outcome is visible, so that a caller can start the next run
+        // The session is idle before the outcome is visible, so that a caller can start the next run
         // at once.
-        self.shared
+        self.owner
             .finished(self.number, Some(&outcome).filter(|_| whole && self.answered(&outcome)));
         self.ending.write(outcome);
         self.sink.send(event);
@@ -161,7 +161,7 @@ impl Drop for Driver {
         if self.finished {
             return;
         }
-        let terminated = self.shared.token.is_cancelled();
+        let terminated = self.control.terminated.is_cancelled();
         let event = if terminated {
             EventKind::Terminate
         } else {

@@ -15,13 +15,14 @@ use super::ending::EndingCell;
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::recorder::Recorder;
 use super::run_setup::Opened;
+use super::session::SessionShared;
 use super::shared::Shared;
 use super::user_code;
 use super::user_code::Panicked;
 use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
 use crate::journal::RunHeader;
-use crate::provider::{CallEvent, CallStream, Provider, Response, Session};
+use crate::provider::{CallEvent, CallStream, ModelSession, Provider, Response};
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
@@ -93,6 +94,7 @@ enum First {
 }
 
 pub(crate) struct Driver {
+    owner: Arc<SessionShared>,
     shared: Arc<Shared>,
     number: u64,
     control: Control,
@@ -100,7 +102,7 @@ pub(crate) struct Driver {
     ending: EndingCell,
     sink: EventSink,
     run: Option<Run>,
-    session: Option<Box<dyn Session>>,
+    session: Option<Box<dyn ModelSession>>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,

@@ -133,7 +133,7 @@ impl Driver {
         self.trace.tool_begins(&start);
         let run = run_tool(tool, start, context, self.control.clone());
         let run = self.trace.of_tool(id, run);
-        let run = self.shared.tasks.track_future(run);
+        let run = self.owner.track(run);
         let task = self.tasks.spawn(run);
         self.task_of.insert(task.id(), Work::Tool { id, name });
     }
@@ -162,7 +162,7 @@ impl Driver {
         question: impl Future<Output = EventKind> + Send + 'static,
     ) {
         let question = self.trace.of_run(question);
-        let task = self.tasks.spawn(self.shared.tasks.track_future(question));
+        let task = self.tasks.spawn(self.owner.track(question));
         self.task_of.insert(task.id(), Work::Question { id, name, what });
         self.asked.insert(id, task);
     }

@@ -92,7 +92,7 @@ impl Driver {
         let context = ToolContext::new(
             call_id,
             self.control.token.child_token(),
-            self.shared.token.clone(),
+            self.control.terminated.clone(),
             self.shared.config.limits.cancel_grace,
             self.shared.config.working_dir.clone(),
         );

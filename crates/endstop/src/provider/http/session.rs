@@ -6,7 +6,7 @@
 //! ```
 
 use super::super::transport::{Transport, shown};
-use super::super::{CallSpec, CallStream, Provider, Response, Session, SessionSpec};
+use super::super::{CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec};
 use super::call::{HttpCall, Unsent};
 use super::provider::HttpProvider;
 use crate::clock;
@@ -24,7 +24,7 @@ impl Provider for HttpProvider {
     fn model(&self) -> &str {
         &self.model
     }
-    fn open(&self, spec: SessionSpec) -> Box<dyn Session> {
+    fn open(&self, spec: SessionSpec) -> Box<dyn ModelSession> {
         let request = RequestSpec {
             model: self.model.clone(),
             system: spec.system,
@@ -75,7 +75,7 @@ struct HttpSession {
     encoder: Encoder,
 }
 
-impl Session for HttpSession {
+impl ModelSession for HttpSession {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
         let body = self.encoder.body(call.messages, call.epoch, call.output_cap);
         let provider = &self.provider;

@@ -14,7 +14,7 @@ mod upgraded;
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{Tool, ToolOutput, tool_fn};
-use endstop::{AgentBuilder, AgentLoop, NanoUsd, Price};
+use endstop::{Agent, AgentBuilder, NanoUsd, Price};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub(crate) fn agent(
     journal: &SqliteJournal,
 ) -> AgentBuilder {
     let model = ScriptedModel::new(turns).price(price());
-    AgentLoop::builder(model).seed(7).journal(journal.clone())
+    Agent::builder(model).seed(7).journal(journal.clone())
 }
 
 #[derive(Deserialize, JsonSchema)]

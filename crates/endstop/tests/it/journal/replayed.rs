@@ -6,7 +6,7 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::{SqliteJournal, brief};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Limits, Message, MessageId, NanoUsd, Outcome, Registry, Replay, Role};
+use endstop::{Agent, Limits, Message, MessageId, NanoUsd, Outcome, Registry, Replay, Role};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -64,9 +64,8 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
             said.push(Message::text(MessageId(id), role, "much was said ".repeat(10)));
         }
     }
-    let mut builder = AgentLoop::builder(model)
+    let mut builder = Agent::builder(model)
         .compaction(&CompactionConfig::default())
-        .history(said)
         .limits(limits)
         .journal(journal.clone())
         .tool(echo())
@@ -78,7 +77,7 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
         builder = builder.shared_budget(SharedBudget::new(NanoUsd::from_usd(0.02)));
     }
     let agent = builder.build().unwrap();
-    let handle = agent.run(format!("run {seed}")).unwrap();
+    let handle = agent.session_from(said).unwrap().run(format!("run {seed}")).unwrap();
     match dice.below(8) {
         0 => {
             tokio::time::sleep(Duration::from_micros(dice.below(4_000))).await;
@@ -127,6 +126,7 @@ async fn random_runs_replay_to_their_outcomes() {
 
 #[tokio::test]
 async fn custom_policy_is_required_for_replay() {
+    #[derive(Clone)]
     struct Never;
     impl endstop::TerminationPolicy for Never {
         fn name(&self) -> &str {

@@ -11,8 +11,8 @@ use endstop::journal::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
 use endstop::{
-    AgentBuilder, AgentLoop, Compaction, EventKind, Limits, Message, MessageId, NanoUsd, Outcome,
-    Part, Resume, Role, StartError, Termination, ToolStatus,
+    Agent, AgentBuilder, Compaction, EventKind, Limits, Message, MessageId, NanoUsd, Outcome, Part,
+    Resume, Role, StartError, Termination, ToolStatus,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -171,13 +171,13 @@ async fn raised_limit_continues_as_new_run() {
     let StartError::Ended(why) = &same else { panic!("{same:?}") };
     assert!(why.contains("error_max_turns") && why.contains("raise"), "{why}");
 
-    let agent = build(3, 10);
-    let second = agent.resume(Resume::new(&id)).unwrap().outcome().await;
+    let session = build(3, 10).session();
+    let second = session.resume(Resume::new(&id)).unwrap().outcome().await;
     assert_eq!(second.termination, Termination::Stop);
     assert_eq!((second.turns, second.model_calls), (7, 7));
     assert!(!second.usage.estimated, "nothing was lost");
     assert!(second.messages.starts_with(&first.messages[..6]));
-    assert_eq!(agent.messages(), second.messages, "the conversation is the loop's");
+    assert_eq!(session.messages(), second.messages, "the conversation is the session's");
     assert_ne!(second.run_id, first.run_id);
 
     let runs = journal.runs(10).unwrap();
@@ -253,8 +253,7 @@ async fn missing_journal_or_run_names_fix() {
     let error = none.resume(Resume::new("zzz")).unwrap_err();
     assert!(matches!(&error, StartError::Journal(_)), "{error:?}");
     assert!(error.to_string().contains("no run `zzz`"), "{error}");
-    let bare =
-        endstop::AgentLoop::builder(endstop::testkit::ScriptedModel::new([])).build().unwrap();
+    let bare = endstop::Agent::builder(endstop::testkit::ScriptedModel::new([])).build().unwrap();
     let error = bare.resume(Resume::new("zzz")).unwrap_err().to_string();
     assert!(error.contains("AgentBuilder::journal"), "{error}");
     assert_eq!(none.lifecycle(), endstop::Lifecycle::Idle);
@@ -350,7 +349,7 @@ async fn inner_spending_is_journalled_at_once() {
                     ToolOutput::ok("seen")
                 }
             });
-            AgentLoop::builder(ScriptedModel::new(turns).price(price())).tool(look)
+            Agent::builder(ScriptedModel::new(turns).price(price())).tool(look)
         })
     };
     let id = {
@@ -429,13 +428,9 @@ impl Compactor for Hangs {
     }
 }
 
-/// Returns an agent whose conversation nearly fills the context window.
+/// Returns an agent with a small context window.
 fn nearly_full(turns: Vec<Turn>, journal: &SqliteJournal) -> AgentBuilder {
-    let said = |id: u64| {
-        let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
-        Message::text(MessageId(id), role, "much was said ".repeat(100))
-    };
-    agent(turns, journal).history((1..=8).map(said).collect()).tool(echo()).context_window(3_000)
+    agent(turns, journal).tool(echo()).context_window(3_000)
 }
 
 #[tokio::test]
@@ -445,7 +440,12 @@ async fn interrupted_compaction_is_requested_again() {
         let inner = place.journal();
         let dies = Dies { inner: inner.clone(), after: 1 };
         let agent = nearly_full(vec![], &inner).journal(dies).compactor(Hangs).build().unwrap();
-        let handle = agent.run("go on").unwrap();
+        let said = |id: u64| {
+            let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
+            Message::text(MessageId(id), role, "much was said ".repeat(100))
+        };
+        let session = agent.session_from((1..=8).map(said).collect::<Vec<Message>>()).unwrap();
+        let handle = session.run("go on").unwrap();
         let asked = || {
             let id = inner.runs(1).unwrap().first()?.id.clone();
             let run = inner.load(&id).ok()?;

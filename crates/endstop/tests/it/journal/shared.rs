@@ -3,7 +3,7 @@
 use super::{Place, agent, echo};
 use endstop::journal::{PruneSpec, SqliteJournal};
 use endstop::testkit::Turn;
-use endstop::{AgentLoop, Limits, Message, MessageId, Outcome, Role};
+use endstop::{Limits, Message, MessageId, Outcome, Role, Session};
 use serde_json::json;
 
 /// Returns the size of the file, with its log copied to it.
@@ -23,17 +23,17 @@ fn words(nth: usize, bytes: usize) -> String {
     format!("Message {nth} of the conversation. ").chars().cycle().take(bytes).collect()
 }
 
-async fn ask(agent: &AgentLoop, question: String) -> Outcome {
+async fn ask(agent: &Session, question: String) -> Outcome {
     let outcome = agent.run(question).unwrap().outcome().await;
     assert!(outcome.is_success(), "{outcome:?}");
     outcome
 }
 
 /// Returns a loop whose model answers each question with this many bytes.
-fn talk(journal: &SqliteJournal, answers: usize, bytes: usize) -> AgentLoop {
+fn talk(journal: &SqliteJournal, answers: usize, bytes: usize) -> Session {
     let answers = (0..answers).map(move |nth| Turn::text(words(2 * nth + 1, bytes)));
     let limits = Limits { max_turns: None, ..Limits::default() };
-    agent(answers, journal).limits(limits).system(words(0, 3_000)).build().unwrap()
+    agent(answers, journal).limits(limits).system(words(0, 3_000)).build().unwrap().session()
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn each_chat_run_loads_completely() {
     let turns = (0..6).flat_map(|nth| {
         [Turn::call("echo", &json!({"text": words(nth, 400)})), Turn::text(words(nth, 300))]
     });
-    let talk = agent(turns, &journal).tool(echo()).build().unwrap();
+    let talk = agent(turns, &journal).tool(echo()).build().unwrap().session();
     let mut outcomes = Vec::new();
     for nth in 0..6 {
         outcomes.push(ask(&talk, format!("question {nth}")).await);
@@ -107,7 +107,8 @@ async fn forked_conversations_keep_their_own_endings() {
     let mut outcomes = Vec::new();
     for fork in 0..3 {
         let answers = [Turn::text(format!("answer {fork}"))];
-        let fork = agent(answers, &journal).history(base.clone()).build().unwrap();
+        let fork = agent(answers, &journal).build().unwrap();
+        let fork = fork.session_from(base.clone()).unwrap();
         outcomes.push(ask(&fork, "and then?".to_owned()).await);
     }
     // Four messages, the question, and three answers.
@@ -126,8 +127,8 @@ async fn changed_first_message_shares_other_texts() {
         let mut messages = vec![Message::text(MessageId(0), Role::User, format!("today is {nth}"))];
         let long = |id| Message::text(MessageId(id), Role::User, words(id as usize, 5_000));
         messages.extend((1..9).map(long));
-        let agent = agent([Turn::text("yes")], &journal).history(messages).build().unwrap();
-        ask(&agent, "is it so?".to_owned()).await;
+        let agent = agent([Turn::text("yes")], &journal).build().unwrap();
+        ask(&agent.session_from(messages).unwrap(), "is it so?".to_owned()).await;
     }
     assert!(size(&place) < 40_000 * 5, "{}", size(&place));
 }

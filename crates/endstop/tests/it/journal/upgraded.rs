@@ -3,7 +3,7 @@
 use super::{Place, agent, echo};
 use endstop::journal::{RecordedRun, RunSummary, SqliteJournal};
 use endstop::testkit::Turn;
-use endstop::{AgentLoop, Outcome};
+use endstop::{Agent, Outcome};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -88,7 +88,7 @@ fn earlier_file(version: i64, journal: &SqliteJournal, from: &Path) -> PathBuf {
     old
 }
 
-async fn one_run(agent: &AgentLoop) -> Outcome {
+async fn one_run(agent: &Agent) -> Outcome {
     agent.run("say it").unwrap().outcome().await
 }
 

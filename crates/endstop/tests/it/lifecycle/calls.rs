@@ -4,7 +4,7 @@ use super::{Nothing, counting_tool, history_is_answered, results};
 use crate::support::agent;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::tool_fn;
-use endstop::{AgentLoop, Termination};
+use endstop::{Agent, Termination};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,7 +84,7 @@ async fn bad_calls_are_answered_as_errors() {
 async fn endless_calls_reach_a_limit() {
     let model = ScriptedModel::new([Turn::call("work", &json!({}))]).repeat_last();
     let count = Arc::<AtomicUsize>::default();
-    let agent = AgentLoop::builder(model).tool(counting_tool(&count)).build().unwrap();
+    let agent = Agent::builder(model).tool(counting_tool(&count)).build().unwrap();
     let outcome = agent.run("m").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorNoProgress);
     assert_eq!(count.load(Ordering::SeqCst), 4);

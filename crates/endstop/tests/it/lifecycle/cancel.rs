@@ -5,7 +5,7 @@ use crate::support::{agent, eventually};
 use endstop::agent::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
-use endstop::{AgentLoop, Lifecycle, RunEvent, Termination, ToolStatus};
+use endstop::{Agent, Lifecycle, RunEvent, Termination, ToolStatus};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,6 +48,7 @@ async fn cancel_mid_stream_delivers_nothing_more() {
 #[tokio::test]
 async fn text_before_cancel_is_preserved() {
     let (_server, agent) = slow_server();
+    let agent = agent.session();
     let mut handle = agent.run("m").unwrap();
     let mut shown = String::new();
     while shown.len() < 20 {
@@ -77,7 +78,8 @@ async fn cancel_during_tool_answers_its_call() {
             ToolOutput::error("stopped")
         }))
         .build()
-        .unwrap();
+        .unwrap()
+        .session();
     let mut handle = agent.run("do something").unwrap();
     while !matches!(handle.next().await, Some(AgentEvent::Run(RunEvent::ToolStarted { .. }))) {}
     agent.cancel();
@@ -132,8 +134,11 @@ async fn cancelled_run_leaks_nothing_into_next() {
     })
     .unwrap();
     let count = Arc::<AtomicUsize>::default();
-    let agent =
-        crate::support::over(&server, "openai-chat").tool(counting_tool(&count)).build().unwrap();
+    let agent = crate::support::over(&server, "openai-chat")
+        .tool(counting_tool(&count))
+        .build()
+        .unwrap()
+        .session();
     let first = agent.run("A").unwrap();
     eventually("the request is there", || server.requests().len() == 1).await;
     first.cancel();
@@ -206,13 +211,14 @@ async fn cancel_dismisses_the_approval() {
 
 #[tokio::test]
 async fn dropped_handle_cancels_detached_does_not() {
-    let agent = AgentLoop::builder(slow()).build().unwrap();
+    let agent = Agent::builder(slow()).build().unwrap().session();
     drop(agent.run("m").unwrap());
     eventually("the run is cancelled", || agent.lifecycle() == Lifecycle::Idle).await;
     let agent =
         crate::support::agent([Turn::text("word ".repeat(20)).pace(Duration::from_millis(2))])
             .build()
-            .unwrap();
+            .unwrap()
+            .session();
     agent.run("m").unwrap().detach();
     eventually("the run ends by itself", || agent.messages().len() == 2).await;
     assert_eq!(agent.messages()[1].plain_text().len(), 100);

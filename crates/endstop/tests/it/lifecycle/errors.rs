@@ -5,7 +5,7 @@ use crate::support::{agent, eventually};
 use endstop::agent::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::tool_fn;
-use endstop::{AgentLoop, Category, Lifecycle, Limits, Termination};
+use endstop::{Agent, Category, Lifecycle, Limits, Termination};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ async fn broken_streams_are_retried_from_start() {
                 }
             })
             .unwrap();
-            let agent = crate::support::over(&server, api).build().unwrap();
+            let agent = crate::support::over(&server, api).build().unwrap().session();
             let outcome = agent.run("m").unwrap().await;
             assert_eq!(outcome.termination, Termination::Stop, "{api} {fault}: {outcome:?}");
             assert_eq!(outcome.model_calls, 2);
@@ -185,7 +185,7 @@ async fn errors_end_run_with_their_type() {
 
 #[test]
 fn runtime_shutdown_still_writes_outcome() {
-    let agent = AgentLoop::builder(slow()).build().unwrap();
+    let agent = Agent::builder(slow()).build().unwrap().session();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let handle = runtime.block_on(async { agent.run("m").unwrap() });
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -208,7 +208,8 @@ async fn panicking_tool_ends_run_once() {
             "never"
         }))
         .build()
-        .unwrap();
+        .unwrap()
+        .session();
     let outcome = agent.run("m").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert!(outcome.error_diagnostic.as_ref().unwrap().contains("asked to panic"));

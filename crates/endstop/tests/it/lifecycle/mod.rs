@@ -13,7 +13,7 @@ mod terminate;
 
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
-use endstop::{AgentLoop, Outcome, Part, Role, ToolStatus};
+use endstop::{Agent, Outcome, Part, Role, ToolStatus};
 use serde_json::Value;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -123,7 +123,7 @@ fn slow() -> ScriptedModel {
 }
 
 /// A server that streams slowly without end, and an agent that calls it.
-fn slow_server() -> (Server, AgentLoop) {
+fn slow_server() -> (Server, Agent) {
     let server = Server::start(|request| {
         Reply::turn(request, &Turn::text("word ".repeat(10_000)).pace(Duration::from_millis(2)))
     })

@@ -6,7 +6,7 @@ use endstop::hook::{Hook, HookFuture};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Answer, ConsultPoint, Hooks, Termination};
+use endstop::{Agent, Answer, ConsultPoint, Hooks, Termination};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ async fn gemini_address_has_model_and_stream() {
         let key = |name: &str| (name == "GEMINI_API_KEY").then(|| "dummy".to_owned());
         let provider = HttpProvider::new(&options, &key).unwrap();
         let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
-        let agent = AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap();
+        let agent = Agent::builder(provider).streaming(streaming).tool(look).build().unwrap();
         let outcome = agent.run("Look at it.").unwrap().await;
         assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
         assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
@@ -108,7 +108,7 @@ async fn run_ids_differ_without_a_journal() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_settled_waiters_all_return() {
-    let agent = AgentLoop::builder(ScriptedModel::new([Turn::text("hi")]).repeat_last());
+    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]).repeat_last());
     let agent = agent.build().unwrap();
     let mut waiters = tokio::task::JoinSet::new();
     for waiter in 0..6 {

@@ -5,7 +5,7 @@ use crate::support::{agent, eventually, marker, processes_with};
 use endstop::agent::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::Shell;
-use endstop::{AgentLoop, Lifecycle, Limits, RunEvent, StartError, Termination};
+use endstop::{Agent, Lifecycle, Limits, RunEvent, StartError, Termination};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ async fn terminate_of_fresh_loop_reports_once() {
 
 #[tokio::test]
 async fn terminate_survives_panicking_observers() {
-    let agent = AgentLoop::builder(slow())
+    let agent = Agent::builder(slow())
         .on_busy(|_| panic!("asked to panic"))
         .on_event(|_| panic!("asked to panic"))
         .build()
@@ -107,7 +107,7 @@ async fn terminate_in_backoff_ends_at_once() {
 
 #[tokio::test]
 async fn one_run_at_a_time() {
-    let agent = AgentLoop::builder(slow()).build().unwrap();
+    let agent = Agent::builder(slow()).build().unwrap().session();
     let first = agent.run("a").unwrap();
     assert_eq!(agent.run("b").unwrap_err(), StartError::Busy);
     agent.terminate();
@@ -179,7 +179,7 @@ async fn no_tool_starts_after_terminate() {
     // The call arrives while an observer terminates the loop: after the kernel has requested the
     // tool and before the tool would start.
     let count = Arc::<AtomicUsize>::default();
-    let the_loop = Arc::new(Mutex::new(None::<AgentLoop>));
+    let the_loop = Arc::new(Mutex::new(None::<Agent>));
     let inner = Arc::clone(&the_loop);
     let agent = agent([Turn::call("work", &json!({}))])
         .tool(counting_tool(&count))

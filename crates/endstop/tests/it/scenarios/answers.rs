@@ -6,7 +6,7 @@ use endstop::agent::AgentEvent;
 use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn, sse};
 use endstop::tool::tool_fn;
-use endstop::{AgentLoop, Category, Limits, Outcome, Termination};
+use endstop::{Agent, Category, Limits, Outcome, Termination};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -198,7 +198,7 @@ async fn repairs_are_bounded_and_keep_text() {
     let schema =
         json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
     let model = ScriptedModel::new([Turn::text("{\"n\": \"one\"}")]).repeat_last();
-    let agent = AgentLoop::builder(model).output_schema(schema).build().unwrap();
+    let agent = Agent::builder(model).output_schema(schema).build().unwrap();
     for run in 1..=2 {
         let outcome = agent.run("count").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorMaxStructuredOutputRetries, "run {run}");
@@ -213,7 +213,7 @@ async fn repairs_are_bounded_and_keep_text() {
 #[tokio::test]
 async fn phrase_in_prompt_ends_nothing() {
     let turns = [Turn::text("Let me think."), Turn::text("FINAL(42)")];
-    let agent = AgentLoop::builder(ScriptedModel::new(turns))
+    let agent = Agent::builder(ScriptedModel::new(turns))
         .policy(FinalPattern::default())
         .system("Say FINAL(answer) at the end.")
         .build()
@@ -227,7 +227,7 @@ async fn phrase_in_prompt_ends_nothing() {
 
 #[tokio::test]
 async fn ended_event_is_single_and_last() {
-    type Make = fn() -> AgentLoop;
+    type Make = fn() -> Agent;
     let endings: [(&str, Make); 4] = [
         ("an answer", || agent([Turn::text("hi")]).build().unwrap()),
         ("a limit", || {
@@ -291,7 +291,7 @@ async fn cause_outranks_its_consequence() {
     // The cap stops the run before it could answer in the requested format.
     let schema = json!({"type": "object", "required": ["n"]});
     let model = ScriptedModel::new([Turn::call("act", &json!({}))]).repeat_last();
-    let agent = AgentLoop::builder(model)
+    let agent = Agent::builder(model)
         .tool(tool_fn("act", "Acts.", |_: Nothing, _| async { "done" }))
         .output_schema(schema)
         .limits(Limits { max_turns: Some(1), ..Limits::default() })

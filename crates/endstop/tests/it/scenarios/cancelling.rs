@@ -8,7 +8,7 @@ use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentBuilder, AgentLoop, Answer, Category, ConsultPoint, Hooks, Limits, Permission,
+    Agent, AgentBuilder, Answer, Category, ConsultPoint, Hooks, Limits, Permission,
     ProactiveCompaction, RunEvent, Termination, ToolCall, ToolStatus, TurnDelta,
 };
 use serde_json::json;
@@ -113,7 +113,7 @@ fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
     add("backoff", &|reached| {
         let reached = reached.clone();
         let busy = Turn::error(429, "slow down");
-        AgentLoop::builder(ScriptedModel::new([busy]).repeat_last())
+        Agent::builder(ScriptedModel::new([busy]).repeat_last())
             .limits(Limits { max_retries: Some(1_000_000), ..Limits::default() })
             .on_event(move |event| {
                 if matches!(event, AgentEvent::Run(RunEvent::AttemptFailed { .. })) {
@@ -161,7 +161,7 @@ fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
 async fn stop_keeps_its_kind_in_phases() {
     for terminate in [false, true] {
         for (phase, builder, reached) in phases() {
-            let agent = builder.build().unwrap();
+            let agent = builder.build().unwrap().session();
             let handle = agent.run("go").unwrap();
             eventually(phase, || reached.count() > 0).await;
             let began = tokio::time::Instant::now();
@@ -244,7 +244,7 @@ async fn call_streamed_after_cancel_not_run() {
 }
 
 /// Approves the first call, and has the run cancelled while it is asked about the second.
-struct CancelsAtTheSecond(Arc<std::sync::OnceLock<AgentLoop>>, Reached);
+struct CancelsAtTheSecond(Arc<std::sync::OnceLock<Agent>>, Reached);
 
 impl Hook for CancelsAtTheSecond {
     fn points(&self) -> Hooks {
@@ -365,7 +365,7 @@ async fn interrupted_conversation_can_continue() {
             1 => Turn::text("a long answer").pace(Duration::from_millis(30)),
             _ => Turn::text("continuing"),
         });
-        let agent = strict.agent().build().unwrap();
+        let agent = strict.agent().build().unwrap().session();
         let mut handle = agent.run("first").unwrap();
         while !matches!(handle.next().await.unwrap(), AgentEvent::Delta(_)) {}
         agent.cancel();

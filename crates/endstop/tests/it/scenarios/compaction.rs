@@ -7,7 +7,7 @@ use endstop::compaction::{CompactionConfig, CompactionRequest};
 use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn, strict};
 use endstop::tool::{Tool, ToolContext, ToolOutput, tool_fn};
-use endstop::{AgentLoop, Compaction, Limits, Outcome, Part, Termination};
+use endstop::{Agent, Compaction, Limits, Outcome, Part, Termination};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -178,7 +178,7 @@ fn talk(turns: usize) -> Vec<Turn> {
 async fn failed_compaction_continues_if_prompt_fits() {
     let asked = Arc::new(AtomicU32::new(0));
     let model = ScriptedModel::new(talk(6)).context_window(600);
-    let agent = AgentLoop::builder(model)
+    let agent = Agent::builder(model)
         .tool(tool_fn("read", "Reads.", |_: Map<String, Value>, _: ToolContext| async { "a" }))
         .limits(Limits { max_unproductive_turns: None, ..Limits::default() })
         .compactor(Lies(Arc::clone(&asked)))
@@ -197,7 +197,8 @@ async fn next_run_continues_compacted_conversation() {
         .context_window(600)
         .compaction(&CompactionConfig::read(&json!("elide,drop")).unwrap())
         .build()
-        .unwrap();
+        .unwrap()
+        .session();
     let first = agent.run("Read.").unwrap().await;
     assert_eq!(first.termination, Termination::Stop, "{first:?}");
     assert!(!first.compactions.is_empty());

@@ -32,7 +32,7 @@ async fn conversation_continues_after_error() {
             _ => Turn::text("up again"),
         });
         let limits = Limits { max_retries: Some(0), ..Limits::default() };
-        let agent = strict.agent().tool(act()).limits(limits).build().unwrap();
+        let agent = strict.agent().tool(act()).limits(limits).build().unwrap().session();
         let outcome = agent.run("go").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
         assert_eq!(results(&outcome).len(), 2, "both calls are answered");
@@ -56,7 +56,7 @@ async fn truncated_call_leaves_no_orphan() {
             counted.fetch_add(1, Ordering::SeqCst);
             async { "done" }
         });
-        let agent = strict.agent().tool(act).build().unwrap();
+        let agent = strict.agent().tool(act).build().unwrap().session();
         let outcome = agent.run("go").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorOutputTruncated, "{api}: {outcome:?}");
         assert_eq!(outcome.last_text.as_deref(), Some("I shall act. "));
@@ -78,13 +78,14 @@ async fn limit_keeps_calls_and_results_paired() {
                 1 => two_calls().usage(10, 19_990),
                 _ => Turn::text("continuing"),
             });
-            let agent = strict.agent().tool(act()).limits(limits).build().unwrap();
-            let outcome = agent.run("go").unwrap().await;
+            let session = strict.agent().tool(act()).limits(limits).build().unwrap().session();
+            let outcome = session.run("go").unwrap().await;
             assert_eq!(outcome.termination, termination, "{api}: {outcome:?}");
             assert_eq!(results(&outcome).len(), 2, "{api}");
             // The same conversation continues under other limits.
-            let agent = strict.agent().tool(act()).history(agent.messages()).build().unwrap();
-            let outcome = agent.run("you may go on").unwrap().await;
+            let agent = strict.agent().tool(act()).build().unwrap();
+            let session = agent.session_from(session.snapshot()).unwrap();
+            let outcome = session.run("you may go on").unwrap().await;
             assert_eq!(outcome.termination, Termination::Stop, "{api}: a limit can be raised");
             strict.accepted_all();
         }
@@ -140,7 +141,7 @@ async fn conversation_continues_after_tool_cancel() {
                     ToolOutput::error("stopped")
                 });
             let limits = Limits { cancel_grace: Duration::from_millis(50), ..Limits::default() };
-            let agent = strict.agent().tool(wait).limits(limits).build().unwrap();
+            let agent = strict.agent().tool(wait).limits(limits).build().unwrap().session();
             let mut handle = agent.run("go").unwrap();
             while !matches!(
                 handle.next().await,

@@ -8,7 +8,7 @@ use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentLoop, Category, Limits, NanoUsd, Outcome, Price, StartError, Termination, ToolStatus,
+    Agent, Category, Limits, NanoUsd, Outcome, Price, StartError, Termination, ToolStatus,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn act() -> impl endstop::tool::Tool + 'static {
 }
 
 async fn run(limits: Limits, model: ScriptedModel) -> Outcome {
-    let agent = AgentLoop::builder(model)
+    let agent = Agent::builder(model)
         .tool(act())
         .tool(tool_fn("fail", "Fails.", |_: Value, _| async { ToolOutput::error("no") }))
         .tool(tool_fn("hang", "Hangs.", |_: Value, context: ToolContext| async move {
@@ -194,7 +194,7 @@ async fn expired_timeout_is_named() {
 #[tokio::test]
 async fn policy_and_limit_both_apply() {
     let with = |max_turns| {
-        AgentLoop::builder(busy())
+        Agent::builder(busy())
             .tool(act())
             .policy(FinalPattern::default())
             .limits(Limits { max_turns: Some(max_turns), ..Limits::default() })
@@ -204,7 +204,7 @@ async fn policy_and_limit_both_apply() {
     assert_eq!(with(2).run("go").unwrap().await.termination, Termination::ErrorMaxTurns);
     let declares = [Turn::call("act", &json!({})), Turn::text("FINAL(7)")];
     let limits = Limits { max_turns: Some(2), ..Limits::default() };
-    let outcome = AgentLoop::builder(ScriptedModel::new(declares))
+    let outcome = Agent::builder(ScriptedModel::new(declares))
         .tool(act())
         .policy(FinalPattern::default())
         .limits(limits.clone())
@@ -226,7 +226,7 @@ async fn endless_same_call_is_detected() {
     let stuck = || {
         let model =
             ScriptedModel::new([Turn::call("poll", &json!({"b": 1, "a": 2}))]).repeat_last();
-        AgentLoop::builder(model)
+        Agent::builder(model)
             .tool(tool_fn("poll", "Polls.", |_: Value, _| async { "still running" }))
     };
     let outcome = stuck().build().unwrap().run("go").unwrap().await;
@@ -255,7 +255,7 @@ async fn cycles_are_detected_despite_other_calls() {
             };
             Turn::text("").and_raw_call("look", arguments)
         });
-        let agent = AgentLoop::builder(ScriptedModel::new(turns))
+        let agent = Agent::builder(ScriptedModel::new(turns))
             .tool(tool_fn("look", "Looks.", |_: Value, _| async { "the same" }))
             .build()
             .unwrap();
@@ -269,7 +269,7 @@ async fn cycles_are_detected_despite_other_calls() {
         let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
         Turn::call("look", first).and_call("look", second)
     });
-    let agent = AgentLoop::builder(ScriptedModel::new(turns))
+    let agent = Agent::builder(ScriptedModel::new(turns))
         .tool(tool_fn("look", "Looks.", |_: Value, _| async { "the same" }).parallel_safe())
         .build()
         .unwrap();
@@ -284,12 +284,12 @@ async fn progressing_polls_are_not_a_loop() {
         let n = count.fetch_add(1, Ordering::SeqCst);
         async move { format!("{n} of 12 built") }
     });
-    let agent = AgentLoop::builder(ScriptedModel::new(twelve())).tool(moving).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new(twelve())).tool(moving).build().unwrap();
     assert_eq!(agent.run("go").unwrap().await.termination, Termination::Stop);
 
     let waiting = tool_fn("poll", "Waits.", |_: Nothing, _| async { "still building" })
         .exempt_from_no_progress();
-    let agent = AgentLoop::builder(ScriptedModel::new(twelve())).tool(waiting).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new(twelve())).tool(waiting).build().unwrap();
     assert_eq!(agent.run("go").unwrap().await.termination, Termination::Stop);
 }
 
@@ -389,7 +389,7 @@ async fn concurrent_calls_share_one_check() {
     let mut running = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let slow = Turn::text("so").usage(20, 250).after(Duration::from_millis(30));
-        let agent = AgentLoop::builder(ScriptedModel::new([slow]).price(price()))
+        let agent = Agent::builder(ScriptedModel::new([slow]).price(price()))
             .shared_budget(budget.clone())
             .max_output_tokens(300)
             .build()

@@ -30,10 +30,10 @@ async fn stop_does_not_wait_for_code() {
 }
 
 async fn blocks(case: Case, runs: Runs, answered: bool, stop: Stop) {
-    let (point, code, agent) = (case.point, case.code.clone(), case.agent.clone());
+    let (point, code, session) = (case.point, case.code.clone(), case.session.clone());
     // Starting the run may block as well.
     let mut start = JoinSet::new();
-    start.spawn(async move { agent.run("go").unwrap() });
+    start.spawn(async move { session.run("go").unwrap() });
     eventually(point, || code.was_reached()).await;
     // The stop returns while the code blocks, because the code is released only later.
     stop.0(&case.agent);

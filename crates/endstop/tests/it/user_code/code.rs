@@ -6,7 +6,7 @@
 //! code.later().await;    // in a future
 //! ```
 
-use endstop::{AgentLoop, Lifecycle};
+use endstop::{Agent, Lifecycle};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -45,7 +45,7 @@ struct Inner {
     does: Does,
     reached: AtomicUsize,
     under_way: AtomicUsize,
-    agent: OnceLock<AgentLoop>,
+    agent: OnceLock<Agent>,
     go_on: Notify,
     release: Sender<()>,
     released: Mutex<Receiver<()>>,
@@ -81,7 +81,7 @@ impl Code {
         code
     }
 
-    pub fn stands_in(&self, agent: &AgentLoop) {
+    pub fn stands_in(&self, agent: &Agent) {
         assert!(self.0.agent.set(agent.clone()).is_ok());
     }
 

@@ -47,7 +47,7 @@ async fn veto_ends_run_or_reaches_model() {
             seen += 1;
             let code = Code::new(Does::Veto(veto));
             let case = Case::new(point.name, &code, (point.make)(&code));
-            let outcome = case.ending(case.agent.run("go").unwrap()).await;
+            let outcome = case.ending(case.session.run("go").unwrap()).await;
             assert_eq!(outcome.termination, termination, "{}: {outcome:?}", point.name);
             assert_eq!(decided_by(&outcome), (layer, name), "{}", point.name);
             if termination == Termination::ErrorHalted {
@@ -67,7 +67,7 @@ async fn panic_ends_run_and_names_code() {
     for point in points() {
         let code = Code::new(Does::Panic);
         let case = Case::new(point.name, &code, (point.make)(&code));
-        let outcome = case.ending(case.agent.run("go").unwrap()).await;
+        let outcome = case.ending(case.session.run("go").unwrap()).await;
         let name = point.name;
         // A declared answer stands, and the panic is recorded next to it.
         if ANSWERED.contains(&name) {
@@ -105,7 +105,7 @@ async fn run_deadline_bounds_a_hang() {
         let most = deadline + limits.cancel_grace + Duration::from_secs(2);
         let case = Case::new(point.name, &code, (point.make)(&code).limits(limits));
         let began = tokio::time::Instant::now();
-        let outcome = case.ending(case.agent.run("go").unwrap()).await;
+        let outcome = case.ending(case.session.run("go").unwrap()).await;
         let (took, name) = (began.elapsed(), point.name);
         if ANSWERED.contains(&name) {
             assert_eq!(outcome.termination, Termination::Stop, "{name}: {outcome:?}");

@@ -62,7 +62,7 @@ async fn panicking_journal_does_not_end_run() {
     for at in [At::Begin, At::End, At::Drop].into_iter().chain(records) {
         let look = tool_fn("look", "Looks.", |_: Map<String, Value>, _| async { "nothing" });
         let turns = [Turn::call("look", &json!({})), Turn::text("fine"), Turn::text("fine")];
-        let agent = agent(turns).tool(look).journal(Panics(at)).build().unwrap();
+        let agent = agent(turns).tool(look).journal(Panics(at)).build().unwrap().session();
         let mut handle = agent.run("go").unwrap();
         let (mut warnings, mut endings) = (Vec::new(), 0);
         while let Some(event) = handle.next().await {

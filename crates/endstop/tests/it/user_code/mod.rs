@@ -15,14 +15,15 @@ use crate::scenarios::{STRICT, Strict, events};
 use code::Code;
 use endstop::agent::AgentEvent;
 use endstop::testkit::Turn;
-use endstop::{AgentBuilder, AgentLoop, Message, Outcome, RunHandle, StartError, Termination};
+use endstop::{Agent, AgentBuilder, Message, Outcome, RunHandle, Session, StartError, Termination};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A loop with user code, and the events of its observers.
 struct Case {
     point: &'static str,
-    agent: AgentLoop,
+    agent: Agent,
+    session: Session,
     code: Code,
     busy: Arc<Mutex<Vec<bool>>>,
 }
@@ -33,7 +34,9 @@ impl Case {
         let heard = Arc::clone(&busy);
         let agent = builder.on_busy(move |now| heard.lock().unwrap().push(now)).build().unwrap();
         code.stands_in(&agent);
-        Case { point, agent, code: code.clone(), busy }
+        let messages = if point == "forced compaction" { points::earlier() } else { Vec::new() };
+        let session = agent.session_from(messages).unwrap();
+        Case { point, agent, session, code: code.clone(), busy }
     }
 
     /// Returns the outcome of the first run, and asserts that it is the only ending and the last
@@ -59,7 +62,7 @@ impl Case {
         assert_eq!(self.code.under_way(), 0, "{point}: the user's code is still running");
         assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");
         goes_on(point, &outcome.messages).await;
-        match self.agent.run("again") {
+        match self.session.run("again") {
             Err(refused) => {
                 assert_eq!(refused, StartError::Terminated, "{point}");
                 assert!(self.code.terminated(), "{point}: it was not terminated");
@@ -79,7 +82,7 @@ impl Case {
 async fn goes_on(point: &str, messages: &[Message]) {
     for api in STRICT {
         let strict = Strict::new(api, [Turn::text("fine")]);
-        let agent = strict.agent().history(messages.to_vec()).build().unwrap();
+        let agent = strict.agent().build().unwrap().session_from(messages.to_vec()).unwrap();
         let outcome = agent.run("Go on.").unwrap().await;
         strict.accepted_all();
         assert_eq!(outcome.termination, Termination::Stop, "{point}: {outcome:?}");

@@ -10,14 +10,14 @@ use endstop::agent::AgentEvent;
 use endstop::compaction::CompactionRequest;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::{
-    CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
+    CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
-    AgentBuilder, AgentLoop, Answer, Compaction, Confidence, ConsultPoint, Hooks, Message,
-    MessageId, Permission, ProactiveCompaction, Role, RunEvent, SignalReason, StepContext,
-    StepResult, Stop, TerminationPolicy, TerminationSignal, ToolCall, Verdict,
+    Agent, AgentBuilder, Answer, Compaction, Confidence, ConsultPoint, Hooks, Message, MessageId,
+    Permission, ProactiveCompaction, Role, RunEvent, SignalReason, StepContext, StepResult, Stop,
+    TerminationPolicy, TerminationSignal, ToolCall, Verdict,
 };
 use serde_json::{Map, Value, json};
 use std::future::Future;
@@ -93,10 +93,6 @@ pub fn points() -> Vec<Point> {
         "compaction",
         Box::new(|code| {
             script([Turn::error(413, "too large"), Turn::text("fine")])
-                .history(vec![
-                    Message::text(MessageId(1), Role::User, "hello"),
-                    Message::text(MessageId(2), Role::Assistant, "hello to you"),
-                ])
                 .compactor(Asked(code.clone(), none()))
         }),
     );
@@ -148,7 +144,7 @@ pub fn points() -> Vec<Point> {
         ("is_terminal", Runs::Within),
     ];
     for (at, runs) in provider {
-        let make = move |code: &Code| AgentLoop::builder(Model::new(at, code));
+        let make = move |code: &Code| Agent::builder(Model::new(at, code));
         add(at, runs, "provider", Box::new(make));
     }
     add(
@@ -193,7 +189,7 @@ fn none() -> Hooks {
 
 /// Plays a script and repeats its last turn, so that the next run can continue.
 fn script(turns: impl IntoIterator<Item = Turn>) -> AgentBuilder {
-    AgentLoop::builder(ScriptedModel::new(turns).repeat_last())
+    Agent::builder(ScriptedModel::new(turns).repeat_last())
 }
 
 fn says(text: &str) -> AgentBuilder {
@@ -304,6 +300,7 @@ impl Tool for Act {
 }
 
 /// A policy that calls the code in one of its functions.
+#[derive(Clone)]
 struct Watches(Code, &'static str);
 
 impl Watches {
@@ -364,7 +361,7 @@ impl Provider for Model {
     fn model(&self) -> &str {
         "mine"
     }
-    fn open(&self, spec: SessionSpec) -> Box<dyn Session> {
+    fn open(&self, spec: SessionSpec) -> Box<dyn ModelSession> {
         self.at("open");
         Box::new(Talks(self.clone(), self.0.open(spec)))
     }
@@ -383,9 +380,9 @@ impl Provider for Model {
     }
 }
 
-struct Talks(Model, Box<dyn Session>);
+struct Talks(Model, Box<dyn ModelSession>);
 
-impl Session for Talks {
+impl ModelSession for Talks {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
         self.0.at("call");
         let code = (self.0.1 == "stream").then(|| self.0.2.later());
@@ -404,4 +401,12 @@ impl futures_core::Stream for Streams {
         }
         self.1.as_mut().poll_next(cx)
     }
+}
+
+/// The conversation before the run of `forced compaction`, which has something to shorten.
+pub fn earlier() -> Vec<Message> {
+    vec![
+        Message::text(MessageId(1), Role::User, "hello"),
+        Message::text(MessageId(2), Role::Assistant, "hello to you"),
+    ]
 }

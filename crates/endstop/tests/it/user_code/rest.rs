@@ -10,12 +10,12 @@ use endstop::compaction::CompactionRequest;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::{
-    CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
+    CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentBuilder, AgentLoop, Answer, ConsultPoint, Hooks, Limits, NanoUsd, Part, Permission, Price,
+    Agent, AgentBuilder, Answer, ConsultPoint, Hooks, Limits, NanoUsd, Part, Permission, Price,
     ProactiveCompaction, RunEvent, StepContext, StepResult, Stop, Termination, TerminationPolicy,
     ToolCall, ToolResult, TurnDelta, Verdict,
 };
@@ -69,7 +69,7 @@ async fn panic_after_end_changes_nothing() {
 #[tokio::test]
 async fn observers_receive_busy_and_idle_alternately() {
     for terminate in [true, false] {
-        let the_loop = Arc::<OnceLock<AgentLoop>>::default();
+        let the_loop = Arc::<OnceLock<Agent>>::default();
         let (acts, again) = (Arc::clone(&the_loop), AtomicUsize::new(0));
         let busy = Arc::<Mutex<Vec<bool>>>::default();
         let heard = Arc::clone(&busy);
@@ -109,7 +109,7 @@ impl Provider for Streams {
     fn model(&self) -> &str {
         "streams"
     }
-    fn open(&self, _: SessionSpec) -> Box<dyn Session> {
+    fn open(&self, _: SessionSpec) -> Box<dyn ModelSession> {
         Box::new(self.clone())
     }
     fn is_terminal(&self, _: &Response) -> bool {
@@ -121,7 +121,7 @@ impl Provider for Streams {
     }
 }
 
-impl Session for Streams {
+impl ModelSession for Streams {
     fn call(&mut self, _: CallSpec<'_>) -> CallStream {
         (self.0)()
     }
@@ -150,18 +150,19 @@ impl futures_core::Stream for PanicsAsItGoes {
 async fn stream_drop_panic_changes_nothing() {
     for terminate in [false, true] {
         let budget = SharedBudget::new(NanoUsd::from_usd(100.0));
-        let agent = AgentLoop::builder(Streams(|| Box::pin(PanicsAsItGoes(0))))
+        let session = Agent::builder(Streams(|| Box::pin(PanicsAsItGoes(0))))
             .shared_budget(budget.clone())
             .max_output_tokens(100)
             .build()
-            .unwrap();
-        let mut handle = agent.run("go").unwrap();
+            .unwrap()
+            .session();
+        let mut handle = session.run("go").unwrap();
         while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
         let wanted = if terminate {
-            agent.terminate();
+            session.terminate();
             Termination::Terminated
         } else {
-            agent.cancel();
+            session.cancel();
             Termination::Cancelled
         };
         let outcome = handle.await;
@@ -170,8 +171,8 @@ async fn stream_drop_panic_changes_nothing() {
         assert!(outcome.cost > NanoUsd::ZERO);
         let upper = outcome.cost_upper.unwrap();
         assert_eq!((budget.spent(), budget.reserved()), (upper, NanoUsd::ZERO));
-        assert_eq!(agent.messages(), outcome.messages);
-        agent.settled().await;
+        assert_eq!(session.messages(), outcome.messages);
+        session.settled().await;
     }
 }
 
@@ -191,7 +192,7 @@ async fn always_ready_stream_starves_nothing() {
         max_retries: Some(0),
         ..Limits::default()
     };
-    let restless = || AgentLoop::builder(Streams(|| Box::pin(Restless)));
+    let restless = || Agent::builder(Streams(|| Box::pin(Restless)));
     let outcome = restless().limits(limits).build().unwrap().run("go").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert!(outcome.decided_by.evidence.contains("turn_timeout"), "{outcome:?}");
@@ -264,6 +265,7 @@ fn says_the_key() -> ! {
     panic!("no access with {KEY}");
 }
 
+#[derive(Clone)]
 struct Leaky(Hooks);
 
 impl Hook for Leaky {
@@ -325,7 +327,7 @@ async fn panic_message_has_no_provider_key() {
         let tool = tool_fn("leak", "Leaks.", |_: Arguments, _| async {
             if true { says_the_key() } else { "never" }
         });
-        let builder = AgentLoop::builder(provider.clone()).tool(tool).hook(Leaky(none));
+        let builder = Agent::builder(provider.clone()).tool(tool).hook(Leaky(none));
         let outcome = leak(builder).build().unwrap().run("go").unwrap().await;
         assert_eq!(outcome.decided_by.decision.as_str(), name, "{outcome:?}");
         assert_eq!(outcome.decided_by.layer.as_str(), "fault", "{outcome:?}");
@@ -373,7 +375,7 @@ async fn panicking_tool_kills_other_processes() {
     let mark = marker();
     let command = format!("MARK={mark} sleep 1000 & MARK={mark} sleep 1000");
     let inner = move || {
-        AgentLoop::builder(ScriptedModel::new([Turn::call("shell", &json!({"command": command}))]))
+        Agent::builder(ScriptedModel::new([Turn::call("shell", &json!({"command": command}))]))
             .tool(Shell::default())
     };
     let seen = mark.clone();

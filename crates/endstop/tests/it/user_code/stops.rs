@@ -4,14 +4,14 @@ use super::code::{Code, Does};
 use super::points::{Runs, points};
 use super::{Case, decided_by};
 use crate::support::eventually;
-use endstop::{AgentLoop, Outcome, Termination};
+use endstop::{Agent, Outcome, Termination};
 use std::time::Duration;
 
-pub type Stop = (fn(&AgentLoop), Termination, &'static str);
+pub type Stop = (fn(&Agent), Termination, &'static str);
 
 pub const STOPS: [Stop; 2] = [
-    (AgentLoop::cancel, Termination::Cancelled, "cancel"),
-    (AgentLoop::terminate, Termination::Terminated, "terminate"),
+    (Agent::cancel, Termination::Cancelled, "cancel"),
+    (Agent::terminate, Termination::Terminated, "terminate"),
 ];
 
 pub fn is_stopped(point: &str, outcome: &Outcome, (_, termination, name): Stop) {
@@ -25,7 +25,7 @@ async fn stop_ends_a_hang() {
         for point in points().into_iter().filter(|point| point.waits) {
             let code = Code::new(Does::Hang);
             let case = Case::new(point.name, &code, (point.make)(&code));
-            let handle = case.agent.run("go").unwrap();
+            let handle = case.session.run("go").unwrap();
             eventually(point.name, || code.was_reached()).await;
             let asked = tokio::time::Instant::now();
             stop.0(&case.agent);
@@ -47,7 +47,7 @@ async fn stop_outranks_simultaneous_panic() {
             for point in points().into_iter().filter(|point| point.waits) {
                 let code = Code::new(Does::PanicLater);
                 let case = Case::new(point.name, &code, (point.make)(&code));
-                let handle = case.agent.run("go").unwrap();
+                let handle = case.session.run("go").unwrap();
                 eventually(point.name, || code.was_reached()).await;
                 // The run makes no progress between these two, so they are simultaneous for it.
                 if stop_first {
@@ -71,7 +71,7 @@ async fn stop_outranks_own_later_panic() {
         for point in points() {
             let code = Code::new(does);
             let case = Case::new(point.name, &code, (point.make)(&code));
-            let outcome = case.ending(case.agent.run("go").unwrap()).await;
+            let outcome = case.ending(case.session.run("go").unwrap()).await;
             if point.runs == Runs::InKernel {
                 // The step that the code was called for precedes stop requests made in the
                 // meantime, so an answer in that step stands.
