@@ -1,5 +1,6 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
+use crate::config::params::ParamArgs;
 use crate::limit_args::LimitArgs;
 use crate::quantity::Bound;
 use clap::{Parser, Subcommand};
@@ -126,6 +127,8 @@ pub(crate) struct RunArgs {
     /// The output cap of each model call, in tokens.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) max_output_tokens: Option<u64>,
+    #[command(flatten)]
+    pub(crate) params: ParamArgs,
     /// A command that checks the work after the run has succeeded.
     #[arg(long, value_name = "CMD")]
     pub(crate) verify: Option<String>,

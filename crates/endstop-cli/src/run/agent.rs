@@ -54,7 +54,10 @@ pub(crate) fn build(
     // costs nothing.
     let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
     let servers = runtime.block_on(connecting)?;
-    let secrets = endstop::process::environment_secrets().and(servers.secrets());
+    let params = settings.params.built()?;
+    let sent = KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()));
+    cassette.hide(&sent);
+    let secrets = endstop::process::environment_secrets().and(servers.secrets()).and(&sent);
     if let Some(journal) = journal {
         // The journal opened before the servers were read, so their header values are added here.
         journal.hide(secrets.clone());
@@ -67,6 +70,7 @@ pub(crate) fn build(
     let mut builder = Agent::builder(provider)
         .limits(settings.limits)
         .compaction(&settings.compaction)
+        .params(params)
         .streaming(!whole);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone()).journal_settings(saved);

@@ -102,7 +102,7 @@ impl Session {
             let what = "the agent has no journal to resume from; set `AgentBuilder::journal`";
             return Err(StartError::Config(what.to_owned()));
         };
-        let opened = Opened::new(config);
+        let opened = Opened::new(config, config.params.clone());
         let again = find(&**journal, config, opened, &how)?;
         Ok(slot.start(Beginning::Again(Box::new(again))))
     }
@@ -148,7 +148,7 @@ fn find(
             .map_err(|why| StartError::Ended(format!("run {}: {why}", how.run)))
             .map(|on| (on, spec()))
     };
-    let keys = config.provider.known_keys();
+    let keys = config.provider.known_keys().and(&opened.known_keys());
     let input = recorded.header.spec.messages.iter().map(|message| message.id).max();
     // The process may have died after the ending was decided and before it was written.
     let decided = match &log {

@@ -220,15 +220,20 @@ impl Session {
     ///
     /// # Errors
     /// The session or its agent was terminated, another run of the session is in progress, or the
-    /// input is blank.
+    /// input is blank, or the provider does not take one of its parameters.
     pub fn run(&self, input: impl Into<RunInput>) -> Result<RunHandle, StartError> {
-        let input = input.into().into_message()?;
+        let input: RunInput = input.into();
+        let params = input.params.over(&self.0.agent.config.params);
+        if !input.params.is_empty() {
+            self.0.agent.config.check_params(&params)?;
+        }
+        let input = input.into_message()?;
         let slot = self.take_slot()?;
         let Conversation { mut messages, epoch } = slot.conversation.clone();
         // After a compaction the last message need not have the highest id.
         let id = MessageId(messages.iter().map(|message| message.id.0 + 1).max().unwrap_or(1));
         messages.push(Message { id, ..input });
-        Ok(slot.start(Beginning::New(Conversation { messages, epoch })))
+        Ok(slot.start(Beginning::New(Conversation { messages, epoch }, Box::new(params))))
     }
 
     /// Removes every message after `to`, or all messages if it is `None`.

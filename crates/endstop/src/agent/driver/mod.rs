@@ -21,7 +21,7 @@ use super::user_code::Panicked;
 use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
 use crate::journal::RunHeader;
-use crate::provider::{CallEvent, CallStream, ModelSession, Provider, Response};
+use crate::provider::{CallEvent, CallStream, ModelParams, ModelSession, Provider, Response};
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
@@ -62,7 +62,7 @@ struct Call {
 /// The state in which a run begins.
 pub(crate) enum Beginning {
     /// A new run.
-    New(Conversation),
+    New(Conversation, Box<ModelParams>),
     /// A run resumed from its journal.
     Again(Box<Again>),
 }
@@ -102,6 +102,8 @@ pub(crate) struct Driver {
     sink: EventSink,
     run: Option<Run>,
     session: Option<Box<dyn ModelSession>>,
+    /// The parameters of calls beside the conversation, if any is set.
+    service: Option<Box<ModelParams>>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,
@@ -147,6 +149,7 @@ impl Driver {
             sink,
             run: None,
             session: None,
+            service: None,
             began: Instant::now(),
             earlier: Duration::ZERO,
             input: None,
@@ -168,9 +171,9 @@ impl Driver {
             shared,
         };
         match beginning {
-            Beginning::New(conversation) => {
+            Beginning::New(conversation, params) => {
                 let config = &driver.shared.config;
-                let opened = Opened::new(config);
+                let opened = Opened::new(config, *params);
                 let id = crate::clock::run_id();
                 // Without a journal the run cannot be resumed, and the budget need not remember it.
                 if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
@@ -179,6 +182,7 @@ impl Driver {
                 driver.input = conversation.messages.iter().map(|message| message.id).max();
                 let named = (opened.provider.as_deref(), opened.model.as_deref());
                 driver.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
+                driver.service = opened.service_params();
                 let spec = opened.spec(config, conversation, id);
                 if config.journal.is_some() {
                     let header = opened.header(config, &spec);
@@ -193,6 +197,7 @@ impl Driver {
                 let named = (opened.provider.as_deref(), opened.model.as_deref());
                 let config = &driver.shared.config;
                 driver.trace = Trace::begin(&*config.provider, named, config.streaming, None);
+                driver.service = opened.service_params();
                 driver.session = opened.session;
                 driver.queue = opened.faults.into();
                 driver.earlier = at;
@@ -250,6 +255,8 @@ impl Driver {
                     (&*self.shared.config.provider, &self.shared.config.journal);
                 match (in_provider(provider, || provider.known_keys()), journal) {
                     (Ok(keys), Some(journal)) => {
+                        // The values of the run's headers are secrets as well.
+                        let keys = keys.and(&header.keys);
                         let recorder = Recorder::begin(Arc::clone(journal), header, keys);
                         self.recorder = Some(Box::new(recorder));
                         self.recorded().await;

@@ -10,6 +10,7 @@
 mod call;
 mod config;
 mod error;
+mod params;
 mod session;
 
 pub use config::{HttpOptions, HttpProvider};
