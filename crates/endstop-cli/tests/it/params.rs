@@ -40,7 +40,7 @@ fn flags_and_table_reach_the_request() {
     assert_eq!(request.headers["x-team"], "hush-hush-4711");
     assert_eq!(request.headers["x-other"], "12");
     assert!(!done.stdout.contains("hush") && !done.stderr.contains("hush"), "{}", done.stderr);
-    let shown = cli.run(&["config", "show", "--json", "--config", "own.toml"]).exits(0);
+    let shown = cli.run(["config", "show", "--json", "--config", "own.toml"]).exits(0);
     assert!(shown.stdout.contains("params.temperature"), "{}", shown.stdout);
     assert!(shown.stdout.contains("x-team") && !shown.stdout.contains("hush"), "{}", shown.stdout);
 }
