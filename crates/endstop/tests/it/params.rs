@@ -185,7 +185,7 @@ async fn journal_has_parameters_without_header_values() {
     let journal = SqliteJournal::open(&file).unwrap();
     // The server returns the header's value, as some do in their errors.
     let server = Server::start(|request| {
-        let team = header(request, "x-team").unwrap_or("nobody");
+        let team = header(request, "x-team").unwrap_or("no team");
         Reply::turn(request, &Turn::text(format!("you are {team}")).finish("length"))
     })
     .unwrap();

@@ -102,7 +102,7 @@ pub(crate) struct Driver {
     sink: EventSink,
     run: Option<Run>,
     session: Option<Box<dyn ModelSession>>,
-    /// The parameters of calls beside the conversation, if any is set.
+    /// The parameters of calls in addition to the conversation, if any is set.
     service: Option<Box<ModelParams>>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.

@@ -78,7 +78,7 @@ impl HttpProvider {
                 more.keys().any(|other: &HeaderName| CREDENTIALS.contains(&other.as_str()));
             if more.contains_key(&header) || (credential && others) {
                 return Err(ParamError::Conflict(format!(
-                    "the header `{header}` is given twice, or beside another credential; remove one of them"
+                    "the header `{header}` is given twice, or next to another credential; remove one of them"
                 )));
             }
             more.insert(header, value);
