@@ -1,7 +1,7 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
-use crate::config::params::ParamArgs;
 use crate::limit_args::LimitArgs;
+use crate::param_args::ParamArgs;
 use crate::quantity::Bound;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;

@@ -31,8 +31,15 @@ pub struct AgentBuilder {
     finish_tool: Option<bool>,
 }
 
+impl Agent {
+    /// Creates a builder for an agent that calls this provider.
+    pub fn builder(provider: impl Provider + 'static) -> AgentBuilder {
+        AgentBuilder::new(Arc::new(provider))
+    }
+}
+
 impl AgentBuilder {
-    pub(super) fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
+    fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
         AgentBuilder {
             config: Config {
                 price: provider.price(),

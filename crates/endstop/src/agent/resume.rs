@@ -37,6 +37,7 @@ use super::policy::PolicyTemplate;
 use super::recorder::Recorder;
 use super::run_setup::Opened;
 use super::session::Session;
+use super::shared::Agent;
 use super::start_error::StartError;
 use crate::journal::{Journal, RecordedRun, RunHeader};
 use endstop_core::replay::{GoesOn, close, go_on};
@@ -76,6 +77,16 @@ impl Resume {
 impl<T: Into<String>> From<T> for Resume {
     fn from(run: T) -> Resume {
         Resume::new(run)
+    }
+}
+
+impl Agent {
+    /// Resumes a run of the agent's journal, in a new conversation; see [`Session::resume`].
+    ///
+    /// # Errors
+    /// Those of [`Session::resume`].
+    pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
+        self.session().resume(how)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Maps settings to the flags that set them. Flags override every file.
 
 use crate::args::RunArgs;
-use crate::config::params;
+use crate::param_args;
 use endstop::Limits;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) fn of_key(name: &str) -> Option<String> {
         ("mcp", _) => "--mcp".to_owned(),
         ("limits", limit) if Limits::NAMES.contains(&limit) => spelled(limit),
         ("limits", _) => return None,
-        ("params", name) => params::flag(name),
+        ("params", name) => param_args::flag(name),
         (name, _) => spelled(name),
     };
     Some(flag)

@@ -14,7 +14,7 @@ use super::ending::EndingCell;
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::recorder::Recorder;
 use super::run_setup::Opened;
-use super::session::SessionShared;
+use super::session_state::SessionShared;
 use super::shared::Shared;
 use super::user_code;
 use super::user_code::Panicked;
