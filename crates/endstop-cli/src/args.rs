@@ -1,6 +1,7 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
 use crate::limit_args::LimitArgs;
+use crate::param_args::ParamArgs;
 use crate::quantity::Bound;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -127,6 +128,8 @@ pub(crate) struct RunArgs {
     /// The output cap of each model call, in tokens.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) max_output_tokens: Option<u64>,
+    #[command(flatten)]
+    pub(crate) params: ParamArgs,
     /// A command that checks the work after the run has succeeded.
     #[arg(long, value_name = "CMD")]
     pub(crate) verify: Option<String>,

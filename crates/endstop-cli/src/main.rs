@@ -9,6 +9,7 @@ mod input;
 mod limit_args;
 mod new_file;
 mod output;
+mod param_args;
 mod quantity;
 mod recorded;
 mod render;

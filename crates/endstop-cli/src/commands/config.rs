@@ -107,6 +107,9 @@ fn rows(settings: &Settings) -> Vec<Row> {
     let journal = settings.journal.clone().or_else(journal_path::usual);
     row("journal", json!(journal.map(|path| path.display().to_string())));
     row("price", json!(settings.price));
+    for (name, value) in settings.params.shown() {
+        row(&format!("params.{name}"), value);
+    }
     let policy = settings.policy.as_ref().map(|policy| policy.name().to_owned());
     row("policy", json!(policy));
     let watches = settings.watches.clone().unwrap_or_else(Watch::usual);

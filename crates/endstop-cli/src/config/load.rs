@@ -58,6 +58,7 @@ impl Settings {
             verify: saved.verify,
             context_window: saved.context_window,
             no_stream: saved.no_stream,
+            params: saved.params.into(),
             price: saved.price,
             limits: run.limits().clone(),
             policy: None,

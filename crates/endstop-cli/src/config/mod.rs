@@ -3,6 +3,7 @@
 
 pub(crate) mod journal_path;
 mod load;
+pub(crate) mod params;
 pub(crate) mod servers;
 pub(crate) mod settings;
 pub(crate) mod state;

@@ -232,7 +232,7 @@ fn in_clear(url: &str) -> bool {
 }
 
 /// Expands `$NAME` and `${NAME}` from the environment; `$$` is a dollar sign.
-fn expanded(text: &str) -> std::result::Result<String, String> {
+pub(crate) fn expanded(text: &str) -> std::result::Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {

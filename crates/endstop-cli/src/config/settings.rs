@@ -2,6 +2,7 @@
 //! key. Which files are read, and what each file may set, is decided in `config::trust`.
 
 use crate::args::RunArgs;
+use crate::config::params::ParamSettings;
 use crate::config::servers::ServerSettings;
 use crate::config::trust::file::{Entry, toml_file};
 use crate::config::trust::keys::KEYS;
@@ -12,7 +13,7 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::RunHeader;
 use endstop::schema::OutputSchema;
 use endstop::wire::catalog::prices::parse_price;
-use endstop::{Limits, Policy, Price, Registry, Watch};
+use endstop::{Limits, ModelParams, Policy, Price, Registry, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) verify: Option<String>,
     pub(crate) context_window: Option<u64>,
     pub(crate) no_stream: bool,
+    pub(crate) params: ParamSettings,
     pub(crate) price: Option<Price>,
     pub(crate) limits: Limits,
     pub(crate) policy: Option<Policy>,
@@ -76,6 +78,9 @@ pub(super) struct Saved {
     pub(super) replay: bool,
     #[serde(default)]
     pub(super) allow_http: bool,
+    /// Without headers, whose values are not stored.
+    #[serde(default, skip_serializing_if = "ModelParams::is_empty")]
+    pub(super) params: ModelParams,
 }
 
 impl Settings {
@@ -102,6 +107,7 @@ impl Settings {
             compaction: serde_json::to_value(&self.compaction).ok(),
             replay: self.replay,
             allow_http: self.allow_http,
+            params: self.params.params.clone(),
         };
         let mut saved = serde_json::to_value(saved).unwrap_or_default();
         // The seal covers everything that a resume would execute or contact, so it is computed
@@ -159,6 +165,7 @@ impl Settings {
         settings.ask |= args.ask;
         settings.allow_http |= args.allow_http;
         settings.no_stream |= args.no_stream;
+        settings.params.above(&args.params)?;
         settings.dir = args.dir.clone().or_else(|| settings.dir.take());
         settings.max_output_tokens = args.max_output_tokens.or(settings.max_output_tokens);
         settings.context_window = args.context_window.or(settings.context_window);
@@ -259,6 +266,7 @@ impl Settings {
                 self.mcp.retain(|other| other.name != read.name);
                 self.mcp.push(read);
             }
+            "params" => self.params.take(member, value).map_err(in_table)?,
             "limits" => {
                 let set = self.limits.set(member, value);
                 set.map_err(|error| in_table(error.to_string()))?;

@@ -37,7 +37,10 @@ pub(crate) fn build(
     // costs nothing.
     let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
     let servers = runtime.block_on(connecting)?;
-    let secrets = endstop::process::environment_secrets().and(servers.secrets());
+    let params = settings.params.built()?;
+    let sent = KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()));
+    cassette.hide(&sent);
+    let secrets = endstop::process::environment_secrets().and(servers.secrets()).and(&sent);
     if let Some(journal) = journal {
         // The journal opened before the servers were read, so their header values are added here.
         journal.hide(secrets.clone());
@@ -47,7 +50,7 @@ pub(crate) fn build(
     // By default a replay streams as the recorded run did, because a stream and a whole response
     // differ in the recorded bytes.
     let whole = settings.no_stream || cassette.recording().is_some_and(|played| !played.streamed());
-    let mut builder = Agent::builder(provider).streaming(!whole);
+    let mut builder = Agent::builder(provider).params(params).streaming(!whole);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone()).journal_settings(saved);
     }

@@ -31,6 +31,7 @@ mod mcp;
 mod outputs;
 #[cfg(target_os = "linux")]
 mod packed_bombs;
+mod params;
 mod record;
 mod recorded;
 mod replay;

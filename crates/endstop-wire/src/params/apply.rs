@@ -246,11 +246,8 @@ impl ModelParams {
                 "{what} contradicts `thinking` on Anthropic models; remove one of them"
             )))
         };
-        match &self.tool_choice {
-            Some(ToolChoice::Required | ToolChoice::Tool(_)) => {
-                return clash("a `tool_choice` that forces a tool");
-            }
-            _ => {}
+        if matches!(&self.tool_choice, Some(ToolChoice::Required | ToolChoice::Tool(_))) {
+            return clash("a `tool_choice` that forces a tool");
         }
         #[expect(clippy::float_cmp, reason = "1 is the only value that the API accepts")]
         if self.temperature.is_some_and(|temperature| temperature != 1.0) {
@@ -283,7 +280,7 @@ impl ModelParams {
             ));
         }
         if let Some(choice) = &self.tool_choice {
-            self.choose(choice, target)?;
+            choose(choice, target)?;
         }
         if let Some(parallel) = self.parallel_tool_calls {
             match family {
@@ -304,72 +301,6 @@ impl ModelParams {
                 _ => return Err(target.unsupported("parallel_tool_calls", REMOVE)),
             }
         }
-        Ok(())
-    }
-
-    fn choose(&self, choice: &ToolChoice, target: &mut Target<'_>) -> Result<(), ParamError> {
-        let family = target.dialect.family;
-        let (name, value) = match (family, choice) {
-            (WireFormat::OpenAiChat | WireFormat::OpenAiResponses, ToolChoice::Auto) => {
-                ("tool_choice", json!("auto"))
-            }
-            (WireFormat::OpenAiChat | WireFormat::OpenAiResponses, ToolChoice::None) => {
-                ("tool_choice", json!("none"))
-            }
-            (WireFormat::OpenAiChat | WireFormat::OpenAiResponses, ToolChoice::Required) => {
-                // Mistral has its own word.
-                let word = if target.dialect.name == "mistral" { "any" } else { "required" };
-                ("tool_choice", json!(word))
-            }
-            (WireFormat::OpenAiChat, ToolChoice::Tool(name)) => {
-                ("tool_choice", json!({"type": "function", "function": {"name": name}}))
-            }
-            (WireFormat::OpenAiResponses, ToolChoice::Tool(name)) => {
-                ("tool_choice", json!({"type": "function", "name": name}))
-            }
-            (WireFormat::Gemini, _) => {
-                let config = match choice {
-                    ToolChoice::Auto => json!({"mode": "AUTO"}),
-                    ToolChoice::None => json!({"mode": "NONE"}),
-                    ToolChoice::Required => json!({"mode": "ANY"}),
-                    ToolChoice::Tool(name) => {
-                        json!({"mode": "ANY", "allowedFunctionNames": [name]})
-                    }
-                };
-                ("toolConfig.functionCallingConfig", config)
-            }
-            (WireFormat::BedrockConverse, ToolChoice::Auto) => {
-                ("toolConfig.toolChoice", json!({"auto": {}}))
-            }
-            (WireFormat::BedrockConverse, ToolChoice::Required) => {
-                ("toolConfig.toolChoice", json!({"any": {}}))
-            }
-            (WireFormat::BedrockConverse, ToolChoice::Tool(name)) => {
-                ("toolConfig.toolChoice", json!({"tool": {"name": name}}))
-            }
-            (WireFormat::CohereV2, ToolChoice::Required) => ("tool_choice", json!("REQUIRED")),
-            (WireFormat::CohereV2, ToolChoice::None) => ("tool_choice", json!("NONE")),
-            _ if target.is_anthropic() => {
-                let value = match choice {
-                    ToolChoice::Auto => json!({"type": "auto"}),
-                    ToolChoice::None => json!({"type": "none"}),
-                    ToolChoice::Required => json!({"type": "any"}),
-                    ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
-                };
-                ("tool_choice", value)
-            }
-            (WireFormat::BedrockConverse, _) => {
-                return Err(invalid(
-                    "tool_choice",
-                    "bedrock-converse takes auto, required, or a tool",
-                ));
-            }
-            (WireFormat::CohereV2, _) => {
-                return Err(invalid("tool_choice", "cohere-v2 takes required or none"));
-            }
-            _ => return Err(target.unsupported("tool_choice", "remove it")),
-        };
-        target.set(name, value);
         Ok(())
     }
 
@@ -399,6 +330,70 @@ impl ModelParams {
         }
         Ok(())
     }
+}
+
+/// Sets the tools that the model may or must call.
+fn choose(choice: &ToolChoice, target: &mut Target<'_>) -> Result<(), ParamError> {
+    let family = target.dialect.family;
+    let (name, value) = match (family, choice) {
+        (WireFormat::OpenAiChat | WireFormat::OpenAiResponses, ToolChoice::Auto) => {
+            ("tool_choice", json!("auto"))
+        }
+        (WireFormat::OpenAiChat | WireFormat::OpenAiResponses, ToolChoice::None) => {
+            ("tool_choice", json!("none"))
+        }
+        (WireFormat::OpenAiChat | WireFormat::OpenAiResponses, ToolChoice::Required) => {
+            // Mistral has its own word.
+            let word = if target.dialect.name == "mistral" { "any" } else { "required" };
+            ("tool_choice", json!(word))
+        }
+        (WireFormat::OpenAiChat, ToolChoice::Tool(name)) => {
+            ("tool_choice", json!({"type": "function", "function": {"name": name}}))
+        }
+        (WireFormat::OpenAiResponses, ToolChoice::Tool(name)) => {
+            ("tool_choice", json!({"type": "function", "name": name}))
+        }
+        (WireFormat::Gemini, _) => {
+            let config = match choice {
+                ToolChoice::Auto => json!({"mode": "AUTO"}),
+                ToolChoice::None => json!({"mode": "NONE"}),
+                ToolChoice::Required => json!({"mode": "ANY"}),
+                ToolChoice::Tool(name) => {
+                    json!({"mode": "ANY", "allowedFunctionNames": [name]})
+                }
+            };
+            ("toolConfig.functionCallingConfig", config)
+        }
+        (WireFormat::BedrockConverse, ToolChoice::Auto) => {
+            ("toolConfig.toolChoice", json!({"auto": {}}))
+        }
+        (WireFormat::BedrockConverse, ToolChoice::Required) => {
+            ("toolConfig.toolChoice", json!({"any": {}}))
+        }
+        (WireFormat::BedrockConverse, ToolChoice::Tool(name)) => {
+            ("toolConfig.toolChoice", json!({"tool": {"name": name}}))
+        }
+        (WireFormat::CohereV2, ToolChoice::Required) => ("tool_choice", json!("REQUIRED")),
+        (WireFormat::CohereV2, ToolChoice::None) => ("tool_choice", json!("NONE")),
+        _ if target.is_anthropic() => {
+            let value = match choice {
+                ToolChoice::Auto => json!({"type": "auto"}),
+                ToolChoice::None => json!({"type": "none"}),
+                ToolChoice::Required => json!({"type": "any"}),
+                ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
+            };
+            ("tool_choice", value)
+        }
+        (WireFormat::BedrockConverse, _) => {
+            return Err(invalid("tool_choice", "bedrock-converse takes auto, required, or a tool"));
+        }
+        (WireFormat::CohereV2, _) => {
+            return Err(invalid("tool_choice", "cohere-v2 takes required or none"));
+        }
+        _ => return Err(target.unsupported("tool_choice", "remove it")),
+    };
+    target.set(name, value);
+    Ok(())
 }
 
 /// Refuses extra fields that have a setting of their own.

@@ -15,7 +15,7 @@ pub enum Effort {
     Minimal,
     /// Little reasoning.
     Low,
-    /// The usual amount.
+    /// The default amount.
     Medium,
     /// Much reasoning.
     High,

@@ -1,5 +1,7 @@
 //! Request parameters in the bytes of each format's requests, and what each format refuses.
 
+#![allow(clippy::needless_pass_by_value, reason = "literals are passed by value")]
+
 use endstop_core::{Message, MessageId, Role};
 use endstop_wire::dialect::dialect;
 use endstop_wire::endpoint::Secret;

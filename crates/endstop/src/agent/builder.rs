@@ -9,7 +9,7 @@ use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::Provider;
+use crate::provider::{ModelParams, Provider};
 use crate::schema::OutputSchema;
 use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
 use endstop_core::{
@@ -31,8 +31,15 @@ pub struct AgentBuilder {
     finish_tool: Option<bool>,
 }
 
+impl Agent {
+    /// Creates a builder for an agent that calls this provider.
+    pub fn builder(provider: impl Provider + 'static) -> AgentBuilder {
+        AgentBuilder::new(Arc::new(provider))
+    }
+}
+
 impl AgentBuilder {
-    pub(super) fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
+    fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
         AgentBuilder {
             config: Config {
                 price: provider.price(),
@@ -53,6 +60,7 @@ impl AgentBuilder {
                 schema: None,
                 budget: None,
                 output_cap: None,
+                params: ModelParams::default(),
                 streaming: true,
                 nudge: true,
                 strict_detection: false,
@@ -239,6 +247,14 @@ impl AgentBuilder {
         self
     }
 
+    /// Sets the parameters of the requests, such as the temperature. A run can override them
+    /// ([`RunInput::params`](crate::RunInput::params)). [`build`](Self::build) refuses a parameter
+    /// that the provider's API does not take.
+    pub fn params(mut self, params: ModelParams) -> Self {
+        self.config.params = params;
+        self
+    }
+
     /// Enables or disables streamed responses (default: enabled).
     pub fn streaming(mut self, on: bool) -> Self {
         self.config.streaming = on;
@@ -311,8 +327,8 @@ impl AgentBuilder {
     ///
     /// # Errors
     /// Two tools have the same name; a permission matches no tool; the schema is invalid; a cost
-    /// ceiling is set without a price; a tool has the permission `ask` but there is no approver; or
-    /// a compaction share is out of range.
+    /// ceiling is set without a price; a tool has the permission `ask` but there is no approver; a
+    /// compaction share is out of range; or the provider does not take one of the parameters.
     pub fn build(mut self) -> Result<Agent, StartError> {
         let config = &mut self.config;
         let refuse = |what: String| Err(StartError::Config(what));
@@ -385,6 +401,7 @@ impl AgentBuilder {
                 config.provider.model()
             ));
         }
+        config.check_params(&config.params)?;
         Ok(Agent(Arc::new(Shared::new(self.config))))
     }
 }

@@ -6,10 +6,11 @@
 
 use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
+use super::start_error::StartError;
 use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::Provider;
+use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::{ToolContext, ToolSet};
 use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
@@ -41,6 +42,7 @@ pub(super) struct Config {
     pub(super) price: Option<Price>,
     pub(super) context_window: Option<u64>,
     pub(super) output_cap: Option<u64>,
+    pub(super) params: ModelParams,
     pub(super) streaming: bool,
     pub(super) nudge: bool,
     pub(super) strict_detection: bool,
@@ -53,4 +55,34 @@ pub(super) struct Config {
     pub(super) journal_settings: Value,
     /// The tool call of another run on whose behalf this agent works.
     pub(super) outer: Option<ToolContext>,
+}
+
+impl Config {
+    /// Refuses parameters that the provider does not take, or that contradict other settings.
+    pub(super) fn check_params(&self, params: &ModelParams) -> Result<(), StartError> {
+        if params.is_empty() {
+            return Ok(());
+        }
+        let mut names: Vec<String> = self.tools.names().map(str::to_owned).collect();
+        if self.finish_tool {
+            names.push("finish".to_owned());
+        }
+        let tools =
+            names.into_iter().map(|name| ToolDefinition { name, ..ToolDefinition::default() });
+        let spec = SessionSpec {
+            tools: tools.collect(),
+            output_schema: self.schema.as_ref().map(|schema| schema.as_value().clone()),
+            params: params.clone(),
+            ..SessionSpec::default()
+        };
+        self.provider.check_params(&spec).map_err(StartError::Params)?;
+        if let (Some(budget), Some(cap)) = (params.thinking_budget(), self.output_cap)
+            && budget >= cap
+        {
+            return Err(StartError::Params(ParamError::Conflict(format!(
+                "the thinking budget of {budget} tokens leaves nothing of the output cap of {cap}; raise `max_output_tokens`, or lower `thinking`"
+            ))));
+        }
+        Ok(())
+    }
 }

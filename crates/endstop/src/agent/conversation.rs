@@ -5,6 +5,7 @@
 //! ```
 
 use super::start_error::StartError;
+use crate::provider::ModelParams;
 use endstop_core::{Message, MessageId, Part, Role, history};
 use std::borrow::Cow;
 
@@ -23,16 +24,23 @@ pub(crate) struct Conversation {
 /// let parts: RunInput = vec![Part::Text { text: "Describe this.".into() }].into();
 /// # let _ = (input, parts);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct RunInput {
     parts: Vec<Part>,
+    pub(super) params: ModelParams,
 }
 
 impl RunInput {
     /// Creates an input of text.
     pub fn new(text: impl Into<String>) -> RunInput {
-        RunInput { parts: vec![Part::Text { text: text.into() }] }
+        RunInput { parts: vec![Part::Text { text: text.into() }], ..RunInput::default() }
+    }
+
+    /// Sets parameters of this run's requests. Those that are set replace the agent's.
+    pub fn params(mut self, params: ModelParams) -> RunInput {
+        self.params = params;
+        self
     }
 
     pub(super) fn into_message(self) -> Result<Message, StartError> {
@@ -75,7 +83,7 @@ impl From<Cow<'_, str>> for RunInput {
 
 impl From<Vec<Part>> for RunInput {
     fn from(parts: Vec<Part>) -> RunInput {
-        RunInput { parts }
+        RunInput { parts, ..RunInput::default() }
     }
 }
 

@@ -34,6 +34,7 @@ mod recorder;
 mod resume;
 mod run_setup;
 mod session;
+mod session_state;
 mod shared;
 mod start_error;
 mod user_code;

@@ -37,6 +37,7 @@ use super::policy::PolicyTemplate;
 use super::recorder::Recorder;
 use super::run_setup::Opened;
 use super::session::Session;
+use super::shared::Agent;
 use super::start_error::StartError;
 use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
 use endstop_core::replay::{GoesOn, close, go_on};
@@ -79,6 +80,16 @@ impl<T: Into<String>> From<T> for Resume {
     }
 }
 
+impl Agent {
+    /// Resumes a run of the agent's journal, in a new conversation; see [`Session::resume`].
+    ///
+    /// # Errors
+    /// Those of [`Session::resume`].
+    pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
+        self.session().resume(how)
+    }
+}
+
 impl Session {
     /// Resumes a run of the agent's journal. The run's conversation replaces the session's.
     ///
@@ -102,7 +113,7 @@ impl Session {
             let what = "the agent has no journal to resume from; set `AgentBuilder::journal`";
             return Err(StartError::Config(what.to_owned()));
         };
-        let opened = Opened::new(config);
+        let opened = Opened::new(config, config.params.clone());
         let again = find(&**journal, config, opened, &how)?;
         Ok(slot.start(Beginning::Again(Box::new(again))))
     }
@@ -121,7 +132,7 @@ fn find(
     check(&recorded, &header, how)?;
     let with = resumption(&recorded, now, config);
     let past = Past { config, how, recorded, with };
-    let keys = config.provider.known_keys();
+    let keys = config.provider.known_keys().and(&opened.known_keys());
     let (resumes, input) = (how.run.clone(), past.input());
     // The process may have died after the ending was decided and before it was written.
     if let Some((events, mut outcome)) = log.as_ref().and_then(|_| past.decided())

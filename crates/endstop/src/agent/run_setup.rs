@@ -12,10 +12,11 @@ use super::policy::PolicyTemplate;
 use super::user_code;
 use crate::compaction::COMPACTION_SHARE;
 use crate::journal::RunHeader;
-use crate::provider::{ModelSession, SessionSpec, ToolDefinition};
+use crate::provider::{ModelParams, ModelSession, SessionSpec, ToolDefinition};
 use endstop_core::{
     CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolPolicy,
 };
+use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -30,13 +31,14 @@ pub(super) struct Opened {
     /// `None` if opening it panicked.
     pub(super) session: Option<Box<dyn ModelSession>>,
     pub(super) faults: Vec<EventKind>,
+    params: ModelParams,
     /// The tool definitions sent to the model; filled only if there is a journal.
     definitions: Vec<ToolDefinition>,
 }
 
 impl Opened {
-    pub(super) fn new(config: &Config) -> Opened {
-        let mut opened = Opened::default();
+    pub(super) fn new(config: &Config, params: ModelParams) -> Opened {
+        let mut opened = Opened { params, ..Opened::default() };
         let hooks = opened.ask(config, "hook", "a hook", || hook_points(config));
         opened.hooks = hooks.unwrap_or_default();
         let tools = opened.tool_definitions(config);
@@ -55,6 +57,7 @@ impl Opened {
             output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
             context_window: config.context_window,
             streaming: config.streaming,
+            params: opened.params.clone(),
         };
         let provider = &config.provider;
         let known = opened.ask(config, "provider", "the provider", || {
@@ -92,6 +95,7 @@ impl Opened {
             max_output: self.max_output,
             prompt_overhead: self.overhead as u64,
             output_cap: config.output_cap,
+            thinking_budget: self.params.thinking_budget().unwrap_or_default(),
             // Reserving before each call is only useful if a ceiling can refuse the call.
             reserve: config.limits.max_budget_usd.is_some()
                 || config.limits.max_tokens.is_some()
@@ -124,8 +128,21 @@ impl Opened {
             output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
             settings: config.journal_settings.clone(),
             redacted: 0,
-            keys: config.provider.known_keys(),
+            params: Some(self.params.shown()).filter(|_| !self.params.is_empty()),
+            keys: config.provider.known_keys().and(&self.known_keys()),
         }
+    }
+
+    /// Returns the parameters that any call of the provider needs, also one that writes a summary.
+    pub(super) fn service_params(&self) -> Option<Box<ModelParams>> {
+        let ModelParams { headers, service_tier, store, .. } = self.params.clone();
+        let params = ModelParams { headers, service_tier, store, ..ModelParams::default() };
+        (!params.is_empty()).then(|| Box::new(params))
+    }
+
+    /// Returns the values of the run's headers, which are secrets.
+    pub(super) fn known_keys(&self) -> KnownKeys {
+        KnownKeys::new(self.params.headers.iter().map(|(_, value)| value.expose()))
     }
 
     /// Calls user code. If it panics, records a fault and returns `None`.

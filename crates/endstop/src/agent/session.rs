@@ -2,24 +2,22 @@
 //!
 //! ```text
 //! let slot = session.take_slot()?; // no other run of the session starts
-//! let handle = slot.start(Beginning::New(conversation));
+//! let handle = slot.start(Beginning::New(conversation, params));
 //! ```
 
 use super::conversation::{Conversation, RunInput, check_history};
 use super::driver::{Beginning, Driver};
 use super::ending::EndingCell;
 use super::handle::RunHandle;
-use super::shared::{Lifecycle, Shared, closed_tracker};
+use super::session_state::{Running, SessionShared, UnderWay};
+use super::shared::{Agent, Lifecycle, Shared};
 use super::start_error::StartError;
 use crate::control::Control;
 use crate::tool::ToolContext;
-use endstop_core::{Message, MessageId, Outcome};
+use endstop_core::{Message, MessageId};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
-use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
+use std::sync::Arc;
 
 /// One conversation of an [`Agent`](crate::Agent), with one run at a time. A second run while one
 /// is in progress is refused as [`StartError::Busy`].
@@ -46,33 +44,6 @@ impl From<Vec<Message>> for SessionSnapshot {
     fn from(messages: Vec<Message>) -> SessionSnapshot {
         SessionSnapshot { messages }
     }
-}
-
-/// The state that the clones of a session and its driver share.
-pub(crate) struct SessionShared {
-    pub(super) agent: Arc<Shared>,
-    tasks: TaskTracker,
-    state: Mutex<State>,
-}
-
-struct State {
-    terminated: bool,
-    running: Option<Running>,
-    messages: Vec<Message>,
-    epoch: u64,
-    /// Number of changes to the conversation.
-    changes: u64,
-}
-
-struct Running {
-    number: u64,
-    control: Control,
-}
-
-/// Keeps `settled` of a session and of its agent waiting.
-pub(super) struct UnderWay {
-    _session: TaskTrackerToken,
-    _agent: TaskTrackerToken,
 }
 
 /// A reservation of the session's single run slot. The caller prepares the run while it holds the
@@ -133,54 +104,51 @@ impl Serialize for Session {
     }
 }
 
-impl SessionShared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Agent {
+    /// Starts a run in a new conversation, which ends with it. Must be called within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// The agent was terminated or has an invalid configuration, or the input is blank.
+    pub fn run(&self, input: impl Into<RunInput>) -> Result<RunHandle, StartError> {
+        self.session().run(input)
     }
 
-    /// Refuses a change or a run after a terminate, and during a run.
-    fn check_idle(&self, state: &State) -> Result<(), StartError> {
-        if state.terminated || self.agent.is_terminated() {
-            return Err(StartError::Terminated);
-        }
-        if state.running.is_some() { Err(StartError::Busy) } else { Ok(()) }
+    /// Starts a conversation. Costs almost nothing.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        Session::new(Arc::clone(&self.0), Vec::new(), 0)
     }
 
-    /// Makes `settled` wait until the value is dropped.
-    pub(super) fn under_way(&self) -> UnderWay {
-        UnderWay { _session: self.tasks.token(), _agent: self.agent.tasks.token() }
-    }
-
-    /// Makes `settled` wait until the future has ended.
-    pub(super) fn track<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        self.agent.tasks.track_future(self.tasks.track_future(future))
-    }
-
-    /// Releases the run slot. If there is an outcome, its conversation becomes the session's.
-    pub(super) fn finished(&self, number: u64, outcome: Option<&Outcome>) {
-        {
-            let mut state = self.state();
-            if state.running.as_ref().is_some_and(|running| running.number == number) {
-                state.running = None;
-            }
-            if let Some(outcome) = outcome {
-                state.messages.clone_from(&outcome.messages);
-                state.epoch = outcome.epoch;
-                state.changes += 1;
-            }
-        }
-        self.agent.release(number);
+    /// Starts a conversation from stored messages or a [`SessionSnapshot`].
+    ///
+    /// ```
+    /// # use endstop::{Agent, SessionSnapshot, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("Hello, Ada.")])).build()?;
+    /// let session = agent.session();
+    /// session.run("I am Ada.")?.await;
+    /// let stored = serde_json::to_string(&session)?;
+    /// // Later, maybe in another process:
+    /// let session = agent.session_from(serde_json::from_str::<SessionSnapshot>(&stored)?)?;
+    /// assert_eq!(session.messages().len(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Providers would refuse the conversation ([`history::problem`](crate::history::problem)): a
+    /// duplicate message id, a call without a result, a result without a call, an empty message.
+    /// The error names the message. An empty list is a new conversation.
+    pub fn session_from(&self, stored: impl Into<SessionSnapshot>) -> Result<Session, StartError> {
+        let SessionSnapshot { messages } = stored.into();
+        check_history("messages", &messages)?;
+        Ok(Session::new(Arc::clone(&self.0), messages, 0))
     }
 }
 
 impl Session {
     pub(super) fn new(agent: Arc<Shared>, messages: Vec<Message>, epoch: u64) -> Session {
-        let state = State { terminated: false, running: None, messages, epoch, changes: 0 };
-        Session(Arc::new(SessionShared {
-            agent,
-            tasks: closed_tracker(),
-            state: Mutex::new(state),
-        }))
+        Session(Arc::new(SessionShared::new(agent, messages, epoch)))
     }
 
     /// Returns the lifecycle state. It is `Terminated` if the agent was terminated, too.
@@ -220,15 +188,20 @@ impl Session {
     ///
     /// # Errors
     /// The session or its agent was terminated, another run of the session is in progress, or the
-    /// input is blank.
+    /// input is blank, or the provider does not take one of its parameters.
     pub fn run(&self, input: impl Into<RunInput>) -> Result<RunHandle, StartError> {
-        let input = input.into().into_message()?;
+        let input: RunInput = input.into();
+        let params = input.params.over(&self.0.agent.config.params);
+        if !input.params.is_empty() {
+            self.0.agent.config.check_params(&params)?;
+        }
+        let input = input.into_message()?;
         let slot = self.take_slot()?;
         let Conversation { mut messages, epoch } = slot.conversation.clone();
         // After a compaction the last message need not have the highest id.
         let id = MessageId(messages.iter().map(|message| message.id.0 + 1).max().unwrap_or(1));
         messages.push(Message { id, ..input });
-        Ok(slot.start(Beginning::New(Conversation { messages, epoch })))
+        Ok(slot.start(Beginning::New(Conversation { messages, epoch }, Box::new(params))))
     }
 
     /// Removes every message after `to`, or all messages if it is `None`.
@@ -361,6 +334,6 @@ impl Session {
 
     /// Waits until no run and no tool of the session is active.
     pub async fn settled(&self) {
-        self.0.tasks.wait().await;
+        self.0.settled().await;
     }
 }

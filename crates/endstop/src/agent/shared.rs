@@ -6,16 +6,10 @@
 //! shared.release(number);                  // the run has ended
 //! ```
 
-use super::builder::AgentBuilder;
 use super::config::Config;
-use super::conversation::RunInput;
-use super::handle::{AgentEvent, RunHandle};
-use super::resume::Resume;
-use super::session::{Session, SessionSnapshot};
-use super::start_error::StartError;
+use super::handle::AgentEvent;
 use super::user_code::{self, Panicked};
 use crate::control::{Control, Request};
-use crate::provider::Provider;
 use crate::tool::Tool;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -30,14 +24,14 @@ pub enum Lifecycle {
     Idle,
     /// At least one run is in progress.
     Running,
-    /// [`Agent::terminate`] or [`Session::terminate`] was called.
+    /// [`Agent::terminate`] or [`Session::terminate`](crate::Session::terminate) was called.
     Terminated,
 }
 
 /// A model with its tools, limits, policy, hooks and budget, from which any number of concurrent
 /// runs and conversations start. Immutable, and cheap to clone: clones share one lifecycle.
 ///
-/// An agent has no conversation. A [`Session`] does, and each run of an agent belongs to one.
+/// An agent has no conversation. A [`Session`](crate::Session) does, and each run of an agent belongs to one.
 ///
 /// ```
 /// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
@@ -105,59 +99,6 @@ impl fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// Creates a builder for an agent that calls this provider.
-    pub fn builder(provider: impl Provider + 'static) -> AgentBuilder {
-        AgentBuilder::new(Arc::new(provider))
-    }
-
-    /// Starts a run in a new conversation, which ends with it. Must be called within a tokio
-    /// runtime.
-    ///
-    /// # Errors
-    /// The agent was terminated or has an invalid configuration, or the input is blank.
-    pub fn run(&self, input: impl Into<RunInput>) -> Result<RunHandle, StartError> {
-        self.session().run(input)
-    }
-
-    /// Resumes a run of the agent's journal, in a new conversation; see [`Session::resume`].
-    ///
-    /// # Errors
-    /// Those of [`Session::resume`].
-    pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
-        self.session().resume(how)
-    }
-
-    /// Starts a conversation. Costs almost nothing.
-    #[must_use]
-    pub fn session(&self) -> Session {
-        Session::new(Arc::clone(&self.0), Vec::new(), 0)
-    }
-
-    /// Starts a conversation from stored messages or a [`SessionSnapshot`].
-    ///
-    /// ```
-    /// # use endstop::{Agent, SessionSnapshot, testkit::{ScriptedModel, Turn}};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("Hello, Ada.")])).build()?;
-    /// let session = agent.session();
-    /// session.run("I am Ada.")?.await;
-    /// let stored = serde_json::to_string(&session)?;
-    /// // Later, maybe in another process:
-    /// let session = agent.session_from(serde_json::from_str::<SessionSnapshot>(&stored)?)?;
-    /// assert_eq!(session.messages().len(), 2);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Providers would refuse the conversation ([`history::problem`](crate::history::problem)): a
-    /// duplicate message id, a call without a result, a result without a call, an empty message.
-    /// The error names the message. An empty list is a new conversation.
-    pub fn session_from(&self, stored: impl Into<SessionSnapshot>) -> Result<Session, StartError> {
-        let SessionSnapshot { messages } = stored.into();
-        super::conversation::check_history("messages", &messages)?;
-        Ok(Session::new(Arc::clone(&self.0), messages, 0))
-    }
-
     /// Returns the lifecycle state. It is `Running` while any run of the agent is in progress.
     pub fn lifecycle(&self) -> Lifecycle {
         let state = self.0.state();

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::journal::{Change, JournalError};
+use crate::provider::ParamError;
 
 /// The reason why a run could not be started. How a started run ended is an
 /// [`Outcome`](endstop_core::Outcome), never an error.
@@ -21,6 +22,9 @@ pub enum StartError {
     /// The configuration or the input is invalid; the string says how to fix it.
     #[error("{0}")]
     Config(String),
+    /// The provider does not take a parameter, or parameters contradict each other.
+    #[error("{0}")]
+    Params(ParamError),
     /// The journal could not provide the run to resume.
     #[error("{0}")]
     Journal(JournalError),

@@ -11,7 +11,7 @@
 
 use super::messages::bytes;
 use crate::budget::SharedBudget;
-use crate::provider::Provider;
+use crate::provider::{ModelParams, Provider};
 use crate::tool::ToolContext;
 use endstop_core::{Message, MessageId, NanoUsd, Price, Role, Unreported, Usage};
 use std::fmt;
@@ -39,6 +39,8 @@ pub struct CompactionRequest {
 pub(crate) struct Means {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) price: Option<Price>,
+    /// The run's parameters that any call of its provider needs: its headers, tier and storage.
+    pub(crate) params: ModelParams,
     pub(crate) tokens_left: Option<u64>,
     pub(crate) context: ToolContext,
 }

@@ -16,7 +16,7 @@ use super::messages::{bytes, fresh_id};
 use super::request::CompactionRequest;
 use super::turns::{old, pieces};
 use crate::budget::{Amount, SharedBudget};
-use crate::provider::{CallEvent, CallSpec, Provider, Response, SessionSpec, detect};
+use crate::provider::{CallEvent, CallSpec, ModelParams, Provider, Response, SessionSpec, detect};
 use endstop_core::{
     Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta,
     Unreported, Usage,
@@ -150,10 +150,16 @@ impl Summarise {
         }
         // Reserve the worst case before the call, so that it cannot exceed a shared ceiling.
         let mut books = Books::open(request, price, prompt_bound, self.most_output)?;
+        // Another model's server must not receive the headers of the run's.
+        let params = match (&self.provider, &request.means) {
+            (None, Some(means)) => means.params.clone(),
+            _ => ModelParams::default(),
+        };
         let spec = SessionSpec {
             system: Some(INSTRUCTIONS.to_owned()),
             context_window: provider.context_window(),
             streaming: true,
+            params,
             ..SessionSpec::default()
         };
         let asked = [Message::text(MessageId(1), Role::User, prompt)];
@@ -412,8 +418,13 @@ mod tests {
             context.bind(SharedBudget::new(NanoUsd::from_usd(ceiling)));
         }
         let price = Provider::price(&model);
-        request.means =
-            Some(Means { provider: Arc::new(model), price, tokens_left: None, context });
+        request.means = Some(Means {
+            provider: Arc::new(model),
+            price,
+            params: ModelParams::default(),
+            tokens_left: None,
+            context,
+        });
         request
     }
 

@@ -130,7 +130,7 @@ impl Control {
 
     /// Stops several runs. None of their user code starts after this has returned.
     pub(crate) fn stop_all(runs: &[Control], request: Request) {
-        // Every run is told before any is waited for, so that none starts more code meanwhile.
+        // Every run is informed before any is waited for, so that none starts more code meanwhile.
         let starting: Vec<&Control> = runs.iter().filter(|run| run.request(request)).collect();
         // Two bodies of different runs that stop both runs would otherwise wait for each other.
         for run in &starting {

@@ -46,6 +46,10 @@ pub struct RunHeader {
     pub tools: Vec<ToolDefinition>,
     /// JSON Schema of the answer.
     pub output_schema: Option<Value>,
+    /// Parameters of the requests ([`ModelParams::shown`](crate::ModelParams::shown)), without the
+    /// values of headers; `None` if none were set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub params: Option<Value>,
     /// Settings of the program that started the run, which it reads back on resume. Must not
     /// contain a key.
     pub settings: Value,
@@ -182,6 +186,7 @@ impl RecordedRun {
         differs("model", named(&then.spec.model), named(&now.spec.model));
         differs("instructions", named(&then.system), named(&now.system));
         differs("policy", value(&then.policy), value(&now.policy));
+        differs("parameters", value(&then.params), value(&now.params));
         differs("output schema", value(&then.output_schema), value(&now.output_schema));
         let hooks = |spec: &RunSpec| serde_json::to_string(&spec.hooks).unwrap_or_default();
         differs("hooks", hooks(&then.spec), hooks(&now.spec));

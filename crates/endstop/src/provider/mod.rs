@@ -32,8 +32,8 @@ use endstop_core::{
     Confidence, Message, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
     Usage,
 };
-pub use endstop_wire::ToolDefinition;
 use endstop_wire::redact::KnownKeys;
+pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition};
 use futures_core::Stream;
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
@@ -65,6 +65,8 @@ pub struct SessionSpec {
     pub context_window: Option<u64>,
     /// `true` to stream responses.
     pub streaming: bool,
+    /// Parameters of the requests. [`Provider::check_params`] has accepted them.
+    pub params: ModelParams,
 }
 
 /// The input of one call.
@@ -146,6 +148,20 @@ pub trait Provider: Send + Sync {
 
     /// Opens a session for a run.
     fn open(&self, spec: SessionSpec) -> Box<dyn ModelSession>;
+
+    /// Checks the parameters of a run when an agent is built, and when a run brings its own. The
+    /// tools of `spec` need not have a description or a schema. The default accepts none, so that a
+    /// provider that ignores parameters drops none silently.
+    ///
+    /// # Errors
+    /// Names a parameter that the provider does not take, or that contradicts another setting.
+    fn check_params(&self, spec: &SessionSpec) -> Result<(), ParamError> {
+        let shown = spec.params.shown();
+        match shown.as_object().and_then(|params| params.keys().next()) {
+            Some(param) => Err(ParamError::none_taken(param, self.name())),
+            None => Ok(()),
+        }
+    }
 
     /// `true` if this response ends the model's part in the run. This is for providers that cannot
     /// tell more; it is called only if [`detect_termination`](Self::detect_termination) returns

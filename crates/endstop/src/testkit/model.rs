@@ -3,7 +3,7 @@
 
 use super::Turn;
 use crate::provider::{
-    CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
+    CallEvent, CallSpec, CallStream, ModelSession, ParamError, Provider, Response, SessionSpec,
 };
 use endstop_core::{ErrorClass, ModelError, Part, Price, TerminationSignal, ToolCall, TurnDelta};
 use futures_core::Stream;
@@ -77,6 +77,9 @@ impl Provider for ScriptedModel {
     }
     fn model(&self) -> &'static str {
         "script"
+    }
+    fn check_params(&self, _: &SessionSpec) -> Result<(), ParamError> {
+        Ok(())
     }
     fn open(&self, _: SessionSpec) -> Box<dyn ModelSession> {
         Box::new(Script(self.clone()))

@@ -26,6 +26,7 @@ mod lifecycle;
 mod many_calls;
 mod nested;
 mod ollama;
+mod params;
 #[cfg(target_os = "linux")]
 #[path = "../../../endstop-process/tests/kept/processes.rs"]
 mod processes;

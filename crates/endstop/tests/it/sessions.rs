@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Level {
@@ -88,9 +89,10 @@ fn said(outcome: &Outcome) -> &str {
 async fn concurrent_sessions_share_no_conversation() {
     let server = echo_server();
     let agent = over(&server, "openai-chat").build().unwrap();
-    let chats = (0..100).map(|user| {
+    let mut chats = JoinSet::new();
+    for user in 0..100 {
         let session = agent.session();
-        tokio::spawn(async move {
+        chats.spawn(async move {
             let first = session.run(format!("user {user}")).unwrap().await;
             assert_eq!(said(&first), format!("user {user} after 0"));
             let second = session.run(format!("again {user}")).unwrap().await;
@@ -98,10 +100,10 @@ async fn concurrent_sessions_share_no_conversation() {
             let texts: Vec<String> = session.messages().iter().map(Message::plain_text).collect();
             assert_eq!(texts.len(), 4);
             assert!(texts.iter().all(|text| text.contains(&format!(" {user}"))), "{texts:?}");
-        })
-    });
-    for chat in chats.collect::<Vec<_>>() {
-        chat.await.unwrap();
+        });
+    }
+    while let Some(chat) = chats.join_next().await {
+        chat.unwrap();
     }
     assert_eq!(agent.lifecycle(), Lifecycle::Idle);
 }
@@ -193,7 +195,7 @@ async fn policy_that_panics_in_clone_ends_run() {
         let outcome = agent.run("go").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
         assert!(outcome.error_diagnostic.as_ref().unwrap().contains("asked to panic"));
-        assert_eq!(outcome.decided_by.name, "no_copy");
+        assert_eq!(outcome.decided_by.decision.as_str(), "no_copy");
     }
 }
 
@@ -205,7 +207,9 @@ async fn second_run_of_session_is_busy() {
     let mut first = session.run("slow").unwrap();
     until_text(&mut first).await;
     let other = session.clone();
-    let refused = tokio::spawn(async move { other.run("b").unwrap_err() }).await.unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { other.run("b").unwrap_err() });
+    let refused = tasks.join_next().await.unwrap().unwrap();
     assert_eq!(refused, StartError::Busy);
     assert_eq!(refused.to_string(), "the session is busy: a run is in progress");
     assert_eq!(session.edit(Vec::clear), Err(StartError::Busy));

@@ -67,6 +67,14 @@ impl Asks {
                     self.tools.push(ask(name.as_str().unwrap_or_default(), Vec::new()));
                 }
             }
+            "params.headers" => {
+                // A literal value may be one of the user's own keys.
+                for (name, value) in value.as_object().into_iter().flatten() {
+                    let written = value.as_str().filter(|value| value.contains('$'));
+                    let value = format!("{name}: {}", written.unwrap_or("(as written)"));
+                    self.other.push(ask(&value, vec!["is sent to the model's server".to_owned()]));
+                }
+            }
             _ => self.other.push(ask(&text, Vec::new())),
         }
     }

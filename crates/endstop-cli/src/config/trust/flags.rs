@@ -1,6 +1,7 @@
 //! Maps settings to the flags that set them. Flags override every file.
 
 use crate::args::RunArgs;
+use crate::param_args;
 use endstop::Limits;
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ pub(crate) fn of_key(name: &str) -> Option<String> {
         ("mcp", _) => "--mcp".to_owned(),
         ("limits", limit) if Limits::NAMES.contains(&limit) => spelled(limit),
         ("limits", _) => return None,
+        ("params", name) => param_args::flag(name),
         (name, _) => spelled(name),
     };
     Some(flag)
@@ -49,6 +51,9 @@ pub(crate) fn given(args: &RunArgs) -> BTreeMap<String, String> {
         given.filter_map(|(name, _)| Some((name.to_owned(), of_key(name)?))).collect();
     for (name, _) in args.limits.given() {
         all.insert(format!("limits.{name}"), spelled(name));
+    }
+    for (name, flag) in args.params.given() {
+        all.insert(format!("params.{name}"), flag);
     }
     // Keyed by server, because a flag overrides only the server of the same name.
     for (name, _) in args.mcp.iter().filter_map(|flag| flag.split_once('=')) {

@@ -99,6 +99,12 @@ fn needed(stored: &Settings, own: &Settings, args: &RunArgs) -> Vec<(String, ser
     if !tighten::compacts_no_less(&own.compaction, &stored.compaction) {
         add("compaction", json!(stored.compaction));
     }
+    let own_params = own.params.shown();
+    for (name, value) in stored.params.shown() {
+        if own_params.get(&name) != Some(&value) {
+            add(&format!("params.{name}"), value);
+        }
+    }
     let values = serde_json::to_value(&stored.limits).unwrap_or_default();
     for limit in tighten::looser(&own.limits, &stored.limits) {
         debug_assert!(Limits::NAMES.contains(&limit));

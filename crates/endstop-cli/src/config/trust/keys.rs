@@ -21,7 +21,7 @@ pub(crate) enum Allowed {
 }
 
 /// Every key of a settings file.
-pub(crate) const KEYS: [(&str, Allowed); 19] = [
+pub(crate) const KEYS: [(&str, Allowed); 20] = [
     ("model", Allowed::Nothing),
     ("api", Allowed::Nothing),
     ("base_url", Allowed::Nothing),
@@ -41,6 +41,8 @@ pub(crate) const KEYS: [(&str, Allowed); 19] = [
     ("journal", Allowed::Nothing),
     // The price determines when a budget is spent.
     ("price", Allowed::Nothing),
+    // A parameter changes the model's work and its cost, and a header may be a credential.
+    ("params", Allowed::Nothing),
     ("limits", Allowed::Limits),
     ("policy", Allowed::IfNone),
     ("watch", Allowed::Add),

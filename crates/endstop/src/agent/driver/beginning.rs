@@ -1,7 +1,7 @@
 //! Begins a run: a new one, or one that its journal resumes.
 //!
 //! ```text
-//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation));
+//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params));
 //! ```
 
 use super::outer::Outer;
@@ -11,9 +11,10 @@ use crate::agent::ending::EndingCell;
 use crate::agent::handle::EventSink;
 use crate::agent::recorder::Recorder;
 use crate::agent::run_setup::Opened;
-use crate::agent::session::SessionShared;
+use crate::agent::session_state::SessionShared;
 use crate::budget::Amount;
 use crate::control::Control;
+use crate::provider::ModelParams;
 use crate::telemetry::Trace;
 use endstop_core::{Effect, EventKind, Outcome, Run, Step};
 use std::collections::{HashMap, VecDeque};
@@ -41,6 +42,7 @@ impl Driver {
             sink,
             run: None,
             session: None,
+            service: None,
             began: Instant::now(),
             earlier: Duration::ZERO,
             input: None,
@@ -62,16 +64,16 @@ impl Driver {
             shared,
         };
         match beginning {
-            Beginning::New(conversation) => driver.start(conversation),
+            Beginning::New(conversation, params) => driver.start(conversation, *params),
             Beginning::Again(again) => driver.resume(*again),
         }
         driver
     }
 
     /// Sets up a new run.
-    fn start(&mut self, conversation: Conversation) {
+    fn start(&mut self, conversation: Conversation, params: ModelParams) {
         let config = &self.shared.config;
-        let opened = Opened::new(config);
+        let opened = Opened::new(config, params);
         let id = crate::clock::run_id();
         // Without a journal the run cannot be resumed, and the budget need not remember it.
         if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
@@ -80,6 +82,7 @@ impl Driver {
         self.input = conversation.messages.iter().map(|message| message.id).max();
         let named = (opened.provider.as_deref(), opened.model.as_deref());
         self.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
+        self.service = opened.service_params();
         let spec = opened.spec(config, conversation, id);
         if config.journal.is_some() {
             let header = opened.header(config, &spec);
@@ -96,6 +99,7 @@ impl Driver {
         let named = (opened.provider.as_deref(), opened.model.as_deref());
         let config = &self.shared.config;
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
+        self.service = opened.service_params();
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;
@@ -139,6 +143,8 @@ impl Driver {
                     (&*self.shared.config.provider, &self.shared.config.journal);
                 match (in_provider(provider, || provider.known_keys()), journal) {
                     (Ok(keys), Some(journal)) => {
+                        // The values of the run's headers are secrets as well.
+                        let keys = keys.and(&header.keys);
                         let recorder = Recorder::begin(Arc::clone(journal), header, keys);
                         self.recorder = Some(Box::new(recorder));
                         self.recorded().await;

@@ -15,14 +15,14 @@ use super::ending::EndingCell;
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::recorder::Recorder;
 use super::run_setup::Opened;
-use super::session::SessionShared;
+use super::session_state::SessionShared;
 use super::shared::Shared;
 use super::user_code;
 use super::user_code::Panicked;
 use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
 use crate::journal::RunHeader;
-use crate::provider::{CallEvent, CallStream, ModelSession, Provider, Response};
+use crate::provider::{CallEvent, CallStream, ModelParams, ModelSession, Provider, Response};
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
@@ -63,7 +63,7 @@ struct Call {
 /// The state in which a run begins.
 pub(crate) enum Beginning {
     /// A new run.
-    New(Conversation),
+    New(Conversation, Box<ModelParams>),
     /// A run resumed from its journal.
     Again(Box<Again>),
 }
@@ -103,6 +103,8 @@ pub(crate) struct Driver {
     sink: EventSink,
     run: Option<Run>,
     session: Option<Box<dyn ModelSession>>,
+    /// The parameters of calls in addition to the conversation, if any is set.
+    service: Option<Box<ModelParams>>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,

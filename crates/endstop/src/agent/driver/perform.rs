@@ -191,6 +191,7 @@ impl Driver {
         let means = Means {
             provider: Arc::clone(&config.provider),
             price: config.price,
+            params: self.service.as_deref().cloned().unwrap_or_default(),
             tokens_left: config.limits.max_tokens.map(|max| max.saturating_sub(used)),
             context,
         };

@@ -35,6 +35,8 @@ struct Frame<'a> {
     system: &'a Option<String>,
     tools: &'a [ToolDefinition],
     output_schema: &'a Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: &'a Option<Value>,
     settings: &'a Value,
     #[serde(skip_serializing_if = "is_zero")]
     redacted: u64,
@@ -62,6 +64,7 @@ pub(super) fn split(header: &RunHeader, keys: &KnownKeys) -> Result<Parts, serde
         system,
         tools,
         output_schema,
+        params,
         settings,
         redacted,
         keys: _,
@@ -77,6 +80,7 @@ pub(super) fn split(header: &RunHeader, keys: &KnownKeys) -> Result<Parts, serde
         system,
         tools,
         output_schema,
+        params,
         settings,
         redacted: *redacted,
     };

@@ -10,6 +10,7 @@
 mod call;
 mod error;
 mod options;
+mod params;
 mod provider;
 mod session;
 mod target;

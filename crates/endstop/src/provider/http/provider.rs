@@ -44,6 +44,8 @@ pub struct HttpProvider {
     pub(super) model: String,
     pub(super) price: Option<Price>,
     pub(super) limits: ModelLimits,
+    /// `true` if credentials may be sent to another machine over `http://`.
+    pub(super) allow_http: bool,
 }
 
 impl fmt::Debug for HttpProvider {
@@ -102,6 +104,7 @@ impl HttpProvider {
                 context_window: options.context_window.or(limits.context_window),
                 ..limits
             },
+            allow_http: options.allow_http,
         })
     }
 
@@ -172,6 +175,7 @@ impl HttpProvider {
                 context_window: header.context_window,
                 max_output: header.max_output,
             },
+            allow_http: true,
         })
     }
 }

@@ -6,13 +6,14 @@
 //! ```
 
 use super::super::transport::{Transport, shown};
-use super::super::{CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec};
+use super::super::{
+    CallSpec, CallStream, ModelSession, ParamError, Provider, Response, SessionSpec,
+};
 use super::call::{HttpCall, Unsent};
 use super::provider::HttpProvider;
 use crate::clock;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, Price, TerminationSignal};
-use endstop_wire::codec::OutputSchema;
 use endstop_wire::redact::{KnownKeys, secrets_out};
 use endstop_wire::{Encoder, RequestSpec};
 use reqwest::header::HeaderMap;
@@ -25,24 +26,30 @@ impl Provider for HttpProvider {
         &self.model
     }
     fn open(&self, spec: SessionSpec) -> Box<dyn ModelSession> {
-        let request = RequestSpec {
-            model: self.model.clone(),
-            system: spec.system,
-            tools: spec.tools.into_iter().collect(),
-            output_schema: spec
-                .output_schema
-                .map(|schema| OutputSchema { name: "answer".to_owned(), schema }),
-            // Some formats require a cap in each request; send the model's maximum.
-            max_output_tokens: self.limits.max_output.filter(|_| self.dialect.wants_cap()),
-            context_window: spec.context_window,
-            stream: spec.streaming,
-            ..RequestSpec::default()
+        let params = spec.params.clone();
+        let more = self.more_headers(&spec);
+        let mut request = self.request(spec);
+        let applied = params.apply(self.dialect, &mut request).and(more);
+        let mut provider = self.clone();
+        let refused = match applied {
+            Ok(more) => {
+                provider.headers.extend(more);
+                None
+            }
+            // `check_params` has accepted the parameters, unless the caller did not ask.
+            Err(error) => Some(error.to_string()),
         };
         Box::new(HttpSession {
             encoder: Encoder::new(self.dialect, &request),
             request,
-            provider: self.clone(),
+            provider,
+            refused,
         })
+    }
+    fn check_params(&self, spec: &SessionSpec) -> Result<(), ParamError> {
+        let mut request = self.request(spec.clone());
+        spec.params.apply(self.dialect, &mut request)?;
+        self.more_headers(spec).map(drop)
     }
     fn is_terminal(&self, response: &Response) -> bool {
         response.signal.as_ref().is_some_and(|signal| signal.should_terminate)
@@ -73,6 +80,8 @@ struct HttpSession {
     provider: HttpProvider,
     request: RequestSpec,
     encoder: Encoder,
+    /// Why the parameters cannot be sent.
+    refused: Option<String>,
 }
 
 impl ModelSession for HttpSession {
@@ -95,7 +104,7 @@ impl ModelSession for HttpSession {
         let asked = format!("POST {}, model `{}`", shown(url), secrets_out(&provider.model));
         let facts = self.request.facts(call.output_cap);
         let mut call = HttpCall::new(tap, provider.dialect, asked, facts);
-        match signed {
+        match self.refused.clone().map_or(signed, Err) {
             Ok(_) => call.send(Unsent { url: url.clone(), headers, body }, provider),
             Err(problem) => call.fail(ModelError::new(ErrorClass::InvalidRequest, problem)),
         }

@@ -1,0 +1,179 @@
+//! Parameters of the model's requests: the table `[params]`, the flags over it, and the values to send.
+
+use crate::config::servers::expanded;
+use crate::failure::{Failure, Result};
+use crate::param_args::ParamArgs;
+use endstop::ModelParams;
+use endstop::wire::endpoint::Secret;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The parameters of a run. Header values are as written: `$NAME` stands for a variable.
+#[derive(Clone, Default)]
+pub(crate) struct ParamSettings {
+    /// The parameters except the headers.
+    pub(crate) params: ModelParams,
+    headers: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for ParamSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ParamSettings").field(&self.shown()).finish()
+    }
+}
+
+impl From<ModelParams> for ParamSettings {
+    fn from(params: ModelParams) -> ParamSettings {
+        ParamSettings { params, headers: BTreeMap::new() }
+    }
+}
+
+impl ParamSettings {
+    /// Merges a member of the table `[params]`.
+    ///
+    /// # Errors
+    /// Describes the invalid value, without a header's value.
+    pub(crate) fn take(&mut self, member: &str, value: &Value) -> std::result::Result<(), String> {
+        if member != "headers" {
+            let read: ModelParams = serde_json::from_value(json!({member: value}))
+                .map_err(|problem| format!("`{member}`: {problem}"))?;
+            self.params = read.over(&self.params);
+            return Ok(());
+        }
+        let table = value.as_object().ok_or("`headers`: expected a table of strings")?;
+        for (name, value) in table {
+            let value =
+                value.as_str().ok_or_else(|| format!("`headers.{name}`: expected a string"))?;
+            self.set_header(name, value);
+        }
+        Ok(())
+    }
+
+    /// Sets a header. A later value replaces an earlier one of the same name.
+    fn set_header(&mut self, name: &str, value: &str) {
+        self.headers.retain(|other, _| !other.eq_ignore_ascii_case(name));
+        self.headers.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Merges the flags.
+    ///
+    /// # Errors
+    /// A malformed `--param` or `--header`, or a header that is given twice.
+    pub(crate) fn above(&mut self, args: &ParamArgs) -> Result<()> {
+        let mut extra = Map::new();
+        for text in &args.extra {
+            let wrong = |problem: &str| Failure::usage(format!("--param {text}: {problem}"));
+            let (key, value) = text
+                .split_once('=')
+                .ok_or_else(|| wrong("expected KEY=JSON, for example top_k=20"))?;
+            let value = serde_json::from_str(value)
+                .map_err(|error| wrong(&format!("the value is not JSON ({error})")))?;
+            if extra.insert(key.trim().to_owned(), value).is_some() {
+                return Err(wrong("the field is given twice"));
+            }
+        }
+        let own = ModelParams {
+            temperature: args.temperature,
+            top_p: args.top_p,
+            stop: args.stop.clone(),
+            seed: args.seed,
+            effort: args.effort,
+            thinking: args.thinking,
+            tool_choice: args.tool_choice.clone().map(Into::into),
+            parallel_tool_calls: args.parallel_tool_calls,
+            service_tier: args.service_tier.clone(),
+            store: args.store,
+            extra,
+            headers: Vec::new(),
+        };
+        self.params = own.over(&self.params);
+        let mut names: Vec<String> = Vec::new();
+        for text in &args.headers {
+            // The text may be a secret, so no error repeats it.
+            let (name, value) = text.split_once(':').ok_or_else(|| {
+                Failure::usage("--header: expected NAME: VALUE, for example \"X-Team: $TEAM\"")
+            })?;
+            let name = name.trim();
+            if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                return Err(Failure::usage(format!(
+                    "--header: the header `{}` is given twice",
+                    endstop::wire::redact::secrets_out(name)
+                )));
+            }
+            names.push(name.to_owned());
+            self.set_header(name, value.trim());
+        }
+        Ok(())
+    }
+
+    /// Returns the parameters to send, with variables expanded.
+    ///
+    /// # Errors
+    /// A variable is not set.
+    pub(crate) fn built(&self) -> Result<ModelParams> {
+        let mut params = self.params.clone();
+        for (name, value) in &self.headers {
+            let value = expanded(value).map_err(|problem| {
+                let name = endstop::wire::redact::secrets_out(name);
+                Failure::usage(format!("the header `{name}`: {problem}"))
+            })?;
+            params.headers.push((name.clone(), Secret::new(value)));
+        }
+        Ok(params)
+    }
+
+    /// Returns the parameters as JSON, with the names of the headers only.
+    pub(crate) fn shown(&self) -> Map<String, Value> {
+        let headers = self.headers.keys().map(|name| (name.clone(), Secret::new("")));
+        let shown = ModelParams { headers: headers.collect(), ..self.params.clone() }.shown();
+        shown.as_object().cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_replace_the_table() {
+        let mut settings = ParamSettings::default();
+        settings.take("temperature", &json!(0.1)).unwrap();
+        settings.take("extra", &json!({"top_k": 1, "a": 1})).unwrap();
+        settings.take("headers", &json!({"X-Team": "one"})).unwrap();
+        let args = ParamArgs {
+            temperature: Some(0.9),
+            extra: vec!["top_k=20".to_owned()],
+            headers: vec!["x-team: two".to_owned()],
+            ..ParamArgs::default()
+        };
+        settings.above(&args).unwrap();
+        let shown = json!(settings.shown());
+        assert_eq!(
+            shown,
+            json!({"temperature": 0.9, "extra": {"top_k": 20, "a": 1}, "headers": ["x-team"]})
+        );
+        let built = settings.built().unwrap();
+        assert_eq!(built.headers.len(), 1);
+        assert_eq!(built.headers[0].1.expose(), "two");
+        assert!(!format!("{settings:?}").contains("two"));
+    }
+
+    #[test]
+    fn malformed_values_are_refused() {
+        let mut settings = ParamSettings::default();
+        assert!(settings.take("temprature", &json!(1)).unwrap_err().contains("temprature"));
+        assert!(settings.take("headers", &json!({"a": 1})).unwrap_err().contains("headers.a"));
+        let refused = |args: ParamArgs| ParamSettings::default().above(&args).unwrap_err().message;
+        let header = |texts: &[&str]| ParamArgs {
+            headers: texts.iter().map(|text| (*text).to_owned()).collect(),
+            ..ParamArgs::default()
+        };
+        assert!(!refused(header(&["hush-hush"])).contains("hush"));
+        assert!(refused(header(&["a: 1", "A: 2"])).contains("given twice"));
+        let extra = ParamArgs { extra: vec!["k={".to_owned()], ..ParamArgs::default() };
+        assert!(refused(extra).contains("not JSON"));
+        settings.take("headers", &json!({"x-key": "$ENDSTOP_NO_SUCH_VARIABLE"})).unwrap();
+        assert!(settings.built().unwrap_err().message.contains("is not set"));
+    }
+}
