@@ -363,6 +363,7 @@ fn nearest(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::DIALECTS;
 
     fn none(_: &str) -> Option<String> {
         None
@@ -440,6 +441,22 @@ mod tests {
                 "http://localhost:30000/v1/chat/completions",
             ]
         );
+    }
+
+    #[test]
+    fn dialects_are_named_after_their_provider() {
+        // Servers without an address of their own, which `--api` selects together with a base URL.
+        const ONLY_BY_NAME: [&str; 5] =
+            ["copilot", "copilot-responses", "gpustack", "snowflake", "tgi"];
+        // A dialect is found by the id of its provider. One with another name would never be used,
+        // because the provider would be called as a compatible server.
+        for dialect in DIALECTS.iter().filter(|dialect| !ONLY_BY_NAME.contains(&dialect.name)) {
+            let is_of = |id: &str| {
+                let rest = dialect.name.strip_prefix(id);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            };
+            assert!(PROVIDERS.iter().any(|provider| is_of(provider.id)), "{}", dialect.name);
+        }
     }
 
     #[test]
