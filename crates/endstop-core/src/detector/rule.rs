@@ -206,7 +206,7 @@ impl Rule {
     /// The name is unknown or the configuration is not valid; the error lists the accepted values.
     pub fn from_config(name: &str, config: &Value) -> Result<Rule, PolicyError> {
         let config = Config::new(name, config)?;
-        // The book's chapter on detectors lists these defaults; change both together.
+        // A test compares these defaults with the book's chapter on detectors.
         let times =
             |default| config.only(&["times"]).and_then(|()| whole(&config, "times", default));
         Ok(match name {

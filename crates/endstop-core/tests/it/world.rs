@@ -104,6 +104,8 @@ pub struct Setup {
 
 pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
     let maybe = |rng: &mut Rng, percent: u64, value: u32| rng.chance(percent).then_some(value);
+    let default = Limits::default();
+    // No `..default`, so that the random worlds do not compile without a value for a new limit.
     let mut limits = Limits {
         max_turns: if rng.chance(4) {
             None
@@ -135,7 +137,12 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         first_content_timeout: rng.chance(70).then(|| Duration::from_millis(200)),
         stall_timeout: rng.chance(70).then(|| Duration::from_millis(150)),
         cancel_grace: Duration::from_millis(rng.below(3) * 20),
-        ..Limits::default()
+        // Some of these are set below.
+        max_budget_usd: None,
+        max_tokens: None,
+        timeout: None,
+        max_tool_timeout: default.max_tool_timeout,
+        retry_for: default.retry_for,
     };
     if limits.max_turns == Some(0) && rng.chance(90) {
         limits.max_turns = Some(25);

@@ -6,9 +6,9 @@
 //! a.json  1     3      2      2        0         0
 //! ```
 
-use crate::common::{counts, fixture, read_with};
-use endstop_trajectory::read::Options;
-use std::collections::BTreeMap;
+use crate::common::{counts, fixture, fixtures, read_with};
+use endstop_trajectory::read::{Options, formats};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -55,4 +55,29 @@ fn fixtures_match_their_counts() {
         checked += found.len();
     }
     assert!(checked >= 50, "{checked}");
+}
+
+#[test]
+fn each_format_has_a_fixture() {
+    let mut read = BTreeSet::new();
+    for path in fixtures() {
+        let (runs, _) = read_with(path, &Options::default());
+        read.extend(runs.iter().map(|run| run.origin.format));
+    }
+    for (name, about) in formats() {
+        assert!(read.contains(name), "no fixture of {name}: {about}");
+    }
+}
+
+#[test]
+fn each_fixture_has_an_origin() {
+    let origins = fs::read_to_string(fixture("LICENCES.md")).unwrap();
+    for folder in fs::read_dir(fixture("")).unwrap() {
+        let folder = folder.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        // A folder may state its origins itself.
+        if folder.is_dir() && !folder.join("LICENCES.md").exists() {
+            assert!(origins.contains(&format!("`{name}/")), "LICENCES.md does not name {name}/");
+        }
+    }
 }

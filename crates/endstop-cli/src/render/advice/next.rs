@@ -6,6 +6,7 @@ use super::resume::Again;
 use super::table::advice;
 use crate::render::amounts::seconds;
 use crate::visible::visible;
+use endstop::core::limits::LimitRow;
 use endstop::{Decision, ErrorClass, Layer, Outcome, Termination};
 
 /// Advice about a replay that diverged from its recording.
@@ -93,8 +94,16 @@ impl Facts<'_> {
             (Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens, ..) => {
                 self.fitting().unwrap_or_else(table)
             }
-            _ => table(),
+            _ => self.other_limit().unwrap_or_else(table),
         }
+    }
+
+    /// Names the limit to raise if the table, which has one row per ending, names another limit.
+    fn other_limit(self) -> Option<String> {
+        let row = LimitRow::of(self.limit()?)?;
+        let flag = format!("--{}", row.name.replace('_', "-"));
+        let is_named = advice(self.0.termination).contains(&flag);
+        (!is_named).then(|| format!("raise {flag}, or reduce the task"))
     }
 
     /// Names the ceiling or the output cap under which the next call would have been allowed.

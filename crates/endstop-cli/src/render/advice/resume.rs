@@ -4,9 +4,10 @@
 use super::facts::Facts;
 use crate::config::settings::is_resumable;
 use crate::config::trust::seal;
+use endstop::core::limits::{LimitRow, Unit};
 use endstop::core::replay::go_on;
 use endstop::journal::RecordedRun;
-use endstop::{Limits, Resumption};
+use endstop::{LimitValue, Limits, Resumption};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -124,16 +125,14 @@ fn enough(recorded: &RecordedRun, mut limits: Limits, limit: &str) -> Option<Str
 
 /// Returns twice the value of a limit, in the form that its flag accepts.
 fn doubled(limits: &Limits, limit: &str) -> Option<String> {
+    let row = LimitRow::of(limit)?;
     // The `max` calls keep a limit of 0 from staying 0, however often it is doubled.
-    Some(match limit {
-        "max_turns" => limits.max_turns?.max(1).checked_mul(2)?.to_string(),
-        "max_budget_usd" => (limits.max_budget_usd?.max(0.005) * 2.0).to_string(),
-        "max_tokens" => limits.max_tokens?.max(500).checked_mul(2)?.to_string(),
-        "timeout" => format!("{}s", (limits.timeout?.as_secs_f64() * 2.0).ceil().max(1.0)),
-        "max_structured_output_retries" => {
-            limits.max_structured_output_retries?.max(1).checked_mul(2)?.to_string()
-        }
-        _ => return None,
+    Some(match (row.value(limits), row.unit) {
+        (LimitValue::Count(count), Unit::Tokens) => count.max(500).checked_mul(2)?.to_string(),
+        (LimitValue::Count(count), _) => count.max(1).checked_mul(2)?.to_string(),
+        (LimitValue::Usd(usd), _) => (usd.max(0.005) * 2.0).to_string(),
+        (LimitValue::Time(time), _) => format!("{}s", (time.as_secs_f64() * 2.0).ceil().max(1.0)),
+        (LimitValue::Off | LimitValue::Switch(_), _) => return None,
     })
 }
 
@@ -148,6 +147,21 @@ fn continues(recorded: &RecordedRun, limits: Limits) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use endstop::core::limits::TABLE;
+
+    #[test]
+    fn every_set_limit_can_be_doubled() {
+        let mut limits = Limits::default();
+        for row in TABLE.iter().filter(|row| row.unit != Unit::Switch) {
+            limits.set(row.name, &Value::from(row.least)).unwrap();
+            let before = row.value(&limits);
+            let value = doubled(&limits, row.name).unwrap();
+            let read = serde_json::from_str(&value).unwrap_or(Value::String(value));
+            limits.set(row.name, &read).unwrap();
+            assert!(row.value(&limits) > before, "{}", row.name);
+        }
+        assert_eq!(doubled(&limits, "shared_budget"), None);
+    }
 
     #[test]
     fn journal_path_is_quoted_for_shell() {

@@ -39,9 +39,8 @@ pub(crate) fn of(check: &CheckState) -> String {
         _ => format!("{value:.0}"),
     };
     let unit = match check.unit {
-        "turns" => " turns",
-        "tokens" => " tokens",
-        _ => "",
+        "usd" | "seconds" => String::new(),
+        unit => format!(" {unit}"),
     };
     match check.max {
         Some(max) => format!("{} of {}{unit}", show(check.value), show(max)),

@@ -59,6 +59,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn book_lists_each_format() {
+        let pages = [
+            include_str!("../../../../../docs/src/recorded-runs.md"),
+            include_str!("../../../../../docs/src/sessions-and-spans.md"),
+        ];
+        for (name, _) in formats() {
+            let row = format!("\n| `{name}` |");
+            let rows: usize = pages.iter().map(|page| page.matches(&row).count()).sum();
+            assert_eq!(rows, 1, "`{name}` in recorded-runs.md or sessions-and-spans.md");
+        }
+    }
+
+    #[test]
     fn format_shapes_share_one_description() {
         for format in all() {
             let of_name = formats().iter().filter(|(name, _)| *name == format.name).count();

@@ -1,5 +1,6 @@
 use super::*;
 use crate::catalog::providers::PROVIDERS;
+use crate::dialect::DIALECTS;
 
 fn none(_: &str) -> Option<String> {
     None
@@ -70,6 +71,22 @@ fn every_provider_has_its_url() {
             "http://localhost:30000/v1/chat/completions",
         ]
     );
+}
+
+#[test]
+fn dialects_are_named_after_their_provider() {
+    // Servers without an address of their own, which `--api` selects together with a base URL.
+    const ONLY_BY_NAME: [&str; 5] =
+        ["copilot", "copilot-responses", "gpustack", "snowflake", "tgi"];
+    // A dialect is found by the id of its provider. One with another name would never be used,
+    // because the provider would be called as a compatible server.
+    for dialect in DIALECTS.iter().filter(|dialect| !ONLY_BY_NAME.contains(&dialect.name)) {
+        let is_of = |id: &str| {
+            let rest = dialect.name.strip_prefix(id);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        assert!(PROVIDERS.iter().any(|provider| is_of(provider.id)), "{}", dialect.name);
+    }
 }
 
 #[test]
