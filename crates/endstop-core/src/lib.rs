@@ -24,6 +24,7 @@ pub mod history;
 pub mod kernel;
 pub mod limits;
 pub mod message;
+mod nearest;
 pub mod policy;
 pub mod registry;
 pub mod replay;

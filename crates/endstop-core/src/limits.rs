@@ -20,6 +20,7 @@ mod value;
 
 pub use value::{LimitValue, parse_duration};
 
+use crate::nearest::did_you_mean;
 use crate::run_data::RunData;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -502,19 +503,6 @@ impl Limits {
 pub fn unknown_key(key: &str, choices: &[&str]) -> String {
     let hint = did_you_mean(key, choices.iter().copied());
     format!("unknown name{hint}; expected one of {}", choices.join(", "))
-}
-
-/// Returns ` (did you mean `NAME`?)` with the nearest of these names, or nothing if none is near.
-pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
-    // 64 characters bound the work for a hostile name; no real name is that long.
-    let start: String = name.chars().take(64).collect();
-    let near = known
-        .into_iter()
-        .map(|known| (strsim::levenshtein(&start, known), known))
-        // Allow one typo, and one more for every four characters of the name.
-        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
-        .min();
-    near.map_or_else(String::new, |(_, known)| format!(" (did you mean `{known}`?)"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 
 use super::mention::Mention;
 use super::stuck::Stuck;
-use crate::limits::did_you_mean;
+use crate::nearest::did_you_mean;
 use crate::policy::config::Config;
 use crate::policy::{PolicyEnd, PolicyError};
 use crate::run_data::RunData;

@@ -13,7 +13,7 @@
 //! );
 //! ```
 
-use crate::limits::did_you_mean;
+use crate::nearest::did_you_mean;
 use serde_json::{Map, Value};
 use std::fmt;
 
