@@ -143,15 +143,6 @@ impl Log {
 impl Log {
     fn insert(&self, connection: &Connection, records: &[Record]) -> rusqlite::Result<()> {
         let keys = self.journal.keys();
-        // The recorder has already removed the run's own keys and secrets of known formats. Only
-        // the keys from `hide` are left, and scanning for none of them would cost time for nothing.
-        fn clean<'t>(keys: &KnownKeys, text: &'t str) -> Cow<'t, str> {
-            if keys.is_empty() {
-                text.into()
-            } else {
-                without_secrets(keys, text.to_owned()).into()
-            }
-        }
         let from = tables::keys(self.run).0 + self.next;
         let write = || -> rusqlite::Result<()> {
             let mut insert = connection.prepare_cached(
@@ -263,6 +254,12 @@ impl RunJournal for Log {
         self.ended = true;
         Ok(())
     }
+}
+
+/// Removes the keys from `hide`. The recorder has already removed the run's own keys and secrets of
+/// known formats, so that without such keys the text is not searched again.
+fn clean<'t>(keys: &KnownKeys, text: &'t str) -> Cow<'t, str> {
+    if keys.is_empty() { text.into() } else { without_secrets(keys, text.to_owned()).into() }
 }
 
 fn whole(number: u64) -> i64 {
