@@ -177,7 +177,7 @@ impl Verdict {
 /// Decides after each step if the run stops.
 ///
 /// The kernel calls [`begin_turn`](Self::begin_turn) before each attempt at a turn,
-/// [`on_delta`](Self::look) with each chunk of its visible text, and
+/// [`on_delta`](Self::on_delta) with each chunk of its visible text, and
 /// [`should_terminate`](Self::should_terminate) once per turn, after its tools.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a termination policy",

@@ -86,7 +86,7 @@ pub struct ProviderInfo {
     pub name: &'static str,
     /// Supported formats, the default one first.
     pub endpoints: &'static [Endpoint],
-    /// Base URL, unless the caller or [`Provider::base_url_var`] sets another. `{region}` stands
+    /// Base URL, unless the caller or [`ProviderInfo::base_url_var`] sets another. `{region}` stands
     /// for the region, `{location}` for that of [`Place`](crate::endpoint::Place), and `{resource}` for a name that only
     /// the user knows, so that the URL must be set.
     pub base_url: &'static str,
@@ -100,9 +100,9 @@ pub struct ProviderInfo {
     pub region_vars: &'static [&'static str],
     /// Variables from which the SDK reads the key, in order of precedence.
     pub key_vars: &'static [KeyVar],
-    /// Variables of the keys that sign each request, used if none of [`Provider::key_vars`] is set.
+    /// Variables of the keys that sign each request, used if none of [`ProviderInfo::key_vars`] is set.
     pub signing: Option<&'static SigningVars>,
-    /// Source of a fetched key, used if none of [`Provider::key_vars`] is set.
+    /// Source of a fetched key, used if none of [`ProviderInfo::key_vars`] is set.
     pub login: Option<&'static LoginVars>,
     /// Vendors of the hosted models, if the provider's URLs contain project, location and vendor.
     pub places: &'static [PlaceVars],
