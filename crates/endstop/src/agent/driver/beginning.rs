@@ -64,14 +64,14 @@ impl Driver {
             shared,
         };
         match beginning {
-            Beginning::New(conversation, params) => driver.start(conversation, *params),
-            Beginning::Again(again) => driver.resume(*again),
+            Beginning::New(conversation, params) => driver.set_up_new(conversation, *params),
+            Beginning::Again(again) => driver.set_up_resumed(*again),
         }
         driver
     }
 
     /// Sets up a new run.
-    fn start(&mut self, conversation: Conversation, params: ModelParams) {
+    fn set_up_new(&mut self, conversation: Conversation, params: ModelParams) {
         let config = &self.shared.config;
         let opened = Opened::new(config, params);
         let id = crate::clock::run_id();
@@ -94,7 +94,7 @@ impl Driver {
     }
 
     /// Sets up a run at the point where it was interrupted.
-    fn resume(&mut self, again: Again) {
+    fn set_up_resumed(&mut self, again: Again) {
         let Again { opened, step, perform, at, recorder, resumes, id, input } = again;
         let named = (opened.provider.as_deref(), opened.model.as_deref());
         let config = &self.shared.config;
