@@ -115,7 +115,7 @@ impl Session {
         };
         let opened = Opened::new(config, config.params.clone());
         let again = find(&**journal, config, opened, &how)?;
-        Ok(slot.start(Beginning::Again(Box::new(again))))
+        Ok(slot.launch(Beginning::Again(Box::new(again))))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! let slot = session.take_slot()?; // no other run of the session starts
-//! let handle = slot.start(Beginning::New(conversation, params));
+//! let handle = slot.launch(Beginning::New(conversation, params));
 //! ```
 
 use super::conversation::{Conversation, RunInput, check_history};
@@ -64,7 +64,7 @@ impl RunSlot {
         &self.shared.agent
     }
 
-    pub(super) fn start(mut self, beginning: Beginning) -> RunHandle {
+    pub(super) fn launch(mut self, beginning: Beginning) -> RunHandle {
         self.started = true;
         let ending = EndingCell::default();
         let (handle, sink) = RunHandle::new(ending.clone(), self.control.clone());
@@ -201,7 +201,7 @@ impl Session {
         // After a compaction the last message need not have the highest id.
         let id = MessageId(messages.iter().map(|message| message.id.0 + 1).max().unwrap_or(1));
         messages.push(Message { id, ..input });
-        Ok(slot.start(Beginning::New(Conversation { messages, epoch }, Box::new(params))))
+        Ok(slot.launch(Beginning::New(Conversation { messages, epoch }, Box::new(params))))
     }
 
     /// Removes every message after `to`, or all messages if it is `None`.
