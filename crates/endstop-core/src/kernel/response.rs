@@ -187,7 +187,7 @@ fn truncated(
         context.counts.continuations += 1;
         // The calls of a truncated turn are answered as not run, because their arguments may be
         // incomplete.
-        answer_unrun(calls, "not run: the response was cut by the token limit", context);
+        answer_unrun(calls, "the response was cut by the token limit", context);
         context.inject_message(
             InjectionReason::Continue,
             "Your response was cut by the output limit. Continue exactly where it stopped."

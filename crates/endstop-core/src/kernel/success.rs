@@ -31,7 +31,7 @@ pub(super) fn end_or_succeed(
     }
     // They must be answered in any case, because a call without a result makes the conversation
     // invalid.
-    answer_unrun(calls, "not run: the run ended", context);
+    answer_unrun(calls, "the run ended", context);
     let text = || context.said.last_text.clone().map(Value::String);
     let candidate = ending.deliverable.clone().or_else(text).unwrap_or(Value::Null);
     succeed(ending, candidate, context)

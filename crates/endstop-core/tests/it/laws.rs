@@ -215,6 +215,14 @@ pub fn shortened(messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message
 /// Every outcome has a valid conversation and a deciding component, and does not contradict itself.
 pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
     check_history(&outcome.messages)?;
+    for part in outcome.messages.iter().flat_map(|message| &message.parts) {
+        if let Part::ToolResult(result) = part
+            && (result.content.matches("not run:").count() > 1
+                || result.content.contains("aborted: not run"))
+        {
+            return Err(format!("a call is answered with two reasons: {}", result.content));
+        }
+    }
     if outcome.also.contains(&outcome.termination) {
         return Err("`also` contains the termination itself".to_owned());
     }
