@@ -166,10 +166,9 @@ impl ServerSettings {
 
     /// Returns a copy for the journal, without literal header values.
     pub(crate) fn saved(&self) -> ServerSettings {
-        // A value with `$` refers to a variable and holds no secret itself.
         let mut saved = self.clone();
         for value in saved.headers.values_mut() {
-            value.take_if(|value| !value.contains('$'));
+            value.take_if(|value| !only_names_variables(value));
         }
         saved
     }
@@ -229,6 +228,27 @@ impl ServerSettings {
 fn in_clear(url: &str) -> bool {
     reqwest::Url::parse(url)
         .is_ok_and(|url| url.scheme() == "http" && !url.host_str().is_some_and(is_loopback))
+}
+
+/// `true` if a header value consists of variables, of the name of a scheme and of separators, so
+/// that it holds no part of a secret itself. In `$$` and in `sk-4fQ9$REST` the rest is literal.
+fn only_names_variables(value: &str) -> bool {
+    const SCHEMES: [&str; 6] = ["bearer", "basic", "token", "bot", "key", "apikey"];
+    let mut parts = value.split('$');
+    let mut literal = vec![parts.next().unwrap_or_default()];
+    for part in parts {
+        let is_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
+        let rest = match part.strip_prefix('{') {
+            Some(braced) => braced.split_once('}').map(|(_, rest)| rest),
+            None => Some(part.trim_start_matches(is_name)).filter(|rest| rest.len() < part.len()),
+        };
+        // No name follows: a dollar sign, or a value that cannot be expanded.
+        let Some(rest) = rest else { return false };
+        literal.push(rest);
+    }
+    let words = literal.iter().flat_map(|text| text.split(|c: char| " :=,;".contains(c)));
+    let mut words = words.filter(|word| !word.is_empty());
+    literal.len() > 1 && words.all(|word| SCHEMES.contains(&&*word.to_ascii_lowercase()))
 }
 
 /// Expands `$NAME` and `${NAME}` from the environment; `$$` is a dollar sign.
@@ -315,6 +335,18 @@ mod tests {
         );
         let again: ServerSettings = serde_json::from_value(saved).unwrap();
         assert!(again.server(None, true).unwrap_err().contains("header `B` was not stored"));
+    }
+
+    #[test]
+    fn value_with_a_literal_part_is_not_stored() {
+        for named in ["$A", "Bearer $A", "token=${A}", "$A:$B", "Basic ${A_1}"] {
+            assert!(only_names_variables(named), "{named}");
+        }
+        for literal in
+            ["abc", "Bearer abc", "pa$$word", "sk-4fQ9$A", "$A-4fQ9", "${A}xTz71", "$", "${A", ""]
+        {
+            assert!(!only_names_variables(literal), "{literal}");
+        }
     }
 
     #[test]
