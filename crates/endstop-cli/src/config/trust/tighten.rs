@@ -185,7 +185,7 @@ mod tests {
             (None, json!({}), Some(1)),
             (None, json!("off"), None),
             (None, json!(false), None),
-            (None, json!([]), None),
+            (None, json!([]), Some(1)),
             (Some(&[][..]), json!("off"), Some(0)),
             (Some(&stop[..]), json!({"stuck": "observe"}), None),
             (Some(&stop[..]), json!({"stuck": {"mode": "warn"}}), None),
