@@ -25,6 +25,7 @@ mod laws;
 mod not_knowing;
 mod outcomes;
 mod policies;
+mod recorded_runs;
 mod registry;
 mod search;
 mod streaming;
