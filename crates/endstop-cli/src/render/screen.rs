@@ -142,22 +142,7 @@ impl Screen {
                 self.shown = 0;
                 self.flow = Flow::default();
             }
-            RunEvent::TurnEnded { text, cost, usage, tool_calls, signal, .. } => {
-                // A response that was not streamed, or whose deltas were dropped, is shown here.
-                if self.shown == 0 && !text.trim().is_empty() {
-                    self.text(text);
-                }
-                self.end_line();
-                self.cost = *cost;
-                // The event has the total cost, but only this turn's usage.
-                self.usage.add(usage);
-                self.answered = true;
-                // With tool calls the next lines show the progress; on a terminal the status line
-                // does.
-                if *tool_calls == 0 && !self.terminal {
-                    self.note(&format!("· {} ({})", self.status_text(), signal.reason));
-                }
-            }
+            RunEvent::TurnEnded { .. } => self.turn_ended(event),
             RunEvent::AttemptFailed { error, retry_in_ms, .. } => {
                 self.end_line();
                 let then = match retry_in_ms {
@@ -166,37 +151,7 @@ impl Screen {
                 };
                 self.note(&format!("✗ {}{then}", shorten(&error.to_string(), 300)));
             }
-            RunEvent::ToolStarted { call_id, name, arguments } => {
-                // A call that starts again is shown with its own line, so the earlier one is not
-                // needed.
-                self.earlier.remove(call_id);
-                let arguments = shorten(&arguments.replace('\n', " "), 200);
-                self.note(&format!("→ {} {arguments}", in_line(name)));
-            }
-            RunEvent::ToolEnded { call_id, name, status, content, duration_ms } => {
-                if let Some((name, arguments)) = self.earlier.remove(call_id) {
-                    let arguments = shorten(&arguments.replace('\n', " "), 200);
-                    self.note(&format!("→ {} {arguments} (before the resume)", in_line(&name)));
-                }
-                let mut lines = content.lines().filter(|line| !line.trim().is_empty());
-                let first = lines.next().unwrap_or("");
-                let mut rest: Vec<&str> = lines.collect();
-                // The status `ok` only means that the command ran; its exit status is in the last
-                // line.
-                let status_line = rest.pop_if(|line| line.starts_with("[exit status "));
-                let ended = status_line.filter(|line| *line != "[exit status 0]");
-                let more = match rest.len() as u64 {
-                    0 => String::new(),
-                    lines => format!(" (+{})", count(lines, "line")),
-                };
-                self.note(&format!(
-                    "← {} {} in {duration_ms} ms: {}{more}{}",
-                    in_line(name),
-                    status.as_str(),
-                    shorten(first, 160),
-                    ended.map(|line| format!(" {}", shorten(line, 80))).unwrap_or_default()
-                ));
-            }
+            RunEvent::ToolStarted { .. } | RunEvent::ToolEnded { .. } => self.tool_event(event),
             RunEvent::MessageInjected { why, text } => {
                 self.note(&format!("! message to the model ({why}): {}", shorten(text, 200)));
             }
@@ -229,6 +184,63 @@ impl Screen {
             _ => {}
         }
         self.draw_status();
+    }
+
+    fn turn_ended(&mut self, event: &RunEvent) {
+        let RunEvent::TurnEnded { text, cost, usage, tool_calls, signal, .. } = event else {
+            return;
+        };
+        // A response that was not streamed, or whose deltas were dropped, is shown here.
+        if self.shown == 0 && !text.trim().is_empty() {
+            self.text(text);
+        }
+        self.end_line();
+        self.cost = *cost;
+        // The event has the total cost, but only this turn's usage.
+        self.usage.add(usage);
+        self.answered = true;
+        // With tool calls the next lines show the progress; on a terminal the status line does.
+        if *tool_calls == 0 && !self.terminal {
+            self.note(&format!("· {} ({})", self.status_text(), signal.reason));
+        }
+    }
+
+    fn tool_event(&mut self, event: &RunEvent) {
+        let call = |name: &str, arguments: &str| {
+            format!("→ {} {}", in_line(name), shorten(&arguments.replace('\n', " "), 200))
+        };
+        match event {
+            RunEvent::ToolStarted { call_id, name, arguments } => {
+                // A call that starts again is shown with its own line, so the earlier one is not
+                // needed.
+                self.earlier.remove(call_id);
+                self.note(&call(name, arguments));
+            }
+            RunEvent::ToolEnded { call_id, name, status, content, duration_ms } => {
+                if let Some((name, arguments)) = self.earlier.remove(call_id) {
+                    self.note(&format!("{} (before the resume)", call(&name, &arguments)));
+                }
+                let mut lines = content.lines().filter(|line| !line.trim().is_empty());
+                let first = lines.next().unwrap_or("");
+                let mut rest: Vec<&str> = lines.collect();
+                // The status `ok` only means that the command ran; its exit status is in the last
+                // line.
+                let status_line = rest.pop_if(|line| line.starts_with("[exit status "));
+                let ended = status_line.filter(|line| *line != "[exit status 0]");
+                let more = match rest.len() as u64 {
+                    0 => String::new(),
+                    lines => format!(" (+{})", count(lines, "line")),
+                };
+                self.note(&format!(
+                    "← {} {} in {duration_ms} ms: {}{more}{}",
+                    in_line(name),
+                    status.as_str(),
+                    shorten(first, 160),
+                    ended.map(|line| format!(" {}", shorten(line, 80))).unwrap_or_default()
+                ));
+            }
+            _ => {}
+        }
     }
 
     fn text(&mut self, text: &str) {

@@ -7,7 +7,7 @@
 use super::{format, table};
 use crate::recorded::backtest::Report;
 use crate::render::html::escape;
-use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, Share};
+use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, ParetoPoint, Share};
 use std::fmt::Write as _;
 
 /// The share below which the axis is approximately linear, and above which it is approximately
@@ -146,41 +146,14 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
         .map(|point| (point.name.as_str(), point.harm.value.unwrap_or(0.0), point.saved))
         .collect();
     front_line(&mut canvas, &points);
-    for point in &front {
-        let (x, y) = (canvas.x(point.harm.value.unwrap_or(0.0)), canvas.y(point.saved));
-        if best.is_none_or(|one| one.name != point.name) {
-            whisker(
-                &mut canvas,
-                &point.harm,
-                y,
-                "stroke=\"var(--bar)\" stroke-width=\"1.5\" opacity=\"0.7\"",
-            );
-            let title = format!(
-                "{}: saves {}, stops {} of good runs (95 %: {})",
-                point.name,
-                format::share(point.saved),
-                format::seen(&point.harm),
-                format::between(&point.harm)
-            );
-            dot(&mut canvas, (x, y), 5.0, "fill=\"var(--ink)\"", &title);
-            canvas.taken.push([x - 6.0, y - 6.0, x + 6.0, y + 6.0]);
-        }
+    for point in front.iter().filter(|point| best.is_none_or(|one| one.name != point.name)) {
+        front_point(&mut canvas, point);
     }
     baselines(&mut canvas, dataset);
     if let Some(one) = best {
         recommended(&mut canvas, one, narrow);
     } else {
-        let why = format!("nothing is recommended: {}", format::refusal(report));
-        let most = ((width - 12.0) / (font * 0.56)) as usize;
-        for (nth, line) in format::wrapped(&why, most, "").iter().take(3).enumerate() {
-            canvas.text(
-                6.0,
-                font * (1.1 + 1.25 * nth as f64),
-                "start",
-                "fill:var(--warn);font-weight:600",
-                line,
-            );
-        }
+        refusal(&mut canvas, report);
     }
     for (name, harm, saved) in points {
         if best.is_none_or(|one| one.name != name) {
@@ -202,6 +175,32 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
         escape(&said),
         canvas.out
     )
+}
+
+/// Draws a candidate of the front, with the interval of its harm.
+fn front_point(canvas: &mut Canvas, point: &ParetoPoint) {
+    let (x, y) = (canvas.x(point.harm.value.unwrap_or(0.0)), canvas.y(point.saved));
+    let style = "stroke=\"var(--bar)\" stroke-width=\"1.5\" opacity=\"0.7\"";
+    whisker(canvas, &point.harm, y, style);
+    let title = format!(
+        "{}: saves {}, stops {} of good runs (95 %: {})",
+        point.name,
+        format::share(point.saved),
+        format::seen(&point.harm),
+        format::between(&point.harm)
+    );
+    dot(canvas, (x, y), 5.0, "fill=\"var(--ink)\"", &title);
+    canvas.taken.push([x - 6.0, y - 6.0, x + 6.0, y + 6.0]);
+}
+
+/// Writes the reason why nothing is recommended.
+fn refusal(canvas: &mut Canvas, report: &Report) {
+    let why = format!("nothing is recommended: {}", format::refusal(report));
+    let most = ((canvas.width - 12.0) / (canvas.font * 0.56)) as usize;
+    for (nth, line) in format::wrapped(&why, most, "").iter().take(3).enumerate() {
+        let y = canvas.font * (1.1 + 1.25 * nth as f64);
+        canvas.text(6.0, y, "start", "fill:var(--warn);font-weight:600", line);
+    }
 }
 
 fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {

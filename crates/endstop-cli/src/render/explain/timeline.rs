@@ -113,6 +113,73 @@ pub(crate) struct Tool<'a> {
     pub(crate) content: &'a str,
 }
 
+impl<'a> Turn<'a> {
+    /// Adds an event of the turn.
+    fn add(&mut self, event: &'a Value) {
+        let at = event["at_ms"].as_f64().unwrap_or(0.0);
+        let text = |key: &str| event[key].as_str().unwrap_or_default();
+        match text("type") {
+            // An empty reason marks an attempt whose end was not seen yet.
+            "turn_started" => self.attempts.push((at, at, Some(String::new()))),
+            "attempt_failed" => {
+                if let Some(attempt) = self.attempts.last_mut() {
+                    let class = event["error"]["class"].as_str().unwrap_or("failed");
+                    (attempt.1, attempt.2) = (at, Some(class.to_owned()));
+                }
+            }
+            "turn_ended" => {
+                if let Some(attempt) = self.attempts.last_mut() {
+                    (attempt.1, attempt.2) = (at, None);
+                }
+                self.text = text("text");
+                let usage = &event["usage"];
+                let tokens = |key: &str| usage[key].as_u64().unwrap_or(0);
+                self.tokens = (tokens("input_tokens"), tokens("output_tokens"));
+                self.cost = event["cost"].as_f64().map(|nano| nano / 1e9);
+                let said = &event["signal"]["provider_specific"]["original_value"];
+                self.finish = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+            }
+            "tool_started" => self.tools.push(Tool {
+                call_id: text("call_id"),
+                name: text("name"),
+                arguments: text("arguments"),
+                from: at,
+                to: None,
+                status: "",
+                content: "",
+            }),
+            "tool_ended" => {
+                let (call_id, name) = (text("call_id"), text("name"));
+                let status = text("status");
+                // Matched by the id, because parallel calls of one tool may end in another
+                // order than they started in.
+                let open = turn
+                    .tools
+                    .iter_mut()
+                    .find(|t| t.to.is_none() && t.call_id == call_id && t.name == name);
+                match open {
+                    Some(tool) => {
+                        (tool.to, tool.status) = (Some(at), status);
+                        tool.content = text("content");
+                    }
+                    // A call that was answered without being run has no start event.
+                    None => self.tools.push(Tool {
+                        call_id,
+                        name,
+                        arguments: "",
+                        from: at,
+                        to: Some(at),
+                        status,
+                        content: text("content"),
+                    }),
+                }
+            }
+            "told" => self.told.push(text("text")),
+            _ => {}
+        }
+    }
+}
+
 impl Timeline {
     /// Builds the timeline of a stored run. `journal` is the path that commands need to find it, if
     /// it is not the default.
@@ -153,38 +220,7 @@ impl Timeline {
             Replay::new(spec.map_err(|error: endstop::journal::JournalError| {
                 Failure::usage(error.to_string())
             })?);
-        let mut differs = false;
-        for (nth, event) in run.events.iter().enumerate() {
-            let at_ms = event.at.as_secs_f64() * 1e3;
-            let resumed = matches!(event.kind, EventKind::Resumed(_));
-            let effects = replay.feed(event.clone()).to_vec();
-            let asked: Vec<Value> = effects.iter().filter_map(brief).collect();
-            // Only the first difference is reported, because later ones may follow from it.
-            if run.effects.get(nth).is_some_and(|was| *was != asked) && !differs {
-                differs = true;
-                timeline.problems.push(format!(
-                    "from event {nth} ({}) on, this version of Endstop decides differently from version {}; the timeline after it may be wrong",
-                    event.kind.name(),
-                    header.version
-                ));
-            }
-            if resumed {
-                timeline.entries.push(json!({"type": "resumed", "at_ms": at_ms}));
-            }
-            for effect in effects {
-                let Effect::Emit(event) = effect else { continue };
-                if let RunEvent::TurnStarted { turn, attempt: 1 } = event
-                    && let Some(live) = replay.run()
-                {
-                    let turn = Some(u64::from(turn));
-                    timeline.limits.push(Boundary { at_ms, turn, checks: live.checks() });
-                }
-                if let Ok(mut told) = serde_json::to_value(&event) {
-                    told["at_ms"] = at_ms.into();
-                    timeline.entries.push(told);
-                }
-            }
-        }
+        timeline.replay(run, &mut replay);
         let mut outcome = run.outcome.clone();
         if outcome.is_none() {
             // The run had ended, and its process died before it stored the outcome. The replay
@@ -196,23 +232,63 @@ impl Timeline {
             outcome["verified"] = verified.into();
         }
         timeline.end(outcome);
-        if let Some(facts) = timeline.ending.as_ref().map(Facts::of) {
-            let again = Again::of(facts, run, &header.id, journal);
-            let next = facts.next(again.as_ref());
-            let demo = header.settings["demo"].is_string() && facts.is_failure();
-            timeline.next = Some(if demo { of_demo(&next) } else { next });
-        }
         timeline.state = match (&timeline.outcome, running) {
             (Some(_), _) => "ended",
             (None, true) => "running",
             (None, false) => "interrupted",
         };
-        if timeline.state == "interrupted" {
-            let again = Again::of_interrupted(run, &header.id, journal);
-            timeline.next = again.map(|again| format!("resume: {}", again.command()));
-        }
+        timeline.next = timeline.advice(run, journal);
         timeline.close();
         Ok(timeline)
+    }
+
+    /// Adds what the recorded events did, and the limits before each turn.
+    fn replay(&mut self, run: &RecordedRun, replay: &mut Replay) {
+        let mut differs = false;
+        for (nth, event) in run.events.iter().enumerate() {
+            let at_ms = event.at.as_secs_f64() * 1e3;
+            let resumed = matches!(event.kind, EventKind::Resumed(_));
+            let effects = replay.feed(event.clone()).to_vec();
+            let asked: Vec<Value> = effects.iter().filter_map(brief).collect();
+            // Only the first difference is reported, because later ones may follow from it.
+            if run.effects.get(nth).is_some_and(|was| *was != asked) && !differs {
+                differs = true;
+                self.problems.push(format!(
+                    "from event {nth} ({}) on, this version of Endstop decides differently from version {}; the timeline after it may be wrong",
+                    event.kind.name(),
+                    run.header.version
+                ));
+            }
+            if resumed {
+                self.entries.push(json!({"type": "resumed", "at_ms": at_ms}));
+            }
+            for effect in effects {
+                let Effect::Emit(event) = effect else { continue };
+                if let RunEvent::TurnStarted { turn, attempt: 1 } = event
+                    && let Some(live) = replay.run()
+                {
+                    let turn = Some(u64::from(turn));
+                    self.limits.push(Boundary { at_ms, turn, checks: live.checks() });
+                }
+                if let Ok(mut told) = serde_json::to_value(&event) {
+                    told["at_ms"] = at_ms.into();
+                    self.entries.push(told);
+                }
+            }
+        }
+    }
+
+    /// Returns what the user can do next, for a run that has ended or was interrupted.
+    fn advice(&self, run: &RecordedRun, journal: Option<&Path>) -> Option<String> {
+        let header = &run.header;
+        if self.state == "interrupted" {
+            let again = Again::of_interrupted(run, &header.id, journal);
+            return again.map(|again| format!("resume: {}", again.command()));
+        }
+        let facts = self.ending.as_ref().map(Facts::of)?;
+        let next = facts.next(Again::of(facts, run, &header.id, journal).as_ref());
+        let demo = header.settings["demo"].is_string() && facts.is_failure();
+        Some(if demo { of_demo(&next) } else { next })
     }
 
     /// Builds the timeline of a file of events.
@@ -301,10 +377,7 @@ impl Timeline {
     pub(crate) fn turns(&self) -> Vec<Turn<'_>> {
         let mut turns: Vec<Turn<'_>> = Vec::new();
         for event in &self.entries {
-            let at = event["at_ms"].as_f64().unwrap_or(0.0);
-            let text = |key: &str| event[key].as_str().unwrap_or_default();
-            let kind = text("type");
-            if kind == "turn_started" {
+            if event["type"] == "turn_started" {
                 let number = event["turn"].as_u64().unwrap_or(0);
                 // A later attempt starts the same turn again.
                 if turns.last().is_none_or(|turn| turn.number != number) {
@@ -312,65 +385,7 @@ impl Timeline {
                 }
             }
             let Some(turn) = turns.last_mut() else { continue };
-            match kind {
-                // An empty reason marks an attempt whose end was not seen yet.
-                "turn_started" => turn.attempts.push((at, at, Some(String::new()))),
-                "attempt_failed" => {
-                    if let Some(attempt) = turn.attempts.last_mut() {
-                        let class = event["error"]["class"].as_str().unwrap_or("failed");
-                        (attempt.1, attempt.2) = (at, Some(class.to_owned()));
-                    }
-                }
-                "turn_ended" => {
-                    if let Some(attempt) = turn.attempts.last_mut() {
-                        (attempt.1, attempt.2) = (at, None);
-                    }
-                    turn.text = text("text");
-                    let usage = &event["usage"];
-                    let tokens = |key: &str| usage[key].as_u64().unwrap_or(0);
-                    turn.tokens = (tokens("input_tokens"), tokens("output_tokens"));
-                    turn.cost = event["cost"].as_f64().map(|nano| nano / 1e9);
-                    let said = &event["signal"]["provider_specific"]["original_value"];
-                    turn.finish = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
-                }
-                "tool_started" => turn.tools.push(Tool {
-                    call_id: text("call_id"),
-                    name: text("name"),
-                    arguments: text("arguments"),
-                    from: at,
-                    to: None,
-                    status: "",
-                    content: "",
-                }),
-                "tool_ended" => {
-                    let (call_id, name) = (text("call_id"), text("name"));
-                    let status = text("status");
-                    // Matched by the id, because parallel calls of one tool may end in another
-                    // order than they started in.
-                    let open = turn
-                        .tools
-                        .iter_mut()
-                        .find(|t| t.to.is_none() && t.call_id == call_id && t.name == name);
-                    match open {
-                        Some(tool) => {
-                            (tool.to, tool.status) = (Some(at), status);
-                            tool.content = text("content");
-                        }
-                        // A call that was answered without being run has no start event.
-                        None => turn.tools.push(Tool {
-                            call_id,
-                            name,
-                            arguments: "",
-                            from: at,
-                            to: Some(at),
-                            status,
-                            content: text("content"),
-                        }),
-                    }
-                }
-                "told" => turn.told.push(text("text")),
-                _ => {}
-            }
+            turn.add(event);
         }
         let end = self.end_ms();
         for turn in &mut turns {

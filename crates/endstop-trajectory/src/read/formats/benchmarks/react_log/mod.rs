@@ -417,13 +417,8 @@ impl Run {
         &mut self.turns[last]
     }
 
-    fn finish(self, stem: &str, number: u64, file: &str) -> Trajectory<'static> {
-        let mut run = Trajectory::new(format!("{stem}/{number}"));
-        run.origin = Origin { format: "react-log", file: file.to_owned(), at: Some(self.line) };
-        run.agent = Some("react".into());
-        run.trial = self.trial.map(Into::into);
-        let question = self.question.trim().to_owned();
-        run.task_id = Some(question.clone().into());
+    /// Returns the message that the run began with.
+    fn prompt(&self, question: &str) -> String {
         let mut prompt = String::new();
         let context = self.context.trim();
         // A run without a context may have only the heading.
@@ -434,8 +429,18 @@ impl Run {
         if !self.reflections.trim().is_empty() {
             add_line(&mut prompt, &format!("Reflections:\n{}", self.reflections.trim()));
         }
+        prompt
+    }
+
+    fn finish(self, stem: &str, number: u64, file: &str) -> Trajectory<'static> {
+        let mut run = Trajectory::new(format!("{stem}/{number}"));
+        run.origin = Origin { format: "react-log", file: file.to_owned(), at: Some(self.line) };
+        run.agent = Some("react".into());
+        run.trial = self.trial.map(Into::into);
+        let question = self.question.trim().to_owned();
+        run.task_id = Some(question.clone().into());
         let mut steps = Conversation::default();
-        steps.push(Step { text: prompt.into(), ..Step::new(Role::User) });
+        steps.push(Step { text: self.prompt(&question).into(), ..Step::new(Role::User) });
         let (mut right, mut answer) = (None, None);
         for (turn, at) in self.turns.into_iter().zip(1..) {
             let told = turn.observation.as_deref().map(str::trim);
