@@ -436,11 +436,12 @@ impl Run {
         let mut run = Trajectory::new(format!("{stem}/{number}"));
         run.origin = Origin { format: "react-log", file: file.to_owned(), at: Some(self.line) };
         run.agent = Some("react".into());
-        run.trial = self.trial.map(Into::into);
         let question = self.question.trim().to_owned();
+        let prompt = self.prompt(&question);
+        run.trial = self.trial.map(Into::into);
         run.task_id = Some(question.clone().into());
         let mut steps = Conversation::default();
-        steps.push(Step { text: self.prompt(&question).into(), ..Step::new(Role::User) });
+        steps.push(Step { text: prompt.into(), ..Step::new(Role::User) });
         let (mut right, mut answer) = (None, None);
         for (turn, at) in self.turns.into_iter().zip(1..) {
             let told = turn.observation.as_deref().map(str::trim);
