@@ -153,7 +153,7 @@ impl<'a> Turn<'a> {
                 let status = text("status");
                 // Matched by the id, because parallel calls of one tool may end in another
                 // order than they started in.
-                let open = turn
+                let open = self
                     .tools
                     .iter_mut()
                     .find(|t| t.to.is_none() && t.call_id == call_id && t.name == name);
