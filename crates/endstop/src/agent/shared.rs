@@ -116,7 +116,7 @@ impl Agent {
     /// returned. This includes runs of agents that the runs' tools started. `cancel` can be called
     /// from any thread, and from inside an observer, a hook or a tool. It returns at once, unless
     /// such code is in its first poll on another thread. In that case it waits until the poll has
-    /// returned, or until that thread is observed to work or to sleep: some milliseconds on Linux,
+    /// returned, or until that thread is observed to work or to sleep: tens of milliseconds on Linux,
     /// at most a quarter of a second elsewhere.
     pub fn cancel(&self) {
         // Release the lock first: `stop_all` wakes tasks that may read this agent's state.

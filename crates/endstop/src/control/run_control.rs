@@ -23,7 +23,7 @@
 //! `cancel` must not wait for user code to finish: a tool may block its thread, or wait for the
 //! thread that cancels. Two rules prevent that. Entries of the calling thread do not count, because
 //! the user's code itself called `cancel` and so has started. And an entry whose thread is observed
-//! to work or to sleep ([`Looks`]) has started, too; on Linux that takes a few milliseconds. On a
+//! to work or to sleep ([`Looks`]) has started, too; on Linux that takes some tens of milliseconds. On a
 //! single-threaded runtime there is never an entry of another thread, and `cancel` never waits.
 //!
 //! A run that works for a tool call of another run has the other's control as its `outer` one. A

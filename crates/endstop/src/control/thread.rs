@@ -7,16 +7,20 @@
 //!
 //! A thread that has entered a function may be preempted before its first instruction, for any
 //! length of time on a busy machine. On Linux the kernel reports how long a thread was on a
-//! processor, and if it sleeps. A thread that has run for a millisecond has executed more than a
-//! few instructions, and a thread that sleeps was put to sleep by the code it executes. On other
-//! systems elapsed time is the only evidence, and it is a guess.
+//! processor, and if it sleeps. A thread that has run for some milliseconds has executed more than a
+//! few instructions, and a thread that sleeps for long was put to sleep by the code it executes. On
+//! other systems elapsed time is the only evidence, and it is a guess.
 
 use super::sync::{ThreadId, current_thread};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Processor time after which a thread has certainly executed its next instructions.
-const ENOUGH: Duration = Duration::from_millis(1);
+const ENOUGH: Duration = Duration::from_millis(4);
+/// Time for which a sleeping thread must have slept to count as started. A short sleep proves nothing:
+/// a thread that waits for a lock of the allocator sleeps until the owner of the lock gets a processor
+/// again, which takes some milliseconds on a busy machine.
+const ASLEEP: Duration = Duration::from_millis(25);
 /// Time after which a thread counts as started if its state cannot be read.
 const BLIND: Duration = Duration::from_millis(250);
 /// Time after which a thread counts as started if it gets no processor, or waits in the kernel.
@@ -62,19 +66,20 @@ pub(super) struct Looks {
     began: Instant,
     /// The thread's processor time at the first observation.
     first: Option<Duration>,
-    /// `true` if the thread slept at the last observation.
-    slept: bool,
+    /// The thread's processor time at the last observation.
+    last: Option<Duration>,
+    /// The first observation of the sleep in which the thread was seen last.
+    asleep_since: Option<Instant>,
 }
 
 impl Default for Looks {
     fn default() -> Looks {
-        Looks { began: Instant::now(), first: None, slept: false }
+        Looks { began: Instant::now(), first: None, last: None, asleep_since: None }
     }
 }
 
 impl Looks {
-    /// Observes the thread again. A single sleep proves nothing because it may happen inside the
-    /// allocator; two in a row do.
+    /// Observes the thread again. Returns `true` if it has run on since the first observation.
     pub(super) fn has_run_on(&mut self, thread: &Thread) -> bool {
         // loom does not model time: waiting there ends only by a notification.
         if cfg!(all(test, endstop_loom)) {
@@ -83,8 +88,13 @@ impl Looks {
         let Some(folder) = &thread.folder else { return self.began.elapsed() >= BLIND };
         let Some((ran, sleeps)) = seen(folder) else { return self.began.elapsed() >= BLIND };
         let first = *self.first.get_or_insert(ran);
-        let slept = std::mem::replace(&mut self.slept, sleeps);
-        ran.saturating_sub(first) >= ENOUGH || (slept && sleeps) || self.began.elapsed() >= STARVED
+        let still = self.last.replace(ran) == Some(ran);
+        // A thread that ran since the last observation is in another sleep.
+        let since = self.asleep_since.filter(|_| still).or_else(|| Some(Instant::now()));
+        self.asleep_since = since.filter(|_| sleeps);
+        ran.saturating_sub(first) >= ENOUGH
+            || self.asleep_since.is_some_and(|since| since.elapsed() >= ASLEEP)
+            || self.began.elapsed() >= STARVED
     }
 }
 
