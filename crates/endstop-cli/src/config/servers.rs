@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn value_with_a_literal_part_is_not_stored() {
+    fn value_with_literal_part_not_stored() {
         for named in ["$A", "Bearer $A", "token=${A}", "$A:$B", "Basic ${A_1}"] {
             assert!(only_names_variables(named), "{named}");
         }

@@ -305,7 +305,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn ending_of_a_run_has_its_answer() {
+    fn ending_of_run_has_its_answer() {
         let answer = |outcome: &Value| {
             let mut made = traj::Trajectory::new("run");
             ended(&mut made, outcome, None);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_over_http_need_loopback_or_flag() {
+    fn cleartext_headers_need_loopback_or_flag() {
         let key = "authorization=Bearer%20Zk04dQ71mmPx8Lw2";
         let address = "OTEL_EXPORTER_OTLP_ENDPOINT";
         for headers in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"] {

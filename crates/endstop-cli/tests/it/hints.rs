@@ -234,7 +234,7 @@ fn demo_advice_is_for_other_runs() {
 }
 
 #[test]
-fn readme_cards_have_the_rows_of_the_demos() {
+fn readme_cards_have_rows_of_demos() {
     /// Returns the names of the rows of a card.
     fn names(card: &str) -> Vec<&str> {
         let rows = card.lines().take_while(|line| line.starts_with("  "));

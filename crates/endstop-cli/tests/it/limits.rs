@@ -43,7 +43,7 @@ fn shown(done: Done) -> Vec<(Value, String)> {
 }
 
 #[test]
-fn limits_are_set_by_flag_and_file() {
+fn limits_set_by_flag_and_file() {
     let cli = Cli::new();
     let mut flags = Vec::new();
     for row in &TABLE {

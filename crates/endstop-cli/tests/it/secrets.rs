@@ -298,7 +298,7 @@ fn secret_split_over_deltas_is_redacted() {
 }
 
 #[test]
-fn secret_split_over_journalled_deltas_is_redacted() {
+fn secret_split_over_journalled_deltas_redacted() {
     // A journal stores the deltas of a long text before its turn ends.
     let filler = "an ordinary word ".repeat(300);
     for secret in STREAMED {

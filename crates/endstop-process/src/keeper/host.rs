@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn kill_before_start_is_reported_as_kill() {
+    fn kill_before_start_reported_as_kill() {
         let (kept, exit) = start("sleep 0.2; cat >/dev/null; echo refused 0");
         kept.kill();
         let status = exit.blocking_recv().unwrap().status.unwrap().unwrap();

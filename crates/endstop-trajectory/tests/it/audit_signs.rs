@@ -85,7 +85,7 @@ fn later_success_settles_a_failure() {
 }
 
 #[test]
-fn answers_that_admit_or_negate_claim_nothing() {
+fn admitting_or_negating_answers_claim_nothing() {
     for (answer, claims) in [
         ("All tests pass.", true),
         ("**Done!** ✅", true),
@@ -106,7 +106,7 @@ fn answers_that_admit_or_negate_claim_nothing() {
 }
 
 #[test]
-fn sign_quotes_the_failure_and_the_claim() {
+fn sign_quotes_failure_and_claim() {
     let mut steps =
         vec![user("Fix it."), ran("cargo test", "ok\nerror: 2 failed\n\nsee above", 101)];
     steps.push(ran("ls", "a", 0));
@@ -192,7 +192,7 @@ fn requests_are_split_at_answers() {
 
 /// Calls and results of one id within a turn are matched in order.
 #[test]
-fn calls_of_the_same_id_have_own_results() {
+fn same_id_calls_have_own_results() {
     let call = |name: &str| json!({"id": "x", "function": {"name": name, "arguments": "{}"}});
     let told = |content: &str| json!({"role": "tool", "tool_call_id": "x", "content": content});
     for (results, notes) in
@@ -213,7 +213,7 @@ fn calls_of_the_same_id_have_own_results() {
 
 /// A message of the user that has only results is not a step, whatever else it records.
 #[test]
-fn message_of_results_is_not_a_step() {
+fn message_of_results_is_not_step() {
     let result = json!({"type": "tool_result", "tool_use_id": "c", "content": "ok"});
     for (more, steps) in [
         (json!({}), 3),

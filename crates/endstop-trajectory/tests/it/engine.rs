@@ -85,7 +85,7 @@ fn threads_do_not_change_a_digit() {
 }
 
 #[test]
-fn order_of_files_does_not_change_a_digit() {
+fn file_order_changes_no_digit() {
     let folder = Folder::new("engine-order");
     let mut paths = Vec::new();
     for (nth, part) in runs().chunks(20).enumerate() {

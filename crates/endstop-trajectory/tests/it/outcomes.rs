@@ -101,7 +101,7 @@ fn cut_outcomes_are_refused() {
 }
 
 #[test]
-fn outcome_of_a_file_completes_the_recording() {
+fn outcome_of_file_completes_the_recording() {
     let mut outcomes =
         Outcomes::parse(r#"{"only success": true, "only reward": 0.5, "null": null}"#).unwrap();
     for (id, reward, success) in [

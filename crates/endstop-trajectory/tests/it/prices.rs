@@ -45,7 +45,7 @@ fn model_names_find_the_makers_price() {
 
 proptest! {
     #[test]
-    fn cost_is_the_sum_of_its_parts(
+    fn cost_is_sum_of_its_parts(
         input in 0_u64..2_000_000, cached in option::of(0_u64..3_000_000),
         written in option::of(0_u64..1_000_000), output in 0_u64..500_000,
     ) {
@@ -99,7 +99,7 @@ fn recorded_cost_wins_over_the_price() {
 }
 
 #[test]
-fn session_cost_is_that_of_its_turns() {
+fn session_cost_is_that_of_turns() {
     let step = |cost_usd: Option<f64>, usage| Step {
         text: "a".into(),
         cost_usd,

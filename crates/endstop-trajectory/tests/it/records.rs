@@ -113,7 +113,7 @@ fn codex_totals_lose_no_count() {
 }
 
 #[test]
-fn codex_lines_of_wrong_shape_are_reported() {
+fn misshapen_codex_lines_are_reported() {
     let first =
         r#"{"timestamp":"2026-01-01T00:00:00Z","type":"session_meta","payload":{"id":"s"}}"#;
     let last = r#"{"timestamp":"2026-01-01T00:00:01Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}]}}"#;
@@ -396,7 +396,7 @@ proptest! {
     }
 
     #[test]
-    fn outcomes_of_any_text_do_not_panic(text in "(run_id|id|success|reward|[\",\r\n{}:\\[\\]a1 -]){0,30}") {
+    fn any_outcomes_text_does_not_panic(text in "(run_id|id|success|reward|[\",\r\n{}:\\[\\]a1 -]){0,30}") {
         if let Ok(outcomes) = Outcomes::parse(&text) {
             prop_assert!(outcomes.unused() == outcomes.len());
         }

@@ -174,7 +174,7 @@ fn line_between_skipped_lines_is_read() {
 
 /// The place of an invalid byte is that in the file, whatever precedes it.
 #[test]
-fn invalid_byte_is_located_in_the_file() {
+fn invalid_byte_is_located_in_file() {
     let good = line(1, 0);
     for before in [String::new(), "\u{feff}".to_owned(), "\n\r\n".to_owned()] {
         let mut bytes = format!("{before}{good}\n").into_bytes();

@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_prefix_is_found_at_every_offset() {
+    fn longest_prefix_found_at_every_offset() {
         for (row, (prefix, _)) in super::FORMATS.iter().enumerate() {
             for pad in 0..6 {
                 let text = format!("{}{prefix}", "s".repeat(pad));

@@ -351,7 +351,7 @@ fn ollama_request_has_the_parameters() {
 }
 
 #[test]
-fn parameters_keep_the_schema_and_the_tools() {
+fn parameters_keep_schema_and_the_tools() {
     let schema = json!({"type": "object", "required": ["a"]});
     let with_schema = || RequestSpec {
         output_schema: Some(OutputSchema { name: "answer".to_owned(), schema: schema.clone() }),
@@ -383,7 +383,7 @@ fn parameters_keep_the_schema_and_the_tools() {
 }
 
 #[test]
-fn parameter_that_an_api_lacks_is_an_error() {
+fn parameter_that_api_lacks_is_error() {
     let seed = || ModelParams { seed: Some(1), ..ModelParams::default() };
     let store = || ModelParams { store: Some(true), ..ModelParams::default() };
     let tier = || ModelParams { service_tier: Some("x".into()), ..ModelParams::default() };
@@ -506,7 +506,7 @@ fn parameters_are_spelled_alike_in_json() {
 }
 
 #[test]
-fn header_values_are_neither_shown_nor_serialized() {
+fn header_values_neither_shown_nor_serialized() {
     let headers = vec![("X-Team".to_owned(), Secret::new("hush-hush"))];
     let params = ModelParams { headers, ..ModelParams::default() };
     assert!(!params.is_empty());
@@ -516,7 +516,7 @@ fn header_values_are_neither_shown_nor_serialized() {
 }
 
 #[test]
-fn run_parameters_replace_those_of_the_agent() {
+fn run_parameters_replace_those_of_agent() {
     let agent = ModelParams {
         temperature: Some(0.1),
         seed: Some(1),

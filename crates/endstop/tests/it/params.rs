@@ -37,7 +37,7 @@ fn refused(builder: AgentBuilder) -> String {
 }
 
 #[tokio::test]
-async fn agent_and_run_parameters_reach_the_request() {
+async fn agent_and_run_parameters_reach_request() {
     let server = server();
     let params = ModelParams {
         temperature: Some(0.25),

@@ -189,7 +189,7 @@ impl TerminationPolicy for NoCopy {
 }
 
 #[tokio::test]
-async fn policy_that_panics_in_clone_ends_run() {
+async fn policy_panic_in_clone_ends_run() {
     let agent = crate::support::agent([Turn::text("x")]).policy(NoCopy).build().unwrap();
     for _ in 0..2 {
         let outcome = agent.run("go").unwrap().await;
@@ -371,7 +371,7 @@ async fn stop_reaches_exactly_its_level() {
 }
 
 #[tokio::test]
-async fn idle_cancel_does_nothing_at_any_level() {
+async fn idle_cancel_does_nothing_anywhere() {
     let busy = Arc::<Mutex<Vec<bool>>>::default();
     let heard = Arc::clone(&busy);
     let agent = crate::support::agent([Turn::text("a"), Turn::text("b")])
@@ -417,7 +417,7 @@ async fn stronger_stop_wins_at_every_level() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stop_kills_tool_processes_at_every_level() {
+async fn every_stop_kills_tool_processes() {
     for cell in CELLS {
         let mark = marker();
         let command = format!("MARK={mark} sleep 1000 & MARK={mark} sleep 1000");
@@ -474,7 +474,7 @@ impl Tool for NotAfter {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_tool_starts_after_stop_at_any_level() {
+async fn no_tool_starts_after_any_stop() {
     for cell in CELLS {
         let mut bodies = 0;
         for _ in 0..40 {
@@ -511,7 +511,7 @@ async fn no_tool_starts_after_stop_at_any_level() {
 }
 
 #[tokio::test]
-async fn no_event_after_terminate_at_any_level() {
+async fn no_event_follows_any_terminate() {
     for level in [Run, OfSession, Level::Agent] {
         let returned = Arc::<AtomicBool>::default();
         let late = Arc::<AtomicUsize>::default();
@@ -538,7 +538,7 @@ async fn no_event_after_terminate_at_any_level() {
 }
 
 #[tokio::test]
-async fn stop_survives_panicking_observers_at_every_level() {
+async fn every_stop_survives_panicking_observers() {
     for cell in CELLS {
         let model =
             ScriptedModel::new([Turn::text("word ".repeat(10_000)).pace(Duration::from_millis(2))]);
@@ -560,7 +560,7 @@ async fn stop_survives_panicking_observers_at_every_level() {
 }
 
 #[tokio::test]
-async fn busy_reports_the_agent_not_each_run() {
+async fn busy_reports_agent_not_each_run() {
     let busy = Arc::<Mutex<Vec<bool>>>::default();
     let heard = Arc::clone(&busy);
     let server = echo_server();

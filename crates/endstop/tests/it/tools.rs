@@ -157,7 +157,7 @@ fn set_refuses_duplicate_and_invalid_names() {
 }
 
 #[test]
-fn built_in_tools_are_found_by_name() {
+fn built_in_tools_found_by_name() {
     for name in BUILT_IN {
         let tool = built_in(name).unwrap();
         assert_eq!(tool.name(), name);

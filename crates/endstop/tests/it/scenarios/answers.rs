@@ -382,7 +382,7 @@ async fn missing_finish_value_is_not_success() {
 }
 
 #[tokio::test]
-async fn announced_call_without_call_is_not_success() {
+async fn announced_missing_call_is_not_success() {
     for tools in [false, true] {
         let server = Server::start(|_| chat_stream("Let me check.", Some("tool_calls"))).unwrap();
         let mut agent = over(&server, "openai-chat");
