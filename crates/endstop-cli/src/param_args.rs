@@ -26,13 +26,13 @@ pub(crate) struct ParamArgs {
     /// The tools that the model may or must call: auto, none, required, or the name of a tool.
     #[arg(long, value_name = "CHOICE")]
     pub(crate) tool_choice: Option<String>,
-    /// Whether the model may call several tools in one turn: true or false.
+    /// Allow (true) or forbid (false) several tool calls in one turn.
     #[arg(long, value_name = "BOOL")]
     pub(crate) parallel_tool_calls: Option<bool>,
     /// The provider's service tier, for example flex.
     #[arg(long, value_name = "TIER")]
     pub(crate) service_tier: Option<String>,
-    /// Whether the provider may store the response: true or false.
+    /// Allow (true) or forbid (false) the provider to store the response.
     #[arg(long, value_name = "BOOL")]
     pub(crate) store: Option<bool>,
     /// A further field of the request, in the API's own spelling: KEY=JSON. May be repeated.

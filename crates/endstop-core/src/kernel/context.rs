@@ -44,7 +44,7 @@ pub(super) struct RunContext {
     pub(super) prompt: PromptSize,
 }
 
-/// What the model has said so far.
+/// The text of the model so far.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// The answer so far, if earlier turns were truncated and continued, or paused.
@@ -55,7 +55,7 @@ pub(super) struct Said {
     pub(super) model: Option<String>,
 }
 
-/// What the run has counted since its start. The counters "in a row" return to zero.
+/// The counters of a run since its start. Those "in a row" return to zero.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) turns: u32,

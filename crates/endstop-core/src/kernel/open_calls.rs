@@ -22,7 +22,7 @@ pub(super) struct OpenCalls {
     pub(super) next: usize,
     /// Started and not answered: the id and the place.
     pub(super) running: Vec<Running>,
-    /// What hooks want the model to be told after the results.
+    /// Notes of hooks for the model, added after the results.
     pub(super) notes: Vec<String>,
 }
 

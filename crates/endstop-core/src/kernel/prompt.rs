@@ -2,7 +2,7 @@
 
 use crate::message::Message;
 
-/// What is known about the size of the conversation.
+/// The known size of the conversation.
 #[derive(Debug, Default)]
 pub(super) struct PromptSize {
     /// Total bytes of the messages counted so far, and the number of those messages. A cache:
