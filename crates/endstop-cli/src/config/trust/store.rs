@@ -7,7 +7,7 @@ use super::{file, owner, shown};
 use crate::config::state::state_folder;
 use crate::failure::{Failure, Result};
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,9 @@ const MOST: u64 = 16 << 20;
 
 /// The version of the file format.
 const VERSION: u32 = 1;
+
+/// Maximum number of reads of a store that was created between two looks at it.
+const READS: usize = 4;
 
 /// A trusted settings file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,19 +77,10 @@ impl Store {
     /// # Errors
     /// The store cannot be read, or other users may have written it.
     pub(crate) fn all(&self) -> Result<Vec<Trusted>> {
-        let (bytes, metadata) = match file::regular(&self.path(), MOST) {
-            Ok(read) => read,
-            Err(error)
-                // Only a missing entry means "nothing trusted". A dangling link is there, and
-                // reading it is an error.
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) && std::fs::symlink_metadata(self.path()).is_err() =>
-            {
-                return Ok(Vec::new());
-            }
-            Err(error) => return Err(self.wrong(&error.to_string())),
+        let Some((bytes, metadata)) =
+            self.read().map_err(|error| self.wrong(&error.to_string()))?
+        else {
+            return Ok(Vec::new());
         };
         self.folder_is_own()?;
         if let Some(problem) = owner::problem(&metadata, owner::ALL) {
@@ -108,6 +102,25 @@ impl Store {
             )));
         }
         Ok(content.trusted)
+    }
+
+    /// Reads the store, or returns `None` if there is none.
+    fn read(&self) -> io::Result<Option<(Vec<u8>, Metadata)>> {
+        // Only a missing entry means "nothing trusted". A dangling link is an entry, and its
+        // error stands. A regular file that was missing a moment ago has just been put there by
+        // another process, so it is read again: the store is replaced, never removed.
+        for _ in 0..READS {
+            match file::regular(&self.path(), MOST) {
+                Err(error) if missing(&error) => match std::fs::symlink_metadata(self.path()) {
+                    Ok(entry) if entry.is_file() => {}
+                    Ok(_) => return Err(error),
+                    Err(entry) if missing(&entry) => return Ok(None),
+                    Err(entry) => return Err(entry),
+                },
+                read => return read.map(Some),
+            }
+        }
+        Err(io::Error::other("the file appears and disappears; another program changes it"))
     }
 
     /// `true` if a file with these bytes at this path is trusted.
@@ -204,6 +217,37 @@ impl Store {
                 "{}: the list of trusted files is not safe to use: {problem}",
                 shown(&self.folder.display().to_string())
             ))),
+        }
+    }
+}
+
+/// `true` if an error says that there is no entry at a path.
+fn missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// A store that appears between the failed open and the look at the entry is not an error.
+    #[test]
+    fn reader_sees_none_or_all_of_a_new_store() {
+        for _ in 0..200 {
+            let folder = tempfile::tempdir().unwrap();
+            let store = || Store { folder: folder.path().to_owned() };
+            let start = Barrier::new(4);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        start.wait();
+                        while store().all().unwrap().is_empty() {}
+                    });
+                }
+                start.wait();
+                store().add(Path::new("/folder/endstop.toml"), "00").unwrap();
+            });
         }
     }
 }
