@@ -9,8 +9,8 @@ use endstop::wire::{
     Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolDefinition, dialect,
 };
 use endstop::{
-    Effect, EffectId, Event, EventKind, Message, MessageId, Outcome, Role, Run, RunSpec, Step,
-    Termination, ToolReport, ToolStatus, TurnDelta,
+    Message, MessageId, Outcome, Role, Termination, ToolStatus, TurnDelta,
+    core::{Effect, EffectId, Event, EventKind, Run, RunSpec, Step, ToolReport},
 };
 use serde_json::json;
 use std::collections::VecDeque;
@@ -62,8 +62,10 @@ impl Script {
 
     fn drive(&self, exchange: &mut Exchanging<'_>) -> Box<Outcome> {
         let mut encoder = self.encoder();
-        let tool =
-            endstop::ToolPolicy { name: "echo".to_owned(), ..endstop::ToolPolicy::default() };
+        let tool = endstop::core::ToolPolicy {
+            name: "echo".to_owned(),
+            ..endstop::core::ToolPolicy::default()
+        };
         let spec = RunSpec {
             limits: mock::limits(),
             tools: vec![tool],

@@ -6,7 +6,10 @@
 
 use crate::rough::WORDS;
 use endstop::agent::AgentEvent;
-use endstop::{Category, Decision, Layer, Limits, Outcome, Part, RunEvent, Termination};
+use endstop::{
+    Category, Limits, Outcome, Part, RunEvent, Termination,
+    core::{Decision, Layer},
+};
 use std::time::Duration;
 
 /// The conditions of a run that its outcome is checked against.

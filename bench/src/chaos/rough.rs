@@ -15,8 +15,10 @@ use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::policy::PolicyEnd;
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
-    AgentBuilder, Answer, Compaction, ConsultPoint, Hooks, Message, NanoUsd, Permission,
-    ProactiveCompaction, StepContext, StepResult, Stop, TerminationPolicy, ToolCall, Verdict,
+    AgentBuilder, Message, NanoUsd, Permission, ToolCall,
+    compaction::{Compaction, ProactiveCompaction},
+    hook::{Answer, ConsultPoint, Hooks},
+    policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
 };
 use serde_json::{Map, Value, json};
 use std::panic::resume_unwind;

@@ -1,7 +1,7 @@
 //! The flags of the limits, built from the table of limits.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use endstop::LimitValue;
+use endstop::core::LimitValue;
 use endstop::core::limits::{LimitRow, TABLE, Unit};
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use endstop::hook::{Hook, HookFuture};
-//! use endstop::{Answer, ConsultPoint, Hooks};
+//! use endstop::hook::{Answer, ConsultPoint, Hooks};
 //! /// Vetoes a success until the tests were run.
 //! struct TestsFirst;
 //! impl Hook for TestsFirst {
@@ -21,8 +21,9 @@
 //! ```
 
 pub use crate::compaction::{CompactionFuture, Compactor};
+pub use endstop_core::{Answer, ConsultPoint, Hooks};
 
-use endstop_core::{Answer, ConsultPoint, Hooks, ToolCall};
+use endstop_core::ToolCall;
 use std::future::Future;
 use std::pin::Pin;
 

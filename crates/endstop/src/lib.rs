@@ -18,9 +18,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`core`] is the kernel, free of I/O, with all its types; they are also re-exported here.
-//! [`wire`] has the wire formats of the providers. This crate adds the parts that do I/O: the loop
-//! on tokio, providers over HTTP, tools and hooks.
+//! The root has the types of everyday use: agents, messages, limits and outcomes. Each extension
+//! point has a module with its trait and the types of its methods: [`tool`], [`hook`], [`policy`],
+//! [`provider`], [`compaction`], [`journal`]. Two crates below are re-exported whole: [`core`], the
+//! kernel, free of I/O, for programs that drive a run by hand, and [`wire`], the wire formats of
+//! the providers.
 
 pub mod agent;
 pub mod budget;
@@ -31,6 +33,7 @@ pub mod hook;
 pub mod journal;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+pub mod policy;
 pub mod provider;
 mod redacted;
 pub mod schema;
@@ -41,11 +44,15 @@ pub mod testkit;
 pub mod tool;
 
 pub use agent::{
-    Agent, AgentBuilder, COMPACTION_SHARE, Lifecycle, Resume, RunHandle, RunInput, Session,
+    Agent, AgentBuilder, AgentEvent, Lifecycle, Resume, RunHandle, RunInput, Session,
     SessionSnapshot, StartError,
 };
 pub use endstop_core as core;
-pub use endstop_core::*;
+pub use endstop_core::{
+    Category, DecidedBy, Image, Limits, Message, MessageId, NanoUsd, Outcome, Part, Permission,
+    Price, Role, RunEvent, Termination, ToolCall, ToolResult, ToolStatus, TurnDelta, Unsuccessful,
+    Usage, Watch, WatchMode,
+};
 pub use endstop_wire as wire;
 pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
 

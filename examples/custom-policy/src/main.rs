@@ -11,13 +11,13 @@
 //! skipped, because they have no output to compare.
 #![allow(clippy::print_stdout, reason = "the example prints its results")]
 
-use endstop::policy::{PolicyError, Stop};
-use endstop::registry::PolicyInfo;
+use endstop::policy::{
+    Policy, PolicyError, PolicyInfo, Registry, StepContext, StepResult, Stop, TerminationPolicy,
+    Verdict,
+};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{
-    Agent, Outcome, Policy, Registry, StepContext, StepResult, TerminationPolicy, Verdict,
-};
+use endstop::{Agent, Outcome};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{HashSet, VecDeque};

@@ -17,7 +17,8 @@ use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::{
-    Agent, Confidence, Limits, Outcome, SignalReason, StartError, TerminationSignal, TurnDelta,
+    Agent, Limits, Outcome, StartError, TurnDelta,
+    provider::{Confidence, SignalReason, TerminationSignal},
 };
 use serde_json::Value;
 

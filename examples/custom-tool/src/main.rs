@@ -8,7 +8,7 @@
 
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput, tool_fn};
-use endstop::{Agent, Outcome, Registry};
+use endstop::{Agent, Outcome, policy::Registry};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

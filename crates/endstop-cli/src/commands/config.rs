@@ -10,7 +10,7 @@ use crate::failure::Result;
 use crate::output;
 use endstop::wire::catalog::providers::provider;
 use endstop::wire::redact::{address, secrets_out};
-use endstop::{Limits, TerminationPolicy as _, Watch};
+use endstop::{Limits, Watch, policy::TerminationPolicy as _};
 use serde_json::{Value, json};
 use std::time::Duration;
 

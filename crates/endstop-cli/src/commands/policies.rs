@@ -2,7 +2,7 @@
 
 use crate::output;
 use endstop::core::detector::Rule;
-use endstop::{PolicyError, Registry};
+use endstop::policy::{PolicyError, Registry};
 use serde_json::{Value, json};
 
 pub(crate) fn run(as_json: bool) -> u8 {

@@ -7,8 +7,8 @@ use crate::args::SimulateArgs;
 use crate::failure::{Failure, Result};
 use crate::input::Source;
 use crate::output;
-use endstop::Registry;
 use endstop::core::decide::parse_json;
+use endstop::policy::Registry;
 use endstop::simulate::{Scenario, simulate};
 use serde_json::{Value, json};
 

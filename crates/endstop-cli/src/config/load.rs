@@ -5,9 +5,9 @@ use super::settings::{Saved, Settings};
 use crate::args::RunArgs;
 use crate::config::trust::{self, Layers, seal};
 use crate::failure::{Failure, Result};
-use endstop::Registry;
 use endstop::compaction::CompactionConfig;
 use endstop::journal::RecordedRun;
+use endstop::policy::Registry;
 use std::collections::BTreeMap;
 use std::path::Path;
 

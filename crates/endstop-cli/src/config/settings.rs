@@ -13,7 +13,10 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::RunHeader;
 use endstop::schema::OutputSchema;
 use endstop::wire::catalog::prices::parse_price;
-use endstop::{Limits, ModelParams, Policy, Price, Registry, Watch};
+use endstop::{
+    Limits, ModelParams, Price, Watch,
+    policy::{Policy, Registry},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -5,8 +5,10 @@ use crate::failure::{Failure, Result};
 use endstop::core::replay::Replay;
 use endstop::journal::{JournalError, RecordedRun, SqliteJournal};
 use endstop::{
-    Effect, Event, EventKind, ModelTurn, NanoUsd, Outcome, Part, Registry, RunEvent, RunSpec,
-    Termination, Usage,
+    NanoUsd, Outcome, Part, RunEvent, Termination, Usage,
+    core::{Effect, Event, EventKind, RunSpec},
+    policy::Registry,
+    provider::ModelTurn,
 };
 use endstop_trajectory as traj;
 use endstop_trajectory::read::{Problem, ProblemKind, Walk, open_regular};

@@ -6,7 +6,10 @@ use crate::render::amounts::count;
 use crate::run::approve::line;
 use crate::visible::shorten;
 use endstop::journal::{Change, RecordedRun};
-use endstop::{Effect, Replay, RunEvent};
+use endstop::{
+    RunEvent,
+    core::{Effect, Replay},
+};
 use std::collections::HashMap;
 use std::io::{self, IsTerminal};
 

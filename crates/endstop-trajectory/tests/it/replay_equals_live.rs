@@ -4,7 +4,7 @@
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Agent, Limits, NanoUsd, Outcome, Price, Registry, RunSpec};
+use endstop::{Agent, Limits, NanoUsd, Outcome, Price, core::RunSpec, policy::Registry};
 use endstop_trajectory::replay::replay_events;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

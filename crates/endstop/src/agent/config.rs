@@ -32,7 +32,7 @@ pub(super) struct Config {
     pub(super) hooks: Vec<Arc<dyn Hook>>,
     pub(super) approver: Option<Arc<dyn Approver>>,
     pub(super) compactor: Option<Arc<dyn Compactor>>,
-    /// `None` selects the default: at [`COMPACTION_SHARE`](crate::COMPACTION_SHARE) if there is a compactor, otherwise
+    /// `None` selects the default: at [`COMPACTION_SHARE`](crate::compaction::COMPACTION_SHARE) if there is a compactor, otherwise
     /// never.
     pub(super) proactive: Option<ProactiveCompaction>,
     /// The rules for when a compaction counts as successful.

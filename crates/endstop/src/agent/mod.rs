@@ -39,7 +39,6 @@ mod shared;
 mod start_error;
 mod user_code;
 
-pub use crate::compaction::COMPACTION_SHARE;
 pub use agent_tool::AgentTool;
 pub use builder::AgentBuilder;
 pub use conversation::RunInput;

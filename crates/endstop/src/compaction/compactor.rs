@@ -22,7 +22,7 @@ pub type CompactionFuture<'a> = Pin<Box<dyn Future<Output = Compaction> + Send +
 /// use endstop::compaction::CompactionRequest;
 /// use endstop::core::history;
 /// use endstop::hook::{CompactionFuture, Compactor};
-/// use endstop::{Compaction, Role};
+/// use endstop::{Role, compaction::Compaction};
 ///
 /// /// Drops everything that is answered, except the task.
 /// struct Forget;

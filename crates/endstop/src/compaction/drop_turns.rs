@@ -3,7 +3,7 @@
 //! ```
 //! use endstop::compaction::{CompactionRequest, DropOldTurns};
 //! use endstop::hook::Compactor;
-//! # use endstop::{Compaction, Message, MessageId, Role};
+//! # use endstop::{Message, MessageId, Role, compaction::Compaction};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! let request = CompactionRequest::new(vec![Message::text(MessageId(1), Role::User, "hi")]);
 //! let done = DropOldTurns::keep(3).compact(request).await;

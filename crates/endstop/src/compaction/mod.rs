@@ -37,6 +37,7 @@ pub use compactor::{CompactionFuture, Compactor};
 pub use config::{COMPACTION_SHARE, CompactionConfig, CompactionConfigError, Strategy};
 pub use drop_turns::DropOldTurns;
 pub use elide::ElideToolResults;
+pub use endstop_core::{Compaction, CompactionSpec, ConversationSize, ProactiveCompaction};
 pub use in_order::InOrder;
 pub use request::CompactionRequest;
 pub(crate) use request::Means;

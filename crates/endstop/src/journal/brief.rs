@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use endstop::journal::brief;
-//! use endstop::{Effect, EffectId};
+//! use endstop::core::{Effect, EffectId};
 //! let call = Effect::CallModel { id: EffectId(7), turn: 3, attempt: 1, output_cap: None };
 //! let short = brief(&call).unwrap().to_string();
 //! assert_eq!(short, r#"{"effect":"call_model","id":7,"turn":3,"attempt":1,"output_cap":null}"#);

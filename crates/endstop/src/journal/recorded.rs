@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use endstop::journal::{RecordedRun, RunHeader};
-//! use endstop::{Event, EventKind, RunSpec};
+//! use endstop::core::{Event, EventKind, RunSpec};
 //! use std::time::Duration;
 //!
 //! let header = RunHeader { id: "one".into(), ..RunHeader::default() };

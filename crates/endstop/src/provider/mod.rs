@@ -27,11 +27,10 @@ mod sign;
 #[cfg(feature = "http")]
 mod transport;
 
+pub use endstop_core::TerminationSignal;
 use endstop_core::signal::{YesNo, default_detection};
-use endstop_core::{
-    Confidence, Message, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
-    Usage,
-};
+pub use endstop_core::{Confidence, ErrorClass, ModelError, ModelTurn, SignalReason};
+use endstop_core::{Message, Part, TurnDelta, Usage};
 use endstop_wire::redact::KnownKeys;
 pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition};
 use futures_core::Stream;

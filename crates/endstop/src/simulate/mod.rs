@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use endstop::simulate::{simulate, Scenario};
-//! use endstop::{Registry, Termination};
+//! use endstop::{Termination, policy::Registry};
 //! use serde_json::json;
 //! let scenario = Scenario::from_value(&json!({
 //!     "limits": {"timeout_ms": 500},

@@ -10,8 +10,9 @@ use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Compaction, Message, MessageId, NanoUsd, Price, ProactiveCompaction, Role,
-    RunEvent, Session, StartError, Termination,
+    Agent, AgentBuilder, Message, MessageId, NanoUsd, Price, Role, RunEvent, Session, StartError,
+    Termination,
+    compaction::{Compaction, ProactiveCompaction},
 };
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex};

@@ -22,9 +22,11 @@ use endstop::provider::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, Answer, Compaction, ConsultPoint, ErrorClass, Hooks, Limits, Message, MessageId,
-    ModelError, Outcome, Permission, ProactiveCompaction, Role, RunEvent, Termination, ToolCall,
+    Agent, Limits, Message, MessageId, Outcome, Permission, Role, RunEvent, Termination, ToolCall,
     Watch,
+    compaction::{Compaction, ProactiveCompaction},
+    hook::{Answer, ConsultPoint, Hooks},
+    provider::{ErrorClass, ModelError},
 };
 use futures_core::Stream;
 use serde_json::{Value, json};

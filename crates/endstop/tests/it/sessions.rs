@@ -9,8 +9,8 @@ use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{Shell, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
     Agent, Lifecycle, Limits, Message, MessageId, Outcome, Part, Role, RunEvent, RunHandle,
-    Session, SessionSnapshot, StartError, StepContext, StepResult, Termination, TerminationPolicy,
-    ToolCall, Verdict,
+    Session, SessionSnapshot, StartError, Termination, ToolCall,
+    policy::{StepContext, StepResult, TerminationPolicy, Verdict},
 };
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -124,7 +124,7 @@ impl TerminationPolicy for StopsAfter {
         if self.seen < self.steps {
             return Verdict::Continue;
         }
-        Verdict::Stop(endstop::core::policy::Stop::submitted("stops_after", "enough").answer("x"))
+        Verdict::Stop(endstop::policy::Stop::submitted("stops_after", "enough").answer("x"))
     }
     fn reset(&mut self) {
         self.seen = 0;

@@ -4,7 +4,7 @@ use crate::args::BacktestArgs;
 use crate::config::trust::file::toml_file;
 use crate::failure::{Failure, Result};
 use crate::input::Source;
-use endstop::PolicyError;
+use endstop::policy::PolicyError;
 use endstop_trajectory::backtest::Candidate;
 use serde_json::{Map, Value, json};
 use std::path::Path;

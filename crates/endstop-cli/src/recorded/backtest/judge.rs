@@ -25,7 +25,7 @@ pub(crate) fn judge(
             None => test,
         })
     };
-    let wrong = |error: endstop::PolicyError| Failure::usage(error.to_string());
+    let wrong = |error: endstop::policy::PolicyError| Failure::usage(error.to_string());
     let each = |dataset: &str, run: &endstop_trajectory::Trajectory<'_>, fired: &[Option<u32>]| {
         #[cfg(feature = "parquet")]
         if let Some(rows) = &rows {

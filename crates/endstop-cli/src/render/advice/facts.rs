@@ -2,7 +2,10 @@
 
 use super::table::meaning;
 use crate::visible::visible;
-use endstop::{Decision, Layer, Outcome, Termination};
+use endstop::{
+    Outcome, Termination,
+    core::{Decision, Layer},
+};
 
 /// An outcome, as the advice sees it.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,11 @@ use super::table::advice;
 use crate::render::amounts::seconds;
 use crate::visible::visible;
 use endstop::core::limits::LimitRow;
-use endstop::{Decision, ErrorClass, Layer, Outcome, Termination};
+use endstop::{
+    Outcome, Termination,
+    core::{Decision, Layer},
+    provider::ErrorClass,
+};
 
 /// Advice about a replay that diverged from its recording.
 pub(crate) const AFTER_DIVERGENCE: &str = "give the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence exits with the status of the replayed run";

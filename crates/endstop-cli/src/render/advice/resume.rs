@@ -7,7 +7,10 @@ use crate::config::trust::seal;
 use endstop::core::limits::{LimitRow, Unit};
 use endstop::core::replay::go_on;
 use endstop::journal::RecordedRun;
-use endstop::{LimitValue, Limits, Resumption};
+use endstop::{
+    Limits,
+    core::{LimitValue, Resumption},
+};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 use super::timeline::{Boundary, Repeat};
 use crate::render::amounts::{count, seconds};
 use crate::visible::visible;
-use endstop::CheckState;
+use endstop::core::CheckState;
 use serde_json::Value;
 use std::time::Duration;
 

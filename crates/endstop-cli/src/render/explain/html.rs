@@ -5,7 +5,7 @@ use super::svg::{COLORS, svg};
 use super::timeline::{Boundary, Repeat, Timeline, Turn};
 use crate::render::card::rows;
 use crate::render::html::{paragraph, safe, section};
-use endstop::{Category, CheckState, Outcome};
+use endstop::{Category, Outcome, core::CheckState};
 use maud::{Markup, PreEscaped, html};
 
 /// Builds the page.

@@ -262,7 +262,7 @@ fn cost(canvas: &mut Canvas, timeline: &Timeline, turns: &[Turn<'_>]) {
 
 /// Draws the use of the limit that ended the run, over time.
 fn deciding(canvas: &mut Canvas, timeline: &Timeline) {
-    let is_decided_by = |check: &&endstop::CheckState| timeline.is_decided_by(check.limit);
+    let is_decided_by = |check: &&endstop::core::CheckState| timeline.is_decided_by(check.limit);
     let curve: Vec<(f64, f64)> = timeline
         .limits
         .iter()

@@ -6,7 +6,10 @@ use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, of_demo};
 use crate::render::card::Beside;
 use endstop::core::{RunEvent, call_key};
 use endstop::journal::{RecordedRun, brief};
-use endstop::{CheckState, Decision, Effect, EventKind, Layer, Limits, NanoUsd, Outcome, Replay};
+use endstop::{
+    Limits, NanoUsd, Outcome,
+    core::{CheckState, Decision, Effect, EventKind, Layer, Replay},
+};
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -18,7 +18,7 @@ mod rows;
 
 use crate::output;
 use endstop::hook::{Approver, HookFuture};
-use endstop::{Answer, ToolCall};
+use endstop::{ToolCall, hook::Answer};
 use rows::Shown;
 use std::io::{self, IsTerminal, Write};
 use tokio::sync::{mpsc, oneshot};

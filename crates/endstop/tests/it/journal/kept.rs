@@ -4,7 +4,7 @@ use super::{Note, Place, agent, echo};
 use endstop::journal::{Journal, JournalErrorKind, SqliteJournal};
 use endstop::testkit::Turn;
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Registry, Termination};
+use endstop::{Termination, policy::Registry};
 use serde_json::json;
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use endstop::journal::{
     Journal, JournalErrorKind, PruneSpec, RunHeader, RunJournal, SqliteJournal,
 };
 use endstop::testkit::Turn;
-use endstop::{Message, MessageId, Role, RunSpec};
+use endstop::{Message, MessageId, Role, core::RunSpec};
 use serde_json::json;
 use std::time::Duration;
 

@@ -6,7 +6,9 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::{SqliteJournal, brief};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Agent, Limits, Message, MessageId, NanoUsd, Outcome, Registry, Replay, Role};
+use endstop::{
+    Agent, Limits, Message, MessageId, NanoUsd, Outcome, Role, core::Replay, policy::Registry,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -128,16 +130,16 @@ async fn random_runs_replay_to_their_outcomes() {
 async fn custom_policy_is_required_for_replay() {
     #[derive(Clone)]
     struct Never;
-    impl endstop::TerminationPolicy for Never {
+    impl endstop::policy::TerminationPolicy for Never {
         fn name(&self) -> &str {
             "never"
         }
         fn should_terminate(
             &mut self,
-            _: &endstop::StepResult,
-            _: &endstop::StepContext,
-        ) -> endstop::Verdict {
-            endstop::Verdict::Continue
+            _: &endstop::policy::StepResult,
+            _: &endstop::policy::StepContext,
+        ) -> endstop::policy::Verdict {
+            endstop::policy::Verdict::Continue
         }
         fn reset(&mut self) {}
     }

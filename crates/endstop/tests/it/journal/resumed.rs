@@ -11,8 +11,8 @@ use endstop::journal::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Compaction, EventKind, Limits, Message, MessageId, NanoUsd, Outcome, Part,
-    Resume, Role, StartError, Termination, ToolStatus,
+    Agent, AgentBuilder, Limits, Message, MessageId, NanoUsd, Outcome, Part, Resume, Role,
+    StartError, Termination, ToolStatus, compaction::Compaction, core::EventKind,
 };
 use serde_json::json;
 use std::sync::Arc;

@@ -6,7 +6,10 @@ use endstop::hook::{Hook, HookFuture};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Agent, Answer, ConsultPoint, Hooks, Termination};
+use endstop::{
+    Agent, Termination,
+    hook::{Answer, ConsultPoint, Hooks},
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -8,8 +8,10 @@ use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Answer, Category, ConsultPoint, Hooks, Limits, Permission,
-    ProactiveCompaction, RunEvent, Termination, ToolCall, ToolStatus, TurnDelta,
+    Agent, AgentBuilder, Category, Limits, Permission, RunEvent, Termination, ToolCall, ToolStatus,
+    TurnDelta,
+    compaction::ProactiveCompaction,
+    hook::{Answer, ConsultPoint, Hooks},
 };
 use serde_json::json;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use endstop::compaction::{CompactionConfig, CompactionRequest};
 use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn, strict};
 use endstop::tool::{Tool, ToolContext, ToolOutput, tool_fn};
-use endstop::{Agent, Compaction, Limits, Outcome, Part, Termination};
+use endstop::{Agent, Limits, Outcome, Part, Termination, compaction::Compaction};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

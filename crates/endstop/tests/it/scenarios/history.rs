@@ -5,7 +5,8 @@ use endstop::hook::{Approver, HookFuture};
 use endstop::testkit::Turn;
 use endstop::tool::{Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Answer, Limits, Permission, RunEvent, Termination, ToolCall, ToolStatus, agent::AgentEvent,
+    Limits, Permission, RunEvent, Termination, ToolCall, ToolStatus, agent::AgentEvent,
+    hook::Answer,
 };
 use serde_json::json;
 use std::sync::Arc;

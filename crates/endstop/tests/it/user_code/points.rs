@@ -15,9 +15,11 @@ use endstop::provider::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
-    Agent, AgentBuilder, Answer, Compaction, Confidence, ConsultPoint, Hooks, Message, MessageId,
-    Permission, ProactiveCompaction, Role, RunEvent, SignalReason, StepContext, StepResult, Stop,
-    TerminationPolicy, TerminationSignal, ToolCall, Verdict,
+    Agent, AgentBuilder, Message, MessageId, Permission, Role, RunEvent, ToolCall,
+    compaction::{Compaction, ProactiveCompaction},
+    hook::{Answer, ConsultPoint, Hooks},
+    policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
+    provider::{Confidence, SignalReason, TerminationSignal},
 };
 use serde_json::{Map, Value, json};
 use std::future::Future;

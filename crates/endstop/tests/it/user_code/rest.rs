@@ -15,9 +15,11 @@ use endstop::provider::{
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Answer, ConsultPoint, Hooks, Limits, NanoUsd, Part, Permission, Price,
-    ProactiveCompaction, RunEvent, StepContext, StepResult, Stop, Termination, TerminationPolicy,
-    ToolCall, ToolResult, TurnDelta, Verdict,
+    Agent, AgentBuilder, Limits, NanoUsd, Part, Permission, Price, RunEvent, Termination, ToolCall,
+    ToolResult, TurnDelta,
+    compaction::ProactiveCompaction,
+    hook::{Answer, ConsultPoint, Hooks},
+    policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
 };
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
