@@ -13,7 +13,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop_wire::WireFormat;
-use endstop_wire::stream::eventstream::Decoder;
+use endstop_wire::stream::eventstream::EventStreamDecoder;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -223,7 +223,7 @@ fn recorded(to: &Path, line: &str) -> io::Result<()> {
 /// Converts the frames of a stream to the lines that the library encodes as frames.
 fn lines_of(frames: &[u8]) -> Vec<u8> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
-    let _ = Decoder::new().push(frames, &mut |message| {
+    let _ = EventStreamDecoder::new().push(frames, &mut |message| {
         let kinds = [("e", ":event-type"), ("x", ":exception-type"), ("r", ":error-code")];
         let Some((what, kind)) =
             kinds.iter().find_map(|(what, name)| Some((what, message.text(name)?)))

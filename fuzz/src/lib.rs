@@ -170,7 +170,7 @@ pub fn sse(data: &[u8]) {
     let Some(input) = Input::read(data) else { return };
     let mut seen = Vec::new();
     let mut take = |item: events::Item<'_>| seen.push(model::Seen::from(item));
-    let mut decoder = events::Decoder::new();
+    let mut decoder = events::SseDecoder::new();
     for piece in input.pieces() {
         decoder.push(piece, &mut take).expect("within the caps");
     }
@@ -181,7 +181,7 @@ pub fn sse(data: &[u8]) {
 
     // With small limits, an error is permanent, and no event exceeds its limit.
     let caps = events::Caps { line: 40, event: 60 };
-    let mut decoder = events::Decoder::with_caps(caps);
+    let mut decoder = events::SseDecoder::with_caps(caps);
     let mut refused = None;
     for piece in input.pieces() {
         let pushed = decoder.push(piece, &mut |item| {
@@ -205,7 +205,7 @@ pub fn sse(data: &[u8]) {
 pub fn frames(data: &[u8]) {
     type Seen = Vec<(Vec<String>, Vec<u8>)>;
     let read = |pieces: &mut dyn Iterator<Item = &[u8]>| {
-        let (mut decoder, mut seen) = (eventstream::Decoder::new(), Seen::new());
+        let (mut decoder, mut seen) = (eventstream::EventStreamDecoder::new(), Seen::new());
         let mut failed = None;
         for piece in pieces {
             let pushed = decoder.push(piece, &mut |message| {

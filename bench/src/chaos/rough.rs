@@ -17,7 +17,7 @@ use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
     AgentBuilder, Message, NanoUsd, Permission, ToolCall,
     compaction::{Compaction, ProactiveCompaction},
-    hook::{Answer, ConsultPoint, Hooks},
+    hook::{ConsultPoint, HookDecision, Hooks},
     policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
 };
 use serde_json::{Map, Value, json};
@@ -171,11 +171,11 @@ impl Hook for Rough {
                 _ => "approval",
             };
             match self.apart(place).await {
-                Way::Says if place == "chat_params" => Answer::OutputCap(200),
-                Way::Says => Answer::ProceedWith("By the way.".to_owned()),
-                Way::No => Answer::Deny("no".to_owned()),
-                Way::Halt => Answer::Halt("halt".to_owned()),
-                _ => Answer::Proceed,
+                Way::Says if place == "chat_params" => HookDecision::OutputCap(200),
+                Way::Says => HookDecision::ProceedWith("By the way.".to_owned()),
+                Way::No => HookDecision::Deny("no".to_owned()),
+                Way::Halt => HookDecision::Halt("halt".to_owned()),
+                _ => HookDecision::Proceed,
             }
         })
     }

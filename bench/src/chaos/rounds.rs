@@ -12,7 +12,7 @@ use crate::dice::Dice;
 use crate::left::Held;
 use crate::runs::{World, lane};
 use crate::tally::Tally;
-use endstop::process::{CommandLine, Stop};
+use endstop::process::{CommandLine, StopTokens};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::Server;
 use std::error::Error;
@@ -124,7 +124,7 @@ pub(crate) fn all(plan: &Plan) -> Result<bool> {
     let sleep = format!("30.{:010}", std::process::id());
     let tally = Arc::new(Tally::default());
     // The first command opens descriptors and threads that stay for later ones; they are no leak.
-    runtime.block_on(CommandLine::new("true").run(&Stop::never()))?;
+    runtime.block_on(CommandLine::new("true").run(&StopTokens::never()))?;
     std::thread::sleep(Duration::from_millis(200));
     let before = Held::now(runtime.handle(), &sleep);
     println!("seed {}; {} runs, {LANES} conversations at once", plan.seed, plan.runs);

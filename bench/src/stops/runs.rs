@@ -5,7 +5,7 @@
 //! overhead()?; // `true` with and without a keeper
 //! ```
 
-use endstop::process::{CommandLine, Stop};
+use endstop::process::{CommandLine, StopTokens};
 use endstop::testkit::{Reply, Server, Turn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -228,7 +228,7 @@ pub(crate) fn overhead() -> Result<()> {
 pub(crate) fn trues(times: usize) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let command = CommandLine::new("true");
-    let stop = Stop::never();
+    let stop = StopTokens::never();
     let mut took = Vec::with_capacity(times);
     runtime.block_on(async {
         for _ in 0..times {

@@ -15,7 +15,7 @@
 
 use crate::bounded_json;
 use crate::policy::{
-    Policy, StepCall, StepContext, StepResult, TerminationPolicy, ToolOutput, Verdict,
+    BoxPolicy, StepCall, StepContext, StepOutput, StepResult, TerminationPolicy, Verdict,
 };
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -55,13 +55,13 @@ pub enum Line {
 /// Evaluates one policy line by line.
 #[derive(Debug)]
 pub struct Decider {
-    policy: Policy,
+    policy: BoxPolicy,
     lines: u64,
 }
 
 impl Decider {
     /// Creates a decider at its first line.
-    pub fn new(policy: Policy) -> Decider {
+    pub fn new(policy: BoxPolicy) -> Decider {
         Decider { policy, lines: 0 }
     }
 
@@ -158,7 +158,7 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
     let action_type = result.text("action_type")?.unwrap_or_else(|| "message".to_owned());
     let outputs = match result.map.get("outputs") {
         None | Some(Value::Null) => Vec::new(),
-        Some(outputs) => serde_json::from_value::<Vec<ToolOutput>>(outputs.clone())
+        Some(outputs) => serde_json::from_value::<Vec<StepOutput>>(outputs.clone())
             .map_err(|e| fail("result.outputs", format!("is not a list of outputs: {e}")))?,
     };
     let calls = match result.map.get("calls") {

@@ -40,8 +40,8 @@ pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use kernel::{
-    Answer, CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
-    ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind, Hooks,
+    CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
+    ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind, HookDecision, Hooks,
     InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
     ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step,
     ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
@@ -51,8 +51,8 @@ pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
 pub use policy::{
-    ClonePolicy, Policy, PolicyEnd, PolicyError, StepCall, StepContext, StepResult, Stop,
-    TerminationPolicy, ToolOutput, Verdict,
+    BoxPolicy, ClonePolicy, PolicyEnd, PolicyError, StepCall, StepContext, StepOutput, StepResult,
+    Stop, TerminationPolicy, Verdict,
 };
 pub use registry::{PolicyInfo, Registry};
 pub use replay::Replay;

@@ -21,7 +21,7 @@
 
 use crate::detector::{DetectorPolicy, Rule};
 use crate::policy::{
-    Composite, Confident, FinalPattern, Policy, PolicyError, RewardThreshold, StepContext,
+    BoxPolicy, Composite, Confident, FinalPattern, PolicyError, RewardThreshold, StepContext,
     StepResult, Stop, TerminationPolicy, Verdict,
 };
 use crate::run_data::RunData;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 const MAX_DEPTH: u32 = 32;
 
 /// Builds a policy from its configuration (an object, or null for none).
-type Factory = Arc<dyn Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync>;
+type Factory = Arc<dyn Fn(&Value) -> Result<BoxPolicy, PolicyError> + Send + Sync>;
 
 /// The description of a registered policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,19 +100,21 @@ impl Registry {
                     "final_pattern",
                     FinalPattern::DESCRIPTION,
                     FinalPattern::defaults(),
-                    Maker::Factory(Arc::new(|c| FinalPattern::from_config(c).map(Policy::new))),
+                    Maker::Factory(Arc::new(|c| FinalPattern::from_config(c).map(BoxPolicy::new))),
                 ),
                 entry(
                     "reward_threshold",
                     RewardThreshold::DESCRIPTION,
                     RewardThreshold::defaults(),
-                    Maker::Factory(Arc::new(|c| RewardThreshold::from_config(c).map(Policy::new))),
+                    Maker::Factory(Arc::new(|c| {
+                        RewardThreshold::from_config(c).map(BoxPolicy::new)
+                    })),
                 ),
                 entry(
                     "confidence",
                     Confident::DESCRIPTION,
                     Confident::defaults(),
-                    Maker::Factory(Arc::new(|c| Confident::from_config(c).map(Policy::new))),
+                    Maker::Factory(Arc::new(|c| Confident::from_config(c).map(BoxPolicy::new))),
                 ),
                 entry("composite", Composite::DESCRIPTION, Composite::defaults(), Maker::Composite),
             ],
@@ -155,7 +157,7 @@ impl Registry {
     /// `any`).
     pub fn register<F>(&mut self, info: PolicyInfo, factory: F) -> Result<(), PolicyError>
     where
-        F: Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync + 'static,
+        F: Fn(&Value) -> Result<BoxPolicy, PolicyError> + Send + Sync + 'static,
     {
         if self.names().any(|n| n == info.name) {
             return Err(PolicyError::Duplicate { name: info.name });
@@ -170,7 +172,7 @@ impl Registry {
     /// Replaces a registered policy, at the same position in the order.
     pub fn replace<F>(&mut self, info: PolicyInfo, factory: F) -> Result<(), PolicyError>
     where
-        F: Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync + 'static,
+        F: Fn(&Value) -> Result<BoxPolicy, PolicyError> + Send + Sync + 'static,
     {
         // Built first, because `iter_mut` below borrows the entries that the error lists.
         let unknown = self.unknown(&info.name);
@@ -186,20 +188,20 @@ impl Registry {
     /// Builds a policy from a specification: a name; `{"name", "config"}`, in which the default
     /// policy replaces a missing name; `{NAME: config}`; `{"any": […]}`, `{"all": […]}`,
     /// `{"not": …}`.
-    pub fn build(&self, spec: &Value) -> Result<Policy, PolicyError> {
+    pub fn build(&self, spec: &Value) -> Result<BoxPolicy, PolicyError> {
         // Only the outermost policy is wrapped: its specification contains those of all members.
         let inner = self.build_nested(spec, 0)?;
-        Ok(Policy::new(Specified { inner, specification: spec.clone() }))
+        Ok(BoxPolicy::new(Specified { inner, specification: spec.clone() }))
     }
 
     /// Builds the default policy with its default configuration.
-    pub fn build_default(&self) -> Result<Policy, PolicyError> {
+    pub fn build_default(&self) -> Result<BoxPolicy, PolicyError> {
         self.build(&Value::String(self.default.clone()))
     }
 
     /// Builds a policy from a command-line argument: `name`, `name={json config}`, or a
     /// specification in JSON.
-    pub fn build_text(&self, text: &str) -> Result<Policy, PolicyError> {
+    pub fn build_text(&self, text: &str) -> Result<BoxPolicy, PolicyError> {
         self.build(&Self::parse_text(text)?)
     }
 
@@ -226,7 +228,7 @@ impl Registry {
         Ok(Value::Object(spec))
     }
 
-    pub(super) fn build_nested(&self, spec: &Value, depth: u32) -> Result<Policy, PolicyError> {
+    pub(super) fn build_nested(&self, spec: &Value, depth: u32) -> Result<BoxPolicy, PolicyError> {
         if depth > MAX_DEPTH {
             return Err(PolicyError::spec(format!("nested deeper than {MAX_DEPTH} levels")));
         }
@@ -240,7 +242,7 @@ impl Registry {
         }
     }
 
-    fn build_object(&self, map: &Map<String, Value>, depth: u32) -> Result<Policy, PolicyError> {
+    fn build_object(&self, map: &Map<String, Value>, depth: u32) -> Result<BoxPolicy, PolicyError> {
         let single = || map.iter().next().filter(|_| map.len() == 1);
         if map.keys().all(|k| k == "name" || k == "config") {
             let name = match map.get("name") {
@@ -262,7 +264,7 @@ impl Registry {
                     .iter()
                     .map(|s| self.build_nested(s, depth + 1))
                     .collect::<Result<Vec<_>, _>>()?;
-                Ok(Policy::new(if key == "any" {
+                Ok(BoxPolicy::new(if key == "any" {
                     Composite::any(members)
                 } else {
                     Composite::all(members)
@@ -292,16 +294,21 @@ impl Registry {
         }
     }
 
-    fn build_named(&self, name: &str, config: &Value, depth: u32) -> Result<Policy, PolicyError> {
+    fn build_named(
+        &self,
+        name: &str,
+        config: &Value,
+        depth: u32,
+    ) -> Result<BoxPolicy, PolicyError> {
         // A registered policy takes precedence, so that a program can replace a detector by name.
         if Rule::is_known(name) && !self.names().any(|own| own == name) {
-            return Rule::from_config(name, config).map(DetectorPolicy::new).map(Policy::new);
+            return Rule::from_config(name, config).map(DetectorPolicy::new).map(BoxPolicy::new);
         }
         match &self.entry(name)?.maker {
             Maker::Composite => {
                 let names: Vec<&str> = self.names().collect();
                 let member = |spec: &Value| self.build_nested(spec, depth + 1);
-                Composite::from_config(config, &names, member).map(Policy::new)
+                Composite::from_config(config, &names, member).map(BoxPolicy::new)
             }
             Maker::Factory(factory) => factory(config),
         }
@@ -324,7 +331,7 @@ impl Registry {
 /// A policy together with the specification that it was built from.
 #[derive(Clone)]
 struct Specified {
-    inner: Policy,
+    inner: BoxPolicy,
     specification: Value,
 }
 

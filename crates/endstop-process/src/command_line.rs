@@ -1,7 +1,7 @@
 //! A shell command line: how it is run, and how it is stopped.
 //!
 //! ```text
-//! let finished = CommandLine::new("make").in_dir("/src").run(&Stop::never()).await?;
+//! let finished = CommandLine::new("make").in_dir("/src").run(&StopTokens::never()).await?;
 //! ```
 
 use crate::capture::Capture;
@@ -10,7 +10,7 @@ use crate::environment;
 use crate::finished::Finished;
 use crate::pipe::{into_stdout, reached, read_some};
 use crate::running::{Running, Starting};
-use crate::stop::Stop;
+use crate::stop::StopTokens;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl CommandLine {
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O and time.
-    pub async fn run(&self, stop: &Stop) -> io::Result<Finished> {
+    pub async fn run(&self, stop: &StopTokens) -> io::Result<Finished> {
         let mut finished = Finished {
             status: None,
             output: Capture::default(),

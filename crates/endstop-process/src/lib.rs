@@ -1,9 +1,10 @@
 //! Runs shell commands and kills the whole process tree of a command when it ends.
 //!
 //! ```
-//! use endstop_process::{CommandLine, Stop};
+//! use endstop_process::{CommandLine, StopTokens};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> std::io::Result<()> {
-//! let finished = CommandLine::new("echo out; echo err >&2; exit 3").run(&Stop::never()).await?;
+//! let command = CommandLine::new("echo out; echo err >&2; exit 3");
+//! let finished = command.run(&StopTokens::never()).await?;
 //! assert_eq!(finished.output.text().replace('\r', ""), "out\nerr\n");
 //! assert_eq!(finished.how(), "exit status 3");
 //! # Ok(()) }
@@ -11,7 +12,7 @@
 //!
 //! - Each command runs in its own process group (Windows: a job object). However the command ends,
 //!   the rest of its group is then killed, so no background child outlives it.
-//! - [`Stop`] asks the whole group to end (SIGTERM) and kills it after a grace period. Dropping the
+//! - [`StopTokens`] asks the whole group to end (SIGTERM) and kills it after a grace period. Dropping the
 //!   future kills it at once.
 //! - On Linux, children that left the group (`setsid`, daemons) are killed too when the command
 //!   ends or is killed. On other systems they are not found.
@@ -60,4 +61,4 @@ pub use ended::Orphans;
 pub use environment::environment_secrets;
 pub use finished::Finished;
 pub use hidden::hide_from_other_processes;
-pub use stop::Stop;
+pub use stop::StopTokens;

@@ -1,8 +1,8 @@
 //! When a command must stop, and how.
 //!
 //! ```
-//! use endstop_process::Stop;
-//! let stop = Stop { grace: std::time::Duration::from_secs(2), ..Stop::never() };
+//! use endstop_process::StopTokens;
+//! let stop = StopTokens { grace: std::time::Duration::from_secs(2), ..StopTokens::never() };
 //! stop.ask.cancel(); // SIGTERM to the command's group; SIGKILL two seconds later
 //! ```
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Tells a command when to stop, and how.
 #[derive(Clone, Debug)]
-pub struct Stop {
+pub struct StopTokens {
     /// Asks the command to end. It is killed after the grace period.
     pub ask: CancellationToken,
     /// Kills the command at once, even during its grace period.
@@ -20,10 +20,10 @@ pub struct Stop {
     pub grace: Duration,
 }
 
-impl Stop {
-    /// Returns a `Stop` that is never triggered: the command runs until it ends by itself.
-    pub fn never() -> Stop {
-        Stop {
+impl StopTokens {
+    /// Returns tokens that are never triggered: the command runs until it ends by itself.
+    pub fn never() -> StopTokens {
+        StopTokens {
             ask: CancellationToken::new(),
             kill: CancellationToken::new(),
             grace: Duration::ZERO,

@@ -33,9 +33,9 @@ use crate::model::{Role, Step, Trajectory};
 pub use crate::setting::Setting;
 use endstop_core::limits::Needs;
 use endstop_core::{
-    Answer, Confidence, Effect, EffectId, Event, EventKind, Hooks, Limits, Message, MessageId,
-    ModelTurn, NanoUsd, Outcome, Part, PolicyError, Registry, Role as Speaker, RuleHit, Run,
-    RunData, RunSpec, SignalReason, Step as Handled, Termination, TerminationSignal, ToolCall,
+    Confidence, Effect, EffectId, Event, EventKind, HookDecision, Hooks, Limits, Message,
+    MessageId, ModelTurn, NanoUsd, Outcome, Part, PolicyError, Registry, Role as Speaker, RuleHit,
+    Run, RunData, RunSpec, SignalReason, Step as Handled, Termination, TerminationSignal, ToolCall,
     ToolPolicy, ToolReport, ToolStatus, Usage, Watch,
 };
 use serde_json::Value;
@@ -88,7 +88,7 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
     }
     let spec = RunSpec {
         limits,
-        policy: policy.map(endstop_core::Policy::into_inner),
+        policy: policy.map(endstop_core::BoxPolicy::into_inner),
         watches,
         tools: tools
             .into_iter()
@@ -194,9 +194,12 @@ impl Hand {
                 .map(|step| &*step.text)
                 .chain(step.results.iter().map(|result| &*result.content))
                 .collect();
-            self.feed(EventKind::Answered { id, answer: Answer::ProceedWith(said.join("\n")) });
+            self.feed(EventKind::Answered {
+                id,
+                answer: HookDecision::ProceedWith(said.join("\n")),
+            });
         } else if let Some(id) = asked {
-            self.feed(EventKind::Answered { id, answer: Answer::Proceed });
+            self.feed(EventKind::Answered { id, answer: HookDecision::Proceed });
         }
     }
 

@@ -95,13 +95,13 @@ fn decode(stream: &Stream, piece: usize) {
 /// Splits server-sent events or binary frames.
 fn frame(stream: &Stream) {
     if stream.body.starts_with(&[0]) {
-        let mut frames = eventstream::Decoder::new();
+        let mut frames = eventstream::EventStreamDecoder::new();
         let _ = black_box(frames.push(&stream.body, &mut |message| {
             black_box(&message);
         }));
         return;
     }
-    let mut sse = sse::Decoder::new();
+    let mut sse = sse::SseDecoder::new();
     let mut see = |item: sse::Item<'_>| {
         black_box(&item);
     };

@@ -33,7 +33,7 @@ pub mod signal;
 pub mod stream;
 
 pub use codec::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};
-pub use codec::{Encoder, OutputSchema, RequestSpec, ToolDefinition};
+pub use codec::{Encoder, NamedSchema, RequestSpec, ToolDefinition};
 pub use dialect::{Dialect, WireFormat};
 pub use headers::Headers;
 pub use params::{Effort, ModelParams, ParamError, Thinking, ToolChoice};

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use endstop::hook::{Hook, HookFuture};
-//! use endstop::hook::{Answer, ConsultPoint, Hooks};
+//! use endstop::hook::{ConsultPoint, HookDecision, Hooks};
 //! /// Vetoes a success until the tests were run.
 //! struct TestsFirst;
 //! impl Hook for TestsFirst {
@@ -12,8 +12,8 @@
 //!         Box::pin(async move {
 //!             match point {
 //!                 ConsultPoint::Stop { answer: Some(a) } if !a.contains("passed") =>
-//!                     Answer::Deny("Run the tests, and say that they passed.".into()),
-//!                 _ => Answer::Proceed,
+//!                     HookDecision::Deny("Run the tests, and say that they passed.".into()),
+//!                 _ => HookDecision::Proceed,
 //!             }
 //!         })
 //!     }
@@ -21,14 +21,14 @@
 //! ```
 
 pub use crate::compaction::{CompactionFuture, Compactor};
-pub use endstop_core::{Answer, ConsultPoint, Hooks};
+pub use endstop_core::{ConsultPoint, HookDecision, Hooks};
 
 use endstop_core::ToolCall;
 use std::future::Future;
 use std::pin::Pin;
 
 /// The future of a hook's answer.
-pub type HookFuture<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+pub type HookFuture<'a> = Pin<Box<dyn Future<Output = HookDecision> + Send + 'a>>;
 
 /// User code that is called at fixed points of a run.
 #[diagnostic::on_unimplemented(

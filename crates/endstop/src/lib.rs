@@ -60,7 +60,7 @@ pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
 pub mod process {
     #[doc(inline)]
     pub use endstop_process::{
-        Capture, CommandLine, Finished, Orphans, Stop, environment_secrets,
+        Capture, CommandLine, Finished, Orphans, StopTokens, environment_secrets,
         hide_from_other_processes, keeper,
     };
 }

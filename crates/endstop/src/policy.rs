@@ -30,8 +30,8 @@
 //! ```
 
 pub use endstop_core::policy::{
-    ClonePolicy, Composite, Confident, FinalPattern, Policy, PolicyEnd, PolicyError,
-    RewardThreshold, StepCall, StepContext, StepResult, Stop, TerminationPolicy, ToolOutput,
+    BoxPolicy, ClonePolicy, Composite, Confident, FinalPattern, PolicyEnd, PolicyError,
+    RewardThreshold, StepCall, StepContext, StepOutput, StepResult, Stop, TerminationPolicy,
     Verdict, final_pattern, k_of,
 };
 pub use endstop_core::registry::{PolicyInfo, Registry};

@@ -12,7 +12,7 @@
 #![allow(clippy::print_stdout, reason = "the example prints its results")]
 
 use endstop::policy::{
-    Policy, PolicyError, PolicyInfo, Registry, StepContext, StepResult, Stop, TerminationPolicy,
+    BoxPolicy, PolicyError, PolicyInfo, Registry, StepContext, StepResult, Stop, TerminationPolicy,
     Verdict,
 };
 use endstop::testkit::{ScriptedModel, Turn};
@@ -185,7 +185,8 @@ fn registry() -> Result<Registry, PolicyError> {
         default_config: Config::default().as_value(),
     };
     // The factory runs at every `build`, so that each loop has its own state.
-    registry.register(info, |config| Ok(Policy::new(Convergence::new(Config::read(config)?))))?;
+    registry
+        .register(info, |config| Ok(BoxPolicy::new(Convergence::new(Config::read(config)?))))?;
     Ok(registry)
 }
 

@@ -8,7 +8,7 @@ use endstop::wire::WireFormat;
 use endstop::wire::catalog::models;
 use endstop::wire::catalog::providers::{PROVIDERS, ProviderInfo, provider};
 use endstop::wire::signal::finish::{Finish, known};
-use endstop::wire::signal::precedence::{Facts, signal};
+use endstop::wire::signal::precedence::{TurnFacts, signal};
 use serde_json::{Value, json};
 
 pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
@@ -164,14 +164,14 @@ fn finish_values(api: WireFormat) -> Vec<(&'static str, TerminationSignal)> {
     known(api)
         .iter()
         .map(|(raw, finish)| {
-            let facts = Facts {
+            let facts = TurnFacts {
                 finish: *finish,
                 raw,
                 // A finish value for tools needs a call, because without one the signal is a lost call.
                 calls: usize::from(*finish == Finish::ToolUse),
                 text_blank: false,
                 terminated: true,
-                ..Facts::default()
+                ..TurnFacts::default()
             };
             (*raw, signal(&facts))
         })

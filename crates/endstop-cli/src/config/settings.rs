@@ -15,7 +15,7 @@ use endstop::schema::OutputSchema;
 use endstop::wire::catalog::prices::parse_price;
 use endstop::{
     Limits, ModelParams, Price, Watch,
-    policy::{Policy, Registry},
+    policy::{BoxPolicy, Registry},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) params: ParamSettings,
     pub(crate) price: Option<Price>,
     pub(crate) limits: Limits,
-    pub(crate) policy: Option<Policy>,
+    pub(crate) policy: Option<BoxPolicy>,
     /// The watch rules; `None` means the default rules.
     pub(crate) watches: Option<Vec<Watch>>,
     pub(crate) output_schema: Option<Value>,
@@ -366,7 +366,7 @@ fn schema_in(path: &Path) -> Result<Value> {
 }
 
 /// Reads the policy of `--policy`: a TOML file, or text that the registry parses.
-pub(crate) fn policy(spec: &str) -> Result<Policy> {
+pub(crate) fn policy(spec: &str) -> Result<BoxPolicy> {
     let registry = Registry::default();
     let path = Path::new(spec);
     let is_toml = path.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));

@@ -8,7 +8,7 @@ use crate::output;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::record::Recorder;
 use endstop::provider::recording::Recording;
-use endstop::provider::replay::{Replay, Warning};
+use endstop::provider::replay::{RecordingReplay, Warning};
 use endstop::wire::redact::KnownKeys;
 use endstop::{Outcome, Termination};
 use std::path::Path;
@@ -18,7 +18,7 @@ use std::path::Path;
 pub(crate) struct Cassette {
     /// The file that the run is recorded to, and its recorder once the provider exists.
     record: Option<(NewFile, Option<Recorder>)>,
-    replay: Option<Replay>,
+    replay: Option<RecordingReplay>,
 }
 
 impl Cassette {
@@ -63,7 +63,7 @@ impl Cassette {
         if args.context_window.is_some() {
             recording.header.context_window = args.context_window;
         }
-        Ok(Cassette { record: None, replay: Some(Replay::new(recording)) })
+        Ok(Cassette { record: None, replay: Some(RecordingReplay::new(recording)) })
     }
 
     /// `true` if the run is recorded.
@@ -73,7 +73,7 @@ impl Cassette {
 
     /// The recording that is replayed.
     pub(crate) fn recording(&self) -> Option<&Recording> {
-        self.replay.as_ref().map(Replay::recording)
+        self.replay.as_ref().map(RecordingReplay::recording)
     }
 
     /// Returns the provider, which contacts the server (and records) or replays.
@@ -106,12 +106,12 @@ impl Cassette {
 
     /// Returns the differences from the recording since the last call.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
-        self.replay.as_ref().map(Replay::warnings).unwrap_or_default()
+        self.replay.as_ref().map(RecordingReplay::warnings).unwrap_or_default()
     }
 
     /// Returns the first difference from the recording.
     pub(crate) fn divergence(&self) -> Option<Warning> {
-        self.replay.as_ref().and_then(Replay::divergence)
+        self.replay.as_ref().and_then(RecordingReplay::divergence)
     }
 
     /// Waits until the replay reaches the point at which the recorded run was stopped. Returns how

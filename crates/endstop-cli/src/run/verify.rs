@@ -2,7 +2,7 @@
 
 use super::signals::{Signals, StopSignal};
 use crate::output;
-use endstop::process::{CommandLine, Stop};
+use endstop::process::{CommandLine, StopTokens};
 use std::path::Path;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) async fn verified(
     if let Some(dir) = dir {
         line = line.in_dir(dir);
     }
-    let stop = Stop { grace: VERIFIER_GRACE, ..Stop::never() };
+    let stop = StopTokens { grace: VERIFIER_GRACE, ..StopTokens::never() };
     let mut running = std::pin::pin!(line.run(&stop));
     let mut heard = StopSignal::Nothing;
     let done = loop {

@@ -3,7 +3,7 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, InjectionReason};
-use super::event::Answer;
+use super::event::HookDecision;
 use super::guard::Flow;
 use super::next::Next;
 use super::outcome::Ending;
@@ -14,7 +14,7 @@ use std::ops::ControlFlow::{Break, Continue};
 /// Handles an answer to a question at this point.
 pub(super) fn consulted(
     point: Point,
-    answer: Answer,
+    answer: HookDecision,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
@@ -27,12 +27,14 @@ pub(super) fn consulted(
     };
     match answer {
         // Before a turn there is nothing to deny but the turn itself, so a denial ends the run too.
-        Answer::Halt(reason) | Answer::Deny(reason) => {
+        HookDecision::Halt(reason) | HookDecision::Deny(reason) => {
             return Break(Ending::halted(Layer::Hook, decision, reason));
         }
-        Answer::ProceedWith(text) => context.inject_message(InjectionReason::Hook, text, effects),
-        Answer::OutputCap(cap) => context.output_cap = Some(cap),
-        Answer::Proceed => {}
+        HookDecision::ProceedWith(text) => {
+            context.inject_message(InjectionReason::Hook, text, effects)
+        }
+        HookDecision::OutputCap(cap) => context.output_cap = Some(cap),
+        HookDecision::Proceed => {}
     }
     Continue(next)
 }

@@ -93,7 +93,7 @@ pub enum EventKind {
         /// Id of the question.
         id: EffectId,
         /// The answer.
-        answer: Answer,
+        answer: HookDecision,
     },
     /// A compaction ended.
     Compacted {
@@ -258,7 +258,7 @@ impl ToolReport {
 /// An answer of a hook or a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum HookDecision {
     /// Continue.
     Proceed,
     /// Continue, and send this message to the model: at once; after the results, if the tools of

@@ -9,7 +9,7 @@ use super::consult::consulted;
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId};
-use super::event::{Answer, Compaction, EventKind};
+use super::event::{Compaction, EventKind, HookDecision};
 use super::guard::Flow;
 use super::ledger::Granted;
 use super::next::Next;
@@ -202,7 +202,7 @@ impl Machine {
     fn answered(
         &mut self,
         id: EffectId,
-        answer: Answer,
+        answer: HookDecision,
         effects: &mut Vec<Effect>,
     ) -> Flow<Option<Next>> {
         let next = match self.phase.take() {

@@ -135,7 +135,7 @@ pub use decided_by::{DecidedBy, Decision, Layer};
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
-pub use event::{Answer, Compaction, Event, EventKind, Resumption, ToolReport, TurnDelta};
+pub use event::{Compaction, Event, EventKind, HookDecision, Resumption, ToolReport, TurnDelta};
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
 };

@@ -3,7 +3,7 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, InjectionReason};
-use super::event::Answer;
+use super::event::HookDecision;
 use super::guard::Flow;
 use super::next::Next;
 use super::open_calls::OpenCalls;
@@ -106,14 +106,14 @@ fn ask_stop_hook(ending: Box<Ending>, context: &RunContext) -> Flow<Next> {
 /// Handles the reply to a text answer: the run continues with it, or ends if there is none.
 pub(super) fn reply_answered(
     mut ending: Box<Ending>,
-    answer: Answer,
+    answer: HookDecision,
     context: &mut RunContext,
 ) -> Flow<Next> {
     match answer {
-        Answer::Halt(reason) => {
+        HookDecision::Halt(reason) => {
             ending.outranked.push(*Ending::halted(Layer::Hook, Decision::ReplyHook, reason));
         }
-        Answer::Deny(text) | Answer::ProceedWith(text) => {
+        HookDecision::Deny(text) | HookDecision::ProceedWith(text) => {
             // A failure that the answer had outranked decides now, because the conversation was
             // over anyway.
             if let Some(ending) = ending.next_in_rank() {
@@ -123,7 +123,7 @@ pub(super) fn reply_answered(
             context.state.push(Role::User, vec![Part::Text { text }]);
             return Continue(Next::Boundary);
         }
-        Answer::Proceed | Answer::OutputCap(_) => {}
+        HookDecision::Proceed | HookDecision::OutputCap(_) => {}
     }
     let candidate = context.said.last_text.clone().map_or(Value::Null, Value::String);
     succeed(ending, candidate, context)
@@ -132,17 +132,17 @@ pub(super) fn reply_answered(
 /// Handles the stop hook's answer: the success stands, or is vetoed.
 pub(super) fn stop_hook_answered(
     mut ending: Box<Ending>,
-    answer: Answer,
+    answer: HookDecision,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
     match answer {
-        Answer::Halt(reason) => {
+        HookDecision::Halt(reason) => {
             ending.outranked.push(*Ending::halted(Layer::Hook, Decision::StopHook, reason));
             Break(ending)
         }
         // A veto withdraws the answer, so an ending that it outranked takes its place.
-        Answer::Deny(reason) => {
+        HookDecision::Deny(reason) => {
             if let Some(ending) = ending.next_in_rank() {
                 return Break(ending);
             }
@@ -151,10 +151,10 @@ pub(super) fn stop_hook_answered(
             Continue(Next::Boundary)
         }
         // The run ends here; the model reads the message only if the conversation is continued.
-        Answer::ProceedWith(text) => {
+        HookDecision::ProceedWith(text) => {
             context.inject_message(InjectionReason::Hook, text, effects);
             Break(ending)
         }
-        Answer::Proceed | Answer::OutputCap(_) => Break(ending),
+        HookDecision::Proceed | HookDecision::OutputCap(_) => Break(ending),
     }
 }

@@ -5,7 +5,7 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
-use super::event::{Answer, ToolReport};
+use super::event::{HookDecision, ToolReport};
 use super::excerpt::excerpt;
 use super::guard::Flow;
 use super::next::Next;
@@ -208,7 +208,7 @@ fn approve(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &
 pub(super) fn tool_answered(
     mut open: OpenCalls,
     id: EffectId,
-    answer: Answer,
+    answer: HookDecision,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Next {
@@ -221,19 +221,19 @@ pub(super) fn tool_answered(
         return Next::Wait(Phase::Tools(open));
     };
     match answer {
-        Answer::Halt(reason) => {
+        HookDecision::Halt(reason) => {
             // The question is answered, so stopping the run must not withdraw it.
             open.calls[at].state = CallState::Waiting;
             let by = if by_hook { Decision::PreToolHook } else { Decision::Approval };
             let ending = Ending::halted(Layer::Hook, by, reason);
             return Next::Stop { ending, calls: open };
         }
-        Answer::Deny(reason) => {
+        HookDecision::Deny(reason) => {
             open.finished(at, ToolStatus::Denied, format!("denied: {reason}"), false);
             emit_ended(&open, at, Duration::ZERO, effects);
         }
-        Answer::Proceed | Answer::ProceedWith(_) | Answer::OutputCap(_) => {
-            if let Answer::ProceedWith(note) = answer {
+        HookDecision::Proceed | HookDecision::ProceedWith(_) | HookDecision::OutputCap(_) => {
+            if let HookDecision::ProceedWith(note) = answer {
                 open.notes.push(note);
             }
             if by_hook {

@@ -2,10 +2,10 @@
 //! `a.after_steps(n)`, `a.sustained(n)`, `k_of(n, […])`.
 //!
 //! ```
-//! use endstop_core::policy::{Policy, RewardThreshold, FinalPattern};
+//! use endstop_core::policy::{BoxPolicy, RewardThreshold, FinalPattern};
 //! let reward = RewardThreshold::from_config(&serde_json::json!({}))?;
-//! let answered = Policy::new(FinalPattern::default());
-//! let policy = (answered | Policy::new(reward)).after_steps(3);
+//! let answered = BoxPolicy::new(FinalPattern::default());
+//! let policy = (answered | BoxPolicy::new(reward)).after_steps(3);
 //! # let _ = policy;
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
@@ -15,49 +15,49 @@
 //! members does, because an AND, a NOT, a quorum and a streak need the complete step.
 
 use super::composite::Composite;
-use super::policy_box::Policy;
+use super::policy_box::BoxPolicy;
 use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use crate::run_data::RunData;
 use std::ops::{BitAnd, BitOr, Not};
 
-impl Policy {
+impl BoxPolicy {
     /// Returns a policy that stops as this one does, but not before `steps` turns are completed.
     #[must_use]
-    pub fn after_steps(self, steps: i64) -> Policy {
-        Policy::new(AfterSteps { inner: self, steps })
+    pub fn after_steps(self, steps: i64) -> BoxPolicy {
+        BoxPolicy::new(AfterSteps { inner: self, steps })
     }
 
     /// Returns a policy that stops when this one does for the `steps`-th step in a row (0 and 1
     /// change nothing).
     #[must_use]
-    pub fn sustained(self, steps: u32) -> Policy {
-        Policy::new(Sustained { inner: self, steps, streak: 0 })
+    pub fn sustained(self, steps: u32) -> BoxPolicy {
+        BoxPolicy::new(Sustained { inner: self, steps, streak: 0 })
     }
 }
 
 /// Returns a policy that stops when at least `n` members do, with the first answer among them.
-pub fn k_of(n: usize, members: Vec<Policy>) -> Policy {
-    Policy::new(Composite::at_least(n, members))
+pub fn k_of(n: usize, members: Vec<BoxPolicy>) -> BoxPolicy {
+    BoxPolicy::new(Composite::at_least(n, members))
 }
 
-impl BitOr for Policy {
-    type Output = Policy;
-    fn bitor(self, other: Policy) -> Policy {
-        Policy::new(Composite::any(vec![self, other]))
+impl BitOr for BoxPolicy {
+    type Output = BoxPolicy;
+    fn bitor(self, other: BoxPolicy) -> BoxPolicy {
+        BoxPolicy::new(Composite::any(vec![self, other]))
     }
 }
 
-impl BitAnd for Policy {
-    type Output = Policy;
-    fn bitand(self, other: Policy) -> Policy {
-        Policy::new(Composite::all(vec![self, other]))
+impl BitAnd for BoxPolicy {
+    type Output = BoxPolicy;
+    fn bitand(self, other: BoxPolicy) -> BoxPolicy {
+        BoxPolicy::new(Composite::all(vec![self, other]))
     }
 }
 
-impl Not for Policy {
-    type Output = Policy;
-    fn not(self) -> Policy {
-        Policy::new(Negated { inner: self })
+impl Not for BoxPolicy {
+    type Output = BoxPolicy;
+    fn not(self) -> BoxPolicy {
+        BoxPolicy::new(Negated { inner: self })
     }
 }
 
@@ -65,7 +65,7 @@ impl Not for Policy {
 // `on_delta` keeps its default, because before the step is complete the inner policy may still stop.
 #[derive(Clone)]
 struct Negated {
-    inner: Policy,
+    inner: BoxPolicy,
 }
 
 impl TerminationPolicy for Negated {
@@ -102,7 +102,7 @@ impl TerminationPolicy for Negated {
 /// Suppresses the stops of the inner policy before a given step.
 #[derive(Clone)]
 struct AfterSteps {
-    inner: Policy,
+    inner: BoxPolicy,
     steps: i64,
 }
 
@@ -147,7 +147,7 @@ impl TerminationPolicy for AfterSteps {
 // `on_delta` keeps its default, because a streak counts complete steps.
 #[derive(Clone)]
 struct Sustained {
-    inner: Policy,
+    inner: BoxPolicy,
     steps: u32,
     streak: u32,
 }

@@ -19,7 +19,7 @@
 //! unknown name or an empty list is an error.
 
 use super::config::{Config, PolicyError};
-use super::policy_box::Policy;
+use super::policy_box::BoxPolicy;
 use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use crate::run_data::RunData;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ const NAME: &str = "composite";
 /// Several policies that decide together. Configuration builds it as `composite`, `any` or `all`.
 #[derive(Clone, Debug)]
 pub struct Composite {
-    members: Vec<Policy>,
+    members: Vec<BoxPolicy>,
     /// Number of members that must stop.
     quorum: usize,
     /// `true` if one member decides alone, which it may also do while the text is streamed.
@@ -55,7 +55,7 @@ impl Composite {
     pub fn from_config(
         config: &Value,
         names: &[&str],
-        build: impl Fn(&Value) -> Result<Policy, PolicyError>,
+        build: impl Fn(&Value) -> Result<BoxPolicy, PolicyError>,
     ) -> Result<Composite, PolicyError> {
         let config = Config::new(NAME, config).map_err(|error| match config {
             Value::Array(_) => PolicyError::spec(
@@ -85,25 +85,25 @@ impl Composite {
     }
 
     /// Creates a policy that stops when any member stops. An empty list never stops.
-    pub fn any(members: Vec<Policy>) -> Composite {
+    pub fn any(members: Vec<BoxPolicy>) -> Composite {
         Composite { members, quorum: 1, any: true }
     }
 
     /// Creates a policy that stops when all members stop. An empty list never stops.
-    pub fn all(members: Vec<Policy>) -> Composite {
+    pub fn all(members: Vec<BoxPolicy>) -> Composite {
         let n = members.len();
         Composite::joined(n, members)
     }
 
     /// Creates a policy that stops when at least `n` members stop (0 counts as 1).
-    pub fn at_least(n: usize, members: Vec<Policy>) -> Composite {
+    pub fn at_least(n: usize, members: Vec<BoxPolicy>) -> Composite {
         if n <= 1 {
             return Composite::any(members);
         }
         Composite::joined(n, members)
     }
 
-    fn joined(quorum: usize, mut members: Vec<Policy>) -> Composite {
+    fn joined(quorum: usize, mut members: Vec<BoxPolicy>) -> Composite {
         for member in &mut members {
             member.join_all();
         }
@@ -140,7 +140,7 @@ impl TerminationPolicy for Composite {
     }
 
     fn needs(&self) -> Vec<RunData> {
-        let mut needs: Vec<RunData> = self.members.iter().flat_map(Policy::needs).collect();
+        let mut needs: Vec<RunData> = self.members.iter().flat_map(BoxPolicy::needs).collect();
         needs.sort_unstable();
         needs.dedup();
         needs

@@ -39,9 +39,9 @@ pub use composite::Composite;
 pub use confidence::Confident;
 pub use config::PolicyError;
 pub use final_pattern::FinalPattern;
-pub use policy_box::Policy;
+pub use policy_box::BoxPolicy;
 pub use reward_threshold::RewardThreshold;
 pub use verdict::{
-    ClonePolicy, PolicyEnd, StepCall, StepContext, StepResult, Stop, TerminationPolicy, ToolOutput,
+    ClonePolicy, PolicyEnd, StepCall, StepContext, StepOutput, StepResult, Stop, TerminationPolicy,
     Verdict,
 };

@@ -7,12 +7,12 @@ use std::fmt;
 
 /// A boxed policy with the operators `|`, `&` and `!`.
 #[derive(Clone)]
-pub struct Policy(Box<dyn TerminationPolicy>);
+pub struct BoxPolicy(Box<dyn TerminationPolicy>);
 
-impl Policy {
+impl BoxPolicy {
     /// Boxes a policy.
-    pub fn new(policy: impl TerminationPolicy + 'static) -> Policy {
-        Policy(Box::new(policy))
+    pub fn new(policy: impl TerminationPolicy + 'static) -> BoxPolicy {
+        BoxPolicy(Box::new(policy))
     }
 
     /// Returns the boxed policy.
@@ -21,19 +21,19 @@ impl Policy {
     }
 }
 
-impl From<Box<dyn TerminationPolicy>> for Policy {
-    fn from(inner: Box<dyn TerminationPolicy>) -> Policy {
-        Policy(inner)
+impl From<Box<dyn TerminationPolicy>> for BoxPolicy {
+    fn from(inner: Box<dyn TerminationPolicy>) -> BoxPolicy {
+        BoxPolicy(inner)
     }
 }
 
-impl fmt::Debug for Policy {
+impl fmt::Debug for BoxPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Policy").field(&self.0.name()).finish()
+        f.debug_tuple("BoxPolicy").field(&self.0.name()).finish()
     }
 }
 
-impl TerminationPolicy for Policy {
+impl TerminationPolicy for BoxPolicy {
     fn name(&self) -> &str {
         self.0.name()
     }

@@ -25,7 +25,7 @@ pub struct StepResult {
     /// Outputs of the step's tools, in call order. Only live runs fill this; a recorded step has
     /// the single [`output`](Self::output).
     #[serde(default)]
-    pub outputs: Vec<ToolOutput>,
+    pub outputs: Vec<StepOutput>,
 }
 
 /// A tool call of a step.
@@ -39,7 +39,7 @@ pub struct StepCall {
 
 /// The output of one tool of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ToolOutput {
+pub struct StepOutput {
     /// `tool`, or `code` for a tool that runs code.
     pub action_type: String,
     /// The tool's name.

@@ -178,13 +178,13 @@ fn answer_before_stop_hook_survives() {
     let mut hand = Hand::start(run(), None);
     hand.answer(stop("42"));
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Halt("enough".into()) });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Halt("enough".into()) });
     assert_eq!(hand.ended(), Termination::Stop);
     assert_eq!(hand.outcome().also, [Termination::ErrorHalted]);
     let mut hand = Hand::start(run(), None);
     hand.answer(stop("42"));
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Deny("not so".into()) });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Deny("not so".into()) });
     assert_eq!(hand.run().phase().as_str(), "calling");
 }
 
@@ -262,7 +262,7 @@ fn policy_stop_without_answer_is_halted() {
         r#"tool_called={"name":"read"}"#,
         r#"composite={"policies":[{"tool_called":{"name":"read"}},{"max_steps":{"steps":1}}],"require_all":true}"#,
     ] {
-        let policy = Registry::new().build_text(spelled).map(Policy::into_inner);
+        let policy = Registry::new().build_text(spelled).map(BoxPolicy::into_inner);
         let run = RunSpec { policy: Some(policy.unwrap_or_else(|e| panic!("{e}"))), ..spec() };
         let mut hand = Hand::start(run, None);
         hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "42");
@@ -299,9 +299,9 @@ fn new_turn_is_not_joined() {
     let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
     hand.answer(stop("first"));
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Deny("not so".into()) });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Deny("not so".into()) });
     hand.answer(stop("second"));
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Proceed });
     assert_eq!(hand.outcome().last_text.as_deref(), Some("second"));
 }

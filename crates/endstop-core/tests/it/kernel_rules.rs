@@ -278,8 +278,8 @@ fn observations_at_deadline_are_in_time() {
 #[test]
 fn prompt_halt_outranks_zero_timeout() {
     for (answer, expected) in [
-        (Answer::Halt("no".into()), Termination::ErrorHalted),
-        (Answer::Proceed, Termination::ErrorTimeout),
+        (HookDecision::Halt("no".into()), Termination::ErrorHalted),
+        (HookDecision::Proceed, Termination::ErrorTimeout),
     ] {
         let limits = Limits { timeout: Some(Duration::ZERO), ..Limits::default() };
         let hooks = Hooks { prompt: true, ..Hooks::default() };
@@ -306,17 +306,17 @@ fn permissions_and_hooks_hold_for_finish() {
     let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
     hand.answer(calls(&["finish"]));
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Halt("not yet".into()) });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Halt("not yet".into()) });
     assert_eq!(hand.ended(), Termination::ErrorHalted);
 
     let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
     hand.answer(calls(&["finish"]));
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Deny("not yet".into()) });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Deny("not yet".into()) });
     assert_eq!(hand.run().phase().as_str(), "calling");
     hand.answer(calls(&["finish"]));
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Proceed });
     assert_eq!(hand.ended(), Termination::Submitted);
     assert_eq!(
         results(hand.outcome()),
@@ -752,7 +752,7 @@ fn stop_hook_vetoes_three_times() {
     for _ in 0..3 {
         hand.answer(stop("done"));
         let id = hand.consulted();
-        hand.feed(EventKind::Answered { id, answer: Answer::Deny("not yet".into()) });
+        hand.feed(EventKind::Answered { id, answer: HookDecision::Deny("not yet".into()) });
     }
     hand.answer(stop("done"));
     assert_eq!(hand.ended(), Termination::Stop);
@@ -959,11 +959,11 @@ fn approval_holds_no_parallel_safe_call() {
         assert!(hand.started().is_empty());
     }
     // One question at a time: the second is asked when the first is answered.
-    hand.feed(EventKind::Answered { id: first, answer: Answer::Proceed });
+    hand.feed(EventKind::Answered { id: first, answer: HookDecision::Proceed });
     let (begun, second) = (hand.started(), hand.consulted());
     assert_eq!(names(&begun), ["c0"]);
     assert_ne!(first, second);
-    hand.feed(EventKind::Answered { id: second, answer: Answer::Deny("no".into()) });
+    hand.feed(EventKind::Answered { id: second, answer: HookDecision::Deny("no".into()) });
     assert!(hand.started().is_empty());
     let ended =
         EventKind::ToolEnded { tool: begun[0].0, report: ToolReport::new(ToolStatus::Ok, "r") };

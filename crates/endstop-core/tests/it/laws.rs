@@ -34,7 +34,7 @@ pub fn check_declared(phase: &str, event: &EventKind, outcome: &Outcome) -> Resu
         event,
         EventKind::Cancel
             | EventKind::Terminate
-            | EventKind::Answered { answer: Answer::Deny(_), .. }
+            | EventKind::Answered { answer: HookDecision::Deny(_), .. }
     );
     if phase == "consulting_stop" && !withdrawn && !outcome.is_success() {
         return Err(format!("{event:?} turned a declared answer into {}", outcome.termination));

@@ -5,7 +5,7 @@ use crate::vectors::{assert_differences, cases, id};
 use endstop_core::decide::{Decider, Line, parse_line};
 use endstop_core::policy::{FinalPattern, PolicyEnd, RewardThreshold, k_of};
 use endstop_core::{
-    Policy, Registry, StepContext, StepResult, Stop, TerminationPolicy, ToolOutput, Verdict,
+    BoxPolicy, Registry, StepContext, StepOutput, StepResult, Stop, TerminationPolicy, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ fn rewarded(reward: f64) -> StepContext {
     context
 }
 
-fn build(spec: &Value) -> Policy {
+fn build(spec: &Value) -> BoxPolicy {
     Registry::new().build(spec).unwrap()
 }
 
@@ -201,7 +201,7 @@ fn and_takes_first_nonblank_answer() {
 
 #[test]
 fn operators_match_specifications() {
-    let declared = || Policy::new(FinalPattern::default());
+    let declared = || BoxPolicy::new(FinalPattern::default());
     let reward = || build(&json!("reward_threshold"));
     let says = step("message", "FINAL('x')");
     let silent = step("message", "working");
@@ -250,7 +250,7 @@ fn only_or_decides_mid_stream() {
 #[test]
 fn step_text_precedes_tool_outputs() {
     let mut policy = build(&json!("final_pattern"));
-    let output = |text: &str| ToolOutput {
+    let output = |text: &str| StepOutput {
         action_type: "tool".into(),
         name: "bash".into(),
         success: true,
@@ -311,7 +311,7 @@ fn custom_policy_needs_three_methods() {
         }
         fn reset(&mut self) {}
     }
-    let mut policy = Policy::new(Done) & build(&json!("final_pattern"));
+    let mut policy = BoxPolicy::new(Done) & build(&json!("final_pattern"));
     let verdict = policy.should_terminate(&step("message", "FINAL(1)"), &StepContext::default());
     assert_eq!(answer(&verdict), Some("1"));
 }

@@ -4,7 +4,7 @@ use crate::vectors::{assert_differences, cases, id};
 use endstop_core::TerminationPolicy;
 use endstop_core::detector::Rule;
 use endstop_core::registry::PolicyInfo;
-use endstop_core::{Policy, PolicyError, Registry, StepContext, StepResult, Stop, Verdict};
+use endstop_core::{BoxPolicy, PolicyError, Registry, StepContext, StepResult, Stop, Verdict};
 use serde_json::{Value, json};
 
 /// A policy that only has a name.
@@ -71,7 +71,7 @@ fn expected(value: &Value, known: &[String]) -> Value {
     }
 }
 
-fn built(result: Result<Policy, PolicyError>, config: &Value) -> Value {
+fn built(result: Result<BoxPolicy, PolicyError>, config: &Value) -> Value {
     match result {
         Ok(policy) => json!({"class_name": policy.name(), "config": config}),
         Err(error) => raises(&error),
@@ -106,7 +106,7 @@ fn operate(registry: &mut Registry, op: &Value) -> Value {
                 default_config: json!({}),
             };
             let registered = info.name.clone();
-            match registry.register(info, move |_| Ok(Policy::new(Named(class.clone())))) {
+            match registry.register(info, move |_| Ok(BoxPolicy::new(Named(class.clone())))) {
                 Ok(()) => json!({"registered": registered}),
                 Err(error) => raises(&error),
             }
@@ -259,7 +259,7 @@ fn replace_is_explicit_and_keeps_order() {
         description: "mine".into(),
         default_config: json!({}),
     };
-    let factory = |_: &Value| Ok(Policy::new(Named("mine".into())));
+    let factory = |_: &Value| Ok(BoxPolicy::new(Named("mine".into())));
     assert_eq!(
         registry.register(info("confidence"), factory),
         Err(PolicyError::Duplicate { name: "confidence".into() })

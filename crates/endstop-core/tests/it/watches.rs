@@ -171,13 +171,16 @@ fn replies_continue_the_run() {
     for nth in 0..9 {
         hand.answer(stop(&format!("Which one? {nth}")));
         let id = hand.consulted();
-        hand.feed(EventKind::Answered { id, answer: Answer::ProceedWith("The second.".into()) });
+        hand.feed(EventKind::Answered {
+            id,
+            answer: HookDecision::ProceedWith("The second.".into()),
+        });
         let last = hand.run().messages().last().unwrap();
         assert_eq!((last.role, last.plain_text().as_str()), (Role::User, "The second."));
     }
     hand.answer(stop("Done."));
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Proceed });
     assert_eq!((hand.ended(), hand.outcome().turns), (Termination::Stop, 10));
     assert!(hand.outcome().fired.is_empty(), "every turn had a reply");
 }

@@ -644,7 +644,7 @@ impl World {
                 partial: None,
             },
             4 => EventKind::ToolEnded { tool: id, report: ToolReport::new(ToolStatus::Ok, "late") },
-            5 => EventKind::Answered { id, answer: Answer::Halt("late".to_owned()) },
+            5 => EventKind::Answered { id, answer: HookDecision::Halt("late".to_owned()) },
             6 => EventKind::Compacted { id, result: Compaction::Failed("late".to_owned()) },
             7 => EventKind::Validated { id, result: Err("late".to_owned()) },
             8 => EventKind::Reserved { id, granted: NanoUsd(1), granted_tokens: None },
@@ -711,18 +711,18 @@ impl World {
             Waiting::Consult(id, point) => {
                 let answer = match (self.rng.below(12), point) {
                     (0, ConsultPoint::Stop { .. } | ConsultPoint::Approval { .. }) => {
-                        Answer::Halt("halt".to_owned())
+                        HookDecision::Halt("halt".to_owned())
                     }
-                    (0, _) if self.rng.chance(8) => Answer::Halt("halt".to_owned()),
+                    (0, _) if self.rng.chance(8) => HookDecision::Halt("halt".to_owned()),
                     (
                         1..=4,
                         ConsultPoint::Stop { .. }
                         | ConsultPoint::PreTool { .. }
                         | ConsultPoint::Approval { .. },
-                    ) => Answer::Deny("not so".to_owned()),
-                    (5, _) => Answer::ProceedWith("by the way".to_owned()),
-                    (6, _) => Answer::OutputCap(1 + self.rng.below(2000)),
-                    _ => Answer::Proceed,
+                    ) => HookDecision::Deny("not so".to_owned()),
+                    (5, _) => HookDecision::ProceedWith("by the way".to_owned()),
+                    (6, _) => HookDecision::OutputCap(1 + self.rng.below(2000)),
+                    _ => HookDecision::Proceed,
                 };
                 EventKind::Answered { id, answer }
             }

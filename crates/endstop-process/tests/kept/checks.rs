@@ -1,7 +1,7 @@
 //! Tests of commands that run under a keeper, one function each; `all` runs them one after another.
 
 use crate::processes::{SOON, alive, gone, marker, soon, started};
-use endstop_process::{CommandLine, Finished, Stop};
+use endstop_process::{CommandLine, Finished, StopTokens};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::process::{Command, ExitCode};
@@ -68,11 +68,17 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 async fn run(line: impl Into<String>) -> Finished {
-    CommandLine::new(line).run(&Stop::never()).await.unwrap()
+    CommandLine::new(line).run(&StopTokens::never()).await.unwrap()
 }
 
 /// Runs the line until `count` processes sleep, calls `then`, and waits for the end of the command.
-async fn stopped(line: &str, mark: u32, count: usize, stop: Stop, then: impl FnOnce()) -> Finished {
+async fn stopped(
+    line: &str,
+    mark: u32,
+    count: usize,
+    stop: StopTokens,
+    then: impl FnOnce(),
+) -> Finished {
     let command = CommandLine::new(line);
     let mut running = pin!(command.run(&stop));
     tokio::select! {
@@ -83,8 +89,8 @@ async fn stopped(line: &str, mark: u32, count: usize, stop: Stop, then: impl FnO
     running.await.unwrap()
 }
 
-fn stop(grace: Duration) -> Stop {
-    Stop { grace, ..Stop::never() }
+fn stop(grace: Duration) -> StopTokens {
+    StopTokens { grace, ..StopTokens::never() }
 }
 
 async fn command_has_keeper_with_own_session() {
@@ -134,7 +140,7 @@ async fn command_has_no_input() {
 }
 
 async fn start_failure_is_reported() {
-    let stop = Stop::never();
+    let stop = StopTokens::never();
     let error = CommandLine::new("a\0b").run(&stop).await.unwrap_err();
     assert!(error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains("nul"));
     let error = CommandLine::new("true").in_dir("/nonexistent").run(&stop).await.unwrap_err();
@@ -153,9 +159,12 @@ async fn secrets_are_withheld() {
                 tr '\\0' '\\n' < /proc/$PPID/environ | grep -c ENDSTOP_TEST_";
     assert_eq!(run(line).await.output.text(), "[] []\n0\n", "nor to the keeper");
     let one = CommandLine::new(line).allow_variable("ENDSTOP_TEST_PASSWORD");
-    assert_eq!(one.run(&Stop::never()).await.unwrap().output.text(), "[] [allowed]\n1\n");
+    assert_eq!(one.run(&StopTokens::never()).await.unwrap().output.text(), "[] [allowed]\n1\n");
     let all = CommandLine::new(line).whole_environment();
-    assert_eq!(all.run(&Stop::never()).await.unwrap().output.text(), "[hidden] [allowed]\n2\n");
+    assert_eq!(
+        all.run(&StopTokens::never()).await.unwrap().output.text(),
+        "[hidden] [allowed]\n2\n"
+    );
 }
 
 async fn asked_command_may_clean_up() {
@@ -224,7 +233,7 @@ async fn kill_cuts_grace_short() {
 async fn drop_kills_at_once() {
     let mark = marker();
     let line = CommandLine::new(deaf(mark));
-    let stop = Stop::never();
+    let stop = StopTokens::never();
     let mut running = Box::pin(line.run(&stop));
     tokio::select! {
         early = &mut running => panic!("it does not end by itself: {early:?}"),
@@ -238,7 +247,7 @@ async fn early_drop_leaves_no_process() {
     let marks: Vec<u32> = (0..20).map(|_| marker()).collect();
     for mark in &marks {
         let line = CommandLine::new(deaf(*mark));
-        let stop = Stop::never();
+        let stop = StopTokens::never();
         let mut running = Box::pin(line.run(&stop));
         assert!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(running);
@@ -312,7 +321,7 @@ async fn allowed_daemon_outlives_group() {
         "setsid sleep {daemon} >/dev/null 2>&1 & trap '' TERM; sleep {child} & \
          {runs}; echo done"
     );
-    let done = CommandLine::new(line).leave_daemons().run(&Stop::never()).await.unwrap();
+    let done = CommandLine::new(line).leave_daemons().run(&StopTokens::never()).await.unwrap();
     assert!(done.success() && done.left.is_empty(), "{done:?}");
     assert!(alive(child).is_empty());
     let living = alive(daemon);
@@ -363,7 +372,7 @@ async fn killed_keeper_leaves_allowed_daemon() {
         "setsid sleep {daemon} >/dev/null 2>&1 & sleep {child} & \
          {runs}; kill -9 $PPID; sleep {child}"
     );
-    let done = CommandLine::new(line).leave_daemons().run(&Stop::never()).await.unwrap();
+    let done = CommandLine::new(line).leave_daemons().run(&StopTokens::never()).await.unwrap();
     assert!(done.status.is_none() && alive(child).is_empty());
     let living = alive(daemon);
     assert_eq!(living.len(), 1);
@@ -386,7 +395,7 @@ async fn stopped_keeper_is_killed_by_host() {
     // The same if the command is killed meanwhile. The host may have noticed before that: which
     // is first depends on the machine, so the test must not wait for the processes to start.
     let mark = marker();
-    let stop = Stop::never();
+    let stop = StopTokens::never();
     let line = CommandLine::new(format!("kill -STOP $PPID; {}", marked(mark)));
     let mut running = pin!(line.run(&stop));
     let early = tokio::select! {

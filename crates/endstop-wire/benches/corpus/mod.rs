@@ -143,7 +143,7 @@ fn payloads(body: &str) -> Option<Vec<String>> {
                 }
             }
         };
-        let mut sse = sse::Decoder::new();
+        let mut sse = sse::SseDecoder::new();
         sse.push(body.as_bytes(), &mut keep).ok()?;
         sse.finish(&mut keep).ok()?;
     }
@@ -158,7 +158,7 @@ fn framed(body: &[u8]) -> Option<Vec<String>> {
         bytes: &'a str,
     }
     let mut found = Vec::new();
-    let mut frames = eventstream::Decoder::new();
+    let mut frames = eventstream::EventStreamDecoder::new();
     let taken = frames.push(body, &mut |message| {
         let outer = message.payload.to_vec();
         if let Ok(packed) = serde_json::from_slice::<Packed<'_>>(&outer) {

@@ -8,7 +8,7 @@ use crate::errors;
 use crate::headers::Headers;
 use crate::json;
 use crate::signal::finish::{Finish, error_class_of};
-use crate::signal::precedence::{Facts, signal};
+use crate::signal::precedence::{TurnFacts, signal};
 use endstop_core::{
     Confidence, ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, Usage,
 };
@@ -82,7 +82,7 @@ fn of_content(
     usage: &Usage,
     facts: &RequestFacts,
 ) -> TerminationSignal {
-    let mut found = Facts {
+    let mut found = TurnFacts {
         finish: said.finish,
         field: said.field,
         raw: raw.unwrap_or(""),
@@ -90,7 +90,7 @@ fn of_content(
         matched_stop: said.matched_stop.as_deref(),
         stop_ambiguous: said.stop_ambiguous,
         at_cap: facts.output_cap.is_some() && usage.generated_tokens() >= facts.output_cap,
-        ..Facts::default()
+        ..TurnFacts::default()
     };
     for part in &said.parts {
         match part {

@@ -36,9 +36,9 @@ pub struct StreamDecoder {
     headers: Headers,
     facts: RequestFacts,
     kind: Kind,
-    sse: sse::Decoder,
+    sse: sse::SseDecoder,
     elements: Elements,
-    frames: eventstream::Decoder,
+    frames: eventstream::EventStreamDecoder,
     held: Vec<u8>,
     total: u64,
     /// Number of bytes added to the turn.
@@ -88,12 +88,12 @@ impl StreamDecoder {
             headers,
             facts,
             kind: if ok(status) { Kind::Unknown } else { Kind::Error },
-            sse: sse::Decoder::new(),
+            sse: sse::SseDecoder::new(),
             elements: match dialect.family.framing() {
                 Framing::Objects => Elements::objects(),
                 Framing::Array | Framing::Events => Elements::array(),
             },
-            frames: eventstream::Decoder::new(),
+            frames: eventstream::EventStreamDecoder::new(),
             held: Vec::new(),
             total: 0,
             generated: 0,
@@ -256,7 +256,8 @@ impl StreamDecoder {
         };
         let taken = match self.kind {
             Kind::Frames => {
-                let mut each = |message: &eventstream::Message<'_>| feed.message(message, sink);
+                let mut each =
+                    |message: &eventstream::EventMessage<'_>| feed.message(message, sink);
                 self.frames.push(chunk, &mut each).map_err(|e| e.to_string())
             }
             Kind::Array => {
@@ -309,7 +310,7 @@ impl StreamDecoder {
             Err(e) if e.is_data() => self.feed.broken(DecodeFailure::json(&e, text)),
             Err(e) => {
                 // The body may be event lines without `data:`, or lines before the first event.
-                let mut lines = sse::Decoder::new();
+                let mut lines = sse::SseDecoder::new();
                 let feed = &mut self.feed;
                 let _ = lines.push(bytes, &mut |item| feed.take(item, &mut |_| ()));
                 let _ = lines.finish(&mut |item| feed.take(item, &mut |_| ()));
@@ -374,7 +375,7 @@ impl Feed {
     }
 
     /// Takes the message of a frame: an event, or an error that ends the stream.
-    fn message(&mut self, message: &eventstream::Message<'_>, sink: DeltaSink<'_>) {
+    fn message(&mut self, message: &eventstream::EventMessage<'_>, sink: DeltaSink<'_>) {
         let Ok(payload) = std::str::from_utf8(message.payload) else {
             return self.broken(DecodeFailure {
                 class: ErrorClass::ServerError,

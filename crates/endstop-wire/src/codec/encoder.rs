@@ -26,7 +26,11 @@ use endstop_core::Message;
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
-pub enum Encoder {
+pub struct Encoder(Format);
+
+/// The encoder of each wire format.
+#[derive(Clone, Debug)]
+enum Format {
     /// OpenAI Chat Completions.
     OpenAiChat(openai_chat::Encoder),
     /// Anthropic Messages.
@@ -52,38 +56,38 @@ impl Encoder {
     /// ([`WireFormat::read_only`]), every body is empty and no server accepts it, so check before
     /// sending.
     pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
-        match dialect.family {
-            WireFormat::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
-            WireFormat::Anthropic => Encoder::Anthropic(match dialect.version_in_body {
+        Encoder(match dialect.family {
+            WireFormat::OpenAiChat => Format::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
+            WireFormat::Anthropic => Format::Anthropic(match dialect.version_in_body {
                 Some(version) => anthropic::Encoder::addressed(spec, version, spec.stream),
                 None => anthropic::Encoder::new(spec),
             }),
-            WireFormat::Gemini => Encoder::Gemini(gemini::Encoder::new(spec)),
+            WireFormat::Gemini => Format::Gemini(gemini::Encoder::new(spec)),
             WireFormat::OpenAiResponses => {
-                Encoder::OpenAiResponses(openai_responses::Encoder::new(spec))
+                Format::OpenAiResponses(openai_responses::Encoder::new(spec))
             }
-            WireFormat::CohereV2 => Encoder::CohereV2(cohere_v2::Encoder::new(spec)),
-            WireFormat::CohereV1 => Encoder::ReadOnly,
-            WireFormat::Ollama => Encoder::Ollama(ollama::Encoder::new(spec)),
+            WireFormat::CohereV2 => Format::CohereV2(cohere_v2::Encoder::new(spec)),
+            WireFormat::CohereV1 => Format::ReadOnly,
+            WireFormat::Ollama => Format::Ollama(ollama::Encoder::new(spec)),
             WireFormat::BedrockConverse => {
-                Encoder::BedrockConverse(bedrock_converse::Encoder::new(spec))
+                Format::BedrockConverse(bedrock_converse::Encoder::new(spec))
             }
-            WireFormat::BedrockInvoke => Encoder::BedrockInvoke(bedrock_invoke::Encoder::new(spec)),
-        }
+            WireFormat::BedrockInvoke => Format::BedrockInvoke(bedrock_invoke::Encoder::new(spec)),
+        })
     }
 
     /// Returns the body of the next call. `output_cap` overrides the spec's cap for this call only.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
-        match self {
-            Encoder::OpenAiChat(e) => e.body(messages, epoch, output_cap),
-            Encoder::Anthropic(e) => e.body(messages, epoch, output_cap),
-            Encoder::Gemini(e) => e.body(messages, epoch, output_cap),
-            Encoder::OpenAiResponses(e) => e.body(messages, epoch, output_cap),
-            Encoder::CohereV2(e) => e.body(messages, epoch, output_cap),
-            Encoder::ReadOnly => &[],
-            Encoder::Ollama(e) => e.body(messages, epoch, output_cap),
-            Encoder::BedrockConverse(e) => e.body(messages, epoch, output_cap),
-            Encoder::BedrockInvoke(e) => e.body(messages, epoch, output_cap),
+        match &mut self.0 {
+            Format::OpenAiChat(e) => e.body(messages, epoch, output_cap),
+            Format::Anthropic(e) => e.body(messages, epoch, output_cap),
+            Format::Gemini(e) => e.body(messages, epoch, output_cap),
+            Format::OpenAiResponses(e) => e.body(messages, epoch, output_cap),
+            Format::CohereV2(e) => e.body(messages, epoch, output_cap),
+            Format::ReadOnly => &[],
+            Format::Ollama(e) => e.body(messages, epoch, output_cap),
+            Format::BedrockConverse(e) => e.body(messages, epoch, output_cap),
+            Format::BedrockInvoke(e) => e.body(messages, epoch, output_cap),
         }
     }
 }

@@ -44,4 +44,4 @@ mod request;
 pub use decoded::{Decoded, Delta, Eof, RequestFacts};
 pub use decoder::{StreamDecoder, decode_body};
 pub use encoder::Encoder;
-pub use request::{OutputSchema, RequestSpec, ToolDefinition};
+pub use request::{NamedSchema, RequestSpec, ToolDefinition};

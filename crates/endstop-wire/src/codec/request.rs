@@ -21,7 +21,7 @@ pub struct RequestSpec {
     /// Stop strings.
     pub stop: Vec<String>,
     /// JSON Schema that the final answer must satisfy.
-    pub output_schema: Option<OutputSchema>,
+    pub output_schema: Option<NamedSchema>,
     /// Assumed context window in tokens. Only sent to servers that must be given it, such as
     /// Ollama.
     pub context_window: Option<u64>,
@@ -45,7 +45,7 @@ pub struct ToolDefinition {
 
 /// The schema of a structured answer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct OutputSchema {
+pub struct NamedSchema {
     /// Name of the schema, which OpenAI requires.
     pub name: String,
     /// The JSON Schema itself.
@@ -77,7 +77,7 @@ impl RequestSpec {
     }
 }
 
-impl OutputSchema {
+impl NamedSchema {
     /// Writes the name, which OpenAI requires, and the schema.
     pub(crate) fn fields(&self, out: &mut Vec<u8>) {
         json::key(out, "name");

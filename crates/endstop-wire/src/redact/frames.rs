@@ -12,7 +12,7 @@
 //! ```
 
 use super::known::KnownKeys;
-use crate::stream::eventstream::{Decoder, HeaderValue, frame};
+use crate::stream::eventstream::{EventStreamDecoder, HeaderValue, frame};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memchr::{memchr_iter, memmem};
@@ -105,7 +105,7 @@ fn frames(body: &[u8]) -> (Vec<Frame<'_>>, &[u8]) {
         return (frames, body);
     }
     let mut rest = body;
-    let mut each = |message: &crate::stream::eventstream::Message<'_>| {
+    let mut each = |message: &crate::stream::eventstream::EventMessage<'_>| {
         let text = |(name, value): &(&str, HeaderValue<'_>)| match value {
             HeaderValue::Text(text) => Some(((*name).to_owned(), (*text).to_owned())),
             _ => None,
@@ -124,7 +124,7 @@ fn frames(body: &[u8]) -> (Vec<Frame<'_>>, &[u8]) {
         });
     };
     // Data that cannot be read stays in the rest after the frames.
-    let _ = Decoder::new().push(body, &mut each);
+    let _ = EventStreamDecoder::new().push(body, &mut each);
     (frames, rest)
 }
 

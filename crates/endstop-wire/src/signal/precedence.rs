@@ -2,14 +2,14 @@
 //!
 //! ```
 //! use endstop_core::{Confidence, SignalReason};
-//! use endstop_wire::signal::precedence::{Facts, signal};
+//! use endstop_wire::signal::precedence::{TurnFacts, signal};
 //! use endstop_wire::Finish;
 //! // The finish value is `stop`, but the turn has a tool call: the call takes precedence.
-//! let s = signal(&Facts { finish: Finish::Natural, calls: 1, ..Facts::default() });
+//! let s = signal(&TurnFacts { finish: Finish::Natural, calls: 1, ..TurnFacts::default() });
 //! assert_eq!((s.reason, s.confidence), (SignalReason::ToolUse, Confidence::Medium));
 //! ```
 //!
-//! Facts are checked in this order: an error, a pause or a turn in progress, the token limit and
+//! TurnFacts are checked in this order: an error, a pause or a turn in progress, the token limit and
 //! the content filter, tool calls, a refusal, a stop string, the natural end, and last unknown or
 //! missing values. If the finish value reports tools, unparsable arguments and an output at its cap
 //! are recorded in the metadata (`invalid_args`, `at_output_cap`) and in the message, but the
@@ -20,9 +20,9 @@ use crate::signal::finish::{Finish, certainty};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::Value;
 
-/// Facts known about a turn after it has ended.
+/// TurnFacts known about a turn after it has ended.
 #[derive(Clone, Debug)]
-pub struct Facts<'a> {
+pub struct TurnFacts<'a> {
     /// Meaning of the finish value.
     pub finish: Finish,
     /// Field that the value was read from.
@@ -50,11 +50,11 @@ pub struct Facts<'a> {
     pub at_cap: bool,
 }
 
-impl Default for Facts<'_> {
+impl Default for TurnFacts<'_> {
     /// Returns the facts of a turn without text, calls or finish value, whose end marker is
     /// missing.
     fn default() -> Self {
-        Facts {
+        TurnFacts {
             finish: Finish::Missing,
             field: "",
             raw: "",
@@ -72,7 +72,7 @@ impl Default for Facts<'_> {
 }
 
 /// Returns the signal for these facts.
-pub fn signal(f: &Facts<'_>) -> TerminationSignal {
+pub fn signal(f: &TurnFacts<'_>) -> TerminationSignal {
     let (reason, confidence, message) = decide(f);
     let mut s = TerminationSignal::new(reason, confidence).from_field(f.field, f.raw);
     s.message = message.map(str::to_owned);
@@ -92,7 +92,7 @@ pub fn signal(f: &Facts<'_>) -> TerminationSignal {
 /// Reason, confidence and message of a signal.
 type Decision = (SignalReason, Confidence, Option<&'static str>);
 
-fn decide(f: &Facts<'_>) -> Decision {
+fn decide(f: &TurnFacts<'_>) -> Decision {
     use Confidence::{High, Low, Medium};
     use SignalReason::{
         ContentFiltered, ErrorTermination, InProgress, NaturalCompletion, Paused, StopSequence,
@@ -168,7 +168,7 @@ fn decide(f: &Facts<'_>) -> Decision {
 }
 
 /// Decides for a turn with tool calls that nothing before them outranks.
-fn with_calls(f: &Facts<'_>) -> Decision {
+fn with_calls(f: &TurnFacts<'_>) -> Decision {
     use Confidence::{High, Low, Medium};
     use SignalReason::{ToolUse, Unknown};
     let doubt = if f.args_valid {

@@ -2,9 +2,9 @@
 //! from chunks of any size, and encodes single frames.
 //!
 //! ```
-//! use endstop_wire::stream::eventstream::{Decoder, frame};
+//! use endstop_wire::stream::eventstream::{EventStreamDecoder, frame};
 //! let bytes = frame(&[(":message-type", "event"), (":event-type", "chunk")], b"{}");
-//! let mut decoder = Decoder::new();
+//! let mut decoder = EventStreamDecoder::new();
 //! let mut seen = Vec::new();
 //! for piece in bytes.chunks(5) {
 //!     decoder.push(piece, &mut |message| {
@@ -35,7 +35,7 @@ const HEADERS_CAP: usize = 128 << 10;
 
 /// The incremental decoder.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct EventStreamDecoder {
     /// Bytes of the frame that is not complete yet.
     held: Vec<u8>,
     /// Length of that frame, known once its prelude is complete.
@@ -45,7 +45,7 @@ pub struct Decoder {
 
 /// The content of one frame.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message<'a> {
+pub struct EventMessage<'a> {
     /// The headers, in the order of arrival.
     pub headers: Vec<(&'a str, HeaderValue<'a>)>,
     /// The payload.
@@ -120,10 +120,10 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-impl Decoder {
+impl EventStreamDecoder {
     /// Creates a decoder for the start of a stream.
-    pub fn new() -> Decoder {
-        Decoder::default()
+    pub fn new() -> EventStreamDecoder {
+        EventStreamDecoder::default()
     }
 
     /// Takes the next chunk and passes each completed message to `each`.
@@ -133,7 +133,7 @@ impl Decoder {
     pub fn push(
         &mut self,
         chunk: &[u8],
-        each: &mut dyn FnMut(&Message<'_>),
+        each: &mut dyn FnMut(&EventMessage<'_>),
     ) -> Result<(), FrameError> {
         if let Some(failed) = self.failed {
             return Err(failed);
@@ -151,7 +151,7 @@ impl Decoder {
     fn take(
         &mut self,
         mut chunk: &[u8],
-        each: &mut dyn FnMut(&Message<'_>),
+        each: &mut dyn FnMut(&EventMessage<'_>),
     ) -> Result<(), FrameError> {
         while !chunk.is_empty() {
             // Fast path: the frame is complete in this chunk and is read without a copy.
@@ -180,7 +180,7 @@ impl Decoder {
     }
 }
 
-impl Message<'_> {
+impl EventMessage<'_> {
     /// Returns the text header with this name.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.headers.iter().find_map(|(known, value)| match value {
@@ -214,7 +214,7 @@ fn length_of(head: &[u8]) -> Result<usize, FrameError> {
 }
 
 /// Parses a complete frame whose prelude has been checked.
-fn read(frame: &[u8]) -> Result<Message<'_>, FrameError> {
+fn read(frame: &[u8]) -> Result<EventMessage<'_>, FrameError> {
     let (body, checksum) = frame.split_at(frame.len() - 4);
     if crc32fast::hash(body) != number(checksum) {
         return Err(FrameError::MessageChecksum);
@@ -225,7 +225,7 @@ fn read(frame: &[u8]) -> Result<Message<'_>, FrameError> {
     while !rest.is_empty() {
         headers.push(header(&mut rest)?);
     }
-    Ok(Message { headers, payload })
+    Ok(EventMessage { headers, payload })
 }
 
 /// Removes one header from the front and returns it.

@@ -155,7 +155,7 @@ fn objects(mut rest: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
 fn frames(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
     let mut left = MOST;
     // Ignore the error: everything before a broken frame was examined.
-    let _ = eventstream::Decoder::new().push(body, &mut |message| {
+    let _ = eventstream::EventStreamDecoder::new().push(body, &mut |message| {
         if left == 0 {
             return;
         }

@@ -2,8 +2,8 @@
 //! linear, and memory is bounded.
 //!
 //! ```
-//! use endstop_wire::stream::sse::{Decoder, Item};
-//! let mut sse = Decoder::new();
+//! use endstop_wire::stream::sse::{SseDecoder, Item};
+//! let mut sse = SseDecoder::new();
 //! let mut seen = Vec::new();
 //! for chunk in [&b"event: ping\nda"[..], b"ta: {}\n\n"] {
 //!     sse.push(chunk, &mut |item| {
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! The decoder follows the WHATWG specification, with two additions for real providers. An event at
-//! the end of the body counts even without its blank line ([`Decoder::finish`]). A line that is not
+//! the end of the body counts even without its blank line ([`SseDecoder::finish`]). A line that is not
 //! part of the protocol (bare JSON, or a field named `error:`) is emitted as [`Item::Line`] instead
 //! of being dropped. An event that lies completely in one chunk is borrowed from it.
 
@@ -82,7 +82,7 @@ impl std::error::Error for SseError {}
 
 /// The incremental decoder.
 #[derive(Clone, Debug, Default)]
-pub struct Decoder {
+pub struct SseDecoder {
     caps: Caps,
     /// Start of a line whose end has not arrived.
     line: Vec<u8>,
@@ -104,15 +104,15 @@ const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 
 type Sink<'s> = &'s mut dyn FnMut(Item<'_>);
 
-impl Decoder {
+impl SseDecoder {
     /// Creates a decoder with the default limits.
-    pub fn new() -> Decoder {
-        Decoder::default()
+    pub fn new() -> SseDecoder {
+        SseDecoder::default()
     }
 
     /// Creates a decoder with these limits.
-    pub fn with_caps(caps: Caps) -> Decoder {
-        Decoder { caps, ..Decoder::default() }
+    pub fn with_caps(caps: Caps) -> SseDecoder {
+        SseDecoder { caps, ..SseDecoder::default() }
     }
 
     /// Returns the reconnection time that the stream requested, in milliseconds.

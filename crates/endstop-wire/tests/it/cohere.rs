@@ -7,7 +7,7 @@ use endstop_wire::detect::printed;
 use endstop_wire::dialect::{WireFormat, dialect};
 use endstop_wire::errors::classify;
 use endstop_wire::{
-    Decoded, Delta, Dialect, Encoder, Eof, Headers, OutputSchema, RequestFacts, RequestSpec,
+    Decoded, Delta, Dialect, Encoder, Eof, Headers, NamedSchema, RequestFacts, RequestSpec,
     StreamDecoder, ToolDefinition, decode_body,
 };
 use serde_json::{Value, json};
@@ -342,7 +342,7 @@ fn spec() -> RequestSpec {
         max_output_tokens: Some(100),
         temperature: Some(0.5),
         stop: vec!["END".into()],
-        output_schema: Some(OutputSchema { name: "out".into(), schema: json!({"type": "object"}) }),
+        output_schema: Some(NamedSchema { name: "out".into(), schema: json!({"type": "object"}) }),
         stream: true,
         extra: json!({"seed": 7, "temperature": 0.25}).as_object().unwrap().clone(),
         ..RequestSpec::default()

@@ -4,7 +4,7 @@
 use endstop_core::{Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
 use endstop_wire::dialect::{ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, WireFormat, dialect};
 use endstop_wire::{
-    Dialect, Encoder, Headers, OutputSchema, RequestFacts, RequestSpec, ToolDefinition, decode_body,
+    Dialect, Encoder, Headers, NamedSchema, RequestFacts, RequestSpec, ToolDefinition, decode_body,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn spec() -> RequestSpec {
         max_output_tokens: Some(100),
         temperature: Some(0.5),
         stop: vec!["END".into()],
-        output_schema: Some(OutputSchema { name: "out".into(), schema: json!({"type": "object"}) }),
+        output_schema: Some(NamedSchema { name: "out".into(), schema: json!({"type": "object"}) }),
         context_window: Some(8192),
         stream: true,
         extra: json!({"seed": 7, "temperature": 0.25}).as_object().unwrap().clone(),

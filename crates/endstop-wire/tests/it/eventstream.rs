@@ -1,7 +1,7 @@
 //! AWS event streams: the frames that AWS publishes, every header type, faulty frames, and
 //! arbitrary bytes in chunks of any size.
 
-use endstop_wire::stream::eventstream::{Decoder, FrameError, HeaderValue, frame};
+use endstop_wire::stream::eventstream::{EventStreamDecoder, FrameError, HeaderValue, frame};
 use proptest::prelude::*;
 
 /// Number of headers of a message, and its payload.
@@ -9,7 +9,7 @@ type Seen = (usize, Vec<u8>);
 
 /// Decodes these bytes in chunks. Also returns `true` if the decoder ended between two frames.
 fn messages(bytes: &[u8], cut: usize) -> (Vec<Seen>, Result<bool, FrameError>) {
-    let mut decoder = Decoder::new();
+    let mut decoder = EventStreamDecoder::new();
     let mut seen = Vec::new();
     for piece in bytes.chunks(cut) {
         let pushed = decoder.push(piece, &mut |m| seen.push((m.headers.len(), m.payload.to_vec())));
@@ -77,10 +77,10 @@ fn all_header_types_decode() {
     add("uuid", 9, &[7; 16]);
     let bytes = raw(&headers, b"p");
     for cut in 1..=bytes.len() {
-        let mut decoder = Decoder::new();
+        let mut decoder = EventStreamDecoder::new();
         let mut seen = 0;
         for piece in bytes.chunks(cut) {
-            let check = |m: &endstop_wire::stream::eventstream::Message<'_>| {
+            let check = |m: &endstop_wire::stream::eventstream::EventMessage<'_>| {
                 let values: Vec<_> = m.headers.iter().map(|(_, value)| *value).collect();
                 assert_eq!(
                     values,

@@ -7,7 +7,7 @@ use endstop_wire::detect::{detect, printed, request_facts};
 use endstop_wire::dialect::dialect;
 use endstop_wire::errors::classify;
 use endstop_wire::{
-    Decoded, Delta, Dialect, Encoder, Eof, Headers, OutputSchema, RequestFacts, RequestSpec,
+    Decoded, Delta, Dialect, Encoder, Eof, Headers, NamedSchema, RequestFacts, RequestSpec,
     StreamDecoder, ToolDefinition, decode_body,
 };
 use serde_json::{Value, json};
@@ -382,7 +382,7 @@ fn settings_are_sent_as_options() {
 #[test]
 fn schema_with_tools_is_only_words() {
     let schema = json!({"type": "object", "required": ["a"]});
-    let output_schema = Some(OutputSchema { name: "out".into(), schema: schema.clone() });
+    let output_schema = Some(NamedSchema { name: "out".into(), schema: schema.clone() });
     let mut spec = RequestSpec { output_schema, ..spec() };
     let hi = [message(1, Role::User, vec![text("Hi")])];
     let told = |b: &Value| b["messages"][0]["content"].as_str().unwrap().contains(r#"["a"]"#);

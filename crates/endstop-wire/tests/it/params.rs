@@ -6,7 +6,7 @@ use endstop_core::{Message, MessageId, Role};
 use endstop_wire::dialect::dialect;
 use endstop_wire::endpoint::Secret;
 use endstop_wire::{
-    Effort, Encoder, ModelParams, OutputSchema, ParamError, RequestSpec, Thinking, ToolChoice,
+    Effort, Encoder, ModelParams, NamedSchema, ParamError, RequestSpec, Thinking, ToolChoice,
     ToolDefinition,
 };
 use serde_json::{Map, Value, json};
@@ -354,7 +354,7 @@ fn ollama_request_has_the_parameters() {
 fn parameters_keep_schema_and_the_tools() {
     let schema = json!({"type": "object", "required": ["a"]});
     let with_schema = || RequestSpec {
-        output_schema: Some(OutputSchema { name: "answer".to_owned(), schema: schema.clone() }),
+        output_schema: Some(NamedSchema { name: "answer".to_owned(), schema: schema.clone() }),
         ..spec("m")
     };
     let body = |api: &str, params: &ModelParams| -> Value {

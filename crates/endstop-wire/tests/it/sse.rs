@@ -1,7 +1,7 @@
 //! Server-sent events as the WHATWG specifies them, for every chunk size, and this decoder's
 //! extensions.
 
-use endstop_wire::stream::sse::{Caps, Decoder, Item, SseError};
+use endstop_wire::stream::sse::{Caps, Item, SseDecoder, SseError};
 use proptest::prelude::*;
 
 /// Events as `(name, data, id)`, and lines outside the protocol as `("line", text, "")`.
@@ -9,7 +9,7 @@ type Seen = Vec<(String, String, String)>;
 
 fn run(chunks: &[&[u8]]) -> Seen {
     let mut seen = Seen::new();
-    let mut sse = Decoder::new();
+    let mut sse = SseDecoder::new();
     let mut take = |item: Item<'_>| {
         seen.push(match item {
             Item::Event { name, data, id } => (name.into(), data.into(), id.into()),
@@ -129,21 +129,21 @@ fn event_in_one_chunk_is_borrowed() {
             borrowed = range.contains(&data.as_ptr());
         }
     };
-    Decoder::new().push(chunk, &mut take).unwrap();
+    SseDecoder::new().push(chunk, &mut take).unwrap();
     assert!(borrowed);
 }
 
 #[test]
 fn oversized_lines_and_events_fail() {
     let caps = Caps { line: 64, event: 100 };
-    let mut sse = Decoder::with_caps(caps);
+    let mut sse = SseDecoder::with_caps(caps);
     let long = [b'a'; 40];
     assert_eq!(sse.push(&long, &mut |_| ()), Ok(()));
     assert_eq!(sse.push(&long, &mut |_| ()), Err(SseError::LineTooLong(64)));
     assert_eq!(sse.push(b"\n", &mut |_| ()), Err(SseError::LineTooLong(64)));
     assert_eq!(sse.finish(&mut |_| ()), Err(SseError::LineTooLong(64)));
 
-    let mut sse = Decoder::with_caps(caps);
+    let mut sse = SseDecoder::with_caps(caps);
     let line = format!("data: {}\n", "b".repeat(50));
     assert_eq!(sse.push(line.as_bytes(), &mut |_| ()), Ok(()));
     assert_eq!(sse.push(line.as_bytes(), &mut |_| ()), Err(SseError::EventTooLong(100)));
@@ -151,14 +151,14 @@ fn oversized_lines_and_events_fail() {
 
 #[test]
 fn retry_time_is_stored() {
-    let mut sse = Decoder::new();
+    let mut sse = SseDecoder::new();
     sse.push(b"retry: 2500\nretry: 1e3\n", &mut |_| ()).unwrap();
     assert_eq!(sse.retry(), Some(2500));
 }
 
 #[test]
 fn large_event_takes_linear_time() {
-    let mut sse = Decoder::new();
+    let mut sse = SseDecoder::new();
     let mut got = 0;
     let piece = [b'x'; 512];
     sse.push(b"data: ", &mut |_| ()).unwrap();

@@ -7,7 +7,7 @@
 
 use crate::control::{Control, Request};
 use crate::hook::{Approver, Hook, asks};
-use endstop_core::{Answer, ConsultPoint};
+use endstop_core::{ConsultPoint, HookDecision};
 use std::sync::Arc;
 
 /// Returns the answer at a point, or `None` if the run was stopped before all were asked.
@@ -16,14 +16,14 @@ pub(super) async fn answer(
     approver: Option<&dyn Approver>,
     point: ConsultPoint,
     control: &Control,
-) -> Option<Answer> {
+) -> Option<HookDecision> {
     match (point, approver) {
         (ConsultPoint::Approval { call }, Some(approver)) => {
             let asked = async { approver.approve(call).await };
             control.start_future(Request::Cancel, asked).await
         }
         (ConsultPoint::Approval { .. }, None) => {
-            Some(Answer::Deny("no approver is set".to_owned()))
+            Some(HookDecision::Deny("no approver is set".to_owned()))
         }
         (point, _) => ask_hooks(hooks, &point, control).await,
     }
@@ -48,22 +48,22 @@ async fn ask_hooks(
     hooks: &[Arc<dyn Hook>],
     point: &ConsultPoint,
     control: &Control,
-) -> Option<Answer> {
+) -> Option<HookDecision> {
     let mut told = Vec::new();
     let mut cap = None;
     for hook in hooks.iter().filter(|hook| asks(hook.points(), point)) {
         let asked = async { hook.consult(point.clone()).await };
         match control.start_future(Request::Cancel, asked).await? {
-            Answer::Proceed => {}
-            Answer::ProceedWith(text) => told.push(text),
-            Answer::OutputCap(tokens) => cap = Some(tokens),
+            HookDecision::Proceed => {}
+            HookDecision::ProceedWith(text) => told.push(text),
+            HookDecision::OutputCap(tokens) => cap = Some(tokens),
             decided => return Some(decided),
         }
     }
     Some(match (told.is_empty(), cap) {
         // A cap is only valid at `chat_params`, and text only at the other points.
-        (_, Some(tokens)) => Answer::OutputCap(tokens),
-        (false, None) => Answer::ProceedWith(told.join("\n")),
-        (true, None) => Answer::Proceed,
+        (_, Some(tokens)) => HookDecision::OutputCap(tokens),
+        (false, None) => HookDecision::ProceedWith(told.join("\n")),
+        (true, None) => HookDecision::Proceed,
     })
 }

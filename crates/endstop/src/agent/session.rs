@@ -136,7 +136,7 @@ impl Agent {
     /// ```
     ///
     /// # Errors
-    /// Providers would refuse the conversation ([`history::problem`](crate::history::problem)): a
+    /// Providers would refuse the conversation ([`history::problem`](endstop_core::history::problem)): a
     /// duplicate message id, a call without a result, a result without a call, an empty message.
     /// The error names the message. An empty list is a new conversation.
     pub fn session_from(&self, stored: impl Into<SessionSnapshot>) -> Result<Session, StartError> {
@@ -244,7 +244,7 @@ impl Session {
     ///
     /// # Errors
     /// The session was terminated or is busy, also if it became so during the change, or providers
-    /// would refuse the changed conversation ([`history::problem`](crate::history::problem)). The conversation is then
+    /// would refuse the changed conversation ([`history::problem`](endstop_core::history::problem)). The conversation is then
     /// unchanged.
     pub fn edit(&self, change: impl FnOnce(&mut Vec<Message>)) -> Result<(), StartError> {
         self.change(|messages| {

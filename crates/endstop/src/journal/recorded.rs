@@ -141,12 +141,14 @@ impl RecordedRun {
 
     fn named_policy(&self, spec: &Value) -> Result<Box<dyn TerminationPolicy>, JournalError> {
         let registry = Registry::new();
-        registry.build(spec).map(endstop_core::Policy::into_inner).map_err(|problem| JournalError {
-            journal: format!("run {}", self.header.id),
-            problem: format!(
-                "its policy cannot be rebuilt without the code that defined it: {problem}"
-            ),
-            kind: JournalErrorKind::NotFound,
+        registry.build(spec).map(endstop_core::BoxPolicy::into_inner).map_err(|problem| {
+            JournalError {
+                journal: format!("run {}", self.header.id),
+                problem: format!(
+                    "its policy cannot be rebuilt without the code that defined it: {problem}"
+                ),
+                kind: JournalErrorKind::NotFound,
+            }
         })
     }
 

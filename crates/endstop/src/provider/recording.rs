@@ -14,7 +14,7 @@
 //! ```
 //!
 //! `endstop detect --jsonl` reads the same exchange lines. [`Recorder`](super::record::Recorder)
-//! writes the file, [`Replay`](super::replay::Replay) replays it.
+//! writes the file, [`RecordingReplay`](super::replay::RecordingReplay) replays it.
 
 use super::network::web_address;
 use base64::Engine as _;

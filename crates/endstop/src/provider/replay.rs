@@ -4,9 +4,9 @@
 //! use endstop::Agent;
 //! use endstop::provider::http::HttpProvider;
 //! use endstop::provider::recording::Recording;
-//! use endstop::provider::replay::Replay;
+//! use endstop::provider::replay::RecordingReplay;
 //! # async fn replay() -> Result<(), Box<dyn std::error::Error>> {
-//! let replay = Replay::new(Recording::read("run.jsonl")?);
+//! let replay = RecordingReplay::new(Recording::read("run.jsonl")?);
 //! let agent = Agent::builder(HttpProvider::replay(&replay)?).build()?;
 //! let outcome = agent.run("Hello.")?.outcome().await;
 //! for warning in replay.warnings() {
@@ -17,7 +17,7 @@
 //!
 //! The exchanges are replayed in order, regardless of the requests. A request that differs from the
 //! recorded one causes a [`Warning`]. A call beyond the last exchange fails, and the run ends with
-//! `error_during_execution`. [`Replay::divergence`] is the first difference from the recorded run;
+//! `error_during_execution`. [`RecordingReplay::divergence`] is the first difference from the recorded run;
 //! after it, the replay proves nothing about the recorded run.
 
 use super::recording::{Ended, Exchange, Recording};
@@ -32,7 +32,7 @@ use tokio::sync::Notify;
 
 /// A recording that is being replayed. Cheap to clone; clones share the position.
 #[derive(Clone, Debug)]
-pub struct Replay(Arc<Inner>);
+pub struct RecordingReplay(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -88,9 +88,9 @@ impl State {
     }
 }
 
-impl Replay {
+impl RecordingReplay {
     /// Creates a replay of this recording, from its beginning. Each exchange is replayed once.
-    pub fn new(recording: Recording) -> Replay {
+    pub fn new(recording: Recording) -> RecordingReplay {
         let mut state = State::default();
         if let Some(torn) = &recording.torn {
             state.warnings.push(Warning {
@@ -99,7 +99,11 @@ impl Replay {
                 message: format!("{torn}; the lines before it are replayed"),
             });
         }
-        Replay(Arc::new(Inner { recording, state: Mutex::new(state), hung_up: Notify::new() }))
+        RecordingReplay(Arc::new(Inner {
+            recording,
+            state: Mutex::new(state),
+            hung_up: Notify::new(),
+        }))
     }
 
     /// Returns the recording.
@@ -233,7 +237,7 @@ impl Replay {
 
 /// An exchange that is being replayed.
 pub(super) struct Played {
-    replay: Replay,
+    replay: RecordingReplay,
     at: usize,
 }
 

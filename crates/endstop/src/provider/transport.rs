@@ -7,7 +7,7 @@
 //! ```
 
 use super::recording::Ended;
-use super::replay::{Played, Replay};
+use super::replay::{Played, RecordingReplay};
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError};
 use endstop_wire::Headers;
@@ -23,7 +23,7 @@ use std::task::{Context, Poll, ready};
 #[derive(Clone)]
 pub(super) enum Transport {
     Network(Client),
-    Recording(Replay),
+    Recording(RecordingReplay),
 }
 
 /// A request in progress.

@@ -23,12 +23,12 @@ pub use scenario::{Scenario, ScenarioError};
 
 use crate::schema::OutputSchema;
 use endstop_core::{
-    Answer, Compaction, Confidence, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind,
-    ModelError, ModelTurn, NanoUsd, Outcome, Part, Registry, Role, Run, SignalReason, Step,
-    TerminationSignal, ToolCall, ToolReport, ToolStart, ToolStatus, Usage,
+    Compaction, Confidence, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind,
+    HookDecision, ModelError, ModelTurn, NanoUsd, Outcome, Part, Registry, Role, Run, SignalReason,
+    Step, TerminationSignal, ToolCall, ToolReport, ToolStart, ToolStatus, Usage,
 };
 use endstop_wire::signal::finish::{Finish, error_class_of, finish_of_any};
-use endstop_wire::signal::precedence::{Facts, signal};
+use endstop_wire::signal::precedence::{TurnFacts, signal};
 use scenario::{ScriptedTurn, ToolKind, What};
 use serde_json::{Map, Value};
 use spec::{problem, run_spec};
@@ -264,14 +264,14 @@ impl<'s> Simulation<'s> {
             None => (Finish::Natural, "stop"),
         };
         // The same precedence table as for real responses, so that a scenario tests it as well.
-        let signal = signal(&Facts {
+        let signal = signal(&TurnFacts {
             finish,
             field: "finish",
             raw,
             calls: scripted.tool_calls.len(),
             text_blank: blank,
             refusal: scripted.refusal.is_some(),
-            ..Facts::default()
+            ..TurnFacts::default()
         });
         let cut = signal.reason == SignalReason::ErrorTermination;
         let mut turn = ModelTurn::new(parts, signal);
@@ -331,9 +331,9 @@ impl<'s> Simulation<'s> {
         self.running.insert(start.id, key);
     }
 
-    fn consult(&self, point: &ConsultPoint) -> Answer {
+    fn consult(&self, point: &ConsultPoint) -> HookDecision {
         let hooks = &self.scenario.hooks;
-        let halt = |reason: &String| Answer::Halt(reason.clone());
+        let halt = |reason: &String| HookDecision::Halt(reason.clone());
         match point {
             ConsultPoint::Prompt => self.scenario.early_halt.as_ref().map(halt),
             ConsultPoint::PreIteration { tool_turns, unproductive } => hooks
@@ -352,7 +352,7 @@ impl<'s> Simulation<'s> {
             ConsultPoint::PreTool { call } => hooks.pre_tool.get(&call.name).map(halt),
             _ => None,
         }
-        .unwrap_or(Answer::Proceed)
+        .unwrap_or(HookDecision::Proceed)
     }
 
     /// Returns the scripted result of a compaction.

@@ -2,7 +2,7 @@
 
 use super::scenario::{Scenario, ScenarioError};
 use endstop_core::{
-    CompactionSpec, Hooks, Message, MessageId, Permission, Policy, ProactiveCompaction, Role,
+    BoxPolicy, CompactionSpec, Hooks, Message, MessageId, Permission, ProactiveCompaction, Role,
     RunSpec, ToolPolicy,
 };
 
@@ -14,13 +14,13 @@ pub(super) fn problem(field: &str, problem: &dyn std::fmt::Display) -> ScenarioE
 /// Returns the settings of the scenario's run.
 pub(super) fn run_spec(
     scenario: &Scenario,
-    policy: Option<Policy>,
+    policy: Option<BoxPolicy>,
     has_schema: bool,
 ) -> Result<RunSpec, ScenarioError> {
     let hooks = &scenario.hooks;
     Ok(RunSpec {
         limits: scenario.limits()?,
-        policy: policy.map(Policy::into_inner),
+        policy: policy.map(BoxPolicy::into_inner),
         tools: tools(scenario),
         finish_tool: scenario.finish_tool,
         hooks: Hooks {

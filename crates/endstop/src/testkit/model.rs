@@ -180,17 +180,17 @@ impl Play {
 /// Returns the signal of a scripted turn, from the same precedence table as for real responses.
 fn signal(turn: &Turn) -> TerminationSignal {
     use endstop_wire::signal::finish::finish_of_any;
-    use endstop_wire::signal::precedence::{Facts, signal};
+    use endstop_wire::signal::precedence::{TurnFacts, signal};
     let fitting = if turn.calls.is_empty() { "stop" } else { "tool_calls" };
     let raw = turn.finish.as_deref().unwrap_or(fitting);
-    signal(&Facts {
+    signal(&TurnFacts {
         finish: finish_of_any(raw),
         field: "finish_reason",
         raw,
         calls: turn.calls.len(),
         text_blank: turn.text.trim().is_empty(),
         terminated: true,
-        ..Facts::default()
+        ..TurnFacts::default()
     })
 }
 

@@ -14,7 +14,7 @@
 use crate::budget::SharedBudget;
 use crate::control::{Control, Request};
 use endstop_core::{NanoUsd, Unreported, Usage};
-use endstop_process::Stop;
+use endstop_process::StopTokens;
 use serde_json::{Map, Value};
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -128,8 +128,12 @@ impl ToolContext {
 
     /// Returns the stop signals and the grace period for a
     /// [`CommandLine`](crate::process::CommandLine).
-    pub fn stop(&self) -> Stop {
-        Stop { ask: self.0.token.clone(), kill: self.0.loop_token.clone(), grace: self.0.grace }
+    pub fn stop(&self) -> StopTokens {
+        StopTokens {
+            ask: self.0.token.clone(),
+            kill: self.0.loop_token.clone(),
+            grace: self.0.grace,
+        }
     }
 
     /// Returns the folder to work in; `None` means the current directory of the process.

@@ -25,7 +25,7 @@ use endstop::{
     Agent, Limits, Message, MessageId, Outcome, Permission, Role, RunEvent, Termination, ToolCall,
     Watch,
     compaction::{Compaction, ProactiveCompaction},
-    hook::{Answer, ConsultPoint, Hooks},
+    hook::{ConsultPoint, HookDecision, Hooks},
     provider::{ErrorClass, ModelError},
 };
 use futures_core::Stream;
@@ -173,8 +173,8 @@ impl Hook for Probe {
         Box::pin(async move {
             self.starts("hook");
             match point {
-                ConsultPoint::Prompt => Answer::ProceedWith("Be quick.".to_owned()),
-                _ => Answer::Proceed,
+                ConsultPoint::Prompt => HookDecision::ProceedWith("Be quick.".to_owned()),
+                _ => HookDecision::Proceed,
             }
         })
     }
@@ -184,7 +184,7 @@ impl Approver for Probe {
     fn approve(&self, _: ToolCall) -> HookFuture<'_> {
         Box::pin(async {
             self.starts("approval");
-            Answer::Proceed
+            HookDecision::Proceed
         })
     }
 }

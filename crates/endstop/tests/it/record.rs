@@ -4,7 +4,7 @@
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::record::Recorder;
 use endstop::provider::recording::{Ended, Recording};
-use endstop::provider::replay::Replay;
+use endstop::provider::replay::RecordingReplay;
 use endstop::provider::{CallEvent, CallSpec, Provider, SessionSpec};
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::wire::dialect::dialect;
@@ -144,7 +144,7 @@ async fn replayed_responses_equal_recorded_ones() {
         }
         assert_eq!(recorder.problem(), None);
         drop(server);
-        let replay = Replay::new(file.recording());
+        let replay = RecordingReplay::new(file.recording());
         let again = HttpProvider::replay(&replay).unwrap();
         for (at, heard) in heard.iter().enumerate() {
             assert_eq!(called(&again).await, *heard, "{name} {at}");

@@ -5,7 +5,7 @@
 
 use crate::processes::{SOON, alive, gone, marker, soon, started};
 use crate::support::{agent, over};
-use endstop::process::{CommandLine, Stop};
+use endstop::process::{CommandLine, StopTokens};
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{Shell, Tool, ToolContext, ToolOutput};
 use endstop::{Limits, Outcome, Part, Termination, ToolStatus};
@@ -445,7 +445,7 @@ async fn start_failure_names_reason() {
 async fn command_runs_in_working_folder() {
     let dir = tempfile::tempdir().unwrap();
     let real = dir.path().canonicalize().unwrap();
-    let finished = CommandLine::new("pwd").in_dir(&real).run(&Stop::never()).await.unwrap();
+    let finished = CommandLine::new("pwd").in_dir(&real).run(&StopTokens::never()).await.unwrap();
     assert_eq!(finished.output.text(), format!("{}\n", real.display()));
     assert!(finished.success() && !finished.pipe_held);
 }

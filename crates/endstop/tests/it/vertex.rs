@@ -9,7 +9,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::record::Recorder;
 use endstop::provider::recording::Recording;
-use endstop::provider::replay::Replay;
+use endstop::provider::replay::RecordingReplay;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Agent, Outcome, Termination};
@@ -305,7 +305,7 @@ async fn recording_holds_and_needs_no_token() {
         let kept = std::fs::read_to_string(&path).unwrap();
         assert!(!kept.contains(&token[8..16]) && !kept.contains("BEGIN"), "{kept}");
         assert_eq!(kept.matches(r#""authorization":"[redacted]""#).count(), calls, "{kept}");
-        let replay = Replay::new(Recording::read(&path).unwrap());
+        let replay = RecordingReplay::new(Recording::read(&path).unwrap());
         let again = over(HttpProvider::replay(&replay).unwrap(), true).run("Look.").unwrap().await;
         assert_eq!(again.termination, ending, "{again:?}");
         assert_eq!(again.model_calls, outcome.model_calls);

@@ -18,7 +18,7 @@ mod rows;
 
 use crate::output;
 use endstop::hook::{Approver, HookFuture};
-use endstop::{ToolCall, hook::Answer};
+use endstop::{ToolCall, hook::HookDecision};
 use rows::Shown;
 use std::io::{self, IsTerminal, Write};
 use tokio::sync::{mpsc, oneshot};
@@ -29,7 +29,7 @@ pub(crate) struct AskOnTerminal(mpsc::UnboundedSender<Question>);
 /// A call that waits for the user's answer.
 pub(crate) struct Question {
     pub(crate) call: ToolCall,
-    pub(crate) answer: oneshot::Sender<Answer>,
+    pub(crate) answer: oneshot::Sender<HookDecision>,
 }
 
 /// The pending questions, in order; the code that draws the screen asks them.
@@ -49,7 +49,9 @@ impl Approver for AskOnTerminal {
             let asked = self.0.send(Question { call, answer });
             match (asked, answered.await) {
                 (Ok(()), Ok(answer)) => answer,
-                _ => Answer::Deny("no terminal is available for the approval prompt".to_owned()),
+                _ => HookDecision::Deny(
+                    "no terminal is available for the approval prompt".to_owned(),
+                ),
             }
         })
     }
@@ -57,8 +59,8 @@ impl Approver for AskOnTerminal {
 
 /// A question that waits for its answer.
 pub(crate) struct Asked {
-    pub(crate) typed: oneshot::Receiver<Answer>,
-    pub(crate) answer: oneshot::Sender<Answer>,
+    pub(crate) typed: oneshot::Receiver<HookDecision>,
+    pub(crate) answer: oneshot::Sender<HookDecision>,
 }
 
 /// Waits for the next question; pending forever if there are no questions.
@@ -72,7 +74,7 @@ pub(crate) async fn next(questions: &mut Option<Questions>) -> Question {
 }
 
 /// Waits for the typed answer. Returns `None` if the run stopped waiting for it.
-pub(crate) async fn answered(asked: &mut Option<Asked>) -> Option<Answer> {
+pub(crate) async fn answered(asked: &mut Option<Asked>) -> Option<HookDecision> {
     let Some(Asked { typed, answer }) = asked else { return std::future::pending().await };
     tokio::select! {
         typed = typed => typed.ok(),
@@ -82,7 +84,7 @@ pub(crate) async fn answered(asked: &mut Option<Asked>) -> Option<Answer> {
 
 /// Asks about a call. A separate thread waits for the answer, because a read of the terminal cannot
 /// be cancelled and must not delay the end of the run.
-pub(crate) fn ask(call: ToolCall) -> oneshot::Receiver<Answer> {
+pub(crate) fn ask(call: ToolCall) -> oneshot::Receiver<HookDecision> {
     let (sender, answer) = oneshot::channel();
     std::thread::spawn(move || {
         // The receiver is gone if the run ended before the answer.
@@ -91,9 +93,9 @@ pub(crate) fn ask(call: ToolCall) -> oneshot::Receiver<Answer> {
     answer
 }
 
-fn question(call: &ToolCall) -> Answer {
+fn question(call: &ToolCall) -> HookDecision {
     if !io::stdin().is_terminal() {
-        return Answer::Deny("no terminal is available for the approval prompt".to_owned());
+        return HookDecision::Deny("no terminal is available for the approval prompt".to_owned());
     }
     let shown = Shown::of(call);
     loop {
@@ -105,15 +107,19 @@ fn question(call: &ToolCall) -> Answer {
         let view = if rows.cut { ", v = view all of it" } else { "" };
         let typed = line(&format!("? Run it? y = yes, n = no, h = halt the run{view}: "));
         match typed.as_deref() {
-            Some("y" | "yes") => return Answer::Proceed,
+            Some("y" | "yes") => return HookDecision::Proceed,
             Some("h" | "halt") => {
-                return Answer::Halt("the user halted the run at the approval prompt".to_owned());
+                return HookDecision::Halt(
+                    "the user halted the run at the approval prompt".to_owned(),
+                );
             }
             Some("v" | "view") => page(&shown.rows(width), height),
             // Any other input, also a closed terminal, denies: only an explicit yes may run a
             // command.
             _ => {
-                return Answer::Deny("the user denied this call at the approval prompt".to_owned());
+                return HookDecision::Deny(
+                    "the user denied this call at the approval prompt".to_owned(),
+                );
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::facts::Step;
 use crate::kernel::decided_by::{Decision, Layer};
 use crate::kernel::outcome::Ending;
-use crate::policy::{PolicyEnd, StepCall, StepContext, StepResult, Stop, ToolOutput};
+use crate::policy::{PolicyEnd, StepCall, StepContext, StepOutput, StepResult, Stop};
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 
@@ -16,11 +16,11 @@ pub(super) fn step_result(step: &Step<'_>, context: &StepContext) -> StepResult 
     let declared = step.is_declared();
     // The call that ends the run is not work, so policies do not see it among the tools.
     let tools = || step.calls.iter().filter(|(call, _)| !declared || call.name != "finish");
-    let outputs: Vec<ToolOutput> = tools()
+    let outputs: Vec<StepOutput> = tools()
         .map(|(_, result)| {
             let tool = step.tools.iter().find(|tool| tool.name == result.name);
             let action = if tool.is_some_and(|t| t.runs_code) { "code" } else { "tool" };
-            ToolOutput {
+            StepOutput {
                 action_type: action.to_owned(),
                 name: result.name.clone(),
                 success: !result.status.is_error(),

@@ -168,7 +168,7 @@ impl Before {
             Termination::ErrorNoProgress => boundary || layer == "policy",
             Termination::ErrorHalted => match event {
                 EventKind::Answered { answer, .. } => {
-                    matches!(answer, Answer::Halt(_) | Answer::Deny(_))
+                    matches!(answer, HookDecision::Halt(_) | HookDecision::Deny(_))
                 }
                 EventKind::ToolEnded { report, .. } => report.halt.is_some() || layer == "policy",
                 _ => layer == "policy",

@@ -481,11 +481,11 @@ impl<'a> World<'a> {
             }
             Open::Consult { id } => {
                 let answer = match self.config.answers[with] {
-                    Said::Proceed => Answer::Proceed,
-                    Said::With => Answer::ProceedWith("by the way".to_owned()),
-                    Said::Cap => Answer::OutputCap(700),
-                    Said::Deny => Answer::Deny("not so".to_owned()),
-                    Said::Halt => Answer::Halt("halt".to_owned()),
+                    Said::Proceed => HookDecision::Proceed,
+                    Said::With => HookDecision::ProceedWith("by the way".to_owned()),
+                    Said::Cap => HookDecision::OutputCap(700),
+                    Said::Deny => HookDecision::Deny("not so".to_owned()),
+                    Said::Halt => HookDecision::Halt("halt".to_owned()),
                 };
                 EventKind::Answered { id: *id, answer }
             }
@@ -536,7 +536,7 @@ impl<'a> World<'a> {
                 EventKind::ToolEnded { tool: *id, report }
             }
             Open::Consult { id } => {
-                EventKind::Answered { id: *id, answer: Answer::Halt("late".to_owned()) }
+                EventKind::Answered { id: *id, answer: HookDecision::Halt("late".to_owned()) }
             }
             Open::Compact { id, .. } => {
                 EventKind::Compacted { id: *id, result: Compaction::Failed("late".to_owned()) }

@@ -16,7 +16,7 @@ pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8192;
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     history: BlockHistory,
     ids: CallIds,
     system: Option<String>,
@@ -29,7 +29,7 @@ pub struct Encoder {
 
 impl Encoder {
     /// Creates an encoder for this spec.
-    pub fn new(spec: &RequestSpec) -> Encoder {
+    pub(crate) fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
             history: BlockHistory::new("{\"messages\":[", "content"),
             ids: CallIds::default(),
@@ -53,7 +53,12 @@ impl Encoder {
     }
 
     /// Returns the body of the next call.
-    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+    pub(crate) fn body(
+        &mut self,
+        messages: &[Message],
+        epoch: u64,
+        output_cap: Option<u64>,
+    ) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         if from == 0 {
             self.ids.clear();

@@ -19,7 +19,7 @@ const CONFIG: &str = "inferenceConfig";
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     history: BlockHistory,
     system: String,
     /// `true` if the extra fields set the instructions.
@@ -30,7 +30,7 @@ pub struct Encoder {
 
 impl Encoder {
     /// Creates an encoder for this spec.
-    pub fn new(spec: &RequestSpec) -> Encoder {
+    pub(crate) fn new(spec: &RequestSpec) -> Encoder {
         let mut extra = spec.extra.clone();
         let own = Settings::own(&mut extra, CONFIG);
         Encoder {
@@ -43,7 +43,12 @@ impl Encoder {
     }
 
     /// Returns the body of the next call.
-    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+    pub(crate) fn body(
+        &mut self,
+        messages: &[Message],
+        epoch: u64,
+        output_cap: Option<u64>,
+    ) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
             self.message(m);

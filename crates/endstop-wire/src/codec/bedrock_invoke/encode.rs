@@ -12,16 +12,21 @@ const VERSION: &str = "bedrock-2023-05-31";
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
-pub struct Encoder(anthropic::Encoder);
+pub(crate) struct Encoder(anthropic::Encoder);
 
 impl Encoder {
     /// Creates an encoder for this spec.
-    pub fn new(spec: &RequestSpec) -> Encoder {
+    pub(crate) fn new(spec: &RequestSpec) -> Encoder {
         Encoder(anthropic::Encoder::addressed(spec, VERSION, false))
     }
 
     /// Returns the body of the next call.
-    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+    pub(crate) fn body(
+        &mut self,
+        messages: &[Message],
+        epoch: u64,
+        output_cap: Option<u64>,
+    ) -> &[u8] {
         self.0.body(messages, epoch, output_cap)
     }
 }

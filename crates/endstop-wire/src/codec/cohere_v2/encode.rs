@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     kept: Kept,
     system: String,
     /// `true` if the extra fields set the cap.
@@ -26,7 +26,7 @@ pub struct Encoder {
 
 impl Encoder {
     /// Creates an encoder for this spec.
-    pub fn new(spec: &RequestSpec) -> Encoder {
+    pub(crate) fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
             kept: Kept::default(),
             system: spec.instructions(!spec.tools.is_empty()),
@@ -37,7 +37,12 @@ impl Encoder {
     }
 
     /// Returns the body of the next call.
-    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+    pub(crate) fn body(
+        &mut self,
+        messages: &[Message],
+        epoch: u64,
+        output_cap: Option<u64>,
+    ) -> &[u8] {
         let out = self.kept.list(&self.system, messages, epoch, message);
         if let Some(cap) = output_cap.or(self.cap).filter(|_| !self.own_cap) {
             json::key(out, "max_tokens");

@@ -18,5 +18,5 @@ mod encode;
 mod wire;
 
 pub(crate) use decode::Accumulator;
-pub use encode::Encoder;
+pub(crate) use encode::Encoder;
 pub(crate) use wire::{FINISH, count};

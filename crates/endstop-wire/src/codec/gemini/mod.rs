@@ -25,5 +25,5 @@ mod metadata;
 mod wire;
 
 pub(crate) use decode::Accumulator;
-pub use encode::Encoder;
+pub(crate) use encode::Encoder;
 pub use metadata::detect_metadata;

@@ -17,7 +17,7 @@ const OPTIONS: &str = "options";
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     kept: Kept,
     system: String,
     options: Settings,
@@ -27,7 +27,7 @@ pub struct Encoder {
 
 impl Encoder {
     /// Creates an encoder for this spec.
-    pub fn new(spec: &RequestSpec) -> Encoder {
+    pub(crate) fn new(spec: &RequestSpec) -> Encoder {
         let mut extra = spec.extra.clone();
         let own = Settings::own(&mut extra, OPTIONS);
         let mut options = Fields::over(&own);
@@ -45,7 +45,12 @@ impl Encoder {
     }
 
     /// Returns the body of the next call.
-    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+    pub(crate) fn body(
+        &mut self,
+        messages: &[Message],
+        epoch: u64,
+        output_cap: Option<u64>,
+    ) -> &[u8] {
         let out = self.kept.list(&self.system, messages, epoch, message);
         self.options.write(out, output_cap);
         out.extend_from_slice(&self.tail);

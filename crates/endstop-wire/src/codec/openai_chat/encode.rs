@@ -13,7 +13,7 @@ use endstop_core::{Message, Part, Role, ToolCall};
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     kept: Kept,
     way: Way,
     /// Role of the last encoded message.
@@ -35,7 +35,7 @@ struct Way {
 
 impl Encoder {
     /// Creates an encoder for this dialect.
-    pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
+    pub(crate) fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
         let cap_name = match dialect.cap_field {
             CapField::MaxTokens => "max_tokens",
             CapField::MaxCompletionTokens => "max_completion_tokens",
@@ -52,7 +52,12 @@ impl Encoder {
     }
 
     /// Returns the body of the next call.
-    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+    pub(crate) fn body(
+        &mut self,
+        messages: &[Message],
+        epoch: u64,
+        output_cap: Option<u64>,
+    ) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         let out = &mut self.kept.out;
         if from == 0 {

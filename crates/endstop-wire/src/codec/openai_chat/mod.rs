@@ -17,4 +17,4 @@ mod encode;
 mod wire;
 
 pub(crate) use decode::Accumulator;
-pub use encode::Encoder;
+pub(crate) use encode::Encoder;

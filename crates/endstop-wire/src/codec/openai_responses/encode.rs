@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     kept: Kept,
     /// Calls that require another result type than a plain function's, with their `caller` field.
     special: HashMap<String, (Answer, Option<String>)>,
@@ -31,7 +31,7 @@ pub struct Encoder {
 
 impl Encoder {
     /// Creates an encoder for this spec.
-    pub fn new(spec: &RequestSpec) -> Encoder {
+    pub(crate) fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
             kept: Kept::default(),
             special: HashMap::new(),
@@ -43,7 +43,12 @@ impl Encoder {
     }
 
     /// Returns the body of the next call.
-    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+    pub(crate) fn body(
+        &mut self,
+        messages: &[Message],
+        epoch: u64,
+        output_cap: Option<u64>,
+    ) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
             self.kept.out.extend_from_slice(b"{\"input\":[");

@@ -31,6 +31,6 @@ mod wire;
 mod xai;
 
 pub(crate) use decode::Accumulator;
-pub use encode::Encoder;
+pub(crate) use encode::Encoder;
 pub use metadata::detect_metadata;
 pub use xai::detect_xai_metadata;

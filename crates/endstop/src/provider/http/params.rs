@@ -3,7 +3,7 @@
 use super::super::SessionSpec;
 use super::provider::HttpProvider;
 use crate::provider::network::cleartext;
-use endstop_wire::codec::OutputSchema;
+use endstop_wire::codec::NamedSchema;
 use endstop_wire::{ParamError, RequestSpec};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -34,7 +34,7 @@ impl HttpProvider {
             tools: spec.tools,
             output_schema: spec
                 .output_schema
-                .map(|schema| OutputSchema { name: "answer".to_owned(), schema }),
+                .map(|schema| NamedSchema { name: "answer".to_owned(), schema }),
             // Some formats require a cap in each request; send the model's maximum.
             max_output_tokens: self.limits.max_output.filter(|_| self.dialect.wants_cap()),
             context_window: spec.context_window,

@@ -8,7 +8,7 @@ use super::super::login::Keys;
 use super::super::network::{client, web_address};
 use super::super::record::{Recorder, secrets};
 use super::super::recording::Header;
-use super::super::replay::Replay;
+use super::super::replay::RecordingReplay;
 use super::super::sign::Signer;
 use super::super::transport::Transport;
 use super::error::HttpError;
@@ -144,7 +144,7 @@ impl HttpProvider {
     ///
     /// # Errors
     /// The recording's header names an unknown provider or format.
-    pub fn replay(replay: &Replay) -> Result<HttpProvider, HttpError> {
+    pub fn replay(replay: &RecordingReplay) -> Result<HttpProvider, HttpError> {
         let recording = replay.recording();
         let header = &recording.header;
         let provider = endstop_wire::catalog::providers::provider(&header.provider)

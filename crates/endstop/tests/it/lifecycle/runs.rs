@@ -8,7 +8,7 @@ use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
     Agent, Termination,
-    hook::{Answer, ConsultPoint, Hooks},
+    hook::{ConsultPoint, HookDecision, Hooks},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -141,9 +141,9 @@ impl Hook for Replies {
     fn consult(&self, point: ConsultPoint) -> HookFuture<'_> {
         assert!(matches!(point, ConsultPoint::Reply), "{point:?}");
         let answer = match self.0.fetch_add(1, Ordering::SeqCst) {
-            0 => Answer::ProceedWith("and of Spain?".to_owned()),
-            1 => Answer::ProceedWith("and of Italy?".to_owned()),
-            _ => Answer::Proceed,
+            0 => HookDecision::ProceedWith("and of Spain?".to_owned()),
+            1 => HookDecision::ProceedWith("and of Italy?".to_owned()),
+            _ => HookDecision::Proceed,
         };
         Box::pin(async { answer })
     }

@@ -11,7 +11,7 @@ use endstop::{
     Agent, AgentBuilder, Category, Limits, Permission, RunEvent, Termination, ToolCall, ToolStatus,
     TurnDelta,
     compaction::ProactiveCompaction,
-    hook::{Answer, ConsultPoint, Hooks},
+    hook::{ConsultPoint, HookDecision, Hooks},
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -257,7 +257,7 @@ impl Hook for CancelsAtTheSecond {
         if self.1.count() == 2 {
             self.0.get().unwrap().cancel();
         }
-        Box::pin(async { Answer::Proceed })
+        Box::pin(async { HookDecision::Proceed })
     }
 }
 

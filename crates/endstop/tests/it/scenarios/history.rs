@@ -6,7 +6,7 @@ use endstop::testkit::Turn;
 use endstop::tool::{Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Limits, Permission, RunEvent, Termination, ToolCall, ToolStatus, agent::AgentEvent,
-    hook::Answer,
+    hook::HookDecision,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -99,7 +99,8 @@ struct DeniesTheFirst(AtomicUsize);
 impl Approver for DeniesTheFirst {
     fn approve(&self, _: ToolCall) -> HookFuture<'_> {
         let first = self.0.fetch_add(1, Ordering::SeqCst) == 0;
-        let answer = if first { Answer::Deny("not this".to_owned()) } else { Answer::Proceed };
+        let answer =
+            if first { HookDecision::Deny("not this".to_owned()) } else { HookDecision::Proceed };
         Box::pin(async move { answer })
     }
 }

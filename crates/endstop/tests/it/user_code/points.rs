@@ -17,7 +17,7 @@ use endstop::tool::{AgentTool, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
     Agent, AgentBuilder, Message, MessageId, Permission, Role, RunEvent, ToolCall,
     compaction::{Compaction, ProactiveCompaction},
-    hook::{Answer, ConsultPoint, Hooks},
+    hook::{ConsultPoint, HookDecision, Hooks},
     policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
     provider::{Confidence, SignalReason, TerminationSignal},
 };
@@ -219,9 +219,9 @@ impl Hook for Asked {
         Box::pin(async {
             self.0.later().await;
             match self.0.vetoes() {
-                Some(Veto::No) => Answer::Deny("no".to_owned()),
-                Some(Veto::Halt) => Answer::Halt("halt".to_owned()),
-                None => Answer::Proceed,
+                Some(Veto::No) => HookDecision::Deny("no".to_owned()),
+                Some(Veto::Halt) => HookDecision::Halt("halt".to_owned()),
+                None => HookDecision::Proceed,
             }
         })
     }
@@ -259,7 +259,7 @@ impl Hook for Lists {
         Hooks { prompt: true, ..Hooks::default() }
     }
     fn consult(&self, _: ConsultPoint) -> HookFuture<'_> {
-        Box::pin(std::future::ready(Answer::Proceed))
+        Box::pin(std::future::ready(HookDecision::Proceed))
     }
 }
 

@@ -18,7 +18,7 @@ use endstop::{
     Agent, AgentBuilder, Limits, NanoUsd, Part, Permission, Price, RunEvent, Termination, ToolCall,
     ToolResult, TurnDelta,
     compaction::ProactiveCompaction,
-    hook::{Answer, ConsultPoint, Hooks},
+    hook::{ConsultPoint, HookDecision, Hooks},
     policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
 };
 use serde_json::{Map, Value, json};
@@ -275,7 +275,7 @@ impl Hook for Leaky {
         self.0
     }
     fn consult(&self, _: ConsultPoint) -> HookFuture<'_> {
-        Box::pin(async { if true { says_the_key() } else { Answer::Proceed } })
+        Box::pin(async { if true { says_the_key() } else { HookDecision::Proceed } })
     }
 }
 
