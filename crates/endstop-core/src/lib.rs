@@ -44,11 +44,13 @@ pub use kernel::{
     ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind, HookDecision, Hooks,
     InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
     ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step,
-    ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
+    ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError, WatchMode,
+    WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use message::{
-    Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
+    ArgumentsError, Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult,
+    ToolStatus,
 };
 pub use policy::{
     BoxPolicy, ClonePolicy, PolicyEnd, PolicyError, StepCall, StepContext, StepOutput, StepResult,
@@ -59,6 +61,6 @@ pub use replay::Replay;
 pub use run_data::RunData;
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};
-pub use streaming::{InvalidTransition, StreamingState};
+pub use streaming::{InvalidTransition, StreamingState, UnknownStreamingState};
 pub use termination::{Category, MultiTurnReason, Termination};
 pub use usage::{NanoUsd, Price, Unreported, Usage};

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Identifies a message within its conversation; stable, never reused.
 #[derive(
@@ -117,20 +118,60 @@ impl ToolCall {
     /// Parses the arguments as a JSON object; blank text is an empty object.
     ///
     /// # Errors
-    /// A description of the problem for the model.
-    pub fn parsed_arguments(&self) -> Result<Map<String, Value>, String> {
+    /// The arguments are not JSON, or not an object. The message is for the model.
+    pub fn parsed_arguments(&self) -> Result<Map<String, Value>, ArgumentsError> {
         // Several servers send an empty string for a call without arguments.
         if self.arguments.trim().is_empty() {
             return Ok(Map::new());
         }
         match serde_json::from_str(&self.arguments) {
             Ok(Value::Object(map)) => Ok(map),
-            Ok(other) => Err(format!(
-                "the arguments of `{}` must be a JSON object, not {}",
-                self.name,
-                kind_of(&other)
-            )),
-            Err(e) => Err(format!("the arguments of `{}` are not valid JSON: {e}", self.name)),
+            Ok(other) => {
+                Err(ArgumentsError::NotAnObject { tool: self.name.clone(), found: kind_of(&other) })
+            }
+            Err(error) => Err(ArgumentsError::NotJson { tool: self.name.clone(), error }),
+        }
+    }
+}
+
+/// The reason why the arguments of a call cannot be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ArgumentsError {
+    /// The arguments are JSON, but not an object.
+    NotAnObject {
+        /// Name of the tool.
+        tool: String,
+        /// The kind of value, for example `a list`.
+        found: &'static str,
+    },
+    /// The arguments are not JSON.
+    NotJson {
+        /// Name of the tool.
+        tool: String,
+        /// The error of the parser.
+        error: serde_json::Error,
+    },
+}
+
+impl fmt::Display for ArgumentsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArgumentsError::NotAnObject { tool, found } => {
+                write!(f, "the arguments of `{tool}` must be a JSON object, not {found}")
+            }
+            ArgumentsError::NotJson { tool, error } => {
+                write!(f, "the arguments of `{tool}` are not valid JSON: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ArgumentsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ArgumentsError::NotAnObject { .. } => None,
+            ArgumentsError::NotJson { error, .. } => Some(error),
         }
     }
 }

@@ -44,7 +44,7 @@ pub mod testkit;
 pub mod tool;
 
 pub use agent::{
-    Agent, AgentBuilder, AgentEvent, Lifecycle, Resume, RunHandle, RunInput, Session,
+    Agent, AgentBuilder, AgentEvent, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,
     SessionSnapshot, StartError,
 };
 pub use endstop_core as core;

@@ -83,6 +83,6 @@ impl OutputSchema {
                 .collect();
             if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
         })
-        .map_err(SchemaError::Unsatisfied)
+        .map_err(|problem| SchemaError::Unsatisfied(problem.to_string()))
     }
 }

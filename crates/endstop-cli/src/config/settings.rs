@@ -281,7 +281,10 @@ impl Settings {
                 let policy = Registry::default().build(value);
                 self.policy = Some(policy.map_err(|error| in_table(error.to_string()))?);
             }
-            "watch" => self.watches = Some(Watch::read(value).map_err(in_table)?),
+            "watch" => {
+                self.watches =
+                    Some(Watch::read(value).map_err(|error| in_table(error.to_string()))?)
+            }
             limit if Limits::NAMES.contains(&limit) => {
                 return Err(wrong(&format!(
                     "a limit belongs to the table [limits]; write `{limit} = …` below it"

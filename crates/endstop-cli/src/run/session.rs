@@ -338,7 +338,8 @@ fn start(agent: &Agent, begin: Begin, screen: &mut Screen) -> Result<RunHandle> 
 
 fn refused(error: StartError) -> Failure {
     match error {
-        error @ (StartError::Ended(_) | StartError::Journal(_)) => {
+        error
+        @ (StartError::Ended { .. } | StartError::Damaged { .. } | StartError::Journal(_)) => {
             Failure::usage(format!("--resume: {error}"))
         }
         error @ StartError::Redacted(_) => {

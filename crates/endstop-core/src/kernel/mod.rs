@@ -130,6 +130,8 @@ mod tool_step;
 mod tools;
 mod turn;
 mod watch;
+mod watch_error;
+mod watch_mode;
 
 pub use decided_by::{DecidedBy, Decision, Layer};
 pub use effect::{
@@ -142,4 +144,6 @@ pub use outcome::{
 pub use pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolPolicy};
-pub use watch::{RuleHit, Watch, WatchMode};
+pub use watch::{RuleHit, Watch};
+pub use watch_error::WatchError;
+pub use watch_mode::WatchMode;

@@ -174,7 +174,7 @@ fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mu
     // Checked before the hook and the approver, because neither should decide about a call that
     // cannot run.
     if let Err(problem) = arguments {
-        open.finished(at, ToolStatus::Error, problem, false);
+        open.finished(at, ToolStatus::Error, problem.to_string(), false);
         return;
     }
     if context.settings.hooks.pre_tool {

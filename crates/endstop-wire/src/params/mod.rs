@@ -18,7 +18,7 @@ mod error;
 mod values;
 
 pub use error::ParamError;
-pub use values::{Effort, Thinking, ToolChoice};
+pub use values::{Effort, InvalidThinking, Thinking, ToolChoice};
 
 use crate::endpoint::Secret;
 use serde::{Deserialize, Serialize};

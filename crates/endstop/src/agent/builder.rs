@@ -1,10 +1,10 @@
 //! The builder of an [`Agent`]: collects the settings and validates them together.
 
+use super::build_error::BuildError;
 use super::config::Config;
 use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
 use super::shared::{Agent, Shared};
-use super::start_error::StartError;
 use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
 use crate::hook::{Approver, Compactor, Hook};
@@ -329,27 +329,19 @@ impl AgentBuilder {
     /// Two tools have the same name; a permission matches no tool; the schema is invalid; a cost
     /// ceiling is set without a price; a tool has the permission `ask` but there is no approver; a
     /// compaction share is out of range; or the provider does not take one of the parameters.
-    pub fn build(mut self) -> Result<Agent, StartError> {
+    pub fn build(mut self) -> Result<Agent, BuildError> {
         let config = &mut self.config;
-        let refuse = |what: String| Err(StartError::Config(what));
         config.finish_tool = self.finish_tool.unwrap_or(!self.tools.is_empty());
         for tool in self.tools {
             if config.finish_tool && tool.name() == "finish" {
-                let problem = "there are two tools named `finish`: rename yours, or switch off the other with `finish_tool(false)`";
-                return refuse(problem.to_owned());
+                return Err(BuildError::TwoFinishTools);
             }
-            if let Err(problem) = config.tools.add_shared(tool) {
-                return refuse(problem.to_string());
-            }
+            config.tools.add_shared(tool)?;
         }
         let names: Vec<&str> = config.tools.names().collect();
-        // A permission that matches nothing is probably a typo, and the intended tool would be
-        // without its rule.
         if let Some(pattern) = self.permissions.idle(&names).next() {
-            return refuse(format!(
-                "unknown tool `{pattern}` in a permission: expected one of {}",
-                names.join(", ")
-            ));
+            let tools = names.iter().map(|&name| name.to_owned()).collect();
+            return Err(BuildError::UnknownTool { pattern: pattern.to_owned(), tools });
         }
         config.tool_specs = config
             .tools
@@ -367,39 +359,33 @@ impl AgentBuilder {
             .collect();
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);
         if let Some(tool) = asks.filter(|_| config.approver.is_none()) {
-            return refuse(format!(
-                "the tool `{}` has the permission `ask`, but there is no approver; set `AgentBuilder::approver`",
-                tool.name
-            ));
+            return Err(BuildError::NoApprover { tool: tool.name.clone() });
         }
         if let Some(schema) = self.schema {
-            match OutputSchema::new(schema) {
-                Ok(schema) => config.schema = Some(Arc::new(schema)),
-                Err(problem) => return refuse(problem.to_string()),
-            }
+            config.schema = Some(Arc::new(OutputSchema::new(schema)?));
         }
         let least = config.compaction.least_gain;
         // Written so that NaN is refused as well.
         if !(least > 0.0 && least < 1.0) {
-            return refuse(format!(
-                "invalid `least_compaction` `{least}`: expected a share of the conversation above 0 and below 1"
-            ));
+            return Err(BuildError::Share {
+                setting: "least_compaction",
+                share: least,
+                expected: "a share of the conversation above 0 and below 1",
+            });
         }
         if let Some(ProactiveCompaction::AtShare(share)) = config.proactive
             && !(share > 0.0 && share <= 1.0)
         {
-            return refuse(format!(
-                "invalid `proactive_compaction` `{share}`: expected a share of the context window above 0 and at most 1"
-            ));
+            return Err(BuildError::Share {
+                setting: "proactive_compaction",
+                share,
+                expected: "a share of the context window above 0 and at most 1",
+            });
         }
         let shared = config.budget.as_ref().is_some_and(SharedBudget::bounds_cost);
         let ceiling = config.limits.max_budget_usd.is_some() || shared;
-        // Without a price every call would cost nothing, and the ceiling would never be reached.
         if ceiling && config.price.is_none() {
-            return refuse(format!(
-                "max_budget_usd needs a price, and none is known for `{}`: give one with `--price in=…,out=…` in US dollars per million tokens, or `AgentBuilder::price`",
-                config.provider.model()
-            ));
+            return Err(BuildError::NoPrice { model: config.provider.model().to_owned() });
         }
         config.check_params(&config.params)?;
         Ok(Agent(Arc::new(Shared::new(self.config))))

@@ -6,7 +6,6 @@
 
 use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
-use super::start_error::StartError;
 use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
@@ -59,7 +58,7 @@ pub(super) struct Config {
 
 impl Config {
     /// Refuses parameters that the provider does not take, or that contradict other settings.
-    pub(super) fn check_params(&self, params: &ModelParams) -> Result<(), StartError> {
+    pub(super) fn check_params(&self, params: &ModelParams) -> Result<(), ParamError> {
         if params.is_empty() {
             return Ok(());
         }
@@ -75,13 +74,13 @@ impl Config {
             params: params.clone(),
             ..SessionSpec::default()
         };
-        self.provider.check_params(&spec).map_err(StartError::Params)?;
+        self.provider.check_params(&spec)?;
         if let (Some(budget), Some(cap)) = (params.thinking_budget(), self.output_cap)
             && budget >= cap
         {
-            return Err(StartError::Params(ParamError::Conflict(format!(
+            return Err(ParamError::Conflict(format!(
                 "the thinking budget of {budget} tokens leaves nothing of the output cap of {cap}; raise `max_output_tokens`, or lower `thinking`"
-            ))));
+            )));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The input of a run, and the check of a conversation that the user supplied.
 //!
 //! ```text
-//! check_history("messages", &messages)?; // providers would accept it
+//! check_history(&messages)?; // providers would accept it
 //! ```
 
 use super::start_error::StartError;
@@ -47,12 +47,8 @@ impl RunInput {
         let input = Message::new(MessageId(1), Role::User, self.parts);
         match history::problem(std::slice::from_ref(&input)) {
             None => Ok(input),
-            Some(problem) => Err(StartError::Config(match problem.name {
-                "empty_message" => {
-                    "the input is blank: expected text or an image for the model".to_owned()
-                }
-                _ => format!("invalid input: {}; expected text and images", problem.what),
-            })),
+            Some(problem) if problem.name == "empty_message" => Err(StartError::BlankInput),
+            Some(problem) => Err(StartError::Input(problem)),
         }
     }
 }
@@ -87,12 +83,10 @@ impl From<Vec<Part>> for RunInput {
     }
 }
 
-/// Returns an error if providers would refuse the conversation; `name` is the setting to report.
-pub(super) fn check_history(name: &str, messages: &[Message]) -> Result<(), StartError> {
+/// Returns an error if providers would refuse the conversation.
+pub(super) fn check_history(messages: &[Message]) -> Result<(), StartError> {
     match history::problem(messages).filter(|_| !messages.is_empty()) {
         None => Ok(()),
-        Some(problem) => Err(StartError::Config(format!(
-            "invalid `{name}`: {problem}; repair the conversation before it is given to the session"
-        ))),
+        Some(problem) => Err(StartError::Conversation(problem)),
     }
 }

@@ -19,6 +19,7 @@
 //! and the processes of tools.
 
 mod agent_tool;
+mod build_error;
 mod builder;
 mod config;
 mod consult;
@@ -40,6 +41,7 @@ mod start_error;
 mod user_code;
 
 pub use agent_tool::AgentTool;
+pub use build_error::BuildError;
 pub use builder::AgentBuilder;
 pub use conversation::RunInput;
 pub use handle::{AgentEvent, RunHandle, WarningEvent};

@@ -110,8 +110,7 @@ impl Session {
         let slot = self.take_slot()?;
         let config = &slot.agent().config;
         let Some(journal) = &config.journal else {
-            let what = "the agent has no journal to resume from; set `AgentBuilder::journal`";
-            return Err(StartError::Config(what.to_owned()));
+            return Err(StartError::NoJournal);
         };
         let opened = Opened::new(config, config.params.clone());
         let again = find(&**journal, config, opened, &how)?;
@@ -169,24 +168,20 @@ fn take_over(
     journal: &dyn Journal,
     run: &str,
 ) -> Result<(RecordedRun, Option<Box<dyn RunJournal>>), StartError> {
-    let recorded = journal.load(run).map_err(StartError::Journal)?;
+    let recorded = journal.load(run)?;
     if recorded.outcome.is_some() {
         return Ok((recorded, None));
     }
     // `go_on` takes ownership. Load again, because the other process may have written more before
     // that.
-    let log = journal.go_on(run).map_err(StartError::Journal)?;
-    Ok((journal.load(run).map_err(StartError::Journal)?, Some(log)))
+    let log = journal.go_on(run)?;
+    Ok((journal.load(run)?, Some(log)))
 }
 
 /// Checks that the run is complete, and that the caller accepts how it differs from the agent's.
 fn check(recorded: &RecordedRun, header: &RunHeader, how: &Resume) -> Result<(), StartError> {
     if let Some(damage) = &recorded.damage {
-        let what = format!(
-            "run {} cannot be resumed because a part of it is lost: {damage}; `endstop explain {0}` shows the rest",
-            how.run
-        );
-        return Err(StartError::Ended(what));
+        return Err(StartError::Damaged { run: how.run.clone(), damage: damage.clone() });
     }
     let changes = recorded.changes(header);
     if !changes.is_empty() && !how.accept_changes {
@@ -234,7 +229,7 @@ impl Past<'_> {
     fn at_interruption(&self, id: &str) -> Result<(GoesOn, RunSpec), StartError> {
         let spec = || RunSpec { run_id: Some(id.to_owned()), ..self.spec() };
         go_on(spec, self.recorded.events.clone(), self.with.clone())
-            .map_err(|why| StartError::Ended(format!("run {}: {why}", self.how.run)))
+            .map_err(|why| StartError::Ended { run: self.how.run.clone(), why })
             .map(|on| (on, spec()))
     }
 
@@ -261,7 +256,7 @@ impl Past<'_> {
         let redacted = self.recorded.redacted;
         let header =
             RunHeader { id: id.clone(), continues, redacted, spec: spec.again(None), ..header };
-        let log = journal.begin(&header).map_err(StartError::Journal)?;
+        let log = journal.begin(&header)?;
         Ok(Continuation { id, on, spec, log })
     }
 

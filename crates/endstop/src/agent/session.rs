@@ -141,7 +141,7 @@ impl Agent {
     /// The error names the message. An empty list is a new conversation.
     pub fn session_from(&self, stored: impl Into<SessionSnapshot>) -> Result<Session, StartError> {
         let SessionSnapshot { messages } = stored.into();
-        check_history("messages", &messages)?;
+        check_history(&messages)?;
         Ok(Session::new(Arc::clone(&self.0), messages, 0))
     }
 }
@@ -227,12 +227,7 @@ impl Session {
                 None => 0,
                 Some(id) => match messages.iter().position(|message| message.id == id) {
                     Some(at) => at + 1,
-                    None => {
-                        return Err(StartError::Config(format!(
-                            "unknown message {} in `rollback`: expected the id of a message of the session",
-                            id.0
-                        )));
-                    }
+                    None => return Err(StartError::UnknownMessage(id)),
                 },
             };
             messages.truncate(keep);
@@ -264,7 +259,7 @@ impl Session {
         };
         // Without the lock, because the change is the caller's code and may call the session.
         change(&mut messages)?;
-        check_history("messages", &messages)?;
+        check_history(&messages)?;
         let mut state = self.0.state();
         self.0.check_idle(&state)?;
         if state.changes != changes {
@@ -280,9 +275,7 @@ impl Session {
 
     /// Reserves the single run slot.
     pub(super) fn take_slot(&self) -> Result<RunSlot, StartError> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
-            StartError::Config("a run needs a tokio runtime: call it within one".to_owned())
-        })?;
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let shared = &self.0;
         let agent = &shared.agent;
         let mut state = shared.state();

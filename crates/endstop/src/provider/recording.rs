@@ -167,7 +167,7 @@ impl Recording {
             if text.is_empty() {
                 continue;
             }
-            let value = match parse_json(text) {
+            let value = match parse_json(text).map_err(|error| error.to_string()) {
                 Ok(value) => value,
                 // Only the last line can be incomplete, because nothing was written after it.
                 Err(problem) if !line.ends_with(b"\n") => {

@@ -10,7 +10,7 @@ use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Message, MessageId, NanoUsd, Price, Role, RunEvent, Session, StartError,
+    Agent, AgentBuilder, BuildError, Message, MessageId, NanoUsd, Price, Role, RunEvent, Session,
     Termination,
     compaction::{Compaction, ProactiveCompaction},
 };
@@ -110,7 +110,7 @@ fn invalid_share_is_refused() {
         filled(600).proactive_compaction(ProactiveCompaction::AtShare(1.5)),
     ] {
         let refused = builder.build().unwrap_err();
-        assert!(matches!(&refused, StartError::Config(why) if why.contains("expected a share of")));
+        assert!(matches!(&refused, BuildError::Share { .. }));
     }
 }
 

@@ -82,7 +82,8 @@ async fn invalid_history_is_refused_by_name() {
     for (name, messages) in refused() {
         let agent = crate::support::agent([]).build().unwrap();
         let problem = agent.session_from(messages.clone()).err().unwrap();
-        let StartError::Config(what) = &problem else { panic!("{problem:?}") };
+        assert!(matches!(&problem, StartError::Conversation(why) if why.name == name), "{problem}");
+        let what = problem.to_string();
         // The error names the message by its position.
         let expected = format!("invalid `messages`: {name}: ");
         assert!(what.starts_with(&expected), "{what}");

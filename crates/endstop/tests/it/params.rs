@@ -8,7 +8,8 @@ use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::wire::endpoint::Secret;
 use endstop::{
-    Agent, AgentBuilder, ModelParams, RunInput, StartError, Termination, Thinking, ToolChoice,
+    Agent, AgentBuilder, BuildError, ModelParams, RunInput, StartError, Termination, Thinking,
+    ToolChoice,
 };
 use serde_json::{Map, Value, json};
 
@@ -31,7 +32,7 @@ fn acting(builder: AgentBuilder) -> AgentBuilder {
 
 fn refused(builder: AgentBuilder) -> String {
     match builder.build() {
-        Err(error @ StartError::Params(_)) => error.to_string(),
+        Err(error @ BuildError::Params(_)) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }

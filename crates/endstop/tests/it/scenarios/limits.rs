@@ -8,7 +8,7 @@ use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, Category, Limits, NanoUsd, Outcome, Price, StartError, Termination, ToolStatus,
+    Agent, BuildError, Category, Limits, NanoUsd, Outcome, Price, Termination, ToolStatus,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -377,7 +377,7 @@ async fn cut_stream_counts_by_its_reservation() {
 async fn ceiling_without_price_is_refused() {
     let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
     let built = agent([Turn::text("free")]).limits(limits).build();
-    assert!(matches!(built, Err(StartError::Config(what)) if what.contains("needs a price")));
+    assert!(matches!(built, Err(BuildError::NoPrice { .. })));
 }
 
 #[tokio::test]
