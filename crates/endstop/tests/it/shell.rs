@@ -117,8 +117,9 @@ async fn failing_commands_do_not_end_run() {
 async fn model_may_request_longer_timeout() {
     let tick = Some(Duration::from_millis(300));
     let limits = Limits { tool_timeout: tick, cancel_grace: Duration::ZERO, ..Limits::default() };
-    let longer = json!({"command": "sleep 1; echo done", "timeout_seconds": 10});
-    let outcome = calling(&[longer.clone(), json!({"command": "sleep 10"})], limits.clone()).await;
+    let longer = json!({"command": "sleep 1; echo done", "timeout_seconds": 60});
+    let outcome =
+        calling(&[longer.clone(), json!({"command": "sleep 1000"})], limits.clone()).await;
     assert_eq!(statuses(&outcome), [ToolStatus::Ok, ToolStatus::Timeout], "{outcome:?}");
     let capped = Limits { max_tool_timeout: tick, ..limits };
     let outcome = calling(&[longer], capped).await;

@@ -291,7 +291,7 @@ async fn reading_opens_only_regular_files() {
     let read = ReadFile::default();
     for (path, what) in [("pipe", "a pipe"), ("/dev/zero", "a device")] {
         let reading = call(&read, dir.path(), json!({"path": path}));
-        let output = tokio::time::timeout(Duration::from_secs(10), reading).await.unwrap();
+        let output = tokio::time::timeout(crate::support::HANG, reading).await.unwrap();
         assert_eq!(output, ToolOutput::error(format!("{path}: is {what}, not a file")));
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Bound for calls that must not hang. A server that hangs does so for a thousand seconds, so the
 /// bound may be long enough for a busy machine.
-const IN_TIME: Duration = Duration::from_secs(20);
+const IN_TIME: Duration = Duration::from_secs(60);
 
 pub fn all() -> Vec<(&'static str, fn())> {
     crate::checks![
@@ -135,7 +135,7 @@ async fn server_gets_no_secrets() {
 async fn refused(server: McpServer) -> McpError {
     let began = Instant::now();
     let error = server.connect().await.expect_err("it cannot be used");
-    assert!(began.elapsed() < Duration::from_secs(40), "{error} after {:?}", began.elapsed());
+    assert!(began.elapsed() < 2 * IN_TIME, "{error} after {:?}", began.elapsed());
     assert!(error.to_string().starts_with(&format!("MCP server `{}`: ", error.server)));
     error
 }
@@ -143,7 +143,7 @@ async fn refused(server: McpServer) -> McpError {
 async fn unusable_server_is_explained_error() {
     let soon = Duration::from_millis(700);
     // Long enough for the start of a server and its handshake on a busy machine.
-    let later = Duration::from_secs(3);
+    let later = Duration::from_secs(10);
     let mut folders = Vec::new();
     let mut played = |mode| {
         let played = Played::new(mode);
@@ -162,7 +162,7 @@ async fn unusable_server_is_explained_error() {
         (
             played("slow-list").ready_within(later),
             McpErrorKind::Timeout,
-            "not list its tools within 3 s",
+            "not list its tools within 10 s",
         ),
         (played("clash"), McpErrorKind::Tools, "`a.b` and `a/b` would both be named `played__a_b`"),
         (played("none"), McpErrorKind::Tools, "has no tools"),

@@ -127,10 +127,8 @@ async fn finished_tool_keeps_its_result() {
 #[tokio::test]
 async fn cancelled_run_leaks_nothing_into_next() {
     let server = Server::start(|request| match request.number {
-        1 => {
-            Reply::turn(request, &Turn::call("work", &json!({})).after(Duration::from_millis(150)))
-        }
-        _ => Reply::turn(request, &Turn::text("second").after(Duration::from_millis(200))),
+        1 => Reply::turn(request, &Turn::call("work", &json!({})).after(Duration::from_secs(3))),
+        _ => Reply::turn(request, &Turn::text("second").after(Duration::from_millis(3200))),
     })
     .unwrap();
     let count = Arc::<AtomicUsize>::default();

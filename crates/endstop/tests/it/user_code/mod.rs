@@ -17,7 +17,6 @@ use endstop::agent::AgentEvent;
 use endstop::testkit::Turn;
 use endstop::{Agent, AgentBuilder, Message, Outcome, RunHandle, Session, StartError, Termination};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// A loop with user code, and the events of its observers.
 struct Case {
@@ -57,7 +56,7 @@ impl Case {
     /// Needs real time, because the conversation is sent to a server.
     async fn afterwards(self, outcome: &Outcome) {
         let point = self.point;
-        let settled = tokio::time::timeout(Duration::from_secs(10), self.agent.settled()).await;
+        let settled = tokio::time::timeout(crate::support::HANG, self.agent.settled()).await;
         assert!(settled.is_ok(), "{point}: something of the loop is still running");
         assert_eq!(self.code.under_way(), 0, "{point}: the user's code is still running");
         assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");
