@@ -107,7 +107,7 @@ const FAULTS: &[Fault] = &[
     fault(
         "truncated-is-success",
         "response.rs",
-        "        SignalReason::TokenLimitReached => {\n            truncated(*cut_by, finish_value, calls, context, effects)\n        }\n",
+        "        SignalReason::TokenLimitReached => {\n            truncated(*cut_by, &finish_value(), calls, context, effects)\n        }\n",
         "",
     ),
     fault(

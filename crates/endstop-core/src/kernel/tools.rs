@@ -16,7 +16,7 @@ use super::results::emit_ended;
 use super::spec::{Permission, RunSpec, ToolPolicy};
 use super::tool_step::tools_done;
 use crate::message::ToolStatus;
-use serde_json::Map;
+use serde_json::{Map, Value};
 use std::ops::ControlFlow::Continue;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn advance_call(
             Progress::Again
         }
         CallState::Unapproved if !open.asks_for_approval() => {
-            approve(open, at, context, effects);
+            approve(open, at, None, context, effects);
             Progress::Again
         }
         CallState::Unapproved | CallState::Approval(_) if parallel_safe => Progress::Past,
@@ -173,10 +173,13 @@ fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mu
     }
     // Checked before the hook and the approver, because neither should decide about a call that
     // cannot run.
-    if let Err(problem) = arguments {
-        open.finished(at, ToolStatus::Error, problem.to_string(), false);
-        return;
-    }
+    let arguments = match arguments {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            open.finished(at, ToolStatus::Error, problem.to_string(), false);
+            return;
+        }
+    };
     if context.settings.hooks.pre_tool {
         let point = ConsultPoint::PreTool { call: call.clone() };
         let id = context.effect_id();
@@ -184,11 +187,18 @@ fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mu
         open.calls[at].state = CallState::Hook(id);
         return;
     }
-    approve(open, at, context, effects);
+    approve(open, at, Some(arguments), context, effects);
 }
 
-/// Lets a call start, after a person has approved it if the tool requires that.
-fn approve(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mut Vec<Effect>) {
+/// Lets a call start, after a person has approved it if the tool requires that. `arguments` are
+/// those of the call, if the caller has parsed them.
+fn approve(
+    open: &mut OpenCalls,
+    at: usize,
+    arguments: Option<Map<String, Value>>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
     let call = &open.calls[at].call;
     let asks =
         tool(&call.name, &context.settings).is_some_and(|tool| tool.permission == Permission::Ask);
@@ -200,7 +210,8 @@ fn approve(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &
         effects.push(Effect::Consult { id, point });
         open.calls[at].state = CallState::Approval(id);
     } else {
-        open.calls[at].state = CallState::Ready(call.parsed_arguments().unwrap_or_default());
+        let arguments = arguments.or_else(|| call.parsed_arguments().ok());
+        open.calls[at].state = CallState::Ready(arguments.unwrap_or_default());
     }
 }
 
@@ -237,7 +248,7 @@ pub(super) fn tool_answered(
                 open.notes.push(note);
             }
             if by_hook {
-                approve(&mut open, at, context, effects);
+                approve(&mut open, at, None, context, effects);
             } else {
                 let arguments = open.calls[at].call.parsed_arguments().unwrap_or_default();
                 open.calls[at].state = CallState::Ready(arguments);

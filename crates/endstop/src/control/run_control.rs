@@ -78,6 +78,8 @@ struct Asked {
     spent: bool,
     /// User code that is currently in its first poll.
     entries: Vec<Entry>,
+    /// Number of stops that wait for an entry to be removed.
+    waiting: usize,
     next: u64,
 }
 
@@ -100,8 +102,14 @@ struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let shared = &self.control.shared;
-        lock(&shared.asked).entries.retain(|entry| entry.number != self.number);
-        shared.started.notify_all();
+        let mut asked = lock(&shared.asked);
+        asked.entries.retain(|entry| entry.number != self.number);
+        let waiting = asked.waiting > 0;
+        drop(asked);
+        // A notification is a system call even if no thread waits, and every start ends here.
+        if waiting {
+            shared.started.notify_all();
+        }
     }
 }
 
@@ -189,7 +197,9 @@ impl Control {
             }
             // The timeout is needed because user code that blocks in its first poll sends no
             // notification.
+            asked.waiting += 1;
             asked = wait_timeout(&self.shared.started, asked, BETWEEN_LOOKS);
+            asked.waiting -= 1;
             let entries = asked.entries.iter().filter(|entry| waits(entry));
             let waiting: Vec<_> =
                 entries.map(|entry| (entry.number, entry.thread.clone())).collect();

@@ -44,6 +44,7 @@ impl Provider for HttpProvider {
             request,
             provider,
             refused,
+            asked: None,
         })
     }
     fn check_params(&self, spec: &SessionSpec) -> Result<(), ParamError> {
@@ -82,6 +83,8 @@ struct HttpSession {
     encoder: Encoder,
     /// Why the parameters cannot be sent.
     refused: Option<String>,
+    /// The method, URL and model for error messages, which are the same in every call.
+    asked: Option<String>,
 }
 
 impl ModelSession for HttpSession {
@@ -101,9 +104,11 @@ impl ModelSession for HttpSession {
         }
         let recorder = provider.recorder.as_ref();
         let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
-        let asked = format!("POST {}, model `{}`", shown(url), secrets_out(&provider.model));
+        let asked = self.asked.get_or_insert_with(|| {
+            format!("POST {}, model `{}`", shown(url), secrets_out(&provider.model))
+        });
         let facts = self.request.facts(call.output_cap);
-        let mut call = HttpCall::new(tap, provider.dialect, asked, facts);
+        let mut call = HttpCall::new(tap, provider.dialect, asked.clone(), facts);
         match self.refused.clone().map_or(signed, Err) {
             Ok(_) => call.send(Unsent { url: url.clone(), headers, body }, provider),
             Err(problem) => call.fail(ModelError::new(ErrorClass::InvalidRequest, problem)),
