@@ -40,8 +40,8 @@ pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use kernel::{
-    Answer, CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
-    ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind, Hooks,
+    Answer, CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt, CompactionSpec,
+    ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind, Hooks,
     InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
     ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step,
     ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
