@@ -40,12 +40,12 @@ pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use kernel::{
-    CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
-    ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind, HookDecision, Hooks,
-    InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
-    ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step,
-    ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError, WatchMode,
-    WouldFit,
+    CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt, CompactionSpec,
+    ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind,
+    HookDecision, Hooks, InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission,
+    PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase,
+    RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError,
+    WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use message::{

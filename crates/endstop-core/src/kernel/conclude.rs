@@ -7,7 +7,7 @@ use super::open_calls::OpenCalls;
 use super::outcome::{Ending, Outcome};
 use super::phase::Phase;
 use super::precheck::also_true;
-use super::results::{emit_ended, record_results};
+use super::results::{emit_ended, record_results, withhold_results};
 use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
@@ -129,6 +129,7 @@ fn close_calls(
     if !ids.is_empty() {
         effects.push(Effect::AbortTools { ids, grace: Duration::ZERO });
     }
+    withhold_results(&mut open, effects);
     effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
     let by_caller = matches!(
         termination,

@@ -126,6 +126,7 @@ mod spec;
 mod stopping;
 mod stream;
 mod success;
+mod tool_answer;
 mod tool_step;
 mod tools;
 mod turn;
@@ -137,7 +138,9 @@ pub use decided_by::{DecidedBy, Decision, Layer};
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
-pub use event::{Compaction, Event, EventKind, HookDecision, Resumption, ToolReport, TurnDelta};
+pub use event::{
+    ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption, ToolReport, TurnDelta,
+};
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
 };

@@ -83,13 +83,27 @@ pub struct Hooks {
     pub pre_iteration: bool,
     /// Before each model call.
     pub chat_params: bool,
-    /// Before each tool call.
+    /// Before each tool call; may change its arguments.
     pub pre_tool: bool,
+    /// After each tool call that ran; may change its result.
+    #[serde(skip_serializing_if = "is_false")]
+    pub post_tool: bool,
+    /// Before each request to the model, of which the hook sees everything.
+    #[serde(skip_serializing_if = "is_false")]
+    pub pre_call: bool,
     /// Before a success; may veto it, at most three times per run.
     pub stop: bool,
     /// After an answer in text: a user may reply, any number of times, and the run continues with
     /// the reply.
     pub reply: bool,
+    /// At each event of the run. The driver alone calls these hooks; the kernel ignores the flag.
+    #[serde(skip)]
+    pub on_event: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// The condition under which the conversation is shortened before a call.

@@ -11,6 +11,7 @@
 )]
 
 mod ceilings;
+mod changes;
 mod clocks;
 mod compaction;
 mod declared;
