@@ -42,7 +42,7 @@ pub mod tool;
 
 pub use agent::{
     Agent, AgentBuilder, COMPACTION_SHARE, Lifecycle, Resume, RunHandle, RunInput, Session,
-    SessionSnapshot, StartError,
+    SessionSnapshot, StartError, TypedHandle, TypedOutcome,
 };
 pub use endstop_core as core;
 pub use endstop_core::*;

@@ -37,6 +37,7 @@ mod session;
 mod session_state;
 mod shared;
 mod start_error;
+mod typed;
 mod user_code;
 
 pub use crate::compaction::COMPACTION_SHARE;
@@ -48,3 +49,4 @@ pub use resume::Resume;
 pub use session::{Session, SessionSnapshot};
 pub use shared::{Agent, Lifecycle};
 pub use start_error::StartError;
+pub use typed::{TypedHandle, TypedOutcome};

@@ -113,7 +113,7 @@ impl Session {
             let what = "the agent has no journal to resume from; set `AgentBuilder::journal`";
             return Err(StartError::Config(what.to_owned()));
         };
-        let opened = Opened::new(config, config.params.clone());
+        let opened = Opened::new(config, config.params.clone(), config.schema.clone());
         let again = find(&**journal, config, opened, &how)?;
         Ok(slot.launch(Beginning::Again(Box::new(again))))
     }
