@@ -45,7 +45,7 @@ pub mod tool;
 
 pub use agent::{
     Agent, AgentBuilder, AgentEvent, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,
-    SessionSnapshot, StartError,
+    SessionSnapshot, StartError, TypedHandle, TypedOutcome,
 };
 pub use endstop_core as core;
 pub use endstop_core::{

@@ -16,6 +16,8 @@ use endstop_core::{
     CompactionSpec, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolPolicy,
     Watch,
 };
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,6 +97,13 @@ impl AgentBuilder {
     /// Adds a tool that the model may call.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// Adds several tools, for example a `Vec<Arc<dyn Tool>>`, an array of tools of one type, or the
+    /// tools of a [`ToolSet`].
+    pub fn tools<T: Tool + 'static>(mut self, tools: impl IntoIterator<Item = T>) -> Self {
+        self.tools.extend(tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>));
         self
     }
 
@@ -209,6 +218,16 @@ impl AgentBuilder {
     /// Sets a JSON Schema that the answer must satisfy.
     pub fn output_schema(mut self, schema: Value) -> Self {
         self.schema = Some(schema);
+        self
+    }
+
+    /// Requires that each answer is a value of this type. A single run can require another one with
+    /// [`Agent::run_typed`], which also returns the value.
+    ///
+    /// A journalled run of `run_typed` can be resumed by an agent with the same output type.
+    pub fn output_type<T: JsonSchema + DeserializeOwned + 'static>(mut self) -> Self {
+        self.config.schema = Some(Arc::new(OutputSchema::of::<T>()));
+        self.schema = None;
         self
     }
 
@@ -387,7 +406,7 @@ impl AgentBuilder {
         if ceiling && config.price.is_none() {
             return Err(BuildError::NoPrice { model: config.provider.model().to_owned() });
         }
-        config.check_params(&config.params)?;
+        config.check_params(&config.params, config.schema.as_ref())?;
         Ok(Agent(Arc::new(Shared::new(self.config))))
     }
 }

@@ -57,9 +57,14 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Refuses parameters that the provider does not take, or that contradict other settings.
-    pub(super) fn check_params(&self, params: &ModelParams) -> Result<(), ParamError> {
-        if params.is_empty() {
+    /// Refuses parameters, and a schema of the answer, that the provider does not take, or that
+    /// contradict other settings.
+    pub(super) fn check_params(
+        &self,
+        params: &ModelParams,
+        schema: Option<&Arc<OutputSchema>>,
+    ) -> Result<(), ParamError> {
+        if params.is_empty() && schema.is_none() {
             return Ok(());
         }
         let mut names: Vec<String> = self.tools.names().map(str::to_owned).collect();
@@ -70,7 +75,7 @@ impl Config {
             names.into_iter().map(|name| ToolDefinition { name, ..ToolDefinition::default() });
         let spec = SessionSpec {
             tools: tools.collect(),
-            output_schema: self.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: schema.map(|schema| schema.as_value().clone()),
             params: params.clone(),
             ..SessionSpec::default()
         };

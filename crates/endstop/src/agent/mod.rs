@@ -38,6 +38,7 @@ mod session;
 mod session_state;
 mod shared;
 mod start_error;
+mod typed;
 mod user_code;
 
 pub use agent_tool::AgentTool;
@@ -49,3 +50,4 @@ pub use resume::Resume;
 pub use session::{Session, SessionSnapshot};
 pub use shared::{Agent, Lifecycle};
 pub use start_error::StartError;
+pub use typed::{TypedHandle, TypedOutcome};

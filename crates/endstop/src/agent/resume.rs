@@ -112,7 +112,7 @@ impl Session {
         let Some(journal) = &config.journal else {
             return Err(StartError::NoJournal);
         };
-        let opened = Opened::new(config, config.params.clone());
+        let opened = Opened::new(config, config.params.clone(), config.schema.clone());
         let again = find(&**journal, config, opened, &how)?;
         Ok(slot.launch(Beginning::Again(Box::new(again))))
     }

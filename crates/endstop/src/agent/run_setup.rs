@@ -13,11 +13,13 @@ use super::user_code;
 use crate::compaction::COMPACTION_SHARE;
 use crate::journal::RunHeader;
 use crate::provider::{ModelParams, ModelSession, SessionSpec, ToolDefinition};
+use crate::schema::OutputSchema;
 use endstop_core::{
     CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolPolicy,
 };
 use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Default)]
@@ -31,14 +33,20 @@ pub(super) struct Opened {
     /// `None` if opening it panicked.
     pub(super) session: Option<Box<dyn ModelSession>>,
     pub(super) faults: Vec<EventKind>,
+    /// The schema of this run's answer.
+    pub(super) schema: Option<Arc<OutputSchema>>,
     params: ModelParams,
     /// The tool definitions sent to the model; filled only if there is a journal.
     definitions: Vec<ToolDefinition>,
 }
 
 impl Opened {
-    pub(super) fn new(config: &Config, params: ModelParams) -> Opened {
-        let mut opened = Opened { params, ..Opened::default() };
+    pub(super) fn new(
+        config: &Config,
+        params: ModelParams,
+        schema: Option<Arc<OutputSchema>>,
+    ) -> Opened {
+        let mut opened = Opened { params, schema, ..Opened::default() };
         let hooks = opened.ask(config, "hook", "a hook", || hook_points(config));
         opened.hooks = hooks.unwrap_or_default();
         let tools = opened.tool_definitions(config);
@@ -54,7 +62,7 @@ impl Opened {
         let spec = SessionSpec {
             system: config.system.clone(),
             tools,
-            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: opened.schema.as_ref().map(|schema| schema.as_value().clone()),
             context_window: config.context_window,
             streaming: config.streaming,
             params: opened.params.clone(),
@@ -82,7 +90,7 @@ impl Opened {
             tools: config.tool_specs.clone(),
             finish_tool: config.finish_tool,
             hooks: self.hooks,
-            output_schema: config.schema.is_some(),
+            output_schema: self.schema.is_some(),
             compaction: CompactionSpec {
                 proactive: config.proactive.unwrap_or(match &config.compactor {
                     Some(_) => ProactiveCompaction::AtShare(COMPACTION_SHARE),
@@ -125,7 +133,7 @@ impl Opened {
                 .map(|policy| policy.specification().unwrap_or_else(|| policy.name().into())),
             system: config.system.clone(),
             tools: self.definitions.clone(),
-            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: self.schema.as_ref().map(|schema| schema.as_value().clone()),
             settings: config.journal_settings.clone(),
             redacted: 0,
             params: Some(self.params.shown()).filter(|_| !self.params.is_empty()),

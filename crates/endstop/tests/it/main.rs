@@ -39,6 +39,8 @@ mod support;
 mod telemetry;
 mod testkit;
 mod tools;
+mod typed;
+mod typed_tools;
 mod user_code;
 mod vertex;
 #[cfg(unix)]

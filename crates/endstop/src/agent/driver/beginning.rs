@@ -1,7 +1,7 @@
 //! Begins a run: a new one, or one that its journal resumes.
 //!
 //! ```text
-//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params));
+//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params, schema));
 //! ```
 
 use super::outer::Outer;
@@ -15,6 +15,7 @@ use crate::agent::session_state::SessionShared;
 use crate::budget::Amount;
 use crate::control::Control;
 use crate::provider::ModelParams;
+use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use endstop_core::{Effect, EventKind, Outcome, Run, Step};
 use std::collections::{HashMap, VecDeque};
@@ -43,6 +44,7 @@ impl Driver {
             run: None,
             session: None,
             service: None,
+            schema: None,
             began: Instant::now(),
             earlier: Duration::ZERO,
             input: None,
@@ -64,16 +66,23 @@ impl Driver {
             shared,
         };
         match beginning {
-            Beginning::New(conversation, params) => driver.set_up_new(conversation, *params),
+            Beginning::New(conversation, params, schema) => {
+                driver.set_up_new(conversation, *params, schema);
+            }
             Beginning::Again(again) => driver.set_up_resumed(*again),
         }
         driver
     }
 
     /// Sets up a new run.
-    fn set_up_new(&mut self, conversation: Conversation, params: ModelParams) {
+    fn set_up_new(
+        &mut self,
+        conversation: Conversation,
+        params: ModelParams,
+        schema: Option<Arc<OutputSchema>>,
+    ) {
         let config = &self.shared.config;
-        let opened = Opened::new(config, params);
+        let opened = Opened::new(config, params, schema);
         let id = crate::clock::run_id();
         // Without a journal the run cannot be resumed, and the budget need not remember it.
         if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
@@ -83,6 +92,7 @@ impl Driver {
         let named = (opened.provider.as_deref(), opened.model.as_deref());
         self.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
         self.service = opened.service_params();
+        self.schema.clone_from(&opened.schema);
         let spec = opened.spec(config, conversation, id);
         if config.journal.is_some() {
             let header = opened.header(config, &spec);
@@ -100,6 +110,7 @@ impl Driver {
         let config = &self.shared.config;
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
         self.service = opened.service_params();
+        self.schema.clone_from(&opened.schema);
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;

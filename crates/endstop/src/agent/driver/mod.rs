@@ -23,6 +23,7 @@ use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallStream, ModelParams, ModelSession, Provider, Response};
+use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
@@ -63,7 +64,7 @@ struct Call {
 /// The state in which a run begins.
 pub(crate) enum Beginning {
     /// A new run.
-    New(Conversation, Box<ModelParams>),
+    New(Conversation, Box<ModelParams>, Option<Arc<OutputSchema>>),
     /// A run resumed from its journal.
     Again(Box<Again>),
 }
@@ -105,6 +106,8 @@ pub(crate) struct Driver {
     session: Option<Box<dyn ModelSession>>,
     /// The parameters of calls in addition to the conversation, if any is set.
     service: Option<Box<ModelParams>>,
+    /// The schema of the run's answer.
+    schema: Option<Arc<OutputSchema>>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,
