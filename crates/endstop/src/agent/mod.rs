@@ -19,6 +19,7 @@
 //! and the processes of tools.
 
 mod agent_tool;
+mod approvals;
 mod builder;
 mod config;
 mod consult;
@@ -41,6 +42,7 @@ mod user_code;
 
 pub use crate::compaction::COMPACTION_SHARE;
 pub use agent_tool::AgentTool;
+pub use approvals::{AnswerError, Approval, ApprovalRequested, Approvals, RequestId};
 pub use builder::AgentBuilder;
 pub use conversation::RunInput;
 pub use handle::{AgentEvent, RunHandle, WarningEvent};

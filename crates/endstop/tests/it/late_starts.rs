@@ -22,9 +22,9 @@ use endstop::provider::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, Answer, Compaction, ConsultPoint, ErrorClass, Hooks, Limits, Message, MessageId,
-    ModelError, Outcome, Permission, ProactiveCompaction, Role, RunEvent, Termination, ToolCall,
-    Watch,
+    Agent, Answer, ChangedResult, Compaction, ConsultPoint, ErrorClass, Hooks, Limits, Message,
+    MessageId, ModelError, Outcome, Permission, ProactiveCompaction, Role, RunEvent, Termination,
+    ToolCall, Watch,
 };
 use futures_core::Stream;
 use serde_json::{Value, json};
@@ -66,6 +66,8 @@ struct Counts {
 struct Probe {
     returned: Arc<AtomicBool>,
     counts: Arc<Counts>,
+    /// `true` if the hooks change calls and results.
+    changes: bool,
 }
 
 impl Probe {
@@ -165,13 +167,26 @@ impl Stream for ProbedStream {
 
 impl Hook for Probe {
     fn points(&self) -> Hooks {
-        Hooks { prompt: true, pre_tool: true, chat_params: true, ..Hooks::default() }
+        let changes = self.changes;
+        Hooks {
+            prompt: true,
+            pre_tool: true,
+            chat_params: true,
+            post_tool: changes,
+            pre_call: changes,
+            ..Hooks::default()
+        }
     }
     fn consult(&self, point: ConsultPoint) -> HookFuture<'_> {
         Box::pin(async move {
             self.starts("hook");
             match point {
                 ConsultPoint::Prompt => Answer::ProceedWith("Be quick.".to_owned()),
+                ConsultPoint::PreTool { call } if self.changes => {
+                    let arguments = json!({"n": 9, "task": "another"}).to_string();
+                    Answer::ChangeCall(ToolCall { arguments, ..call })
+                }
+                ConsultPoint::PostTool { .. } => Answer::ChangeResult(ChangedResult::ok("changed")),
                 _ => Answer::Proceed,
             }
         })
@@ -310,7 +325,8 @@ async fn run(
         _ => 1,
     };
     let terminate = nth.is_multiple_of(7);
-    let probe = Probe { returned: Arc::default(), counts: Arc::clone(counts) };
+    let changes = nth.is_multiple_of(2);
+    let probe = Probe { returned: Arc::default(), counts: Arc::clone(counts), changes };
     let inner = {
         let probe = probe.clone();
         AgentTool::new("ask", "Asks.", move || {

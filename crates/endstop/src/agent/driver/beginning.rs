@@ -57,6 +57,7 @@ impl Driver {
             asked: HashMap::new(),
             reserved: HashMap::new(),
             outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
+            hooks: None,
             timer: None,
             effects: Vec::new(),
             queue: VecDeque::new(),
@@ -89,6 +90,7 @@ impl Driver {
             self.beginning = Some(First::Keep(Box::new(header)));
         }
         self.run = Some(Run::new(spec));
+        self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
     }
@@ -100,6 +102,7 @@ impl Driver {
         let config = &self.shared.config;
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
         self.service = opened.service_params();
+        self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;
