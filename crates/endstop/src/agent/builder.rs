@@ -56,6 +56,7 @@ impl AgentBuilder {
                 finish_tool: false,
                 hooks: Vec::new(),
                 approver: None,
+                approval_events: false,
                 compactor: None,
                 proactive: None,
                 compaction: CompactionSpec::default(),
@@ -169,9 +170,25 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the approver, which decides about calls of tools with [`Permission::Ask`].
+    /// Sets the approver, which decides about calls of tools with [`Permission::Ask`]. With
+    /// [`approval_events`](Self::approval_events) the calls are reported as events as well, and the
+    /// first answer counts.
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.config.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Reports calls of tools with [`Permission::Ask`] as events
+    /// ([`AgentEvent::ApprovalRequested`]), to be answered with
+    /// [`RunHandle::answer`](crate::RunHandle::answer) or
+    /// [`RunHandle::approvals`](crate::RunHandle::approvals) (default: off). An
+    /// [`approver`](Self::approver) is then optional.
+    ///
+    /// A request has no time limit of its own: without an answer the call waits until the run is
+    /// stopped or reaches its `timeout`, and counts as not approved. An agent that runs as a tool
+    /// of another needs an approver, because no caller has its handle.
+    pub fn approval_events(mut self, on: bool) -> Self {
+        self.config.approval_events = on;
         self
     }
 
@@ -377,7 +394,7 @@ impl AgentBuilder {
             })
             .collect();
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);
-        if let Some(tool) = asks.filter(|_| config.approver.is_none()) {
+        if let Some(tool) = asks.filter(|_| config.approver.is_none() && !config.approval_events) {
             return Err(BuildError::NoApprover { tool: tool.name.clone() });
         }
         if let Some(schema) = self.schema {

@@ -30,6 +30,8 @@ pub(super) struct Config {
     pub(super) finish_tool: bool,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
     pub(super) approver: Option<Arc<dyn Approver>>,
+    /// `true` if calls that need approval are reported as events, and answered through the handle.
+    pub(super) approval_events: bool,
     pub(super) compactor: Option<Arc<dyn Compactor>>,
     /// `None` selects the default: at [`COMPACTION_SHARE`](crate::compaction::COMPACTION_SHARE) if there is a compactor, otherwise
     /// never.

@@ -19,6 +19,7 @@
 //! and the processes of tools.
 
 mod agent_tool;
+mod approvals;
 mod build_error;
 mod builder;
 mod config;
@@ -42,6 +43,7 @@ mod typed;
 mod user_code;
 
 pub use agent_tool::AgentTool;
+pub use approvals::{AnswerError, Approval, ApprovalRequested, Approvals, RequestId};
 pub use build_error::BuildError;
 pub use builder::AgentBuilder;
 pub use conversation::RunInput;

@@ -7,10 +7,13 @@
 //! ```
 
 use super::config::Config;
+use super::consult::FixedRequest;
 use super::conversation::Conversation;
+use super::driver::RunHooks;
 use super::policy::PolicyTemplate;
 use super::user_code;
 use crate::compaction::COMPACTION_SHARE;
+use crate::hook::Hook;
 use crate::journal::RunHeader;
 use crate::provider::{ModelParams, ModelSession, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
@@ -35,6 +38,7 @@ pub(super) struct Opened {
     pub(super) faults: Vec<EventKind>,
     /// The schema of this run's answer.
     pub(super) schema: Option<Arc<OutputSchema>>,
+    pub(super) run_hooks: Option<Box<RunHooks>>,
     params: ModelParams,
     /// The tool definitions sent to the model; filled only if there is a journal.
     definitions: Vec<ToolDefinition>,
@@ -48,7 +52,8 @@ impl Opened {
     ) -> Opened {
         let mut opened = Opened { params, schema, ..Opened::default() };
         let hooks = opened.ask(config, "hook", "a hook", || hook_points(config));
-        opened.hooks = hooks.unwrap_or_default();
+        let (hooks, on_event) = hooks.unwrap_or_default();
+        opened.hooks = hooks;
         let tools = opened.tool_definitions(config);
         opened.overhead = config.system.as_ref().map_or(0, String::len)
             + tools
@@ -58,6 +63,13 @@ impl Opened {
                 .sum::<usize>();
         if config.journal.is_some() {
             opened.definitions.clone_from(&tools);
+        }
+        if hooks.pre_call || !on_event.is_empty() {
+            let fixed = hooks.pre_call.then(|| {
+                let (system, params) = (config.system.clone(), opened.params.clone());
+                Arc::new(FixedRequest { system, tools: tools.clone(), params })
+            });
+            opened.run_hooks = Some(Box::new(RunHooks { on_event, fixed }));
         }
         let spec = SessionSpec {
             system: config.system.clone(),
@@ -200,16 +212,22 @@ fn with_time_limit(mut schema: Value, tool: &ToolPolicy, limits: &Limits) -> Val
     schema
 }
 
-fn hook_points(config: &Config) -> Hooks {
-    let mut points = Hooks::default();
+/// Returns the points at which the kernel consults hooks, and the hooks that receive the events.
+fn hook_points(config: &Config) -> (Hooks, Vec<Arc<dyn Hook>>) {
+    let (mut points, mut on_event) = (Hooks::default(), Vec::new());
     for hook in &config.hooks {
         let asked = hook.points();
+        if asked.on_event {
+            on_event.push(Arc::clone(hook));
+        }
         points.prompt |= asked.prompt;
         points.pre_iteration |= asked.pre_iteration;
         points.chat_params |= asked.chat_params;
         points.pre_tool |= asked.pre_tool;
+        points.post_tool |= asked.post_tool;
+        points.pre_call |= asked.pre_call;
         points.stop |= asked.stop;
         points.reply |= asked.reply;
     }
-    points
+    (points, on_event)
 }

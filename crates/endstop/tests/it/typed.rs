@@ -3,7 +3,7 @@
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::schema::OutputSchema;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::{Agent, Limits, Outcome, StartError, Termination};
+use endstop::{Agent, BuildError, Limits, Outcome, Termination};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -188,7 +188,7 @@ async fn recursive_type_works_or_is_refused() {
         assert_eq!(started.is_ok(), takes, "{model}: {started:?}");
         let built = Agent::builder(provider).output_type::<Tree>().build().map(drop);
         assert_eq!(built.is_ok(), takes, "{model}: {built:?}");
-        if let Err(StartError::Params(problem)) = built {
+        if let Err(BuildError::Params(problem)) = built {
             assert!(problem.to_string().contains("take no recursive schema"), "{problem}");
         }
         // A type of finite depth is taken by all.

@@ -59,6 +59,7 @@ impl Driver {
             asked: HashMap::new(),
             reserved: HashMap::new(),
             outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
+            hooks: None,
             timer: None,
             effects: Vec::new(),
             queue: VecDeque::new(),
@@ -99,6 +100,7 @@ impl Driver {
             self.beginning = Some(First::Keep(Box::new(header)));
         }
         self.run = Some(Run::new(spec));
+        self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
     }
@@ -111,6 +113,7 @@ impl Driver {
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
         self.service = opened.service_params();
         self.schema.clone_from(&opened.schema);
+        self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;

@@ -6,6 +6,7 @@
 
 mod beginning;
 mod closing;
+mod hooks;
 mod outer;
 mod perform;
 mod spending;
@@ -30,6 +31,7 @@ use endstop_core::{
     Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Run, Step,
     TerminationSignal, TurnDelta,
 };
+pub(super) use hooks::RunHooks;
 use outer::Outer;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -128,6 +130,8 @@ pub(crate) struct Driver {
     reserved: HashMap<EffectId, Amount>,
     /// The tool call of another run on whose behalf this run works.
     outer: Option<Box<Outer>>,
+    /// Boxed, and only there if a hook needs it, so that a waiting run uses less memory.
+    hooks: Option<Box<RunHooks>>,
     timer: Option<Pin<Box<Sleep>>>,
     effects: Vec<Effect>,
     queue: VecDeque<EventKind>,
@@ -352,6 +356,9 @@ impl Driver {
         if let Err(panicked) = self.shared.tell(&self.control, &event) {
             self.queue.push_back(panicked.into());
         }
+        if let Err(panicked) = self.tell_hooks(&event) {
+            self.queue.push_back(panicked.into());
+        }
         if self.sink.is_open() {
             self.sink.send(event);
         }
@@ -359,7 +366,8 @@ impl Driver {
 
     fn tell_delta(&mut self, delta: &TurnDelta) {
         // Cloning every delta costs time, so skip it if there is no observer and no reader.
-        let heard = self.sink.is_open() || !self.shared.config.observers.is_empty();
+        let heard =
+            self.sink.is_open() || !self.shared.config.observers.is_empty() || self.hooks_hear();
         if heard {
             self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
         }

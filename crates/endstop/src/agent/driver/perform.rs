@@ -6,7 +6,6 @@
 //! ```
 
 use super::{Call, Driver, Work, in_provider};
-use crate::agent::consult::{answer, whose};
 use crate::agent::handle::AgentEvent;
 use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
@@ -15,8 +14,7 @@ use crate::control::{Control, Request};
 use crate::provider::CallSpec;
 use crate::tool::{Tool, ToolContext};
 use endstop_core::{
-    Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart,
-    ToolStatus,
+    Compaction, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart, ToolStatus,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -146,21 +144,6 @@ impl Driver {
         let run = self.owner.track(run);
         let task = self.tasks.spawn(run);
         self.task_of.insert(task.id(), Work::Tool { id, name });
-    }
-
-    pub(super) fn consult(&mut self, id: EffectId, point: ConsultPoint) {
-        let config = &self.shared.config;
-        let (hooks, approver) = (config.hooks.clone(), config.approver.clone());
-        let (name, what) = whose(&point);
-        let control = self.control.clone();
-        self.ask(id, name, what, async move {
-            match answer(&hooks, approver.as_deref(), point, &control).await {
-                Some(answer) => EventKind::Answered { id, answer },
-                // The question was not asked because the run was stopped. The driver sees the
-                // request before this event, which does nothing.
-                None => EventKind::Tick,
-            }
-        });
     }
 
     /// Asks a question on a separate task, because the answer may take long or never come.
