@@ -47,7 +47,7 @@ pub use agent::{
 pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;
-pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
+pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
 
 /// Runs shell commands and kills the whole process tree of a command when it ends.
 pub mod process {

@@ -33,7 +33,9 @@ use endstop_core::{
     Usage,
 };
 use endstop_wire::redact::KnownKeys;
-pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition};
+pub use endstop_wire::{
+    Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition,
+};
 use futures_core::Stream;
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
@@ -65,7 +67,8 @@ pub struct SessionSpec {
     pub context_window: Option<u64>,
     /// `true` to stream responses.
     pub streaming: bool,
-    /// Parameters of the requests. [`Provider::check_params`] has accepted them.
+    /// Parameters of the requests. [`Provider::check_params`] has accepted them, except
+    /// [`Caching::Off`] for a session of a single request.
     pub params: ModelParams,
 }
 

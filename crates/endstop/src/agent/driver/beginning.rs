@@ -43,6 +43,7 @@ impl Driver {
             run: None,
             session: None,
             service: None,
+            price: None,
             began: Instant::now(),
             earlier: Duration::ZERO,
             input: None,
@@ -83,6 +84,7 @@ impl Driver {
         let named = (opened.provider.as_deref(), opened.model.as_deref());
         self.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
         self.service = opened.service_params();
+        self.price = opened.price(config);
         let spec = opened.spec(config, conversation, id);
         if config.journal.is_some() {
             let header = opened.header(config, &spec);
@@ -100,6 +102,7 @@ impl Driver {
         let config = &self.shared.config;
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
         self.service = opened.service_params();
+        self.price = opened.price(config);
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;
@@ -186,7 +189,7 @@ impl Driver {
         let config = &self.shared.config;
         let start = EventKind::Start {
             seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
-            price: config.price,
+            price: self.price,
             wall_ms: Some(crate::clock::wall_ms()),
         };
         self.feed(start).await

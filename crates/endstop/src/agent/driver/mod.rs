@@ -105,6 +105,8 @@ pub(crate) struct Driver {
     session: Option<Box<dyn ModelSession>>,
     /// The parameters of calls in addition to the conversation, if any is set.
     service: Option<Box<ModelParams>>,
+    /// The price of the run's own calls.
+    price: Option<Price>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,
