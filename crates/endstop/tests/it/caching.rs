@@ -6,8 +6,8 @@ use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn, cache_rules, strict};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Caching, ModelParams, NanoUsd, NanoUsdChange, Outcome, Price, RunInput,
-    StartError, Termination,
+    Agent, AgentBuilder, Caching, Limits, ModelParams, NanoUsd, NanoUsdChange, Outcome, Price,
+    RunInput, StartError, Termination,
 };
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -56,7 +56,9 @@ async fn long_run(api: &str) -> Vec<Value> {
     let server = server.unwrap();
     let builder =
         if api.starts_with("bedrock") { claude(&server, api) } else { over(&server, api) };
-    let outcome = with_tools(builder).build().unwrap().run("Read it all.").unwrap().await;
+    let limits = Limits { max_turns: Some(40), ..Limits::default() };
+    let agent = with_tools(builder).limits(limits).build().unwrap();
+    let outcome = agent.run("Read it all.").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{api}: {:?}", outcome.decided_by);
     server.requests().into_iter().map(|request| request.body).collect()
 }
@@ -279,7 +281,7 @@ async fn ceiling_reserves_the_dearest_write() {
     let run = |caching: Caching, dollars: f64| async move {
         let model = ScriptedModel::new([Turn::text("Done.").usage(100, 10)]).price(price());
         let agent = Agent::builder(model).cache(caching).max_output_tokens(256);
-        let limits = endstop::Limits { max_budget_usd: Some(dollars), ..Default::default() };
+        let limits = Limits { max_budget_usd: Some(dollars), ..Limits::default() };
         let agent = agent.limits(limits).build().unwrap();
         agent.run("x".repeat(100_000)).unwrap().await.termination
     };

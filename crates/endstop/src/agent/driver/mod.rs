@@ -26,8 +26,8 @@ use crate::provider::{CallEvent, CallStream, ModelParams, ModelSession, Provider
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Run, Step,
-    TerminationSignal, TurnDelta,
+    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Price, Run,
+    Step, TerminationSignal, TurnDelta,
 };
 use outer::Outer;
 use std::collections::{HashMap, VecDeque};
