@@ -15,6 +15,7 @@
 //! | Why did the run end? | [`Termination`] |
 
 pub mod bounded_json;
+mod cache_use;
 mod call_key;
 pub mod decide;
 pub mod delta_buffer;
@@ -36,6 +37,7 @@ pub mod structured;
 pub mod termination;
 pub mod usage;
 
+pub use cache_use::{CacheUse, NanoUsdChange};
 pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};

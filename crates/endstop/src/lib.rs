@@ -54,7 +54,7 @@ pub use endstop_core::{
     Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;
-pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
+pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
 
 /// Runs shell commands and kills the whole process tree of a command when it ends.
 pub mod process {

@@ -40,6 +40,7 @@ mod decoded;
 mod decoder;
 mod encoder;
 mod output_schema;
+mod history_marks;
 mod request;
 
 pub use decoded::{Decoded, Delta, Eof, RequestFacts};

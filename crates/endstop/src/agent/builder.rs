@@ -9,7 +9,7 @@ use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::{ModelParams, Provider};
+use crate::provider::{Caching, ModelParams, Provider};
 use crate::schema::OutputSchema;
 use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
 use endstop_core::{
@@ -288,6 +288,14 @@ impl AgentBuilder {
     /// that the provider's API does not take.
     pub fn params(mut self, params: ModelParams) -> Self {
         self.config.params = params;
+        self
+    }
+
+    /// Sets the use of prompt caches (default: [`Caching::Auto`]), which is the parameter
+    /// [`ModelParams::cache`]. [`build`](Self::build) refuses a lifetime that the provider does not
+    /// offer.
+    pub fn cache(mut self, caching: Caching) -> Self {
+        self.config.params.cache = Some(caching);
         self
     }
 

@@ -9,7 +9,7 @@ use super::policy::PolicyTemplate;
 use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
+use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::{ToolContext, ToolSet};
 use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
@@ -59,6 +59,13 @@ pub(super) struct Config {
 }
 
 impl Config {
+    /// Returns the price of the calls of a run with these parameters.
+    pub(super) fn price_with(&self, params: &ModelParams) -> Option<Price> {
+        // Only then can a call write entries for an hour, so only then is that its worst case.
+        let hour = params.cache == Some(Caching::OneHour);
+        self.price.map(|price| if hour { price.with_hour_writes() } else { price })
+    }
+
     /// Refuses parameters, and a schema of the answer, that the provider does not take, or that
     /// contradict other settings.
     pub(super) fn check_params(

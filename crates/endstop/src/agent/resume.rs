@@ -283,7 +283,7 @@ fn resumption(recorded: &RecordedRun, now: RunSpec, config: &Config) -> Resumpti
         tools: Some(now.tools).filter(|tools| *tools != then.tools),
         model: changed(&then.model, now.model),
         provider: changed(&then.provider, now.provider),
-        price: config.price,
+        price: config.price_with(&config.params),
         wall_ms: Some(crate::clock::wall_ms()),
         ..Resumption::default()
     }

@@ -18,7 +18,7 @@ use crate::journal::RunHeader;
 use crate::provider::{ModelParams, ModelSession, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use endstop_core::{
-    CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolPolicy,
+    CompactionSpec, EventKind, Hooks, Limits, Price, ProactiveCompaction, RunSpec, ToolPolicy,
 };
 use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
@@ -158,6 +158,11 @@ impl Opened {
         let ModelParams { headers, service_tier, store, .. } = self.params.clone();
         let params = ModelParams { headers, service_tier, store, ..ModelParams::default() };
         (!params.is_empty()).then(|| Box::new(params))
+    }
+
+    /// Returns the price of the run's own calls.
+    pub(super) fn price(&self, config: &Config) -> Option<Price> {
+        config.price_with(&self.params)
     }
 
     /// Returns the values of the run's headers, which are secrets.

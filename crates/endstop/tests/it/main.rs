@@ -13,6 +13,7 @@
 mod addresses;
 mod azure;
 mod bedrock;
+mod caching;
 mod cohere;
 mod compaction;
 mod conversation;

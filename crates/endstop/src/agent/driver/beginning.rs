@@ -45,6 +45,7 @@ impl Driver {
             session: None,
             service: None,
             schema: None,
+            price: None,
             began: Instant::now(),
             earlier: Duration::ZERO,
             input: None,
@@ -94,6 +95,7 @@ impl Driver {
         self.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
         self.service = opened.service_params();
         self.schema.clone_from(&opened.schema);
+        self.price = opened.price(config);
         let spec = opened.spec(config, conversation, id);
         if config.journal.is_some() {
             let header = opened.header(config, &spec);
@@ -114,6 +116,7 @@ impl Driver {
         self.service = opened.service_params();
         self.schema.clone_from(&opened.schema);
         self.hooks = opened.run_hooks;
+        self.price = opened.price(config);
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;
@@ -200,7 +203,7 @@ impl Driver {
         let config = &self.shared.config;
         let start = EventKind::Start {
             seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
-            price: config.price,
+            price: self.price,
             wall_ms: Some(crate::clock::wall_ms()),
         };
         self.feed(start).await

@@ -28,8 +28,8 @@ use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Run, Step,
-    TerminationSignal, TurnDelta,
+    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Price, Run,
+    Step, TerminationSignal, TurnDelta,
 };
 pub(super) use hooks::RunHooks;
 use outer::Outer;
@@ -110,6 +110,8 @@ pub(crate) struct Driver {
     service: Option<Box<ModelParams>>,
     /// The schema of the run's answer.
     schema: Option<Arc<OutputSchema>>,
+    /// The price of the run's own calls.
+    price: Option<Price>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,
