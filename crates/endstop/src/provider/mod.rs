@@ -32,6 +32,7 @@ use endstop_core::{
     Confidence, Message, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
     Usage,
 };
+pub use endstop_wire::endpoint::Secret;
 use endstop_wire::redact::KnownKeys;
 pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition};
 use futures_core::Stream;
