@@ -39,6 +39,7 @@ mod support;
 mod telemetry;
 mod testkit;
 mod tools;
+mod transport;
 mod user_code;
 mod vertex;
 #[cfg(unix)]

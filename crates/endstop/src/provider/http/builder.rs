@@ -14,7 +14,7 @@
 //! # build().unwrap_err(); // `…` cannot be sent in a header
 //! ```
 
-use super::super::network::{Connection, cleartext, client, web_address};
+use super::super::network::{AddressError, Connection, cleartext, client, web_address};
 use super::super::transport::{Address, Transport, shown};
 use super::error::{CertificateError, HttpError};
 use super::headers::{HeaderError, Own};
@@ -334,7 +334,13 @@ impl HttpProviderBuilder {
             return Err(HttpError::Setting { setting: "connect_timeout", problem });
         }
         let proxy = self.proxy.as_ref().map(|proxy| {
-            web_address(proxy.expose().trim()).map_err(|source| HttpError::Proxy {
+            // Of `user:password@host` the parser would report the user as the scheme.
+            let parsed = if proxy.expose().contains("://") {
+                web_address(proxy.expose().trim())
+            } else {
+                Err(AddressError::Syntax { problem: "the scheme is missing".to_owned() })
+            };
+            parsed.map_err(|source| HttpError::Proxy {
                 address: without_user(proxy.expose()),
                 source,
             })
