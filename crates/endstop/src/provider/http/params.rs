@@ -35,17 +35,17 @@ impl HttpProvider {
             has_key: prepared.signer.is_some() || prepared.keys.is_some(),
             provider: prepared.name,
         };
-        let more = own.and(&spec.params.headers).map_err(param_error)?;
+        let more = own.and(&spec.params.headers).map_err(|error| param_error(&error))?;
         let url = &prepared.whole.url;
         if !more.is_empty() && cleartext(url, prepared.allow_http) {
             let host = url.host_str().unwrap_or_default().to_owned();
-            return Err(param_error(HeaderError::Cleartext { host }));
+            return Err(param_error(&HeaderError::Cleartext { host }));
         }
         Ok(more)
     }
 }
 
-fn param_error(error: HeaderError) -> ParamError {
+fn param_error(error: &HeaderError) -> ParamError {
     let problem = error.to_string();
     match error {
         HeaderError::Name { .. }
