@@ -5,13 +5,13 @@
 //! use std::time::Duration;
 //! # fn build() -> Result<(), endstop::provider::http::HttpError> {
 //! let provider = HttpProvider::builder("anthropic/claude-sonnet-4-5")
-//!     .api_key("sk-ant-…") // without it: ANTHROPIC_API_KEY
+//!     .api_key("sk-ant-secret") // without it: ANTHROPIC_API_KEY
 //!     .header("anthropic-beta", "context-1m-2025-08-07")
 //!     .user_agent("my-service/1.2")
 //!     .connect_timeout(Duration::from_secs(5))
 //!     .build()?;
 //! # Ok(()) }
-//! # build().unwrap_err(); // `…` cannot be sent in a header
+//! # build().unwrap();
 //! ```
 
 use super::super::network::{AddressError, Connection, cleartext, client, web_address};
