@@ -23,6 +23,7 @@ pub mod error_class;
 pub mod history;
 pub mod kernel;
 pub mod limits;
+pub mod media;
 pub mod message;
 mod nearest;
 pub mod policy;
@@ -47,6 +48,7 @@ pub use kernel::{
     ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
+pub use media::{Attachment, Document, ImageTokens, MediaError};
 pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };

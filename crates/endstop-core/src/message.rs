@@ -10,6 +10,7 @@
 //! assert_eq!(m.plain_text(), "Fix the failing test.");
 //! ```
 
+use crate::media::{Attachment, Document};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,8 @@ pub enum Part {
     },
     /// An image.
     Image(Image),
+    /// A document, for example a PDF.
+    Document(Document),
     /// Provider data that must be returned unchanged.
     Opaque {
         /// The wire format it belongs to (`anthropic-messages`); other formats omit it.
@@ -194,6 +197,9 @@ pub struct ToolResult {
     pub status: ToolStatus,
     /// The text that the model reads.
     pub content: String,
+    /// Images and documents, after the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// `true` if the tool had started. An aborted call that had started may have done part of its
     /// work.
     pub started: bool,
@@ -240,8 +246,8 @@ impl Message {
         self.parts.iter().filter_map(|p| if let Part::ToolResult(r) = p { Some(r) } else { None })
     }
 
-    /// Upper bound on the message's tokens: its bytes, because no tokenizer makes more than one
-    /// token of a byte, and 16 for the framing.
+    /// Bytes of the message's text, and 16 for the framing. An image counts as 4096, a document as
+    /// its data. [`token_bound`](Self::token_bound) is the bound on its tokens.
     pub fn byte_len(&self) -> u64 {
         self.parts.iter().map(Part::byte_len).sum::<u64>() + 16
     }
@@ -264,12 +270,25 @@ impl Part {
         let n = match self {
             Part::Text { text } | Part::Reasoning { text } | Part::Refusal { text } => text.len(),
             Part::ToolCall(c) => c.id.len() + c.name.len() + c.arguments.len(),
-            Part::ToolResult(r) => r.call_id.len() + r.name.len() + r.content.len(),
-            // Images are billed by area, not by bytes; 4096 is above the usual maximum.
-            Part::Image(_) => 4096,
+            Part::ToolResult(r) => {
+                let attachments: usize = r.attachments.iter().map(attachment_len).sum();
+                r.call_id.len() + r.name.len() + r.content.len() + attachments
+            }
+            Part::Image(_) => IMAGE_LEN,
+            Part::Document(document) => document.data.len(),
             Part::Opaque { json, .. } => json.len(),
         };
         n as u64
+    }
+}
+
+/// The length that an image counts for.
+const IMAGE_LEN: usize = 4096;
+
+fn attachment_len(attachment: &Attachment) -> usize {
+    match attachment {
+        Attachment::Image(_) => IMAGE_LEN,
+        Attachment::Document(document) => document.data.len(),
     }
 }
 

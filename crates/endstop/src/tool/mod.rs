@@ -46,7 +46,7 @@ pub use context::ToolContext;
 pub use error::ToolError;
 pub use function::{FunctionTool, tool_fn, try_tool_fn};
 pub use interface::{Tool, ToolFuture};
-pub use output::{IntoToolOutput, Json, ToolOutput};
+pub use output::{IntoToolOutput, Json, OutputPart, ToolOutput};
 pub use permissions::Permissions;
 pub use read_file::ReadFile;
 pub use set::{ToolSet, ToolSetError};

@@ -11,7 +11,8 @@ use crate::codec::body::{BlockHistory, Fields, Settings};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
-use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
+use crate::media::MediaSupport;
+use endstop_core::{Attachment, Document, Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
 /// The extra field that is merged field by field instead of replaced.
@@ -25,6 +26,7 @@ pub struct Encoder {
     /// `true` if the extra fields set the instructions.
     own_system: bool,
     config: Settings,
+    media: MediaSupport,
     tail: Vec<u8>,
 }
 
@@ -38,6 +40,7 @@ impl Encoder {
             system: spec.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default(),
             own_system: extra.contains_key("system"),
             config: config(spec, &own),
+            media: MediaSupport::of_format(WireFormat::BedrockConverse, &spec.model),
             tail: tail(spec, &extra),
         }
     }
@@ -46,7 +49,7 @@ impl Encoder {
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
-            self.message(m);
+            self.message(&self.media.lower(m));
         }
         self.history.close(messages);
         let BlockHistory { kept, preamble, .. } = &mut self.history;
@@ -88,6 +91,7 @@ impl Encoder {
                 }
                 Part::ToolCall(call) => tool_use(self.history.block(role), call),
                 Part::Image(i) => image(self.history.block(role), i),
+                Part::Document(d) => document(self.history.block(role), d),
                 Part::Opaque { api, json }
                     if api == WireFormat::BedrockConverse.as_str() && json::is_object(json) =>
                 {
@@ -154,6 +158,15 @@ fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
     } else if failed {
         words(out, result.status.as_str());
     }
+    for content in &result.attachments {
+        json::comma(out);
+        match content {
+            Attachment::Image(i) => image(out, i),
+            Attachment::Document(d) => document(out, d),
+            // `lower` has replaced what the format does not take.
+            _ => words(out, "[not shown]"),
+        }
+    }
     out.push(b']');
     if failed {
         out.extend_from_slice(b",\"status\":\"error\"");
@@ -196,5 +209,22 @@ fn image(out: &mut Vec<u8>, image: &Image) {
         json::string(out, value);
         out.push(b'}');
     }
+    out.extend_from_slice(b"}}}");
+}
+
+/// Writes a document. The API requires a name, and allows few characters in it.
+fn document(out: &mut Vec<u8>, document: &Document) {
+    let name = document.name.as_deref().unwrap_or("document");
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "-()[]".contains(c) { c } else { ' ' };
+    let words: Vec<String> =
+        stem.split_whitespace().map(|word| word.chars().map(allowed).collect()).collect();
+    // The API rejects two spaces in a row.
+    let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
+    let name = if words.is_empty() { "document".to_owned() } else { words.join(" ") };
+    out.extend_from_slice(b"{\"document\":{\"format\":\"pdf\",\"name\":");
+    json::string(out, &name);
+    out.extend_from_slice(b",\"source\":{\"bytes\":");
+    json::string(out, &document.data);
     out.extend_from_slice(b"}}}");
 }

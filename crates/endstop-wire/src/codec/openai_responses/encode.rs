@@ -7,11 +7,13 @@
 //! without that content is then omitted, because the server would not know it.
 
 use super::items::{Answer, answer_of, call_id, write_answer};
+use super::media::{input_file, input_image};
 use super::wire::{Item, filled};
-use crate::codec::body::{Fields, Kept, image_url};
+use crate::codec::body::{Fields, Kept};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
+use crate::media::MediaSupport;
 use endstop_core::{Message, Part, Role, ToolCall};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -25,6 +27,7 @@ pub struct Encoder {
     own_cap: bool,
     /// `true` if the server stores its responses.
     stores: bool,
+    media: MediaSupport,
     cap: Option<u64>,
     tail: Vec<u8>,
 }
@@ -37,6 +40,7 @@ impl Encoder {
             special: HashMap::new(),
             own_cap: spec.extra.contains_key("max_output_tokens"),
             stores: spec.extra.get("store") != Some(&Value::Bool(false)),
+            media: MediaSupport::of_format(WireFormat::OpenAiResponses, &spec.model),
             cap: spec.max_output_tokens,
             tail: tail(spec),
         }
@@ -50,7 +54,7 @@ impl Encoder {
             self.special.clear();
         }
         for m in &messages[from..] {
-            self.message(m);
+            self.message(&self.media.lower(m));
         }
         self.kept.settle(messages);
         let out = &mut self.kept.out;
@@ -181,7 +185,7 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
 fn is_said(part: &Part) -> bool {
     match part {
         Part::Text { text } | Part::Refusal { text } => !text.is_empty(),
-        Part::Image(_) => true,
+        Part::Image(_) | Part::Document(_) => true,
         _ => false,
     }
 }
@@ -236,11 +240,11 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
             // Images by the model are separate items, so they are not repeated here.
             Part::Image(image) if !assistant => {
                 json::comma(out);
-                out.extend_from_slice(
-                    b"{\"type\":\"input_image\",\"detail\":\"auto\",\"image_url\":",
-                );
-                image_url(out, image);
-                out.push(b'}');
+                input_image(out, image);
+            }
+            Part::Document(document) if !assistant => {
+                json::comma(out);
+                input_file(out, document);
             }
             _ => {}
         }
