@@ -58,6 +58,9 @@ pub mod process {
     };
 }
 
+#[cfg(doctest)]
+mod mistakes;
+
 /// Compiles the examples of the README and of the book.
 #[cfg(doctest)]
 mod documents {
@@ -65,6 +68,8 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/src/library.md")]
     struct Library;
+    #[doc = include_str!("../../../docs/src/defining-tools.md")]
+    struct DefiningTools;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]

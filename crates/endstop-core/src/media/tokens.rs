@@ -17,6 +17,9 @@ use super::{Attachment, Document};
 use crate::message::{Image, Message, Part};
 use serde::{Deserialize, Serialize};
 
+/// The most tiles of 512 pixels after scaling: 2048 by 768 pixels.
+const MOST_TILES: u64 = 8;
+
 /// Side in pixels that is assumed for an image of unknown size: above the limits of providers.
 const UNKNOWN_SIDE: u32 = 10_000;
 
@@ -76,7 +79,9 @@ impl ImageTokens {
         match self {
             ImageTokens::Flat(tokens) => tokens,
             ImageTokens::Tiles { base, tile } => {
-                base.saturating_add(tile.saturating_mul(tiles(width, height)))
+                // A square has fewer tiles than a wide image.
+                let tiles = if size.is_some() { tiles(width, height) } else { MOST_TILES };
+                base.saturating_add(tile.saturating_mul(tiles))
             }
             ImageTokens::Patches { side, per_thousand, most } => {
                 let (across, down) = (width.div_ceil(side.max(1)), height.div_ceil(side.max(1)));
@@ -158,7 +163,7 @@ fn tiles(width: u32, height: u32) -> u64 {
     let count = |scale: f64| {
         // Pixels are whole, so a side that is scaled to just above a border may be billed as one more.
         let side = |pixels: f64| ((pixels * scale).ceil() / 512.0).ceil().max(1.0) as u64;
-        side(short).saturating_mul(side(long)).min(8)
+        side(short).saturating_mul(side(long)).min(MOST_TILES)
     };
     // The documentation does not say if small images are scaled up, so both counts are considered.
     let scale = 768.0 / short;

@@ -100,10 +100,9 @@ impl MediaSupport {
         let name = model.rsplit('/').next().unwrap_or_default();
         let support = MediaSupport::of_sight(format, dialect, name);
         // Bedrock's ids begin with a region and a vendor.
-        let sees = !name
-            .split('.')
-            .chain([name])
-            .any(|part| TEXT_ONLY.iter().any(|start| part.starts_with(start)) || name == "gpt-4");
+        let begins = |part: &str| TEXT_ONLY.iter().any(|start| part.starts_with(start));
+        let vendors = name.match_indices('.').any(|(at, _)| begins(&name[at + 1..]));
+        let sees = !(begins(name) || vendors || name == "gpt-4");
         let cohere = format == WireFormat::CohereV2;
         if sees && (!cohere || name.contains("vision")) {
             return support;

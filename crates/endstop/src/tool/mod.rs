@@ -44,7 +44,7 @@ pub use built_in::{BUILT_IN, built_in};
 pub(crate) use context::Spent;
 pub use context::ToolContext;
 pub use error::ToolError;
-pub use function::{FunctionTool, tool_fn, try_tool_fn};
+pub use function::{FunctionTool, ToolArguments, tool_fn, try_tool_fn};
 pub use interface::{Tool, ToolFuture};
 pub use output::{IntoToolOutput, Json, OutputPart, ToolOutput};
 pub use permissions::Permissions;
