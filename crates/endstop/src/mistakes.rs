@@ -1,4 +1,4 @@
-//! Likely mistakes in programs that use this crate. None of them compiles, and beside each is the same
+//! Likely mistakes in programs that use this crate. None of them compiles, and next to each is the same
 //! program without the mistake, so that an example cannot fail for another reason.
 
 /// The closure of a tool is not async. The compiler says: `String` is not a future.
@@ -100,7 +100,7 @@ pub struct StateWithoutSend;
 
 /// A closure with `?` is given to `tool_fn`. The compiler says: type annotations needed.
 ///
-/// ```compile_fail,E0282
+/// ```compile_fail
 /// # use endstop::tool::tool_fn; use schemars::JsonSchema; use serde::Deserialize;
 /// # #[derive(Deserialize, JsonSchema)] struct Args { city: String }
 /// let _ = tool_fn("double", "Doubles.", |args: Args, _| async move {

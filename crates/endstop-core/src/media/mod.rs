@@ -34,7 +34,7 @@ pub struct Document {
     pub media_type: String,
     /// The data in base64.
     pub data: String,
-    /// File name that the model is told.
+    /// File name that the model reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -133,7 +133,7 @@ impl Document {
         Ok(Document { media_type: media_type.to_owned(), data: STANDARD.encode(bytes), name: None })
     }
 
-    /// Sets the file name that the model is told.
+    /// Sets the file name that the model reads.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Document {
         self.name = Some(name.into());
