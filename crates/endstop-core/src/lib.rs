@@ -48,10 +48,8 @@ pub use kernel::{
     ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
-pub use media::{Attachment, Document, ImageTokens, MediaError};
-pub use message::{
-    Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
-};
+pub use media::{Attachment, Document, Image, ImageTokens, MediaError};
+pub use message::{Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus};
 pub use policy::{
     ClonePolicy, Policy, PolicyEnd, PolicyError, StepCall, StepContext, StepResult, Stop,
     TerminationPolicy, ToolOutput, Verdict,

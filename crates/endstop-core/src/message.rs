@@ -10,7 +10,7 @@
 //! assert_eq!(m.plain_text(), "Fix the failing test.");
 //! ```
 
-use crate::media::{Attachment, Document};
+use crate::media::{Attachment, Document, Image, ImageTokens};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
@@ -88,21 +88,6 @@ pub enum Part {
         /// The JSON text, exactly as received.
         json: String,
     },
-}
-
-/// An image, inline or by URL.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Image {
-    /// Inline data.
-    Base64 {
-        /// Media type, for example `image/png`.
-        media_type: String,
-        /// The data in base64.
-        data: String,
-    },
-    /// A URL that the provider fetches.
-    Url(String),
 }
 
 /// A tool call as the model wrote it.
@@ -306,6 +291,61 @@ fn is_reasoning_block(json: &str) -> bool {
         None => {
             !fields.is_empty()
                 && fields.keys().all(|key| key.starts_with("reasoning") || key == "tool_plan")
+        }
+    }
+}
+
+impl Attachment {
+    /// Returns the part of a message with this content.
+    pub fn into_part(self) -> Part {
+        match self {
+            Attachment::Image(image) => Part::Image(image),
+            Attachment::Document(document) => Part::Document(document),
+        }
+    }
+}
+
+impl Part {
+    /// Returns the image or the document in the part.
+    pub fn attachment(&self) -> Option<Attachment> {
+        match self {
+            Part::Image(image) => Some(Attachment::Image(image.clone())),
+            Part::Document(document) => Some(Attachment::Document(document.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Message {
+    /// `true` if the message has images or documents, also in the results of tools.
+    pub fn has_attachments(&self) -> bool {
+        self.parts.iter().any(|part| match part {
+            Part::Image(_) | Part::Document(_) => true,
+            Part::ToolResult(ToolResult { attachments, .. }) => !attachments.is_empty(),
+            _ => false,
+        })
+    }
+}
+
+impl Message {
+    /// Upper bound on the message's tokens: a token for each byte of text, because no tokenizer
+    /// makes more, 16 for the framing, and the images by this rule.
+    pub fn token_bound(&self, images: ImageTokens) -> u64 {
+        self.parts.iter().map(|part| part.token_bound(images)).sum::<u64>() + 16
+    }
+}
+
+impl Part {
+    fn token_bound(&self, images: ImageTokens) -> u64 {
+        match self {
+            Part::Image(image) => images.of_image(image),
+            Part::Document(document) => images.of_document(document),
+            Part::ToolResult(result) => {
+                let text = result.call_id.len() + result.name.len() + result.content.len();
+                let more = result.attachments.iter().map(|one| images.of_attachment(one));
+                text as u64 + more.sum::<u64>()
+            }
+            part => part.byte_len(),
         }
     }
 }

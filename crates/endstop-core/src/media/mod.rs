@@ -13,7 +13,6 @@
 mod size;
 mod tokens;
 
-use crate::message::{Image, Message, Part, ToolResult};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -26,6 +25,21 @@ const PDF: &str = "application/pdf";
 
 /// Bytes that usually contain the size of an image. A JPEG with large metadata needs more.
 const HEADER: usize = 3 * 4096;
+
+/// An image, inline or by URL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Image {
+    /// Inline data.
+    Base64 {
+        /// Media type, for example `image/png`.
+        media_type: String,
+        /// The data in base64.
+        data: String,
+    },
+    /// A URL that the provider fetches.
+    Url(String),
+}
 
 /// A document, for example a PDF.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -193,14 +207,6 @@ impl Attachment {
             Attachment::Image(Image::Url(_)) => 0,
         }
     }
-
-    /// Returns the part of a message with this content.
-    pub fn into_part(self) -> Part {
-        match self {
-            Attachment::Image(image) => Part::Image(image),
-            Attachment::Document(document) => Part::Document(document),
-        }
-    }
 }
 
 impl From<Image> for Attachment {
@@ -235,28 +241,6 @@ impl fmt::Display for Attachment {
                 write!(f, "{media_type}, {} bytes", self.file_size())
             }
         }
-    }
-}
-
-impl Part {
-    /// Returns the image or the document in the part.
-    pub fn attachment(&self) -> Option<Attachment> {
-        match self {
-            Part::Image(image) => Some(Attachment::Image(image.clone())),
-            Part::Document(document) => Some(Attachment::Document(document.clone())),
-            _ => None,
-        }
-    }
-}
-
-impl Message {
-    /// `true` if the message has images or documents, also in the results of tools.
-    pub fn has_attachments(&self) -> bool {
-        self.parts.iter().any(|part| match part {
-            Part::Image(_) | Part::Document(_) => true,
-            Part::ToolResult(ToolResult { attachments, .. }) => !attachments.is_empty(),
-            _ => false,
-        })
     }
 }
 

@@ -13,8 +13,7 @@
 //! A ceiling on cost or tokens is checked before the call, so the number must never be too small.
 //! Sizes are those of the file; no formula charges more for an image that was scaled down.
 
-use super::{Attachment, Document};
-use crate::message::{Image, Message, Part};
+use super::{Attachment, Document, Image};
 use serde::{Deserialize, Serialize};
 
 /// The most tiles of 512 pixels after scaling: 2048 by 768 pixels.
@@ -124,33 +123,10 @@ impl ImageTokens {
         bytes.max(pages(&file).saturating_mul(page))
     }
 
-    fn of_attachment(self, attachment: &Attachment) -> u64 {
+    pub(crate) fn of_attachment(self, attachment: &Attachment) -> u64 {
         match attachment {
             Attachment::Image(image) => self.of_image(image),
             Attachment::Document(document) => self.of_document(document),
-        }
-    }
-}
-
-impl Message {
-    /// Upper bound on the message's tokens: a token for each byte of text, because no tokenizer
-    /// makes more, 16 for the framing, and the images by this rule.
-    pub fn token_bound(&self, images: ImageTokens) -> u64 {
-        self.parts.iter().map(|part| part.token_bound(images)).sum::<u64>() + 16
-    }
-}
-
-impl Part {
-    fn token_bound(&self, images: ImageTokens) -> u64 {
-        match self {
-            Part::Image(image) => images.of_image(image),
-            Part::Document(document) => images.of_document(document),
-            Part::ToolResult(result) => {
-                let text = result.call_id.len() + result.name.len() + result.content.len();
-                let more = result.attachments.iter().map(|one| images.of_attachment(one));
-                text as u64 + more.sum::<u64>()
-            }
-            part => part.byte_len(),
         }
     }
 }

@@ -15,9 +15,11 @@
 
 mod apply;
 mod error;
+mod output_schema;
 mod values;
 
 pub use error::ParamError;
+pub use output_schema::check_output_schema;
 pub use values::{Effort, Thinking, ToolChoice};
 
 use crate::endpoint::Secret;
