@@ -65,6 +65,9 @@ pub mod process {
     };
 }
 
+#[cfg(doctest)]
+mod mistakes;
+
 /// Compiles the examples of the README and of the book.
 #[cfg(doctest)]
 mod documents {
@@ -74,6 +77,8 @@ mod documents {
     struct Library;
     #[doc = include_str!("../../../docs/src/hooks.md")]
     struct HooksAndApprovals;
+    #[doc = include_str!("../../../docs/src/defining-tools.md")]
+    struct DefiningTools;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]
