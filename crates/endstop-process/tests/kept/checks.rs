@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-/// The user `nobody`.
-const NOBODY: u32 = 65_534;
+/// The id of a user without rights.
+const PLAIN_USER: u32 = 65_534;
 
 macro_rules! all {
     ($($check:ident),* $(,)?) => {
@@ -33,8 +33,8 @@ pub(crate) fn all() -> ExitCode {
         let mut good = again.status().unwrap().success();
         // Root may signal and read every process, so the checks run once more without that right.
         if rustix::process::geteuid().is_root() {
-            println!("as user {NOBODY}:");
-            good &= again.uid(NOBODY).gid(NOBODY).status().unwrap().success();
+            println!("as user {PLAIN_USER}:");
+            good &= again.uid(PLAIN_USER).gid(PLAIN_USER).status().unwrap().success();
         }
         return if good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
