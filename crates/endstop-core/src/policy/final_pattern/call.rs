@@ -201,7 +201,7 @@ impl Scanner {
         // few bytes a loop costs less than the call of a vectorised search.
         let bytes = piece.as_bytes();
         let opens = match bytes.len() {
-            0..16 => bytes.iter().fold(false, |found, byte| found | (*byte == b'(')),
+            0..16 => bytes.iter().fold(0, |found, byte| found | u8::from(*byte == b'(')) != 0,
             _ => self.openings.may_be_in(bytes),
         };
         let skipped = self.idle && !opens && !self.finished;
