@@ -54,7 +54,8 @@ impl MediaSupport {
                 }
                 Err(why) => {
                     // The text of the result usually names the content.
-                    let (named, note) = (format!("[{content}]"), not_shown(content, &why.to_string()));
+                    let (named, note) =
+                        (format!("[{content}]"), not_shown(content, &why.to_string()));
                     if text.contains(&named) {
                         text = text.replacen(&named, &note, 1);
                     } else {

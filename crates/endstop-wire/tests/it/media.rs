@@ -209,7 +209,10 @@ fn sizes_are_bounded_by_format() {
     for api in ["anthropic-messages", "bedrock-converse", "bedrock-invoke", "vertex-anthropic"] {
         assert_eq!(check(api, &large(3_932_160)), Ok(()), "{api}");
         let problem = check(api, &large(3_932_161)).unwrap_err();
-        assert_eq!(problem.to_string(), "the API takes images of at most 3932160 bytes, and this has 3932161");
+        assert_eq!(
+            problem.to_string(),
+            "the API takes images of at most 3932160 bytes, and this has 3932161"
+        );
     }
     assert_eq!(check("openai-chat", &large(3_932_161)), Ok(()));
     let mut wide = GIF.to_vec();

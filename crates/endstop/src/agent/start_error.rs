@@ -7,9 +7,9 @@
 
 use crate::journal::{Change, JournalError};
 use crate::provider::{ParamError, UnsupportedMedia};
-use endstop_core::{MediaError, MessageId};
 use endstop_core::history::HistoryProblem;
 use endstop_core::replay::CannotGoOn;
+use endstop_core::{MediaError, MessageId};
 
 /// The reason why a run could not be started, or a session not be changed. How a started run ended
 /// is an [`Outcome`](endstop_core::Outcome), never an error.
