@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::provider::ModelParams;
 use crate::telemetry::Trace;
 use endstop_core::{Effect, EventKind, Outcome, Run, Step};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -51,11 +51,11 @@ impl Driver {
             trace: Trace::default(),
             call: None,
             tasks: JoinSet::new(),
-            task_of: HashMap::new(),
-            tools: HashMap::new(),
+            task_of: Vec::new(),
+            tools: BTreeMap::new(),
             tool_budget: None,
-            asked: HashMap::new(),
-            reserved: HashMap::new(),
+            asked: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
             timer: None,
             effects: Vec::new(),
