@@ -39,13 +39,10 @@ impl Provider for HttpProvider {
             // `check_params` has accepted the parameters, unless the caller did not ask.
             Err(error) => Some(error.to_string()),
         };
-        Box::new(HttpSession {
-            encoder: Encoder::new(self.dialect, &request),
-            request,
-            provider,
-            refused,
-            asked: None,
-        })
+        let encoder = Encoder::new(self.dialect, &request);
+        // The encoder has written these; a waiting run need not hold them a second time.
+        (request.tools, request.system, request.output_schema) = (Vec::new(), None, None);
+        Box::new(HttpSession { encoder, request, provider, refused, asked: None })
     }
     fn check_params(&self, spec: &SessionSpec) -> Result<(), ParamError> {
         let mut request = self.request(spec.clone());
