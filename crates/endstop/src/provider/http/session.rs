@@ -43,8 +43,11 @@ impl Provider for HttpProvider {
             // `check_params` has accepted the parameters, unless the caller did not ask.
             Err(error) => Some(error.to_string()),
         };
+        let encoder = Encoder::new(self.prepared.dialect, &request);
+        // The encoder has written these; a waiting run need not hold them a second time.
+        (request.tools, request.system, request.output_schema) = (Vec::new(), None, None);
         Box::new(HttpSession {
-            encoder: Encoder::new(self.prepared.dialect, &request),
+            encoder,
             address: Arc::clone(self.prepared.address(request.stream)),
             request,
             provider: self.clone(),
