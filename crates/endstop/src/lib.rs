@@ -23,6 +23,7 @@
 //! [`provider`], [`compaction`], [`journal`]. Two crates below are re-exported whole: [`core`], the
 //! kernel, free of I/O, for programs that drive a run by hand, and [`wire`], the wire formats of
 //! the providers.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod agent;
 pub mod budget;
