@@ -16,6 +16,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod bounded_json;
+mod cache_use;
 mod call_key;
 pub mod decide;
 pub mod delta_buffer;
@@ -38,6 +39,7 @@ pub mod termination;
 pub mod usage;
 mod usd_json;
 
+pub use cache_use::{CacheUse, NanoUsdChange};
 pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};

@@ -5,6 +5,7 @@
 //! | List the supported APIs | [`dialect`] |
 //! | Encode a request | [`codec`]: [`RequestSpec`], [`Encoder`] |
 //! | Set parameters of a request | [`params`]: [`ModelParams`] |
+//! | Cache prompts | [`caching`]: [`Caching`] |
 //! | Decode a response or a stream | [`codec`]: [`decode_body`], [`StreamDecoder`] |
 //! | Split a body into events | [`stream`] |
 //! | Interpret a finish value | [`signal`] |
@@ -20,6 +21,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod bounded;
+pub mod caching;
 pub mod catalog;
 pub mod codec;
 pub mod detect;
@@ -33,6 +35,7 @@ pub mod redact;
 pub mod signal;
 pub mod stream;
 
+pub use caching::{CachePlan, Caching};
 pub use codec::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};
 pub use codec::{Encoder, NamedSchema, RequestSpec, ToolDefinition};
 pub use dialect::{Dialect, WireFormat};

@@ -46,7 +46,7 @@ pub mod tool;
 
 pub use agent::{
     Agent, AgentBuilder, AgentEvent, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,
-    SessionSnapshot, StartError,
+    SessionSnapshot, StartError, TypedHandle, TypedOutcome,
 };
 pub use endstop_core as core;
 pub use endstop_core::{
@@ -55,7 +55,7 @@ pub use endstop_core::{
     Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;
-pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
+pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
 
 /// Runs shell commands and kills the whole process tree of a command when it ends.
 pub mod process {
@@ -73,6 +73,8 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/src/library.md")]
     struct Library;
+    #[doc = include_str!("../../../docs/src/hooks.md")]
+    struct HooksAndApprovals;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]

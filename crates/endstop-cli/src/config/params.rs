@@ -84,6 +84,7 @@ impl ParamSettings {
             parallel_tool_calls: args.parallel_tool_calls,
             service_tier: args.service_tier.clone(),
             store: args.store,
+            cache: args.cache,
             extra,
             headers: Vec::new(),
         };

@@ -220,7 +220,7 @@ impl TurnDelta {
 /// The result of a tool call, as the driver reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolReport {
-    /// `ok`, `error` or `aborted`. The kernel itself assigns the other statuses.
+    /// `ok`, `error`, `denied`, `timeout` or `aborted`. The kernel itself assigns `skipped`.
     pub status: ToolStatus,
     /// The result that the model reads.
     pub content: String,

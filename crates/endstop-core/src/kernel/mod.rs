@@ -111,6 +111,7 @@ mod machine;
 mod next;
 mod open_calls;
 mod outcome;
+mod outcome_display;
 mod outcome_json;
 mod phase;
 mod pre_turn;

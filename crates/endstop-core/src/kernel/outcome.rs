@@ -4,6 +4,7 @@ use super::decided_by::{DecidedBy, Decision, Layer};
 use super::effect::ConversationSize;
 use super::outcome_json::{NameFields, milliseconds, optional_milliseconds, with_category};
 use super::watch::RuleHit;
+use crate::cache_use::CacheUse;
 use crate::message::Message;
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
@@ -126,6 +127,9 @@ outcome! {
     /// Usage of all attempts.
     #[serde(default)]
     pub usage: Usage,
+    /// The use of prompt caches by the run's own calls; `None` if no cache was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheUse>,
     /// Known cost of all attempts: as the provider reported it or, for an attempt that was aborted
     /// before the provider counted, an estimate from the visible output.
     #[serde(rename = "cost_usd", with = "usd", default)]

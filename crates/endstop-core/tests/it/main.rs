@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod cache_prices;
 mod ceilings;
 mod changes;
 mod clocks;

@@ -1,5 +1,6 @@
 //! The parts of a request's body that the encoders of the formats share.
 
+use super::history_marks::HistoryMarks;
 use super::request::{RequestSpec, ToolDefinition};
 use crate::json;
 use endstop_core::{Image, Message, MessageId};
@@ -103,15 +104,30 @@ impl<'a> Fields<'a> {
         schema: &str,
         close: &[u8],
     ) {
+        self.marked_tools(tools, open, schema, close, b"");
+    }
+
+    /// Writes the tools, the last one with a mark before it is closed.
+    pub(crate) fn marked_tools(
+        &mut self,
+        tools: &[ToolDefinition],
+        open: &[u8],
+        schema: &str,
+        close: &[u8],
+        mark: &[u8],
+    ) {
         if tools.is_empty() {
             return;
         }
         self.field("tools", |out| {
             out.push(b'[');
-            for tool in tools {
+            for (at, tool) in tools.iter().enumerate() {
                 json::comma(out);
                 out.extend_from_slice(open);
                 tool.fields(out, schema);
+                if at + 1 == tools.len() {
+                    out.extend_from_slice(mark);
+                }
                 out.extend_from_slice(close);
             }
             out.push(b']');
@@ -213,6 +229,7 @@ pub(crate) struct BlockHistory {
     pub(crate) kept: Kept,
     /// System messages at the start of the history.
     pub(crate) preamble: String,
+    pub(super) marks: HistoryMarks,
     /// Role of the message that is still open at the end of the encoded bytes.
     open: Option<&'static str>,
     /// Beginning of the body, up to the first message.
@@ -223,15 +240,25 @@ pub(crate) struct BlockHistory {
 
 impl BlockHistory {
     pub(crate) fn new(head: &'static str, blocks: &'static str) -> BlockHistory {
-        BlockHistory { kept: Kept::default(), preamble: String::new(), open: None, head, blocks }
+        BlockHistory {
+            kept: Kept::default(),
+            preamble: String::new(),
+            marks: HistoryMarks::default(),
+            open: None,
+            head,
+            blocks,
+        }
     }
 
     /// Returns the number of messages that are already encoded.
     pub(crate) fn resume(&mut self, messages: &[Message], epoch: u64) -> usize {
+        // Marks that were inserted for the last call shift the offsets of everything after them.
+        self.marks.remove(&mut self.kept.out);
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
             self.kept.out.extend_from_slice(self.head.as_bytes());
             self.open = None;
+            self.marks.clear();
             self.preamble.clear();
         }
         from
@@ -265,6 +292,13 @@ impl BlockHistory {
         json::key(out, self.blocks);
         out.push(b'[');
         out
+    }
+
+    /// Ends a block of the user that can carry a cache mark.
+    pub(crate) fn markable(&mut self, role: &str) {
+        if role == "user" {
+            self.marks.block(self.kept.out.len());
+        }
     }
 
     /// Closes the list of messages. Everything written afterwards belongs to this call only, and

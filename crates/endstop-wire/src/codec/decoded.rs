@@ -11,6 +11,8 @@ pub struct RequestFacts {
     pub stop_strings: bool,
     /// Output cap of the request, in tokens.
     pub output_cap: Option<u64>,
+    /// `true` if the request asked for a cache entry that lives for an hour.
+    pub cached_for_hour: bool,
 }
 
 /// An increment of a streamed turn.

@@ -39,9 +39,12 @@ mod conclude;
 mod decoded;
 mod decoder;
 mod encoder;
+mod output_schema;
+mod history_marks;
 mod request;
 
 pub use decoded::{Decoded, Delta, Eof, RequestFacts};
 pub use decoder::{StreamDecoder, decode_body};
 pub use encoder::Encoder;
+pub use output_schema::check_output_schema;
 pub use request::{NamedSchema, RequestSpec, ToolDefinition};

@@ -5,6 +5,7 @@
 mod bad_input;
 mod bedrock;
 mod bodies;
+mod caching;
 mod catalogue;
 mod cohere;
 mod cuts;

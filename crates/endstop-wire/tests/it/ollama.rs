@@ -247,7 +247,10 @@ fn overlong_prompt_is_recognised() {
 #[test]
 fn request_facts_come_from_options() {
     let request = json!({"options": {"stop": ["END"], "num_predict": 5}});
-    assert_eq!(request_facts(&request), RequestFacts { stop_strings: true, output_cap: Some(5) });
+    assert_eq!(
+        request_facts(&request),
+        RequestFacts { stop_strings: true, output_cap: Some(5), ..RequestFacts::default() }
+    );
     let mut body = end(Some("stop"));
     body["message"]["content"] = "x".into();
     let row = json!({"api": "ollama", "body": body.to_string(), "request": request});

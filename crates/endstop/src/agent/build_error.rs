@@ -35,7 +35,7 @@ pub enum BuildError {
     },
     /// A tool has the permission `ask`, but there is no approver.
     #[error(
-        "the tool `{tool}` has the permission `ask`, but there is no approver; set `AgentBuilder::approver`"
+        "the tool `{tool}` has the permission `ask`, but there is no approver; set `AgentBuilder::approver` or `AgentBuilder::approval_events`"
     )]
     NoApprover {
         /// The tool.

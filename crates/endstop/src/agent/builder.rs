@@ -9,13 +9,15 @@ use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::{ModelParams, Provider};
+use crate::provider::{Caching, ModelParams, Provider};
 use crate::schema::OutputSchema;
 use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
 use endstop_core::{
     CompactionSpec, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolPolicy,
     Watch,
 };
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +56,7 @@ impl AgentBuilder {
                 finish_tool: false,
                 hooks: Vec::new(),
                 approver: None,
+                approval_events: false,
                 compactor: None,
                 proactive: None,
                 compaction: CompactionSpec::default(),
@@ -95,6 +98,13 @@ impl AgentBuilder {
     /// Adds a tool that the model may call.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// Adds several tools, for example a `Vec<Arc<dyn Tool>>`, an array of tools of one type, or the
+    /// tools of a [`ToolSet`].
+    pub fn tools<T: Tool + 'static>(mut self, tools: impl IntoIterator<Item = T>) -> Self {
+        self.tools.extend(tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>));
         self
     }
 
@@ -160,9 +170,25 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the approver, which decides about calls of tools with [`Permission::Ask`].
+    /// Sets the approver, which decides about calls of tools with [`Permission::Ask`]. With
+    /// [`approval_events`](Self::approval_events) the calls are reported as events as well, and the
+    /// first answer counts.
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.config.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Reports calls of tools with [`Permission::Ask`] as events
+    /// ([`AgentEvent::ApprovalRequested`]), to be answered with
+    /// [`RunHandle::answer`](crate::RunHandle::answer) or
+    /// [`RunHandle::approvals`](crate::RunHandle::approvals) (default: off). An
+    /// [`approver`](Self::approver) is then optional.
+    ///
+    /// A request has no time limit of its own: without an answer the call waits until the run is
+    /// stopped or reaches its `timeout`, and counts as not approved. An agent that runs as a tool
+    /// of another needs an approver, because no caller has its handle.
+    pub fn approval_events(mut self, on: bool) -> Self {
+        self.config.approval_events = on;
         self
     }
 
@@ -212,6 +238,16 @@ impl AgentBuilder {
         self
     }
 
+    /// Requires that each answer is a value of this type. A single run can require another one with
+    /// [`Agent::run_typed`], which also returns the value.
+    ///
+    /// A journalled run of `run_typed` can be resumed by an agent with the same output type.
+    pub fn output_type<T: JsonSchema + DeserializeOwned + 'static>(mut self) -> Self {
+        self.config.schema = Some(Arc::new(OutputSchema::of::<T>()));
+        self.schema = None;
+        self
+    }
+
     /// Sets a budget shared with other runs.
     pub fn shared_budget(mut self, budget: SharedBudget) -> Self {
         self.config.budget = Some(budget);
@@ -252,6 +288,14 @@ impl AgentBuilder {
     /// that the provider's API does not take.
     pub fn params(mut self, params: ModelParams) -> Self {
         self.config.params = params;
+        self
+    }
+
+    /// Sets the use of prompt caches (default: [`Caching::Auto`]), which is the parameter
+    /// [`ModelParams::cache`]. [`build`](Self::build) refuses a lifetime that the provider does not
+    /// offer.
+    pub fn cache(mut self, caching: Caching) -> Self {
+        self.config.params.cache = Some(caching);
         self
     }
 
@@ -358,7 +402,7 @@ impl AgentBuilder {
             })
             .collect();
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);
-        if let Some(tool) = asks.filter(|_| config.approver.is_none()) {
+        if let Some(tool) = asks.filter(|_| config.approver.is_none() && !config.approval_events) {
             return Err(BuildError::NoApprover { tool: tool.name.clone() });
         }
         if let Some(schema) = self.schema {
@@ -387,7 +431,7 @@ impl AgentBuilder {
         if ceiling && config.price.is_none() {
             return Err(BuildError::NoPrice { model: config.provider.model().to_owned() });
         }
-        config.check_params(&config.params)?;
+        config.check_params(&config.params, config.schema.as_ref())?;
         Ok(Agent(Arc::new(Shared::new(self.config))))
     }
 }

@@ -9,7 +9,7 @@ use super::policy::PolicyTemplate;
 use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
+use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::{ToolContext, ToolSet};
 use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
@@ -30,6 +30,8 @@ pub(super) struct Config {
     pub(super) finish_tool: bool,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
     pub(super) approver: Option<Arc<dyn Approver>>,
+    /// `true` if calls that need approval are reported as events, and answered through the handle.
+    pub(super) approval_events: bool,
     pub(super) compactor: Option<Arc<dyn Compactor>>,
     /// `None` selects the default: at [`COMPACTION_SHARE`](crate::compaction::COMPACTION_SHARE) if there is a compactor, otherwise
     /// never.
@@ -57,9 +59,21 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Refuses parameters that the provider does not take, or that contradict other settings.
-    pub(super) fn check_params(&self, params: &ModelParams) -> Result<(), ParamError> {
-        if params.is_empty() {
+    /// Returns the price of the calls of a run with these parameters.
+    pub(super) fn price_with(&self, params: &ModelParams) -> Option<Price> {
+        // Only then can a call write entries for an hour, so only then is that its worst case.
+        let hour = params.cache == Some(Caching::OneHour);
+        self.price.map(|price| if hour { price.with_hour_writes() } else { price })
+    }
+
+    /// Refuses parameters, and a schema of the answer, that the provider does not take, or that
+    /// contradict other settings.
+    pub(super) fn check_params(
+        &self,
+        params: &ModelParams,
+        schema: Option<&Arc<OutputSchema>>,
+    ) -> Result<(), ParamError> {
+        if params.is_empty() && schema.is_none() {
             return Ok(());
         }
         let mut names: Vec<String> = self.tools.names().map(str::to_owned).collect();
@@ -70,7 +84,7 @@ impl Config {
             names.into_iter().map(|name| ToolDefinition { name, ..ToolDefinition::default() });
         let spec = SessionSpec {
             tools: tools.collect(),
-            output_schema: self.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: schema.map(|schema| schema.as_value().clone()),
             params: params.clone(),
             ..SessionSpec::default()
         };

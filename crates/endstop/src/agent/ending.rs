@@ -55,6 +55,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         epoch: 0,
         signal: None,
         usage: Usage::default(),
+        cache: None,
         cost: NanoUsd::ZERO,
         cost_upper: None,
         cost_unknown: true,

@@ -3,6 +3,7 @@
 //! Dropping the handle cancels the run; [`RunHandle::detach`] prevents that. A slow reader may miss
 //! text deltas (the event that ends the turn has the whole text), but never a lifecycle event.
 
+use super::approvals::{AnswerError, Approval, ApprovalRequested, Approvals, RequestId};
 use super::ending::EndingCell;
 use crate::control::Control;
 use endstop_core::{Outcome, RunEvent, TurnDelta};
@@ -28,6 +29,8 @@ pub enum AgentEvent {
     Run(RunEvent),
     /// An increment of the current turn.
     Delta(DeltaEvent),
+    /// A tool call waits for approval; see [`RunHandle::answer`].
+    ApprovalRequested(ApprovalRequested),
     /// A problem that does not affect the run, for example a journal that cannot be written.
     Warning(WarningEvent),
     /// The run has ended. Always the last event.
@@ -76,6 +79,7 @@ pub struct RunHandle {
     waiting: Arc<AtomicUsize>,
     ending: EndingCell,
     control: Control,
+    approvals: Approvals,
     cancel_on_drop: bool,
 }
 
@@ -85,6 +89,7 @@ pub struct RunHandle {
 pub(crate) struct EventSink {
     events: mpsc::UnboundedSender<Box<AgentEvent>>,
     waiting: Arc<AtomicUsize>,
+    pub(super) approvals: Approvals,
 }
 
 impl EventSink {
@@ -109,8 +114,13 @@ impl RunHandle {
     pub(super) fn new(ending: EndingCell, control: Control) -> (RunHandle, EventSink) {
         let (sender, events) = mpsc::unbounded_channel();
         let waiting = Arc::<AtomicUsize>::default();
-        let sink = EventSink { events: sender, waiting: Arc::clone(&waiting) };
-        (RunHandle { events, waiting, ending, control, cancel_on_drop: true }, sink)
+        let approvals = Approvals::new(control.clone());
+        let sink = EventSink {
+            events: sender,
+            waiting: Arc::clone(&waiting),
+            approvals: approvals.clone(),
+        };
+        (RunHandle { events, waiting, ending, control, approvals, cancel_on_drop: true }, sink)
     }
 
     /// Returns the next event, or `None` after the event with the outcome.
@@ -138,6 +148,43 @@ impl RunHandle {
     /// as `terminated`, unless it had ended before.
     pub fn terminate(&self) {
         self.control.terminate();
+    }
+
+    /// Answers a request for approval
+    /// ([`AgentBuilder::approval_events`](super::AgentBuilder::approval_events)).
+    ///
+    /// ```
+    /// # use endstop::testkit::{ScriptedModel, Turn};
+    /// # use endstop::tool::{ToolOutput, tool_fn};
+    /// # use endstop::{Agent, Permission};
+    /// # use endstop::agent::{AgentEvent, Approval};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let model = ScriptedModel::new([Turn::call("rm", &serde_json::json!({})), Turn::text("Done.")]);
+    /// # let rm = tool_fn("rm", "Deletes.", |_: serde_json::Value, _| async { ToolOutput::ok("deleted") });
+    /// let agent = Agent::builder(model)
+    ///     .tool(rm)
+    ///     .permission("rm", Permission::Ask)
+    ///     .approval_events(true)
+    ///     .build()?;
+    /// let mut run = agent.run("Clean up.")?;
+    /// while let Some(event) = run.next().await {
+    ///     if let AgentEvent::ApprovalRequested(request) = event {
+    ///         println!("{} {}", request.name, request.canonical);
+    ///         run.answer(request.request_id, Approval::Allow)?;
+    ///     }
+    /// }
+    /// # assert_eq!(run.await.termination.as_str(), "stop"); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such request, it was answered before, or the run no longer waits for it.
+    pub fn answer(&self, id: RequestId, approval: Approval) -> Result<(), AnswerError> {
+        self.approvals.answer(id, approval)
+    }
+
+    /// Returns the run's requests for approval, to answer them from another task.
+    pub fn approvals(&self) -> Approvals {
+        self.approvals.clone()
     }
 
     /// Drops the handle without cancelling the run.

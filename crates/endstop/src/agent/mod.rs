@@ -19,6 +19,7 @@
 //! and the processes of tools.
 
 mod agent_tool;
+mod approvals;
 mod build_error;
 mod builder;
 mod config;
@@ -38,9 +39,11 @@ mod session;
 mod session_state;
 mod shared;
 mod start_error;
+mod typed;
 mod user_code;
 
 pub use agent_tool::AgentTool;
+pub use approvals::{AnswerError, Approval, ApprovalRequested, Approvals, RequestId};
 pub use build_error::BuildError;
 pub use builder::AgentBuilder;
 pub use conversation::RunInput;
@@ -49,3 +52,4 @@ pub use resume::Resume;
 pub use session::{Session, SessionSnapshot};
 pub use shared::{Agent, Lifecycle};
 pub use start_error::StartError;
+pub use typed::{TypedHandle, TypedOutcome};

@@ -131,9 +131,9 @@ impl Session {
         };
         let params = how.params.over(&config.params);
         if !how.params.is_empty() {
-            config.check_params(&params)?;
+            config.check_params(&params, config.schema.as_ref())?;
         }
-        let opened = Opened::new(config, params);
+        let opened = Opened::new(config, params, config.schema.clone());
         let again = find(&**journal, config, opened, &how)?;
         Ok(slot.launch(Beginning::Again(Box::new(again))))
     }
@@ -304,7 +304,7 @@ fn resumption(recorded: &RecordedRun, now: RunSpec, config: &Config) -> Resumpti
         tools: Some(now.tools).filter(|tools| *tools != then.tools),
         model: changed(&then.model, now.model),
         provider: changed(&then.provider, now.provider),
-        price: config.price,
+        price: config.price_with(&config.params),
         wall_ms: Some(crate::clock::wall_ms()),
         ..Resumption::default()
     }

@@ -7,17 +7,22 @@
 //! ```
 
 use super::config::Config;
+use super::consult::FixedRequest;
 use super::conversation::Conversation;
+use super::driver::RunHooks;
 use super::policy::PolicyTemplate;
 use super::user_code;
 use crate::compaction::COMPACTION_SHARE;
+use crate::hook::Hook;
 use crate::journal::RunHeader;
 use crate::provider::{ModelParams, ModelSession, SessionSpec, ToolDefinition};
+use crate::schema::OutputSchema;
 use endstop_core::{
-    CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolPolicy,
+    CompactionSpec, EventKind, Hooks, Limits, Price, ProactiveCompaction, RunSpec, ToolPolicy,
 };
 use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Default)]
@@ -31,16 +36,24 @@ pub(super) struct Opened {
     /// `None` if opening it panicked.
     pub(super) session: Option<Box<dyn ModelSession>>,
     pub(super) faults: Vec<EventKind>,
+    /// The schema of this run's answer.
+    pub(super) schema: Option<Arc<OutputSchema>>,
+    pub(super) run_hooks: Option<Box<RunHooks>>,
     params: ModelParams,
     /// The tool definitions sent to the model; filled only if there is a journal.
     definitions: Vec<ToolDefinition>,
 }
 
 impl Opened {
-    pub(super) fn new(config: &Config, params: ModelParams) -> Opened {
-        let mut opened = Opened { params, ..Opened::default() };
+    pub(super) fn new(
+        config: &Config,
+        params: ModelParams,
+        schema: Option<Arc<OutputSchema>>,
+    ) -> Opened {
+        let mut opened = Opened { params, schema, ..Opened::default() };
         let hooks = opened.ask(config, "hook", "a hook", || hook_points(config));
-        opened.hooks = hooks.unwrap_or_default();
+        let (hooks, on_event) = hooks.unwrap_or_default();
+        opened.hooks = hooks;
         let tools = opened.tool_definitions(config);
         opened.overhead = config.system.as_ref().map_or(0, String::len)
             + tools
@@ -51,10 +64,17 @@ impl Opened {
         if config.journal.is_some() {
             opened.definitions.clone_from(&tools);
         }
+        if hooks.pre_call || !on_event.is_empty() {
+            let fixed = hooks.pre_call.then(|| {
+                let (system, params) = (config.system.clone(), opened.params.clone());
+                Arc::new(FixedRequest { system, tools: tools.clone(), params })
+            });
+            opened.run_hooks = Some(Box::new(RunHooks { on_event, fixed }));
+        }
         let spec = SessionSpec {
             system: config.system.clone(),
             tools,
-            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: opened.schema.as_ref().map(|schema| schema.as_value().clone()),
             context_window: config.context_window,
             streaming: config.streaming,
             params: opened.params.clone(),
@@ -82,7 +102,7 @@ impl Opened {
             tools: config.tool_specs.clone(),
             finish_tool: config.finish_tool,
             hooks: self.hooks,
-            output_schema: config.schema.is_some(),
+            output_schema: self.schema.is_some(),
             compaction: CompactionSpec {
                 proactive: config.proactive.unwrap_or(match &config.compactor {
                     Some(_) => ProactiveCompaction::AtShare(COMPACTION_SHARE),
@@ -125,7 +145,7 @@ impl Opened {
                 .map(|policy| policy.specification().unwrap_or_else(|| policy.name().into())),
             system: config.system.clone(),
             tools: self.definitions.clone(),
-            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: self.schema.as_ref().map(|schema| schema.as_value().clone()),
             settings: config.journal_settings.clone(),
             redacted: 0,
             params: Some(self.params.shown()).filter(|_| !self.params.is_empty()),
@@ -138,6 +158,11 @@ impl Opened {
         let ModelParams { headers, service_tier, store, .. } = self.params.clone();
         let params = ModelParams { headers, service_tier, store, ..ModelParams::default() };
         (!params.is_empty()).then(|| Box::new(params))
+    }
+
+    /// Returns the price of the run's own calls.
+    pub(super) fn price(&self, config: &Config) -> Option<Price> {
+        config.price_with(&self.params)
     }
 
     /// Returns the values of the run's headers, which are secrets.
@@ -192,16 +217,22 @@ fn with_time_limit(mut schema: Value, tool: &ToolPolicy, limits: &Limits) -> Val
     schema
 }
 
-fn hook_points(config: &Config) -> Hooks {
-    let mut points = Hooks::default();
+/// Returns the points at which the kernel consults hooks, and the hooks that receive the events.
+fn hook_points(config: &Config) -> (Hooks, Vec<Arc<dyn Hook>>) {
+    let (mut points, mut on_event) = (Hooks::default(), Vec::new());
     for hook in &config.hooks {
         let asked = hook.points();
+        if asked.on_event {
+            on_event.push(Arc::clone(hook));
+        }
         points.prompt |= asked.prompt;
         points.pre_iteration |= asked.pre_iteration;
         points.chat_params |= asked.chat_params;
         points.pre_tool |= asked.pre_tool;
+        points.post_tool |= asked.post_tool;
+        points.pre_call |= asked.pre_call;
         points.stop |= asked.stop;
         points.reply |= asked.reply;
     }
-    points
+    (points, on_event)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! let slot = session.take_slot()?; // no other run of the session starts
-//! let handle = slot.launch(Beginning::New(conversation, params));
+//! let handle = slot.launch(Beginning::New(conversation, params, schema));
 //! ```
 
 use super::conversation::{Conversation, RunInput, check_history, number};
@@ -13,6 +13,7 @@ use super::session_state::{Running, SessionShared, UnderWay};
 use super::shared::{Agent, Lifecycle, Shared};
 use super::start_error::StartError;
 use crate::control::Control;
+use crate::schema::OutputSchema;
 use crate::tool::ToolContext;
 use endstop_core::{Message, MessageId};
 use serde::{Deserialize, Serialize, Serializer};
@@ -192,10 +193,21 @@ impl Session {
     /// The session or its agent was terminated, another run of the session is in progress, or the
     /// input is blank, or the provider does not take one of its parameters.
     pub fn run(&self, input: impl Into<RunInput>) -> Result<RunHandle, StartError> {
-        let input: RunInput = input.into();
-        let params = input.params.over(&self.0.agent.config.params);
-        if !input.params.is_empty() {
-            self.0.agent.config.check_params(&params)?;
+        self.start(input.into(), None)
+    }
+
+    /// Starts a run whose answer must satisfy this schema, or else the agent's.
+    pub(super) fn start(
+        &self,
+        input: RunInput,
+        schema: Option<Arc<OutputSchema>>,
+    ) -> Result<RunHandle, StartError> {
+        let config = &self.0.agent.config;
+        let params = input.params.over(&config.params);
+        let own = !input.params.is_empty() || schema.is_some();
+        let schema = schema.or_else(|| config.schema.clone());
+        if own {
+            config.check_params(&params, schema.as_ref())?;
         }
         let input = input.into_message()?;
         let slot = self.take_slot()?;
@@ -203,7 +215,8 @@ impl Session {
         // After a compaction the last message need not have the highest id.
         let id = MessageId(messages.iter().map(|message| message.id.0 + 1).max().unwrap_or(1));
         messages.push(Message { id, ..input });
-        Ok(slot.launch(Beginning::New(Conversation { messages, epoch }, Box::new(params))))
+        let conversation = Conversation { messages, epoch };
+        Ok(slot.launch(Beginning::New(conversation, Box::new(params), schema)))
     }
 
     /// Removes every message after `to`, or all messages if it is `None`.

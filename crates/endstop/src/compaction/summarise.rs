@@ -16,7 +16,9 @@ use super::messages::{bytes, fresh_id};
 use super::request::CompactionRequest;
 use super::turns::{old, pieces};
 use crate::budget::{Amount, SharedBudget};
-use crate::provider::{CallEvent, CallSpec, ModelParams, Provider, Response, SessionSpec, detect};
+use crate::provider::{
+    Caching, CallEvent, CallSpec, ModelParams, Provider, Response, SessionSpec, detect,
+};
 use endstop_core::{
     Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta,
     Unreported, Usage,
@@ -155,6 +157,8 @@ impl Summarise {
             (None, Some(means)) => means.params.clone(),
             _ => ModelParams::default(),
         };
+        // The prompt of a summary is sent once, so that a cache entry would never be read.
+        let params = ModelParams { cache: Some(Caching::Off), ..params };
         let spec = SessionSpec {
             system: Some(INSTRUCTIONS.to_owned()),
             context_window: provider.context_window(),

@@ -55,7 +55,10 @@ fn of_result(result: CallToolResult) -> ToolOutput {
         kept.part(&value.to_string());
     }
     let content = if kept.any { kept.capture.text() } else { "[no content]".to_owned() };
-    ToolOutput { content, is_error: result.is_error == Some(true), ..ToolOutput::default() }
+    if result.is_error == Some(true) {
+        return ToolOutput::error(content);
+    }
+    ToolOutput::ok(content)
 }
 
 /// Collects parts, one per line, within the size limit for the output of a command.
@@ -119,7 +122,7 @@ mod tests {
     #[test]
     fn other_answer_kind_is_error() {
         for other in [json!({"tools": []}), json!({"some": "thing"})] {
-            assert!(said(other.clone()).is_error, "{other}");
+            assert!(said(other.clone()).is_error(), "{other}");
         }
     }
 }

@@ -32,7 +32,9 @@ use endstop_core::signal::{YesNo, default_detection};
 pub use endstop_core::{Confidence, ErrorClass, ModelError, ModelTurn, SignalReason};
 use endstop_core::{Message, Part, TurnDelta, Usage};
 use endstop_wire::redact::KnownKeys;
-pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition};
+pub use endstop_wire::{
+    Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition,
+};
 use futures_core::Stream;
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
@@ -64,7 +66,8 @@ pub struct SessionSpec {
     pub context_window: Option<u64>,
     /// `true` to stream responses.
     pub streaming: bool,
-    /// Parameters of the requests. [`Provider::check_params`] has accepted them.
+    /// Parameters of the requests. [`Provider::check_params`] has accepted them, except
+    /// [`Caching::Off`] for a session of a single request.
     pub params: ModelParams,
 }
 

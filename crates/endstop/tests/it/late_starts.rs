@@ -26,7 +26,7 @@ use endstop::{
     Agent, Limits, Message, MessageId, Outcome, Permission, Role, RunEvent, Termination, ToolCall,
     Watch,
     compaction::{Compaction, ProactiveCompaction},
-    hook::{ConsultPoint, HookDecision, Hooks},
+    hook::{ChangedResult, ConsultPoint, HookDecision, Hooks},
     provider::{ErrorClass, ModelError},
 };
 use futures_core::Stream;
@@ -69,6 +69,8 @@ struct Counts {
 struct Probe {
     returned: Arc<AtomicBool>,
     counts: Arc<Counts>,
+    /// `true` if the hooks change calls and results.
+    changes: bool,
 }
 
 impl Probe {
@@ -168,13 +170,28 @@ impl Stream for ProbedStream {
 
 impl Hook for Probe {
     fn points(&self) -> Hooks {
-        Hooks { prompt: true, pre_tool: true, chat_params: true, ..Hooks::default() }
+        let changes = self.changes;
+        Hooks {
+            prompt: true,
+            pre_tool: true,
+            chat_params: true,
+            post_tool: changes,
+            pre_call: changes,
+            ..Hooks::default()
+        }
     }
     fn consult(&self, point: ConsultPoint) -> HookFuture<'_> {
         Box::pin(async move {
             self.starts("hook");
             match point {
                 ConsultPoint::Prompt => HookDecision::ProceedWith("Be quick.".to_owned()),
+                ConsultPoint::PreTool { call } if self.changes => {
+                    let arguments = json!({"n": 9, "task": "another"}).to_string();
+                    HookDecision::ChangeCall(ToolCall { arguments, ..call })
+                }
+                ConsultPoint::PostTool { .. } => {
+                    HookDecision::ChangeResult(ChangedResult::ok("changed"))
+                }
                 _ => HookDecision::Proceed,
             }
         })
@@ -313,7 +330,8 @@ async fn run(
         _ => 1,
     };
     let terminate = nth.is_multiple_of(7);
-    let probe = Probe { returned: Arc::default(), counts: Arc::clone(counts) };
+    let changes = nth.is_multiple_of(2);
+    let probe = Probe { returned: Arc::default(), counts: Arc::clone(counts), changes };
     let inner = {
         let probe = probe.clone();
         AgentTool::new("ask", "Asks.", move || {

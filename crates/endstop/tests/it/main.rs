@@ -13,9 +13,11 @@
 mod addresses;
 mod azure;
 mod bedrock;
+mod caching;
 mod cohere;
 mod compaction;
 mod conversation;
+mod hooks;
 mod hostile_servers;
 #[cfg(target_os = "linux")]
 mod hostile_tools;
@@ -39,6 +41,8 @@ mod support;
 mod telemetry;
 mod testkit;
 mod tools;
+mod typed;
+mod typed_tools;
 mod user_code;
 mod vertex;
 #[cfg(unix)]

@@ -202,7 +202,7 @@ async fn closed_connection_is_tool_error() {
     for name in ["leave", "broken"] {
         let began = Instant::now();
         let output = call(&tools, name, "").await;
-        assert!(output.is_error, "{name}: {output:?}");
+        assert!(output.is_error(), "{name}: {output:?}");
         assert!(!output.content.contains("hidden"), "{name}: {output:?}");
         // The retries alone take four seconds.
         assert!(began.elapsed() < Duration::from_secs(60), "{name}: {:?}", began.elapsed());
@@ -215,7 +215,7 @@ async fn huge_http_answer_is_refused() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     let output = call(&tools, "huge", "").await;
-    assert!(output.is_error && output.content.contains("16777216"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("16777216"), "{output:?}");
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 

@@ -298,11 +298,11 @@ async fn killed_server_ends_all_calls() {
     let (output, killed) = tokio::join!(calling, kill);
     assert!(killed.elapsed() < IN_TIME, "{:?}", killed.elapsed());
     let words = "the MCP server `played` exited during the call";
-    assert!(output.is_error && output.content.starts_with(words), "{output:?}");
+    assert!(output.is_error() && output.content.starts_with(words), "{output:?}");
     assert_end_is_reported(&tools, "(killed by signal 9)").await;
     let began = Instant::now();
     let output = call(&tools, "echo", "hello").await;
-    assert!(output.is_error && output.content.contains("It is not restarted"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("It is not restarted"), "{output:?}");
     assert!(began.elapsed() < IN_TIME);
     // The process that the server had started is dead too.
     gone(mark);
@@ -313,7 +313,7 @@ async fn exit_status_of_server_is_reported() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "die", "").await;
-    assert!(output.is_error && output.content.contains("exited during the call"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("exited during the call"), "{output:?}");
     assert_end_is_reported(&tools, "(exit status 7); its output: out of luck").await;
 }
 
@@ -323,7 +323,7 @@ async fn assert_end_is_reported(tools: &McpTools, words: &str) {
     let began = Instant::now();
     loop {
         let output = call(tools, "echo", "").await;
-        assert!(output.is_error, "{output:?}");
+        assert!(output.is_error(), "{output:?}");
         if output.content.contains(words) {
             return;
         }
@@ -351,7 +351,7 @@ async fn huge_answer_is_not_stored() {
     let output = call(&tools, "huge", "").await;
     let more = peak().saturating_sub(before);
     println!("  100 MiB in one message: {more} KiB more at the peak");
-    assert!(output.is_error && output.content.contains("104857"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("104857"), "{output:?}");
     assert!(more < 16 * 1024, "{more} KiB more at the peak");
     // The connection still works.
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
@@ -404,7 +404,7 @@ async fn lines_without_message_are_ignored() {
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "junk", "").await;
     assert!(
-        output.is_error && output.content.contains("not the result of a tool call"),
+        output.is_error() && output.content.contains("not the result of a tool call"),
         "{output:?}"
     );
     assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
@@ -427,7 +427,7 @@ async fn server_exits_when_input_ends() {
     // The server exited by itself.
     assert!(played.heard().ends_with("the end of the input\n"), "{}", played.heard());
     let output = call(&tools, "echo", "").await;
-    assert!(output.is_error && output.content.contains("exit status 0"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("exit status 0"), "{output:?}");
     tools.close().await;
 }
 

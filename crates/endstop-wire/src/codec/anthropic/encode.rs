@@ -5,6 +5,7 @@
 //! message.
 
 use super::call_ids::CallIds;
+use crate::caching::Marks;
 use crate::codec::body::{BlockHistory, Fields, instructions};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
@@ -24,6 +25,7 @@ pub(crate) struct Encoder {
     own_cap: bool,
     own_system: bool,
     cap: u64,
+    marks: Option<Marks>,
     tail: Vec<u8>,
 }
 
@@ -37,6 +39,7 @@ impl Encoder {
             own_cap: spec.extra.contains_key("max_tokens"),
             own_system: spec.extra.contains_key("system"),
             cap: spec.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
+            marks: spec.cache.marks,
             tail: tail(spec),
         }
     }
@@ -67,17 +70,34 @@ impl Encoder {
             self.message(m);
         }
         self.history.close(messages);
-        let BlockHistory { kept, preamble, .. } = &mut self.history;
+        let BlockHistory { kept, preamble, marks, .. } = &mut self.history;
         let out = &mut kept.out;
+        if let Some(mark) = self.marks {
+            // Inside the block, before its closing brace.
+            marks.insert(out, mark.member(), 1);
+        }
         if !self.own_cap {
             json::key(out, "max_tokens");
             out.extend_from_slice(output_cap.unwrap_or(self.cap).to_string().as_bytes());
         }
         if !self.own_system && (self.system.is_some() || !preamble.is_empty()) {
+            let system = self.system.as_deref().unwrap_or("");
+            // An empty text cannot be marked.
+            let blank = system.is_empty() && preamble.trim().is_empty();
+            let mark = self.marks.filter(|_| !blank);
             json::key(out, "system");
+            out.extend_from_slice(if mark.is_some() {
+                b"[{\"type\":\"text\",\"text\":"
+            } else {
+                b""
+            });
             out.push(b'"');
-            instructions(out, self.system.as_deref().unwrap_or(""), preamble);
+            instructions(out, system, preamble);
             out.push(b'"');
+            if let Some(mark) = mark {
+                out.extend_from_slice(mark.member());
+                out.extend_from_slice(b"}]");
+            }
         }
         out.extend_from_slice(&self.tail);
         out
@@ -88,11 +108,17 @@ impl Encoder {
             return self.history.instruct(&m.plain_text());
         }
         let role = if m.role == Role::Assistant { "assistant" } else { "user" };
+        if m.role == Role::Assistant {
+            self.history.marks.turn();
+        }
         // Results must come first in their message, or the API rejects it.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 let id = self.ids.result(&result.call_id);
                 tool_result(self.history.block("user"), &id, result);
+                if !result.content.trim().is_empty() {
+                    self.markable("user");
+                }
             }
         }
         for part in &m.parts {
@@ -103,19 +129,31 @@ impl Encoder {
                     out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
                     json::string(out, text);
                     out.push(b'}');
+                    self.history.markable(role);
                 }
                 Part::ToolCall(call) => {
                     let id = self.ids.call(&call.id);
                     tool_use(self.history.block(role), &id, call);
                 }
-                Part::Image(i) => image(self.history.block(role), i),
+                Part::Image(i) => {
+                    image(self.history.block(role), i);
+                    self.markable(role);
+                }
                 Part::Opaque { api, json }
                     if api == WireFormat::Anthropic.as_str() && json::is_object(json) =>
                 {
+                    self.history.marks.import(json);
                     self.history.block(role).extend_from_slice(json.trim().as_bytes());
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Ends a block other than text that can carry a cache mark.
+    fn markable(&mut self, role: &str) {
+        if self.marks.is_some_and(|marks| marks.anywhere) {
+            self.history.markable(role);
         }
     }
 }
@@ -130,7 +168,8 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
 }
 
 fn options(mut fields: Fields<'_>, spec: &RequestSpec) -> Vec<u8> {
-    fields.tools(&spec.tools, b"{", "input_schema", b"}");
+    let mark = spec.cache.marks.filter(|marks| marks.anywhere).map_or(&b""[..], Marks::member);
+    fields.marked_tools(&spec.tools, b"{", "input_schema", b"}", mark);
     fields.sampling(spec, "stop_sequences");
     if let Some(schema) = &spec.output_schema {
         fields.field("output_config", |out| {

@@ -7,6 +7,7 @@
 //! as a string. The API fetches images from S3 only, so for any other URL the model receives the
 //! URL as text.
 
+use crate::caching::Marks;
 use crate::codec::body::{BlockHistory, Fields, Settings};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
@@ -25,6 +26,7 @@ pub(crate) struct Encoder {
     /// `true` if the extra fields set the instructions.
     own_system: bool,
     config: Settings,
+    marks: Option<Marks>,
     tail: Vec<u8>,
 }
 
@@ -38,6 +40,7 @@ impl Encoder {
             system: spec.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default(),
             own_system: extra.contains_key("system"),
             config: config(spec, &own),
+            marks: spec.cache.marks,
             tail: tail(spec, &extra),
         }
     }
@@ -54,8 +57,11 @@ impl Encoder {
             self.message(m);
         }
         self.history.close(messages);
-        let BlockHistory { kept, preamble, .. } = &mut self.history;
+        let BlockHistory { kept, preamble, marks, .. } = &mut self.history;
         let out = &mut kept.out;
+        if let Some(mark) = self.marks {
+            marks.insert(out, mark.block(), 0);
+        }
         self.config.write(out, output_cap);
         if !self.own_system && (!self.system.is_empty() || !preamble.is_empty()) {
             json::key(out, "system");
@@ -64,6 +70,7 @@ impl Encoder {
                 json::comma(out);
                 words(out, text);
             }
+            out.extend_from_slice(self.marks.map_or(b"", Marks::block));
             out.push(b']');
         }
         out.extend_from_slice(&self.tail);
@@ -80,26 +87,42 @@ impl Encoder {
             return;
         }
         let role = if m.role == Role::Assistant { "assistant" } else { "user" };
+        if m.role == Role::Assistant {
+            self.history.marks.turn();
+        }
         // Results must come first in their message.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 tool_result(self.history.block("user"), result);
+                self.markable("user");
             }
         }
         for part in &m.parts {
             match part {
                 Part::Text { text } | Part::Refusal { text } if !text.trim().is_empty() => {
                     words(self.history.block(role), text);
+                    self.history.markable(role);
                 }
                 Part::ToolCall(call) => tool_use(self.history.block(role), call),
-                Part::Image(i) => image(self.history.block(role), i),
+                Part::Image(i) => {
+                    image(self.history.block(role), i);
+                    self.markable(role);
+                }
                 Part::Opaque { api, json }
                     if api == WireFormat::BedrockConverse.as_str() && json::is_object(json) =>
                 {
+                    self.history.marks.import(json);
                     self.history.block(role).extend_from_slice(json.trim().as_bytes());
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Ends a block other than text that a cache mark may follow.
+    fn markable(&mut self, role: &str) {
+        if self.marks.is_some_and(|marks| marks.anywhere) {
+            self.history.markable(role);
         }
     }
 }
@@ -124,6 +147,8 @@ fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
                 tool.schema(out);
                 out.extend_from_slice(b"}}}");
             }
+            let mark = spec.cache.marks.filter(|marks| marks.anywhere);
+            out.extend_from_slice(mark.map_or(b"", Marks::block));
             out.extend_from_slice(b"]}");
         });
     }

@@ -5,6 +5,7 @@
 //! calls, and a blank assistant message is inserted between a tool result and a user message.
 
 use super::call_id::call_id;
+use crate::caching::CacheKey;
 use crate::codec::body::{Fields, Kept, image_url, open_message, plain_message};
 use crate::codec::request::RequestSpec;
 use crate::dialect::{CapField, Dialect, WireFormat};
@@ -22,6 +23,7 @@ pub(crate) struct Encoder {
     /// Name of the cap's field, unless the spec's extra fields set it.
     cap_key: Option<&'static str>,
     cap: Option<u64>,
+    cache_key: Option<CacheKey>,
     /// All other fields and the closing brace.
     tail: Vec<u8>,
 }
@@ -47,6 +49,7 @@ impl Encoder {
             system: spec.system.clone(),
             cap_key: (!spec.extra.contains_key(cap_name)).then_some(cap_name),
             cap: spec.max_output_tokens,
+            cache_key: spec.cache_key(),
             tail: tail(spec, dialect),
         }
     }
@@ -62,16 +65,21 @@ impl Encoder {
         let out = &mut self.kept.out;
         if from == 0 {
             self.last = None;
+            self.cache_key.iter_mut().for_each(CacheKey::clear);
             out.extend_from_slice(b"{\"messages\":[");
             if let Some(system) = &self.system {
                 plain_message(out, "system", system);
             }
         }
         for m in &messages[from..] {
+            let begin = self.kept.out.len();
             if self.way.strict {
                 self.strictly(m);
             } else {
                 message(&mut self.kept.out, m, self.way);
+            }
+            if let Some(key) = &mut self.cache_key {
+                key.read(m.role, &self.kept.out[begin..]);
             }
         }
         self.kept.settle(messages);
@@ -80,6 +88,10 @@ impl Encoder {
         if let (Some(key), Some(cap)) = (self.cap_key, output_cap.or(self.cap)) {
             json::key(out, key);
             out.extend_from_slice(cap.to_string().as_bytes());
+        }
+        if let Some(key) = self.cache_key.as_ref().and_then(CacheKey::get) {
+            json::key(out, "prompt_cache_key");
+            json::string(out, key);
         }
         out.extend_from_slice(&self.tail);
         &self.kept.out

@@ -8,6 +8,7 @@
 
 use super::items::{Answer, answer_of, call_id, write_answer};
 use super::wire::{Item, filled};
+use crate::caching::CacheKey;
 use crate::codec::body::{Fields, Kept, image_url};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
@@ -26,6 +27,7 @@ pub(crate) struct Encoder {
     /// `true` if the server stores its responses.
     stores: bool,
     cap: Option<u64>,
+    cache_key: Option<CacheKey>,
     tail: Vec<u8>,
 }
 
@@ -38,6 +40,7 @@ impl Encoder {
             own_cap: spec.extra.contains_key("max_output_tokens"),
             stores: spec.extra.get("store") != Some(&Value::Bool(false)),
             cap: spec.max_output_tokens,
+            cache_key: spec.cache_key(),
             tail: tail(spec),
         }
     }
@@ -53,9 +56,14 @@ impl Encoder {
         if from == 0 {
             self.kept.out.extend_from_slice(b"{\"input\":[");
             self.special.clear();
+            self.cache_key.iter_mut().for_each(CacheKey::clear);
         }
         for m in &messages[from..] {
+            let begin = self.kept.out.len();
             self.message(m);
+            if let Some(key) = &mut self.cache_key {
+                key.read(m.role, &self.kept.out[begin..]);
+            }
         }
         self.kept.settle(messages);
         let out = &mut self.kept.out;
@@ -63,6 +71,10 @@ impl Encoder {
         if let (false, Some(cap)) = (self.own_cap, output_cap.or(self.cap)) {
             json::key(out, "max_output_tokens");
             out.extend_from_slice(cap.to_string().as_bytes());
+        }
+        if let Some(key) = self.cache_key.as_ref().and_then(CacheKey::get) {
+            json::key(out, "prompt_cache_key");
+            json::string(out, key);
         }
         out.extend_from_slice(&self.tail);
         &self.kept.out

@@ -1,7 +1,7 @@
 //! Begins a run: a new one, or one that its journal resumes.
 //!
 //! ```text
-//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params));
+//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params, schema));
 //! ```
 
 use super::outer::Outer;
@@ -15,6 +15,7 @@ use crate::agent::session_state::SessionShared;
 use crate::budget::Amount;
 use crate::control::Control;
 use crate::provider::ModelParams;
+use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use endstop_core::{Effect, EventKind, Outcome, Run, Step};
 use std::collections::{HashMap, VecDeque};
@@ -43,6 +44,8 @@ impl Driver {
             run: None,
             session: None,
             service: None,
+            schema: None,
+            price: None,
             began: Instant::now(),
             earlier: Duration::ZERO,
             input: None,
@@ -57,6 +60,7 @@ impl Driver {
             asked: HashMap::new(),
             reserved: HashMap::new(),
             outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
+            hooks: None,
             timer: None,
             effects: Vec::new(),
             queue: VecDeque::new(),
@@ -64,16 +68,23 @@ impl Driver {
             shared,
         };
         match beginning {
-            Beginning::New(conversation, params) => driver.set_up_new(conversation, *params),
+            Beginning::New(conversation, params, schema) => {
+                driver.set_up_new(conversation, *params, schema);
+            }
             Beginning::Again(again) => driver.set_up_resumed(*again),
         }
         driver
     }
 
     /// Sets up a new run.
-    fn set_up_new(&mut self, conversation: Conversation, params: ModelParams) {
+    fn set_up_new(
+        &mut self,
+        conversation: Conversation,
+        params: ModelParams,
+        schema: Option<Arc<OutputSchema>>,
+    ) {
         let config = &self.shared.config;
-        let opened = Opened::new(config, params);
+        let opened = Opened::new(config, params, schema);
         let id = crate::clock::run_id();
         // Without a journal the run cannot be resumed, and the budget need not remember it.
         if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
@@ -83,12 +94,15 @@ impl Driver {
         let named = (opened.provider.as_deref(), opened.model.as_deref());
         self.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
         self.service = opened.service_params();
+        self.schema.clone_from(&opened.schema);
+        self.price = opened.price(config);
         let spec = opened.spec(config, conversation, id);
         if config.journal.is_some() {
             let header = opened.header(config, &spec);
             self.beginning = Some(First::Keep(Box::new(header)));
         }
         self.run = Some(Run::new(spec));
+        self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
     }
@@ -100,6 +114,9 @@ impl Driver {
         let config = &self.shared.config;
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
         self.service = opened.service_params();
+        self.schema.clone_from(&opened.schema);
+        self.hooks = opened.run_hooks;
+        self.price = opened.price(config);
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;
@@ -186,7 +203,7 @@ impl Driver {
         let config = &self.shared.config;
         let start = EventKind::Start {
             seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
-            price: config.price,
+            price: self.price,
             wall_ms: Some(crate::clock::wall_ms()),
         };
         self.feed(start).await

@@ -6,6 +6,7 @@
 
 mod beginning;
 mod closing;
+mod hooks;
 mod outer;
 mod perform;
 mod spending;
@@ -23,12 +24,14 @@ use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallStream, ModelParams, ModelSession, Provider, Response};
+use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Run, Step,
-    TerminationSignal, TurnDelta,
+    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Price, Run,
+    Step, TerminationSignal, TurnDelta,
 };
+pub(super) use hooks::RunHooks;
 use outer::Outer;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -63,7 +66,7 @@ struct Call {
 /// The state in which a run begins.
 pub(crate) enum Beginning {
     /// A new run.
-    New(Conversation, Box<ModelParams>),
+    New(Conversation, Box<ModelParams>, Option<Arc<OutputSchema>>),
     /// A run resumed from its journal.
     Again(Box<Again>),
 }
@@ -105,6 +108,10 @@ pub(crate) struct Driver {
     session: Option<Box<dyn ModelSession>>,
     /// The parameters of calls in addition to the conversation, if any is set.
     service: Option<Box<ModelParams>>,
+    /// The schema of the run's answer.
+    schema: Option<Arc<OutputSchema>>,
+    /// The price of the run's own calls.
+    price: Option<Price>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,
@@ -125,6 +132,8 @@ pub(crate) struct Driver {
     reserved: HashMap<EffectId, Amount>,
     /// The tool call of another run on whose behalf this run works.
     outer: Option<Box<Outer>>,
+    /// Boxed, and only there if a hook needs it, so that a waiting run uses less memory.
+    hooks: Option<Box<RunHooks>>,
     timer: Option<Pin<Box<Sleep>>>,
     effects: Vec<Effect>,
     queue: VecDeque<EventKind>,
@@ -349,6 +358,9 @@ impl Driver {
         if let Err(panicked) = self.shared.tell(&self.control, &event) {
             self.queue.push_back(panicked.into());
         }
+        if let Err(panicked) = self.tell_hooks(&event) {
+            self.queue.push_back(panicked.into());
+        }
         if self.sink.is_open() {
             self.sink.send(event);
         }
@@ -356,7 +368,8 @@ impl Driver {
 
     fn tell_delta(&mut self, delta: &TurnDelta) {
         // Cloning every delta costs time, so skip it if there is no observer and no reader.
-        let heard = self.sink.is_open() || !self.shared.config.observers.is_empty();
+        let heard =
+            self.sink.is_open() || !self.shared.config.observers.is_empty() || self.hooks_hear();
         if heard {
             self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
         }

@@ -6,17 +6,15 @@
 //! ```
 
 use super::{Call, Driver, Work, in_provider};
-use crate::agent::consult::{answer, whose};
 use crate::agent::handle::AgentEvent;
 use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};
 use crate::provider::CallSpec;
-use crate::tool::{Tool, ToolContext, ToolOutput};
+use crate::tool::{Tool, ToolContext};
 use endstop_core::{
-    Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart,
-    ToolStatus,
+    Compaction, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart, ToolStatus,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -77,11 +75,21 @@ impl Driver {
                 self.settle(id, Amount { usd: spent, tokens });
             }
             Effect::Validate { id, candidate } => {
-                let result = match &self.shared.config.schema {
-                    Some(schema) => schema.validate(&candidate).map_err(|error| error.to_string()),
-                    None => Ok(candidate),
-                };
-                self.queue.push_back(EventKind::Validated { id, result });
+                let schema = self.schema.as_deref();
+                // A type's `Deserialize` is user code.
+                let result = user_code::guard(
+                    &*self.shared.config.provider,
+                    "schema",
+                    "the type of the answer",
+                    || match schema {
+                        Some(schema) => schema.validate(&candidate).map_err(|e| e.to_string()),
+                        None => Ok(candidate),
+                    },
+                );
+                self.queue.push_back(match result {
+                    Ok(result) => EventKind::Validated { id, result },
+                    Err(panicked) => panicked.into(),
+                });
             }
             Effect::Consult { id, point } => self.consult(id, point),
             Effect::Compact { id, forced, task, target, .. } => {
@@ -136,21 +144,6 @@ impl Driver {
         let run = self.owner.track(run);
         let task = self.tasks.spawn(run);
         self.task_of.insert(task.id(), Work::Tool { id, name });
-    }
-
-    pub(super) fn consult(&mut self, id: EffectId, point: ConsultPoint) {
-        let config = &self.shared.config;
-        let (hooks, approver) = (config.hooks.clone(), config.approver.clone());
-        let (name, what) = whose(&point);
-        let control = self.control.clone();
-        self.ask(id, name, what, async move {
-            match answer(&hooks, approver.as_deref(), point, &control).await {
-                Some(answer) => EventKind::Answered { id, answer },
-                // The question was not asked because the run was stopped. The driver sees the
-                // request before this event, which does nothing.
-                None => EventKind::Tick,
-            }
-        });
     }
 
     /// Asks a question on a separate task, because the answer may take long or never come.
@@ -277,22 +270,12 @@ async fn run_tool(
         let body = async { tool.call(start.arguments, context.clone()).await };
         control.start_future(Request::Cancel, body).await
     };
-    let Some(ToolOutput { content, is_error, halt, pinned }) = output else {
+    let Some(output) = output else {
         let mut report = ToolReport::new(ToolStatus::Aborted, "aborted before it started");
         report.started = false;
         return EventKind::ToolEnded { tool: id, report };
     };
-    // A tool that finished its work despite the stop keeps its result.
-    let status = if context.is_cancelled() && is_error {
-        ToolStatus::Aborted
-    } else if is_error {
-        ToolStatus::Error
-    } else {
-        ToolStatus::Ok
-    };
+    let report = output.into_report(context.is_cancelled());
     let (variables, metrics) = context.take_values();
-    EventKind::ToolEnded {
-        tool: id,
-        report: ToolReport { status, content, halt, started: true, pinned, variables, metrics },
-    }
+    EventKind::ToolEnded { tool: id, report: ToolReport { variables, metrics, ..report } }
 }

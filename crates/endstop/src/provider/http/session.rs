@@ -14,6 +14,7 @@ use super::provider::HttpProvider;
 use crate::clock;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, Price, TerminationSignal};
+use endstop_wire::codec::check_output_schema;
 use endstop_wire::redact::{KnownKeys, secrets_out};
 use endstop_wire::{Encoder, RequestSpec};
 use reqwest::header::HeaderMap;
@@ -48,6 +49,9 @@ impl Provider for HttpProvider {
         })
     }
     fn check_params(&self, spec: &SessionSpec) -> Result<(), ParamError> {
+        if let Some(schema) = &spec.output_schema {
+            check_output_schema(self.dialect.family, schema)?;
+        }
         let mut request = self.request(spec.clone());
         spec.params.apply(self.dialect, &mut request)?;
         self.more_headers(spec).map(drop)

@@ -58,11 +58,13 @@ pub fn points() -> Vec<Point> {
     let mut add = |name, runs, decides, make: Box<dyn Fn(&Code) -> AgentBuilder>| {
         all.push(Point { name, runs, decides, waits: false, answered: false, make });
     };
-    let hooks: [(&'static str, Hooks); 5] = [
+    let hooks: [(&'static str, Hooks); 7] = [
         ("prompt", Hooks { prompt: true, ..Hooks::default() }),
         ("pre_iteration", Hooks { pre_iteration: true, ..Hooks::default() }),
         ("chat_params", Hooks { chat_params: true, ..Hooks::default() }),
+        ("pre_call", Hooks { pre_call: true, ..Hooks::default() }),
         ("pre_tool", Hooks { pre_tool: true, ..Hooks::default() }),
+        ("post_tool", Hooks { post_tool: true, ..Hooks::default() }),
         ("stop", Hooks { stop: true, ..Hooks::default() }),
     ];
     for (name, at) in hooks {
@@ -149,6 +151,12 @@ pub fn points() -> Vec<Point> {
         let make = move |code: &Code| Agent::builder(Model::new(at, code));
         add(at, runs, "provider", Box::new(make));
     }
+    add(
+        "on_event",
+        Runs::Within,
+        "on_event",
+        Box::new(|code| acts(&Code::idle()).hook(Hears(code.clone()))),
+    );
     add(
         "points of a hook",
         Runs::AtStart,
@@ -260,6 +268,23 @@ impl Hook for Lists {
     }
     fn consult(&self, _: ConsultPoint) -> HookFuture<'_> {
         Box::pin(std::future::ready(HookDecision::Proceed))
+    }
+}
+
+/// A hook that receives the events.
+struct Hears(Code);
+
+impl Hook for Hears {
+    fn points(&self) -> Hooks {
+        Hooks { on_event: true, ..Hooks::default() }
+    }
+    fn consult(&self, _: ConsultPoint) -> HookFuture<'_> {
+        Box::pin(std::future::ready(HookDecision::Proceed))
+    }
+    fn on_event(&self, event: &AgentEvent) {
+        if matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. })) {
+            self.0.now();
+        }
     }
 }
 
