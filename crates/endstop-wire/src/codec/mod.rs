@@ -39,8 +39,8 @@ mod conclude;
 mod decoded;
 mod decoder;
 mod encoder;
-mod output_schema;
 mod history_marks;
+mod output_schema;
 mod request;
 
 pub use decoded::{Decoded, Delta, Eof, RequestFacts};

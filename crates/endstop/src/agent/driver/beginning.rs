@@ -115,8 +115,8 @@ impl Driver {
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
         self.service = opened.service_params();
         self.schema.clone_from(&opened.schema);
-        self.hooks = opened.run_hooks;
         self.price = opened.price(config);
+        self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;
