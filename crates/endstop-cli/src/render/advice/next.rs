@@ -8,7 +8,7 @@ use crate::render::amounts::seconds;
 use crate::visible::visible;
 use endstop::core::limits::LimitRow;
 use endstop::{
-    Outcome, Termination,
+    NanoUsd, Outcome, Termination,
     core::{Decision, Layer},
     provider::ErrorClass,
 };
