@@ -131,6 +131,7 @@ fn price() -> Price {
         output: NanoUsd::from_usd(4.0),
         cached_input: None,
         cache_write: None,
+        cache_write_1h: None,
     }
 }
 

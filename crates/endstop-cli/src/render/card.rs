@@ -13,7 +13,8 @@
 use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
-use endstop::{CacheUse, Category, Limits, NanoUsd, Outcome};
+use endstop::core::CacheUse;
+use endstop::{Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
 /// The parts of the card that do not come from the outcome.

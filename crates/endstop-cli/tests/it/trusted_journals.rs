@@ -35,6 +35,8 @@ fn third_party_journals_need_consent() {
         (&["--retry-for", "99s", "--tool", "shell"], "limits.retry_for", "99"),
         (&["--allow-http", "--tool", "shell"], "allow_http", "true"),
         (&["--tool", "shell", "--dir", "/"], "dir", "/"),
+        (&["--tool", "shell", "--proxy", "http://192.0.2.1:9"], "http.proxy", "192.0.2.1:9"),
+        (&["--tool", "shell", "--user-agent", "me/1"], "http.user_agent", "me/1"),
     ] {
         let (cli, server) = (Cli::new(), asking());
         stopped(mallory.path(), &cli, &server, &[&["--journal", "j.db"], more].concat());

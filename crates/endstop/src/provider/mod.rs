@@ -31,6 +31,7 @@ pub use endstop_core::TerminationSignal;
 use endstop_core::signal::{YesNo, default_detection};
 pub use endstop_core::{Confidence, ErrorClass, ModelError, ModelTurn, SignalReason};
 use endstop_core::{Message, Part, TurnDelta, Usage};
+pub use endstop_wire::endpoint::Secret;
 use endstop_wire::redact::KnownKeys;
 pub use endstop_wire::{
     Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition,

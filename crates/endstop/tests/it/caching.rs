@@ -6,8 +6,8 @@ use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn, cache_rules, strict};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Caching, Limits, ModelParams, NanoUsd, NanoUsdChange, Outcome, Price,
-    RunInput, StartError, Termination,
+    Agent, AgentBuilder, BuildError, Caching, Limits, ModelParams, NanoUsd, Outcome, Price,
+    RunInput, Termination, core::NanoUsdChange,
 };
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -217,7 +217,7 @@ async fn unavailable_lifetime_refuses_the_build() {
     let server = Server::start(|request| Reply::turn(request, &Turn::text("fine"))).unwrap();
     for api in ["openai-chat", "openai-responses", "gemini", "cohere-v2", "ollama"] {
         let refused = over(&server, api).cache(Caching::OneHour).build();
-        let Err(StartError::Params(problem)) = refused else { panic!("{api}: {refused:?}") };
+        let Err(BuildError::Params(problem)) = refused else { panic!("{api}: {refused:?}") };
         assert!(problem.to_string().starts_with("invalid `cache`: expected off or auto"), "{api}");
         assert!(over(&server, api).cache(Caching::Off).build().is_ok(), "{api}");
     }

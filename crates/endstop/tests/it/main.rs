@@ -41,6 +41,7 @@ mod support;
 mod telemetry;
 mod testkit;
 mod tools;
+mod transport;
 mod typed;
 mod typed_tools;
 mod user_code;
