@@ -17,6 +17,7 @@ use crate::bounded_json::{self, TooHeavy};
 use crate::policy::{
     BoxPolicy, StepCall, StepContext, StepOutput, StepResult, TerminationPolicy, Verdict,
 };
+use crate::usage::NanoUsd;
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::str::Utf8Error;
@@ -213,7 +214,7 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
         step: context.whole("step")?,
         variables: context.object("variables")?,
         metrics: context.object("metrics")?,
-        cost_usd: context.read("cost_usd", "a number", Value::as_f64)?,
+        cost: context.read("cost_usd", "a number", Value::as_f64)?.map(NanoUsd::from_usd),
         message_arrived: context.flag("message_arrived", false)?,
     };
     Ok(Line::Step(Box::new(step), Box::new(context)))

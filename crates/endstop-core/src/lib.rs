@@ -13,6 +13,7 @@
 //! | Why did the model stop this turn? | [`TerminationSignal`] |
 //! | Should the run stop after this step? | [`Verdict`] of a [`TerminationPolicy`] |
 //! | Why did the run end? | [`Termination`] |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod bounded_json;
 mod cache_use;
@@ -37,6 +38,7 @@ pub mod streaming;
 pub mod structured;
 pub mod termination;
 pub mod usage;
+mod usd_json;
 
 pub use cache_use::{CacheUse, NanoUsdChange};
 pub use call_key::call_key;

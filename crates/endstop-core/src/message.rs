@@ -24,7 +24,16 @@ use std::fmt;
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct MessageId(pub u64);
+pub struct MessageId(
+    /// The number of the message, from 1 in a new conversation.
+    pub u64,
+);
+
+impl MessageId {
+    /// The id of a message that has no number yet. A session numbers such messages when it receives
+    /// them.
+    pub const NEW: MessageId = MessageId(0);
+}
 
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -243,6 +252,16 @@ impl Message {
     /// Creates a message of these parts.
     pub fn new(id: MessageId, role: Role, parts: Vec<Part>) -> Message {
         Message { id, role, parts, pinned: false }
+    }
+
+    /// Creates a message of the user, for a session to number.
+    pub fn user(text: impl Into<String>) -> Message {
+        Message::text(MessageId::NEW, Role::User, text)
+    }
+
+    /// Creates a message of the model, for a session to number.
+    pub fn assistant(text: impl Into<String>) -> Message {
+        Message::text(MessageId::NEW, Role::Assistant, text)
     }
 
     /// Creates a message with one text part.

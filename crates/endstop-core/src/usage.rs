@@ -1,8 +1,8 @@
 //! Tokens and money: usage as a provider reported it, and its cost in integer nano-dollars.
 //!
 //! ```
-//! use endstop_core::{NanoUsd, Price, Usage};
-//! let price = Price { input: NanoUsd::from_usd(3.0), output: NanoUsd::from_usd(15.0), ..Price::default() };
+//! use endstop_core::{Price, Usage};
+//! let price = Price::usd_per_million_tokens(3.0, 15.0);
 //! let usage = Usage { input_tokens: Some(1_000), output_tokens: Some(100), ..Usage::default() };
 //! assert_eq!(price.cost(&usage).to_usd(), 0.0045);
 //! ```
@@ -17,7 +17,10 @@ use std::ops::{Add, AddAssign};
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct NanoUsd(pub u64);
+pub struct NanoUsd(
+    /// The number of nano-dollars.
+    pub u64,
+);
 
 impl NanoUsd {
     /// Zero dollars.
@@ -274,6 +277,34 @@ pub struct Price {
 }
 
 impl Price {
+    /// Creates a price from US dollars per million tokens, without prices of its own for a cache.
+    ///
+    /// ```
+    /// use endstop_core::{NanoUsd, Price};
+    /// let price = Price::usd_per_million_tokens(3.0, 15.0).cached_input_usd(0.3);
+    /// assert_eq!(price.output, NanoUsd::from_usd(15.0));
+    /// assert_eq!(price.cached_input, Some(NanoUsd::from_usd(0.3)));
+    /// ```
+    #[must_use]
+    pub fn usd_per_million_tokens(input: f64, output: f64) -> Price {
+        let (input, output) = (NanoUsd::from_usd(input), NanoUsd::from_usd(output));
+        Price { input, output, ..Price::default() }
+    }
+
+    /// Sets the price in US dollars of a million prompt tokens read from a cache.
+    #[must_use]
+    pub fn cached_input_usd(mut self, usd: f64) -> Price {
+        self.cached_input = Some(NanoUsd::from_usd(usd));
+        self
+    }
+
+    /// Sets the price in US dollars of a million prompt tokens written to a cache.
+    #[must_use]
+    pub fn cache_write_usd(mut self, usd: f64) -> Price {
+        self.cache_write = Some(NanoUsd::from_usd(usd));
+        self
+    }
+
     /// Returns the cost of `usage`, rounded up to the next nano-dollar.
     pub fn cost(&self, usage: &Usage) -> NanoUsd {
         let (cached, written, for_hour) = usage.cache_tokens();

@@ -18,6 +18,7 @@
 //!
 //! Each wire format has a folder in [`codec`] with the same set of files. A server that deviates
 //! from the format it imitates is a row of the table in [`dialect`].
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod bounded;
 pub mod caching;

@@ -23,6 +23,7 @@
 //! [`provider`], [`compaction`], [`journal`]. Two crates below are re-exported whole: [`core`], the
 //! kernel, free of I/O, for programs that drive a run by hand, and [`wire`], the wire formats of
 //! the providers.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod agent;
 pub mod budget;
@@ -49,8 +50,8 @@ pub use agent::{
 };
 pub use endstop_core as core;
 pub use endstop_core::{
-    Attachment, Category, DecidedBy, Document, Image, Limits, Message, MessageId, NanoUsd, Outcome,
-    Part, Permission, Price, Role, RunEvent, Termination, ToolCall, ToolResult, ToolStatus,
+    Attachment, CacheUse, Category, DecidedBy, Document, Image, Limits, Message, MessageId, NanoUsd,
+    Outcome, Part, Permission, Price, Role, RunEvent, Termination, ToolCall, ToolResult, ToolStatus,
     TurnDelta, Unsuccessful, Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;

@@ -16,7 +16,10 @@ use std::time::Duration;
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct EffectId(pub u64);
+pub struct EffectId(
+    /// The number of the effect, from 1 in each run.
+    pub u64,
+);
 
 /// A request to the driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

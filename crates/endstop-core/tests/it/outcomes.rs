@@ -108,7 +108,7 @@ fn snapshot() -> impl Strategy<Value = NoProgressSnapshot> {
 
 fn would_fit() -> impl Strategy<Value = WouldFit> {
     (of(0..1_000_000u32), of(any::<u64>())).prop_map(|(cents, tokens)| WouldFit {
-        max_budget_usd: cents.map(|cents| f64::from(cents) / 100.0),
+        max_budget: cents.map(|cents| f64::from(cents) / 100.0).map(NanoUsd::from_usd),
         max_tokens: tokens,
         max_output_tokens: None,
     })
@@ -285,7 +285,7 @@ fn over_budget() -> (Outcome, &'static str) {
         }),
         error_diagnostic: Some("a diagnostic".to_owned()),
         would_fit: Some(WouldFit {
-            max_budget_usd: Some(0.0093),
+            max_budget: Some(NanoUsd::from_usd(0.0093)),
             max_tokens: None,
             max_output_tokens: Some(300),
         }),

@@ -253,7 +253,7 @@ fn only_openai_gets_a_stable_key() {
 }
 
 /// Removes the marks from the text of a request.
-fn text_without_marks(text: &str) -> String {
+fn text_text_without_marks(text: &str) -> String {
     text.replace(r#","cache_control":{"type":"ephemeral"}"#, "")
         .replace(r#",{"cachePoint":{"type":"default"}}"#, "")
 }
@@ -261,7 +261,7 @@ fn text_without_marks(text: &str) -> String {
 /// The members of a request by name. The conversation lacks its closing brackets, because the next
 /// turn may continue its last message.
 fn members(body: &[u8]) -> (String, BTreeMap<String, String>) {
-    let text = text_without_marks(std::str::from_utf8(body).unwrap());
+    let text = text_text_without_marks(std::str::from_utf8(body).unwrap());
     let raw: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).unwrap();
     let mut members: BTreeMap<String, String> =
         raw.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect();

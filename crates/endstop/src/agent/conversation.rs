@@ -99,6 +99,15 @@ impl From<Vec<Part>> for RunInput {
     }
 }
 
+/// Numbers the messages that have no number yet.
+pub(super) fn number(messages: &mut [Message]) {
+    let mut last = messages.iter().map(|message| message.id.0).max().unwrap_or(0);
+    for message in messages.iter_mut().filter(|message| message.id == MessageId::NEW) {
+        last += 1;
+        message.id = MessageId(last);
+    }
+}
+
 /// Returns an error if providers would refuse the conversation.
 pub(super) fn check_history(messages: &[Message]) -> Result<(), StartError> {
     match history::problem(messages).filter(|_| !messages.is_empty()) {

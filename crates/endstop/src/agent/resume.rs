@@ -40,6 +40,7 @@ use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
 use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
+use crate::provider::ModelParams;
 use endstop_core::replay::{GoesOn, close, go_on};
 use endstop_core::{Event, MessageId, Outcome, Replay, Resumption, RunSpec, Step};
 use std::time::Duration;
@@ -49,6 +50,7 @@ use std::time::Duration;
 #[must_use]
 pub struct Resume {
     run: String,
+    params: ModelParams,
     accept_changes: bool,
     accept_redacted: bool,
 }
@@ -56,7 +58,22 @@ pub struct Resume {
 impl Resume {
     /// Resumes the run with this id.
     pub fn new(run: impl Into<String>) -> Resume {
-        Resume { run: run.into(), accept_changes: false, accept_redacted: false }
+        Resume {
+            run: run.into(),
+            params: ModelParams::default(),
+            accept_changes: false,
+            accept_redacted: false,
+        }
+    }
+
+    /// Sets parameters of the requests from here on, as [`RunInput::params`] does for a new run.
+    /// Those that are set replace the agent's. Parameters that differ from those of the run are a
+    /// change to [accept](Self::accept_changes).
+    ///
+    /// [`RunInput::params`]: crate::RunInput::params
+    pub fn params(mut self, params: ModelParams) -> Resume {
+        self.params = params;
+        self
     }
 
     /// Resumes even if the agent's model, tools, system prompt, policy or schema differ from those
@@ -112,7 +129,11 @@ impl Session {
         let Some(journal) = &config.journal else {
             return Err(StartError::NoJournal);
         };
-        let opened = Opened::new(config, config.params.clone(), config.schema.clone());
+        let params = how.params.over(&config.params);
+        if !how.params.is_empty() {
+            config.check_params(&params, config.schema.as_ref())?;
+        }
+        let opened = Opened::new(config, params, config.schema.clone());
         let again = find(&**journal, config, opened, &how)?;
         Ok(slot.launch(Beginning::Again(Box::new(again))))
     }

@@ -5,7 +5,7 @@
 //! let handle = slot.launch(Beginning::New(conversation, params, schema));
 //! ```
 
-use super::conversation::{Conversation, RunInput, check_history};
+use super::conversation::{Conversation, RunInput, check_history, number};
 use super::driver::{Beginning, Driver};
 use super::ending::EndingCell;
 use super::handle::RunHandle;
@@ -121,7 +121,8 @@ impl Agent {
         Session::new(Arc::clone(&self.0), Vec::new(), 0)
     }
 
-    /// Starts a conversation from stored messages or a [`SessionSnapshot`].
+    /// Starts a conversation from stored messages or a [`SessionSnapshot`]. Messages without a
+    /// number, such as those of [`Message::user`], are numbered.
     ///
     /// ```
     /// # use endstop::{Agent, SessionSnapshot, testkit::{ScriptedModel, Turn}};
@@ -141,7 +142,8 @@ impl Agent {
     /// duplicate message id, a call without a result, a result without a call, an empty message.
     /// The error names the message. An empty list is a new conversation.
     pub fn session_from(&self, stored: impl Into<SessionSnapshot>) -> Result<Session, StartError> {
-        let SessionSnapshot { messages } = stored.into();
+        let SessionSnapshot { mut messages } = stored.into();
+        number(&mut messages);
         check_history(&messages)?;
         Ok(Session::new(Arc::clone(&self.0), messages, 0))
     }
@@ -272,6 +274,7 @@ impl Session {
         };
         // Without the lock, because the change is the caller's code and may call the session.
         change(&mut messages)?;
+        number(&mut messages);
         check_history(&messages)?;
         let mut state = self.0.state();
         self.0.check_idle(&state)?;

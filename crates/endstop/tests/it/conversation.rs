@@ -79,6 +79,17 @@ fn refused() -> Vec<(&'static str, Vec<Message>)> {
 }
 
 #[tokio::test]
+async fn session_numbers_new_messages() {
+    let agent = crate::support::agent([]).build().unwrap();
+    let given = vec![Message::user("I am Ada."), Message::assistant("Hello, Ada.")];
+    let session = agent.session_from(given).unwrap();
+    let ids = || session.messages().iter().map(|message| message.id.0).collect::<Vec<_>>();
+    assert_eq!(ids(), [1, 2]);
+    session.edit(|all| all.insert(0, Message::user("Hi."))).unwrap();
+    assert_eq!(ids(), [3, 1, 2], "numbers stay, and new ones are unused");
+}
+
+#[tokio::test]
 async fn invalid_history_is_refused_by_name() {
     for (name, messages) in refused() {
         let agent = crate::support::agent([]).build().unwrap();

@@ -212,6 +212,12 @@ async fn journal_has_parameters_without_header_values() {
     let same = agent(params()).resume(Resume::new(&id).accept_redacted());
     assert!(!matches!(same, Err(StartError::Changed(_))), "{same:?}");
     drop(same);
+    // Parameters of the resumed run replace the agent's.
+    let other = ModelParams { temperature: Some(0.9), ..params() };
+    let own = ModelParams { temperature: Some(0.5), ..ModelParams::default() };
+    let same = agent(other).resume(Resume::new(&id).params(own).accept_redacted());
+    assert!(!matches!(same, Err(StartError::Changed(_))), "{same:?}");
+    drop(same);
     for entry in std::fs::read_dir(dir.path()).unwrap() {
         let path = entry.unwrap().path();
         let bytes = if path.is_file() { std::fs::read(path).unwrap() } else { Vec::new() };

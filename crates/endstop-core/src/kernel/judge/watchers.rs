@@ -136,7 +136,7 @@ impl Watchers {
             rule_set.reward(reward);
         }
         if let Some(cost) = step.cost {
-            rule_set.cost_usd(cost);
+            rule_set.cost(cost);
         }
         if context.message_arrived {
             rule_set.message_arrived();
