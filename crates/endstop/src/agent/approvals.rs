@@ -7,7 +7,7 @@
 //! ```
 
 use crate::control::Control;
-use endstop_core::{Answer, ConsultPoint, EffectId, ToolCall};
+use endstop_core::{Answer, EffectId, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -189,13 +189,5 @@ impl Approval {
                 Answer::ChangeCall(ToolCall { arguments, ..call })
             }
         }
-    }
-}
-
-/// Returns the call that needs approval at this point.
-pub(super) fn needs_approval(point: &ConsultPoint) -> Option<&ToolCall> {
-    match point {
-        ConsultPoint::Approval { call } => Some(call),
-        _ => None,
     }
 }

@@ -13,7 +13,9 @@ use crate::journal::Journal;
 use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::{ToolContext, ToolSet};
-use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
+use endstop_core::{
+    CompactionSpec, ConsultPoint, Limits, Price, ProactiveCompaction, ToolCall, ToolPolicy, Watch,
+};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -60,6 +62,17 @@ pub(super) struct Config {
 }
 
 impl Config {
+    /// Returns the call that is about to be reported as waiting for approval, if the caller answers
+    /// by events. The handle of an inner run belongs to the tool that started it.
+    pub(super) fn approved_by_events(&self, point: &ConsultPoint) -> Option<ToolCall> {
+        match point {
+            ConsultPoint::Approval { call } if self.approval_events && self.outer.is_none() => {
+                Some(call.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// Refuses parameters that the provider does not take, or that contradict other settings.
     pub(super) fn check_params(&self, params: &ModelParams) -> Result<(), StartError> {
         if params.is_empty() {
