@@ -7,7 +7,7 @@
 //! ```
 
 use crate::control::Control;
-use endstop_core::{ConsultPoint, EffectId, HookDecision, ToolCall};
+use endstop_core::{EffectId, HookDecision, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -192,13 +192,5 @@ impl Approval {
                 HookDecision::ChangeCall(ToolCall { arguments, ..call })
             }
         }
-    }
-}
-
-/// Returns the call that needs approval at this point.
-pub(super) fn needs_approval(point: &ConsultPoint) -> Option<&ToolCall> {
-    match point {
-        ConsultPoint::Approval { call } => Some(call),
-        _ => None,
     }
 }

@@ -12,7 +12,9 @@ use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::{ToolContext, ToolSet};
-use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
+use endstop_core::{
+    CompactionSpec, ConsultPoint, Limits, Price, ProactiveCompaction, ToolCall, ToolPolicy, Watch,
+};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -64,6 +66,17 @@ impl Config {
         // Only then can a call write entries for an hour, so only then is that its worst case.
         let hour = params.cache == Some(Caching::OneHour);
         self.price.map(|price| if hour { price.with_hour_writes() } else { price })
+    }
+
+    /// Returns the call that is about to be reported as waiting for approval, if the caller answers
+    /// by events. The handle of an inner run belongs to the tool that started it.
+    pub(super) fn approved_by_events(&self, point: &ConsultPoint) -> Option<ToolCall> {
+        match point {
+            ConsultPoint::Approval { call } if self.approval_events && self.outer.is_none() => {
+                Some(call.clone())
+            }
+            _ => None,
+        }
     }
 
     /// Refuses parameters, and a schema of the answer, that the provider does not take, or that

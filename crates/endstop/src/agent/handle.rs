@@ -23,7 +23,6 @@ const MOST_DELTAS: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
-#[expect(clippy::large_enum_variant, reason = "it is moved once, and a box is one more to match")]
 pub enum AgentEvent {
     /// A step in the life of the run.
     Run(RunEvent),

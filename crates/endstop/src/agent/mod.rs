@@ -34,6 +34,7 @@ mod pending;
 mod policy;
 mod recorder;
 mod resume;
+mod run_hooks;
 mod run_setup;
 mod session;
 mod session_state;

@@ -85,10 +85,10 @@ impl Probe {
 
     fn tool(&self, name: &'static str) -> impl Tool + 'static {
         let probe = self.clone();
-        tool_fn(name, "Works.", move |_: Value, context: ToolContext| {
+        tool_fn(name, "Works.", move |arguments: Value, context: ToolContext| {
             let probe = probe.clone();
             async move {
-                probe.starts("tool");
+                probe.starts(if arguments["n"] == 9 { "changed tool" } else { "tool" });
                 match name {
                     "wait" => context.cancelled().await,
                     "halt" => return ToolOutput::halt("enough"),
@@ -477,7 +477,8 @@ async fn nothing_starts_late(from: From, slow: bool) {
     assert!(late.is_empty(), "started after the stop had returned: {late:?} of {ran:?}");
     // Each event stopped some runs, and each kind of code could have started.
     assert_eq!(stopped.len(), EVENTS.len(), "{stopped:?}");
-    for what in ["tool", "model call", "request", "hook", "approval", "compaction"] {
+    for what in ["tool", "changed tool", "model call", "request", "hook", "approval", "compaction"]
+    {
         assert!(ran.contains_key(what), "{what}: {ran:?}");
     }
 }

@@ -151,7 +151,9 @@ impl Driver {
         let event = AgentEvent::Ended(Arc::new(outcome.clone()));
         // A panic of an observer on the last event can no longer change the ending.
         let _ = self.shared.tell(&self.control, &event);
-        let _ = self.tell_hooks(&event);
+        if let Some(hooks) = &self.hooks {
+            let _ = hooks.tell(&self.control, &*self.shared.config.provider, &event);
+        }
         // The session is idle before the outcome is visible, so that a caller can start the next run
         // at once.
         self.owner

@@ -6,7 +6,6 @@
 
 mod beginning;
 mod closing;
-mod hooks;
 mod outer;
 mod perform;
 mod spending;
@@ -15,6 +14,7 @@ use super::conversation::Conversation;
 use super::ending::EndingCell;
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::recorder::Recorder;
+use super::run_hooks::RunHooks;
 use super::run_setup::Opened;
 use super::session_state::SessionShared;
 use super::shared::Shared;
@@ -31,7 +31,6 @@ use endstop_core::{
     Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Price, Run,
     Step, TerminationSignal, TurnDelta,
 };
-pub(super) use hooks::RunHooks;
 use outer::Outer;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -359,7 +358,9 @@ impl Driver {
         if let Err(panicked) = self.shared.tell(&self.control, &event) {
             self.queue.push_back(panicked.into());
         }
-        if let Err(panicked) = self.tell_hooks(&event) {
+        if let Some(hooks) = &self.hooks
+            && let Err(panicked) = hooks.tell(&self.control, &*self.shared.config.provider, &event)
+        {
             self.queue.push_back(panicked.into());
         }
         if self.sink.is_open() {
@@ -369,8 +370,9 @@ impl Driver {
 
     fn tell_delta(&mut self, delta: &TurnDelta) {
         // Cloning every delta costs time, so skip it if there is no observer and no reader.
-        let heard =
-            self.sink.is_open() || !self.shared.config.observers.is_empty() || self.hooks_hear();
+        let heard = self.sink.is_open()
+            || !self.shared.config.observers.is_empty()
+            || self.hooks.as_ref().is_some_and(|hooks| !hooks.on_event.is_empty());
         if heard {
             self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
         }

@@ -174,7 +174,7 @@ async fn reader_answers_before_silent_approver() {
 #[tokio::test]
 async fn without_switch_an_approver_is_required() {
     let Err(problem) = asks(&Ran::default()).build() else {
-        panic!("an agent that nobody can approve")
+        panic!("an agent without any approval")
     };
     assert!(problem.to_string().contains("approval_events"), "{problem}");
     // With an approver alone there is no event.
