@@ -3,9 +3,9 @@
 use crate::measure::{Watch, cpu, median, memory, now, quantile};
 use crate::mock::{agent, ask, provider};
 use crate::{Measured, Words};
-use endstop::agent::AgentEvent;
+use endstop::event::Event;
 use endstop::provider::http::HttpProvider;
-use endstop::{Outcome, RunHandle, Termination, TurnDelta};
+use endstop::{Outcome, RunHandle, Termination};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -99,12 +99,9 @@ pub(crate) async fn at_once(words: &Words) -> Measured {
 }
 
 /// Returns the length of the text in an event.
-fn text_in(event: &AgentEvent) -> usize {
+fn text_in(event: &Event) -> usize {
     match event {
-        AgentEvent::Delta(event) => match &event.delta {
-            TurnDelta::Text(text) => text.len(),
-            _ => 0,
-        },
+        Event::TextDelta { text, .. } => text.len(),
         _ => 0,
     }
 }

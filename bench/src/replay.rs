@@ -5,11 +5,12 @@ use crate::items::by_turn;
 use crate::measure::Watch;
 use crate::mock::{self, echo};
 use crate::{Measured, Words};
+use endstop::core::Event;
 use endstop::wire::{
     Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolDefinition, dialect,
 };
 use endstop::{
-    Effect, EffectId, Event, EventKind, Message, MessageId, Outcome, Role, Run, RunSpec, Step,
+    Effect, EffectId, EventKind, Message, MessageId, Outcome, Role, Run, RunSpec, Step,
     Termination, ToolReport, ToolStatus, TurnDelta,
 };
 use serde_json::json;

@@ -65,10 +65,10 @@ mod jumping {
 #[cfg(test)]
 mod tests {
     use super::{jumping, wall_ms};
-    use crate::agent::AgentEvent;
+    use crate::event::Event;
     use crate::testkit::{ScriptedModel, Turn};
     use crate::tool::{ToolOutput, tool_fn};
-    use crate::{Agent, Limits, RunEvent};
+    use crate::{Agent, Limits};
     use endstop_core::{Outcome, Termination};
     use serde_json::{Map, Value, json};
     use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ mod tests {
     const JUMPS: [i64; 5] = [5 * HOUR, -5 * HOUR, 24 * 365 * HOUR, -24 * 365 * 100 * HOUR, 0];
 
     /// Runs a tool that shifts the clock at each call, and returns the real duration.
-    async fn jumps(limits: Limits, then: Turn) -> (Vec<AgentEvent>, Outcome, Duration) {
+    async fn jumps(limits: Limits, then: Turn) -> (Vec<Event>, Outcome, Duration) {
         let set = tool_fn("set", "Sets the clock.", |args: Map<String, Value>, _| async move {
             jumping::set(args["by"].as_i64().unwrap());
             ToolOutput::ok(wall_ms().to_string())
@@ -113,7 +113,7 @@ mod tests {
         assert!(outcome.duration <= took, "{:?} of {took:?}", outcome.duration);
         let mut shown = Vec::new();
         for event in &events {
-            if let AgentEvent::Run(RunEvent::ToolEnded { duration_ms, content, .. }) = event {
+            if let Event::ToolFinished { duration_ms, content, .. } = event {
                 assert!(u128::from(*duration_ms) <= took.as_millis(), "{duration_ms} ms");
                 shown.push(content.parse::<u64>().unwrap());
             }

@@ -27,6 +27,7 @@ pub mod budget;
 mod clock;
 pub mod compaction;
 mod control;
+pub mod event;
 pub mod hook;
 pub mod journal;
 #[cfg(feature = "mcp")]
@@ -48,6 +49,7 @@ pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;
 pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
+pub use event::Event;
 
 /// Runs shell commands and kills the whole process tree of a command when it ends.
 pub mod process {

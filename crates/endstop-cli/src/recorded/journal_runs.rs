@@ -2,11 +2,12 @@
 //! and as recorded events, which the kernel replays under other limits.
 
 use crate::failure::{Failure, Result};
+use endstop::core::Event;
 use endstop::core::replay::Replay;
 use endstop::journal::{JournalError, RecordedRun, SqliteJournal};
 use endstop::{
-    Effect, Event, EventKind, ModelTurn, NanoUsd, Outcome, Part, Registry, RunEvent, RunSpec,
-    Termination, Usage,
+    Effect, EventKind, ModelTurn, NanoUsd, Outcome, Part, Registry, RunEvent, RunSpec, Termination,
+    Usage,
 };
 use endstop_trajectory as traj;
 use endstop_trajectory::read::{Problem, ProblemKind, Walk, open_regular};

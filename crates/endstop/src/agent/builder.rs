@@ -1,12 +1,12 @@
 //! The builder of an [`Agent`]: collects the settings and validates them together.
 
 use super::config::Config;
-use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
 use super::shared::{Agent, Shared};
 use super::start_error::StartError;
 use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
+use crate::event::Event;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{ModelParams, Provider};
@@ -296,7 +296,7 @@ impl AgentBuilder {
     /// Adds an observer for every event. It is called on the run's task, so it should return
     /// quickly: the run cannot react to a stop in the meantime. If an observer panics, the run
     /// ends; the other observers still receive the event.
-    pub fn on_event(mut self, observer: impl Fn(&AgentEvent) + Send + Sync + 'static) -> Self {
+    pub fn on_event(mut self, observer: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.config.observers.push(Box::new(observer));
         self
     }

@@ -4,10 +4,10 @@
 //! let Config { provider, limits, tools, .. } = &shared.config;
 //! ```
 
-use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
 use super::start_error::StartError;
 use crate::budget::SharedBudget;
+use crate::event::Event;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
@@ -17,7 +17,7 @@ use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolic
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-type Observer = Box<dyn Fn(&AgentEvent) + Send + Sync>;
+type Observer = Box<dyn Fn(&Event) + Send + Sync>;
 type BusyObserver = Box<dyn Fn(bool) + Send + Sync>;
 
 pub(super) struct Config {

@@ -1,129 +1,144 @@
 //! The handle of a run: a stream of its events and a future of its outcome.
 //!
 //! Dropping the handle cancels the run; [`RunHandle::detach`] prevents that. A slow reader may miss
-//! text deltas (the event that ends the turn has the whole text), but never a lifecycle event.
+//! the rest of a turn's deltas (the event that ends the turn has the whole text), but no other event.
 
 use super::ending::EndingCell;
+use super::shared::Shared;
+use super::streams::{EventBytes, OwnEvents, TextStream};
 use crate::control::Control;
-use endstop_core::{Outcome, RunEvent, TurnDelta};
+use crate::event::queue::{EventSink, EventSource, queue};
+use crate::event::{Event, EventWriter, RunPlace};
+use endstop_core::Outcome;
+use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
-use serde::Serialize;
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tokio::sync::mpsc;
-
-/// Number of text deltas that may wait for the reader. Further deltas are dropped.
-const MOST_DELTAS: usize = 1024;
-
-/// An event of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-#[non_exhaustive]
-#[expect(clippy::large_enum_variant, reason = "it is moved once, and a box is one more to match")]
-pub enum AgentEvent {
-    /// A step in the life of the run.
-    Run(RunEvent),
-    /// An increment of the current turn.
-    Delta(DeltaEvent),
-    /// A problem that does not affect the run, for example a journal that cannot be written.
-    Warning(WarningEvent),
-    /// The run has ended. Always the last event.
-    Ended(Arc<Outcome>),
-}
-
-/// An increment of the current turn.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DeltaEvent {
-    /// Always `delta`.
-    #[serde(rename = "type")]
-    kind: &'static str,
-    /// The received text, reasoning or tool-call fragment.
-    #[serde(flatten)]
-    pub delta: TurnDelta,
-}
-
-impl DeltaEvent {
-    pub(crate) fn new(delta: TurnDelta) -> DeltaEvent {
-        DeltaEvent { kind: "delta", delta }
-    }
-}
-
-/// A problem that does not affect the run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WarningEvent {
-    /// Always `warning`.
-    #[serde(rename = "type")]
-    kind: &'static str,
-    /// A description for people.
-    pub message: String,
-}
-
-impl WarningEvent {
-    /// Creates a warning with this message.
-    pub fn new(message: impl Into<String>) -> WarningEvent {
-        WarningEvent { kind: "warning", message: message.into() }
-    }
-}
 
 /// A handle to a running or ended run.
+///
+/// It is a stream of [`Event`]s and a future of the [`Outcome`]. [`text`](Self::text),
+/// [`sse`](Self::sse) and [`json_lines`](Self::json_lines) are streams of what a program usually
+/// needs of them.
 #[must_use = "dropping the handle cancels the run"]
-#[derive(Debug)]
 pub struct RunHandle {
-    events: mpsc::UnboundedReceiver<Box<AgentEvent>>,
-    waiting: Arc<AtomicUsize>,
+    events: EventSource,
     ending: EndingCell,
     control: Control,
+    run: Arc<RunPlace>,
+    agent: Option<Arc<Shared>>,
+    /// The values of the run's headers, which are secrets.
+    keys: KnownKeys,
     cancel_on_drop: bool,
 }
 
-/// The driver's end of the event channel. The channel allocates room for several events when it is
-/// created; events are boxed so that a waiting run uses less memory.
-#[derive(Clone, Debug)]
-pub(crate) struct EventSink {
-    events: mpsc::UnboundedSender<Box<AgentEvent>>,
-    waiting: Arc<AtomicUsize>,
-}
-
-impl EventSink {
-    /// `true` while the reader still takes events.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.events.is_closed()
-    }
-
-    pub(crate) fn send(&self, event: AgentEvent) {
-        if matches!(event, AgentEvent::Delta(_)) {
-            // Relaxed is enough because the count is only an approximate bound on memory.
-            if self.waiting.load(Ordering::Relaxed) >= MOST_DELTAS {
-                return;
-            }
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-        }
-        let _ = self.events.send(Box::new(event));
+impl fmt::Debug for RunHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle")
+            .field("run_id", &self.run_id())
+            .field("ended", &self.ending.get().is_some())
+            .finish_non_exhaustive()
     }
 }
 
 impl RunHandle {
     pub(super) fn new(ending: EndingCell, control: Control) -> (RunHandle, EventSink) {
-        let (sender, events) = mpsc::unbounded_channel();
-        let waiting = Arc::<AtomicUsize>::default();
-        let sink = EventSink { events: sender, waiting: Arc::clone(&waiting) };
-        (RunHandle { events, waiting, ending, control, cancel_on_drop: true }, sink)
+        let (sink, events) = queue();
+        let (run, keys) = (Arc::default(), KnownKeys::default());
+        let handle =
+            RunHandle { events, ending, control, run, agent: None, keys, cancel_on_drop: true };
+        (handle, sink)
     }
 
-    /// Returns the next event, or `None` after the event with the outcome.
-    pub async fn next(&mut self) -> Option<AgentEvent> {
+    /// Names the run and its agent. `keys` are the secrets of the run itself.
+    pub(super) fn of_run(
+        mut self,
+        run: Arc<RunPlace>,
+        agent: Arc<Shared>,
+        keys: KnownKeys,
+    ) -> RunHandle {
+        (self.run, self.agent, self.keys) = (run, Some(agent), keys);
+        self
+    }
+
+    /// Returns the id of the run, which its events, its outcome and its journal have, too.
+    pub fn run_id(&self) -> &str {
+        &self.run.id
+    }
+
+    /// Returns the next event, or `None` after the event with the outcome. Cancel-safe: if the
+    /// future is dropped, no event is lost.
+    pub async fn next(&mut self) -> Option<Event> {
         std::future::poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
-        let polled = self.events.poll_recv(cx).map(|event| event.map(|event| *event));
-        if let Poll::Ready(Some(AgentEvent::Delta(_))) = &polled {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-        polled
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.poll(cx)
+    }
+
+    /// `true` if the event is of this run and not of one nested in it.
+    pub(super) fn is_own(&self, event: &Event) -> bool {
+        Arc::ptr_eq(&event.origin().run, &self.run)
+    }
+
+    /// Returns a stream of the model's visible text, in pieces as it arrives.
+    ///
+    /// ```
+    /// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
+    /// let mut text = agent.run("What is it?")?.text();
+    /// while let Some(piece) = text.next().await {
+    ///     print!("{piece}");
+    /// }
+    /// let outcome = text.outcome().await;
+    /// # assert!(outcome.is_success());
+    /// # Ok(()) }
+    /// ```
+    pub fn text(self) -> TextStream {
+        TextStream::new(self)
+    }
+
+    /// Returns a stream of the events of this run only, without those of runs nested in it.
+    pub fn own_events(self) -> OwnEvents {
+        OwnEvents(self)
+    }
+
+    /// Returns the events as server-sent events, for the body of an HTTP response with the content
+    /// type `text/event-stream`. Dropping the stream, for example because the client has gone,
+    /// cancels the run.
+    ///
+    /// Secrets are redacted: the provider's key, the values of the run's headers, secrets in the
+    /// environment, and credentials of a known format.
+    ///
+    /// ```
+    /// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
+    /// // With axum: `Body::from_stream(agent.run(task)?.sse())`.
+    /// let mut bytes = agent.run("What is it?")?.sse();
+    /// let first = String::from_utf8(bytes.next().await.unwrap())?;
+    /// assert!(first.starts_with("event: turn_started\ndata: {\"type\":\"turn_started\","));
+    /// # Ok(()) }
+    /// ```
+    pub fn sse(self) -> EventBytes {
+        let writer = EventWriter::sse(self.secrets());
+        EventBytes::new(self, writer)
+    }
+
+    /// Returns the events as lines of JSON. In all other respects the same as [`sse`](Self::sse).
+    pub fn json_lines(self) -> EventBytes {
+        let writer = EventWriter::json_lines(self.secrets());
+        EventBytes::new(self, writer)
+    }
+
+    /// Returns the values that must not appear in the written events.
+    fn secrets(&self) -> KnownKeys {
+        let own = self.agent.as_ref().map(|agent| agent.config.provider.known_keys());
+        endstop_process::environment_secrets().and(&own.unwrap_or_default()).and(&self.keys)
     }
 
     /// Cancels this run only; a late call cannot stop a later run of the same session. Like
@@ -162,8 +177,8 @@ impl RunHandle {
 }
 
 impl Stream for RunHandle {
-    type Item = AgentEvent;
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
+    type Item = Event;
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         self.get_mut().poll_event(cx)
     }
 }

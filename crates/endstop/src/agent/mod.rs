@@ -37,14 +37,16 @@ mod session;
 mod session_state;
 mod shared;
 mod start_error;
+mod streams;
 mod user_code;
 
 pub use crate::compaction::COMPACTION_SHARE;
 pub use agent_tool::AgentTool;
 pub use builder::AgentBuilder;
 pub use conversation::RunInput;
-pub use handle::{AgentEvent, RunHandle, WarningEvent};
+pub use handle::RunHandle;
 pub use resume::Resume;
 pub use session::{Session, SessionSnapshot};
 pub use shared::{Agent, Lifecycle};
 pub use start_error::StartError;
+pub use streams::{EventBytes, OwnEvents, TextStream};

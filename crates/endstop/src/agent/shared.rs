@@ -7,9 +7,9 @@
 //! ```
 
 use super::config::Config;
-use super::handle::AgentEvent;
 use super::user_code::{self, Panicked};
 use crate::control::{Control, Request};
+use crate::event::Event;
 use crate::tool::Tool;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -223,7 +223,7 @@ impl Shared {
     /// Passes an event to the observers, unless its run was terminated.
     ///
     /// Returns `Err` if an observer panicked; the remaining observers still receive the event.
-    pub(super) fn tell(&self, control: &Control, event: &AgentEvent) -> Result<(), Panicked> {
+    pub(super) fn tell(&self, control: &Control, event: &Event) -> Result<(), Panicked> {
         let provider = &*self.config.provider;
         let mut told = Ok(());
         for observer in &self.config.observers {

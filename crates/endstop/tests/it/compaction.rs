@@ -2,16 +2,16 @@
 //! cost.
 
 use crate::support::{agent, eventually};
-use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
 use endstop::compaction::{CompactionRequest, InOrder, Summarise};
 use endstop::core::history;
+use endstop::event::Event;
 use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, AgentBuilder, Compaction, Message, MessageId, NanoUsd, Price, ProactiveCompaction, Role,
-    RunEvent, Session, StartError, Termination,
+    Session, StartError, Termination,
 };
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex};
@@ -61,10 +61,7 @@ async fn compaction_starts_at_default_share() {
         let mut handle = after_small_talk(&agent).run("look").unwrap();
         let mut told = Vec::new();
         while let Some(event) = handle.next().await {
-            if let AgentEvent::Run(RunEvent::Compacted {
-                before, after, strategy, forced, ..
-            }) = event
-            {
+            if let Event::Compacted { before, after, strategy, forced, .. } = event {
                 told.push((before, after, strategy, forced));
             }
         }

@@ -10,8 +10,8 @@
 //! thread, without a journal and with one whose writes take 2 ms. The first instruction of all user
 //! code checks if the stop has returned.
 
-use endstop::agent::AgentEvent;
 use endstop::compaction::{CompactionRequest, DropOldTurns};
+use endstop::event::Event;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
@@ -23,8 +23,7 @@ use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, Answer, Compaction, ConsultPoint, ErrorClass, Hooks, Limits, Message, MessageId,
-    ModelError, Outcome, Permission, ProactiveCompaction, Role, RunEvent, Termination, ToolCall,
-    Watch,
+    ModelError, Outcome, Permission, ProactiveCompaction, Role, Termination, ToolCall, Watch,
 };
 use futures_core::Stream;
 use serde_json::{Value, json};
@@ -257,19 +256,19 @@ fn stop(agent: &Agent, probe: &Probe, terminate: bool) {
     probe.returned.store(true, Ordering::SeqCst);
 }
 
-fn name(event: &AgentEvent) -> &'static str {
+fn name(event: &Event) -> &'static str {
     match event {
-        AgentEvent::Delta(_) => "delta",
-        AgentEvent::Run(RunEvent::TurnStarted { .. }) => "turn_started",
-        AgentEvent::Run(RunEvent::TurnEnded { .. }) => "turn_ended",
-        AgentEvent::Run(RunEvent::AttemptFailed { .. }) => "attempt_failed",
-        AgentEvent::Run(RunEvent::ToolStarted { .. }) => "tool_started",
-        AgentEvent::Run(RunEvent::ToolEnded { .. }) => "tool_ended",
-        AgentEvent::Run(RunEvent::MessageInjected { .. }) => "told",
-        AgentEvent::Run(RunEvent::RuleHit(_)) => "fired",
-        AgentEvent::Run(RunEvent::Compacted { .. }) => "compacted",
-        AgentEvent::Run(RunEvent::CompactionFailed { .. }) => "compaction_failed",
-        AgentEvent::Run(RunEvent::Stopping { .. }) => "stopping",
+        Event::TextDelta { .. } => "delta",
+        Event::TurnStarted { .. } => "turn_started",
+        Event::TurnFinished { .. } => "turn_ended",
+        Event::AttemptFailed { .. } => "attempt_failed",
+        Event::ToolStarted { .. } => "tool_started",
+        Event::ToolFinished { .. } => "tool_ended",
+        Event::MessageInjected { .. } => "told",
+        Event::RuleHit { .. } => "fired",
+        Event::Compacted { .. } => "compacted",
+        Event::CompactionFailed { .. } => "compaction_failed",
+        Event::Stopping { .. } => "stopping",
         _ => "",
     }
 }

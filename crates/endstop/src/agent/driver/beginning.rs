@@ -5,15 +5,16 @@
 //! ```
 
 use super::outer::Outer;
+use super::telling::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
 use crate::agent::conversation::Conversation;
 use crate::agent::ending::EndingCell;
-use crate::agent::handle::EventSink;
 use crate::agent::recorder::Recorder;
 use crate::agent::run_setup::Opened;
 use crate::agent::session_state::SessionShared;
 use crate::budget::Amount;
 use crate::control::Control;
+use crate::event::queue::EventSink;
 use crate::provider::ModelParams;
 use crate::telemetry::Trace;
 use endstop_core::{Effect, EventKind, Outcome, Run, Step};
@@ -39,7 +40,7 @@ impl Driver {
             control,
             heard: None,
             ending,
-            sink,
+            teller: Teller::new(sink),
             run: None,
             session: None,
             service: None,
@@ -72,9 +73,10 @@ impl Driver {
 
     /// Sets up a new run.
     fn set_up_new(&mut self, conversation: Conversation, params: ModelParams) {
+        let id = crate::clock::run_id();
+        self.name(&id, 0);
         let config = &self.shared.config;
         let opened = Opened::new(config, params);
-        let id = crate::clock::run_id();
         // Without a journal the run cannot be resumed, and the budget need not remember it.
         if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
             budget.saw_run(&id);
@@ -91,6 +93,13 @@ impl Driver {
         self.run = Some(Run::new(spec));
         self.session = opened.session;
         self.queue = opened.faults.into();
+    }
+
+    /// Names the run in its events.
+    fn name(&mut self, id: &str, turns: u32) {
+        let outer = self.outer.as_ref().map(|outer| &outer.context);
+        let nesting = outer.and_then(|outer| Some((outer.nesting()?, outer.call_id())));
+        self.teller.name(id, nesting, turns);
     }
 
     /// Sets up a run at the point where it was interrupted.
@@ -112,10 +121,15 @@ impl Driver {
             }
             Step::Ended(outcome) => Some(outcome),
         };
+        let turns = match (&ended, &self.run) {
+            (Some(outcome), _) => outcome.turns,
+            (None, run) => run.as_ref().map_or(0, Run::turns),
+        };
         if let Some(budget) = &config.budget {
             budget.resume_run(&resumes, self.earlier_spending(ended.as_deref()));
             budget.saw_run(&id);
         }
+        self.name(&id, turns);
         self.beginning = Some(First::Perform(perform, ended));
     }
 

@@ -7,7 +7,6 @@
 
 use super::{Call, Driver, Work, in_provider};
 use crate::agent::consult::{answer, whose};
-use crate::agent::handle::AgentEvent;
 use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
@@ -96,15 +95,16 @@ impl Driver {
             }
             Effect::Emit(event) => {
                 self.trace.told(&event);
-                self.tell(AgentEvent::Run(event));
+                self.tell_of_run(event);
             }
             _ => {}
         }
     }
 
     pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
+        let details = self.is_heard();
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
-        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
+        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap, details };
         let (trace, provider) = (&self.trace, &*self.shared.config.provider);
         let called = self.control.start(Request::Cancel, || {
             in_provider(provider, || trace.in_call(|| session.call(call)))

@@ -8,6 +8,7 @@
 //! ```
 
 mod call;
+mod deltas;
 mod error;
 mod options;
 mod params;

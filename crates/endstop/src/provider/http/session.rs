@@ -103,7 +103,8 @@ impl ModelSession for HttpSession {
         let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
         let asked = format!("POST {}, model `{}`", shown(url), secrets_out(&provider.model));
         let facts = self.request.facts(call.output_cap);
-        let mut call = HttpCall::new(tap, provider.dialect, asked, facts);
+        let details = call.details;
+        let mut call = HttpCall::new(tap, provider.dialect, asked, facts).details(details);
         match self.refused.clone().map_or(signed, Err) {
             Ok(_) => call.send(Unsent { url: url.clone(), headers, body }, provider),
             Err(problem) => call.fail(ModelError::new(ErrorClass::InvalidRequest, problem)),

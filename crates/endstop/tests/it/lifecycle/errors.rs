@@ -2,7 +2,7 @@
 
 use super::{Nothing, busy_log, history_is_answered, slow};
 use crate::support::{agent, eventually};
-use endstop::agent::AgentEvent;
+use endstop::event::Event;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::tool_fn;
 use endstop::{Agent, Category, Lifecycle, Limits, Termination};
@@ -128,7 +128,7 @@ async fn cancel_stops_retry_of_broken_stream() {
     .unwrap();
     let agent = crate::support::over(&server, "openai-chat").build().unwrap();
     let mut handle = agent.run("m").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+    while !matches!(handle.next().await, Some(Event::TextDelta { .. })) {}
     agent.cancel();
     assert_eq!(handle.outcome().await.termination, Termination::Cancelled);
     eventually("the connection is closed", || server.open_connections() == 0).await;

@@ -2,14 +2,14 @@
 
 use super::{STRICT, Strict, events, results};
 use crate::support::{agent, eventually, over};
-use endstop::agent::AgentEvent;
 use endstop::compaction::CompactionRequest;
+use endstop::event::Event;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, AgentBuilder, Answer, Category, ConsultPoint, Hooks, Limits, Permission,
-    ProactiveCompaction, RunEvent, Termination, ToolCall, ToolStatus, TurnDelta,
+    ProactiveCompaction, Termination, ToolCall, ToolStatus,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -81,10 +81,10 @@ fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
         let reached = Reached::default();
         all.push((name, make(&reached), reached));
     };
-    let on_delta = |builder: AgentBuilder, reached: &Reached, wanted: fn(&TurnDelta) -> bool| {
+    let on_delta = |builder: AgentBuilder, reached: &Reached, wanted: fn(&Event) -> bool| {
         let reached = reached.clone();
         builder.on_event(move |event| {
-            if matches!(event, AgentEvent::Delta(delta) if wanted(&delta.delta)) {
+            if wanted(event) {
                 reached.now();
             }
         })
@@ -92,23 +92,23 @@ fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
     add("before the first byte", &|reached| {
         let reached = reached.clone();
         agent([Turn::text("never").after(LONG)]).on_event(move |event| {
-            if matches!(event, AgentEvent::Run(RunEvent::TurnStarted { .. })) {
+            if matches!(event, Event::TurnStarted { .. }) {
                 reached.now();
             }
         })
     });
     add("thinking", &|reached| {
         let turn = Turn::text("never").reasoning("Let me see.").pace(LONG);
-        on_delta(agent([turn]), reached, |delta| matches!(delta, TurnDelta::Reasoning(_)))
+        on_delta(agent([turn]), reached, |event| matches!(event, Event::ReasoningDelta { .. }))
     });
     add("text", &|reached| {
         let turn = Turn::text("half an answer").pace(LONG);
-        on_delta(agent([turn]), reached, |delta| matches!(delta, TurnDelta::Text(_)))
+        on_delta(agent([turn]), reached, |event| matches!(event, Event::TextDelta { .. }))
     });
     add("tool arguments", &|reached| {
         let turn = Turn::call("wait", &json!({})).pace(LONG);
         let builder = agent([turn]).tool(wait(&Reached::default()));
-        on_delta(builder, reached, |delta| matches!(delta, TurnDelta::ToolArguments(_)))
+        on_delta(builder, reached, |event| matches!(event, Event::ToolCallStarted { .. }))
     });
     add("backoff", &|reached| {
         let reached = reached.clone();
@@ -116,7 +116,7 @@ fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
         Agent::builder(ScriptedModel::new([busy]).repeat_last())
             .limits(Limits { max_retries: Some(1_000_000), ..Limits::default() })
             .on_event(move |event| {
-                if matches!(event, AgentEvent::Run(RunEvent::AttemptFailed { .. })) {
+                if matches!(event, Event::AttemptFailed { .. }) {
                     reached.now();
                 }
             })
@@ -174,9 +174,12 @@ async fn stop_keeps_its_kind_in_phases() {
             let wanted = if terminate { Termination::Terminated } else { Termination::Cancelled };
             assert_eq!(outcome.termination, wanted, "{phase}: {outcome:?}");
             assert_eq!(outcome.category(), Category::Fatal, "{phase}: nothing retries it");
-            let endings = events.iter().filter(|e| matches!(e, AgentEvent::Ended(_))).count();
+            let endings = events.iter().filter(|e| matches!(e, Event::Finished { .. })).count();
             assert_eq!(endings, 1, "{phase}");
-            assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{phase}: the last event");
+            assert!(
+                matches!(events.last(), Some(Event::Finished { .. })),
+                "{phase}: the last event"
+            );
             assert!(began.elapsed() < Duration::from_secs(5), "{phase}: {:?}", began.elapsed());
             assert!(outcome.decided_by.evidence.contains(if terminate {
                 "terminated"
@@ -235,7 +238,7 @@ async fn call_streamed_after_cancel_not_run() {
         .build()
         .unwrap();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await.unwrap(), AgentEvent::Delta(_)) {}
+    while !matches!(handle.next().await.unwrap(), Event::TextDelta { .. }) {}
     agent.cancel();
     let outcome = handle.await;
     assert_eq!((outcome.termination, outcome.tool_calls), (Termination::Cancelled, 0));
@@ -318,11 +321,11 @@ async fn outcome_is_never_overwritten() {
         .build()
         .unwrap();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Run(RunEvent::ToolStarted { .. }))) {}
+    while !matches!(handle.next().await, Some(Event::ToolStarted { .. })) {}
     agent.terminate();
     let mut endings = Vec::new();
     while let Some(event) = handle.next().await {
-        if let AgentEvent::Ended(outcome) = event {
+        if let Event::Finished { outcome, .. } = event {
             endings.push(outcome.termination);
         }
     }
@@ -342,7 +345,7 @@ async fn run_ends_after_its_inner_runs() {
         .tool(AgentTool::new("ask", "Asks.", move || {
             let ended = ended.clone();
             agent([Turn::text("so").after(Duration::from_millis(50))]).on_event(move |event| {
-                if matches!(event, AgentEvent::Ended(_)) {
+                if matches!(event, Event::Finished { .. }) {
                     ended.now();
                 }
             })
@@ -351,7 +354,7 @@ async fn run_ends_after_its_inner_runs() {
         .unwrap();
     let mut handle = agent.run("go").unwrap();
     while let Some(event) = handle.next().await {
-        if matches!(event, AgentEvent::Ended(_)) {
+        if matches!(event, Event::Finished { .. }) {
             assert_eq!(inner_ended.count(), 1, "nothing is left running after the end");
         }
     }
@@ -367,7 +370,7 @@ async fn interrupted_conversation_can_continue() {
         });
         let agent = strict.agent().build().unwrap().session();
         let mut handle = agent.run("first").unwrap();
-        while !matches!(handle.next().await.unwrap(), AgentEvent::Delta(_)) {}
+        while !matches!(handle.next().await.unwrap(), Event::TextDelta { .. }) {}
         agent.cancel();
         let outcome = handle.await;
         assert_eq!(outcome.termination, Termination::Cancelled);

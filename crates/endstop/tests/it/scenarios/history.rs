@@ -4,9 +4,7 @@ use super::{STRICT, Strict, results};
 use endstop::hook::{Approver, HookFuture};
 use endstop::testkit::Turn;
 use endstop::tool::{Tool, ToolContext, ToolOutput, tool_fn};
-use endstop::{
-    Answer, Limits, Permission, RunEvent, Termination, ToolCall, ToolStatus, agent::AgentEvent,
-};
+use endstop::{Answer, Limits, Permission, Termination, ToolCall, ToolStatus, event::Event};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -143,10 +141,7 @@ async fn conversation_continues_after_tool_cancel() {
             let limits = Limits { cancel_grace: Duration::from_millis(50), ..Limits::default() };
             let agent = strict.agent().tool(wait).limits(limits).build().unwrap().session();
             let mut handle = agent.run("go").unwrap();
-            while !matches!(
-                handle.next().await,
-                Some(AgentEvent::Run(RunEvent::ToolStarted { .. }))
-            ) {}
+            while !matches!(handle.next().await, Some(Event::ToolStarted { .. })) {}
             agent.cancel();
             let outcome = handle.await;
             assert_eq!(outcome.termination, Termination::Cancelled);

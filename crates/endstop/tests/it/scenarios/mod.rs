@@ -7,7 +7,7 @@ mod compaction;
 mod history;
 mod limits;
 
-use endstop::agent::AgentEvent;
+use endstop::event::Event;
 use endstop::testkit::{Reply, Server, Turn, strict};
 use endstop::{AgentBuilder, Outcome, Part, RunHandle, ToolResult};
 use std::path::Path;
@@ -69,7 +69,7 @@ fn results(outcome: &Outcome) -> Vec<ToolResult> {
 }
 
 /// Returns all events up to the end, and the outcome.
-pub async fn events(mut handle: RunHandle) -> (Vec<AgentEvent>, Outcome) {
+pub async fn events(mut handle: RunHandle) -> (Vec<Event>, Outcome) {
     let mut events = Vec::new();
     while let Some(event) = handle.next().await {
         events.push(event);

@@ -6,8 +6,8 @@
 
 use super::code::{Code, Veto};
 use crate::support::agent;
-use endstop::agent::AgentEvent;
 use endstop::compaction::CompactionRequest;
+use endstop::event::Event;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
@@ -16,7 +16,7 @@ use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
     Agent, AgentBuilder, Answer, Compaction, Confidence, ConsultPoint, Hooks, Message, MessageId,
-    Permission, ProactiveCompaction, Role, RunEvent, SignalReason, StepContext, StepResult, Stop,
+    Permission, ProactiveCompaction, Role, SignalReason, StepContext, StepResult, Stop,
     TerminationPolicy, TerminationSignal, ToolCall, Verdict,
 };
 use serde_json::{Map, Value, json};
@@ -171,16 +171,16 @@ pub fn points() -> Vec<Point> {
     all
 }
 
-type Heard = fn(&AgentEvent) -> bool;
+type Heard = fn(&Event) -> bool;
 
 const HEARD: [(&str, Heard); 7] = [
-    ("turn started", |event| matches!(event, AgentEvent::Run(RunEvent::TurnStarted { .. }))),
-    ("attempt failed", |event| matches!(event, AgentEvent::Run(RunEvent::AttemptFailed { .. }))),
-    ("delta", |event| matches!(event, AgentEvent::Delta(_))),
-    ("turn ended", |event| matches!(event, AgentEvent::Run(RunEvent::TurnEnded { .. }))),
-    ("tool started", |event| matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. }))),
-    ("tool ended", |event| matches!(event, AgentEvent::Run(RunEvent::ToolEnded { .. }))),
-    ("told", |event| matches!(event, AgentEvent::Run(RunEvent::MessageInjected { .. }))),
+    ("turn started", |event| matches!(event, Event::TurnStarted { .. })),
+    ("attempt failed", |event| matches!(event, Event::AttemptFailed { .. })),
+    ("delta", |event| matches!(event, Event::TextDelta { .. })),
+    ("turn ended", |event| matches!(event, Event::TurnFinished { .. })),
+    ("tool started", |event| matches!(event, Event::ToolStarted { .. })),
+    ("tool ended", |event| matches!(event, Event::ToolFinished { .. })),
+    ("told", |event| matches!(event, Event::MessageInjected { .. })),
 ];
 
 fn none() -> Hooks {

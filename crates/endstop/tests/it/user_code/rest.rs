@@ -4,9 +4,9 @@
 
 use super::goes_on;
 use crate::support::{agent, eventually, marker, over, processes_with};
-use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
 use endstop::compaction::CompactionRequest;
+use endstop::event::Event;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::{
@@ -16,8 +16,8 @@ use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, AgentBuilder, Answer, ConsultPoint, Hooks, Limits, NanoUsd, Part, Permission, Price,
-    ProactiveCompaction, RunEvent, StepContext, StepResult, Stop, Termination, TerminationPolicy,
-    ToolCall, ToolResult, TurnDelta, Verdict,
+    ProactiveCompaction, StepContext, StepResult, Stop, Termination, TerminationPolicy, ToolCall,
+    ToolResult, TurnDelta, Verdict,
 };
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
@@ -31,7 +31,7 @@ type In = fn(AgentBuilder) -> AgentBuilder;
 
 #[tokio::test]
 async fn panicking_observer_does_not_affect_others() {
-    let heard = Arc::<Mutex<Vec<AgentEvent>>>::default();
+    let heard = Arc::<Mutex<Vec<Event>>>::default();
     let seen = Arc::clone(&heard);
     let agent = agent([Turn::text("fine")])
         .on_event(|_| panic!("asked to panic"))
@@ -45,7 +45,7 @@ async fn panicking_observer_does_not_affect_others() {
     }
     let outcome = handle.await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
-    assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{events:?}");
+    assert!(matches!(events.last(), Some(Event::Finished { .. })), "{events:?}");
     assert_eq!(*heard.lock().unwrap(), events, "also the ending");
 }
 
@@ -54,7 +54,7 @@ async fn panic_after_end_changes_nothing() {
     let busy = Arc::<Mutex<Vec<bool>>>::default();
     let heard = Arc::clone(&busy);
     let agent = agent([Turn::text("fine"), Turn::text("fine")])
-        .on_event(|event| assert!(!matches!(event, AgentEvent::Ended(_)), "asked to panic"))
+        .on_event(|event| assert!(!matches!(event, Event::Finished { .. }), "asked to panic"))
         .on_busy(|_| panic!("asked to panic"))
         .on_busy(move |now| heard.lock().unwrap().push(now))
         .build()
@@ -157,7 +157,7 @@ async fn stream_drop_panic_changes_nothing() {
             .unwrap()
             .session();
         let mut handle = session.run("go").unwrap();
-        while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+        while !matches!(handle.next().await, Some(Event::TextDelta { .. })) {}
         let wanted = if terminate {
             session.terminate();
             Termination::Terminated
@@ -198,7 +198,7 @@ async fn always_ready_stream_starves_nothing() {
     assert!(outcome.decided_by.evidence.contains("turn_timeout"), "{outcome:?}");
     let agent = restless().build().unwrap();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+    while !matches!(handle.next().await, Some(Event::HiddenDelta { .. })) {}
     agent.cancel();
     assert_eq!(handle.await.termination, Termination::Cancelled);
 }
@@ -344,7 +344,7 @@ async fn panic_mid_stream_closes_connection() {
     let ways: [(&str, In); 2] = [
         ("leaky", |builder| builder.policy(Leaky(Hooks::default()))),
         ("observer", |builder| {
-            builder.on_event(|event| assert!(!matches!(event, AgentEvent::Delta(_)), "no"))
+            builder.on_event(|event| assert!(!matches!(event, Event::TextDelta { .. }), "no"))
         }),
     ];
     for api in ["openai-chat", "anthropic-messages"] {
@@ -395,7 +395,7 @@ async fn panicking_tool_kills_other_processes() {
     let mut handle = agent.run("go").unwrap();
     let mut ended = 0;
     while let Some(event) = handle.next().await {
-        ended += usize::from(matches!(event, AgentEvent::Run(RunEvent::ToolEnded { .. })));
+        ended += usize::from(matches!(event, Event::ToolFinished { .. }));
     }
     let outcome = handle.await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
