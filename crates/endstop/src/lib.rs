@@ -67,6 +67,8 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/src/library.md")]
     struct Library;
+    #[doc = include_str!("../../../docs/src/events.md")]
+    struct Events;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]

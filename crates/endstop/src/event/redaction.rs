@@ -67,12 +67,11 @@ impl Redaction {
                 event.is_delta() || matches!(event, Event::Warning { .. } | Event::RuleHit { .. });
             if !within {
                 let last = matches!(event, Event::Finished { .. });
-                self.finish(|open| last || Arc::ptr_eq(&open.run, &run), out);
+                self.finish(|open| last || open.run == run, out);
             }
             return out(event);
         };
-        let same =
-            |open: &Open| open.kind == kind && open.call == call && Arc::ptr_eq(&open.run, &run);
+        let same = |open: &Open| open.kind == kind && open.call == call && open.run == run;
         let piece = take(text);
         let at = match self.open.iter().position(same) {
             Some(at) => at,

@@ -16,6 +16,7 @@ mod bedrock;
 mod cohere;
 mod compaction;
 mod conversation;
+mod events;
 mod hostile_servers;
 #[cfg(target_os = "linux")]
 mod hostile_tools;

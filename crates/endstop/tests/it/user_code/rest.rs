@@ -392,12 +392,12 @@ async fn panicking_tool_kills_other_processes() {
         .tool(boom.parallel_safe())
         .build()
         .unwrap();
-    let mut handle = agent.run("go").unwrap();
+    let mut own = agent.run("go").unwrap().own_events();
     let mut ended = 0;
-    while let Some(event) = handle.next().await {
+    while let Some(event) = own.next().await {
         ended += usize::from(matches!(event, Event::ToolFinished { .. }));
     }
-    let outcome = handle.await;
+    let outcome = own.into_handle().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
     assert_eq!((outcome.decided_by.decision.as_str(), ended), ("boom", 2), "each call is answered");
     agent.settled().await;
