@@ -5,10 +5,9 @@
 
 use super::ending::EndingCell;
 use super::shared::Shared;
-use super::streams::{EventBytes, OwnEvents, TextStream};
 use crate::control::Control;
 use crate::event::queue::{EventSink, EventSource, queue};
-use crate::event::{Event, EventWriter, RunPlace};
+use crate::event::{Event, RunPlace};
 use endstop_core::Outcome;
 use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
@@ -54,7 +53,7 @@ impl RunHandle {
     }
 
     /// Names the run and its agent. `keys` are the secrets of the run itself.
-    pub(super) fn of_run(
+    pub(super) fn describe(
         mut self,
         run: Arc<RunPlace>,
         agent: Arc<Shared>,
@@ -84,59 +83,8 @@ impl RunHandle {
         Arc::ptr_eq(&event.origin().run, &self.run)
     }
 
-    /// Returns a stream of the model's visible text, in pieces as it arrives.
-    ///
-    /// ```
-    /// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
-    /// let mut text = agent.run("What is it?")?.text();
-    /// while let Some(piece) = text.next().await {
-    ///     print!("{piece}");
-    /// }
-    /// let outcome = text.outcome().await;
-    /// # assert!(outcome.is_success());
-    /// # Ok(()) }
-    /// ```
-    pub fn text(self) -> TextStream {
-        TextStream::new(self)
-    }
-
-    /// Returns a stream of the events of this run only, without those of runs nested in it.
-    pub fn own_events(self) -> OwnEvents {
-        OwnEvents(self)
-    }
-
-    /// Returns the events as server-sent events, for the body of an HTTP response with the content
-    /// type `text/event-stream`. Dropping the stream, for example because the client has gone,
-    /// cancels the run.
-    ///
-    /// Secrets are redacted: the provider's key, the values of the run's headers, secrets in the
-    /// environment, and credentials of a known format.
-    ///
-    /// ```
-    /// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
-    /// // With axum: `Body::from_stream(agent.run(task)?.sse())`.
-    /// let mut bytes = agent.run("What is it?")?.sse();
-    /// let first = String::from_utf8(bytes.next().await.unwrap())?;
-    /// assert!(first.starts_with("event: turn_started\ndata: {\"type\":\"turn_started\","));
-    /// # Ok(()) }
-    /// ```
-    pub fn sse(self) -> EventBytes {
-        let writer = EventWriter::sse(self.secrets());
-        EventBytes::new(self, writer)
-    }
-
-    /// Returns the events as lines of JSON. In all other respects the same as [`sse`](Self::sse).
-    pub fn json_lines(self) -> EventBytes {
-        let writer = EventWriter::json_lines(self.secrets());
-        EventBytes::new(self, writer)
-    }
-
     /// Returns the values that must not appear in the written events.
-    fn secrets(&self) -> KnownKeys {
+    pub(super) fn secrets(&self) -> KnownKeys {
         let own = self.agent.as_ref().map(|agent| agent.config.provider.known_keys());
         endstop_process::environment_secrets().and(&own.unwrap_or_default()).and(&self.keys)
     }

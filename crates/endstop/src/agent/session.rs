@@ -73,7 +73,7 @@ impl RunSlot {
         let driver =
             Driver::new(shared, self.number, self.control.clone(), ending, sink, beginning);
         let agent = Arc::clone(&self.shared.agent);
-        let handle = handle.of_run(Arc::clone(driver.place()), agent, keys);
+        let handle = handle.describe(Arc::clone(driver.place()), agent, keys);
         // Observers receive `true` before the driver can end the run and queue `false`.
         self.shared.agent.tell_busy();
         self.runtime.spawn(self.shared.track(driver.drive()));

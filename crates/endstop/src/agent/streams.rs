@@ -16,7 +16,60 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The model's visible text, in pieces: see [`RunHandle::text`].
+impl RunHandle {
+    /// Returns a stream of the model's visible text, in chunks as it arrives.
+    ///
+    /// ```
+    /// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
+    /// let mut text = agent.run("What is it?")?.text();
+    /// while let Some(piece) = text.next().await {
+    ///     print!("{piece}");
+    /// }
+    /// let outcome = text.outcome().await;
+    /// # assert!(outcome.is_success());
+    /// # Ok(()) }
+    /// ```
+    pub fn text(self) -> TextStream {
+        TextStream::new(self)
+    }
+
+    /// Returns a stream of the events of this run only, without those of runs nested in it.
+    pub fn own_events(self) -> OwnEvents {
+        OwnEvents(self)
+    }
+
+    /// Returns the events as server-sent events, for the body of an HTTP response with the content
+    /// type `text/event-stream`. Dropping the stream, for example because the client has gone,
+    /// cancels the run.
+    ///
+    /// Secrets are redacted: the provider's key, the values of the run's headers, secrets in the
+    /// environment, and credentials of a known format.
+    ///
+    /// ```
+    /// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
+    /// // With axum: `Body::from_stream(agent.run(task)?.sse())`.
+    /// let mut bytes = agent.run("What is it?")?.sse();
+    /// let first = String::from_utf8(bytes.next().await.unwrap())?;
+    /// assert!(first.starts_with("event: turn_started\ndata: {\"type\":\"turn_started\","));
+    /// # Ok(()) }
+    /// ```
+    pub fn sse(self) -> EventBytes {
+        let writer = EventWriter::sse(self.secrets());
+        EventBytes::new(self, writer)
+    }
+
+    /// Returns the events as lines of JSON. In all other respects the same as [`sse`](Self::sse).
+    pub fn json_lines(self) -> EventBytes {
+        let writer = EventWriter::json_lines(self.secrets());
+        EventBytes::new(self, writer)
+    }
+}
+
+/// The model's visible text in chunks: see [`RunHandle::text`].
 ///
 /// It is the text of the run itself, without that of nested runs. If the provider does not stream,
 /// or if the reader lags, the rest of a turn's text comes as one piece at its end. If an attempt

@@ -4,7 +4,8 @@
 //! Event::of_kernel(origin, RunEvent::TurnEnded { .. }) → Usage, then TurnFinished
 //! ```
 
-use super::{Event, Origin};
+use super::flat::Event;
+use super::origin::Origin;
 use endstop_core::RunEvent;
 
 impl Event {

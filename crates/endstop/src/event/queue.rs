@@ -9,7 +9,8 @@
 //! Not a channel of tokio, because this one allocates nothing before the first event and nothing
 //! for each event, and because it closes with the last event although nested runs have a sink.
 
-use super::{Event, RunPlace};
+use super::flat::Event;
+use super::origin::RunPlace;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

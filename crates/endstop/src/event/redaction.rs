@@ -7,7 +7,8 @@
 //!
 //! Only the end of a text that could become a secret waits for the next delta.
 
-use super::{Event, RunPlace};
+use super::flat::Event;
+use super::origin::RunPlace;
 use endstop_wire::redact::{KnownKeys, TextRedactor};
 use std::mem::{Discriminant, discriminant, take};
 use std::sync::Arc;

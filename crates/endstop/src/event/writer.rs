@@ -10,7 +10,7 @@
 //! assert_eq!(String::from_utf8(written).unwrap(), expected);
 //! ```
 
-use super::Event;
+use super::flat::Event;
 use super::redaction::Redaction;
 use endstop_wire::redact::KnownKeys;
 

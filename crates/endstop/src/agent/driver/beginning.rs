@@ -5,7 +5,7 @@
 //! ```
 
 use super::outer::Outer;
-use super::telling::Teller;
+use super::teller::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
 use crate::agent::conversation::Conversation;
 use crate::agent::ending::EndingCell;

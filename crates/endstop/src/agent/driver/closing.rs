@@ -145,7 +145,7 @@ impl Driver {
         }
         let outcome = Arc::new(outcome);
         let event = self.is_heard().then(|| {
-            let (origin, outcome) = (self.origin(), Arc::clone(&outcome));
+            let (origin, outcome) = (self.event_origin(), Arc::clone(&outcome));
             AgentEvent::Finished { origin, outcome }
         });
         if let Some(event) = &event {

@@ -9,6 +9,7 @@ mod closing;
 mod outer;
 mod perform;
 mod spending;
+mod teller;
 mod telling;
 
 use super::conversation::Conversation;
@@ -37,7 +38,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use telling::Teller;
+use teller::Teller;
 use tokio::task::{AbortHandle, Id, JoinSet, coop};
 use tokio::time::{Instant, Sleep};
 
