@@ -74,13 +74,12 @@ impl Redaction {
         };
         let same = |open: &Open| open.kind == kind && open.call == call && open.run == run;
         let piece = take(text);
-        let at = match self.open.iter().position(same) {
-            Some(at) => at,
-            None => {
-                let text = TextRedactor::new(self.secrets.clone());
-                self.open.push(Open { run, kind, call, text, last: event.clone() });
-                self.open.len() - 1
-            }
+        let at = if let Some(at) = self.open.iter().position(same) {
+            at
+        } else {
+            let text = TextRedactor::new(self.secrets.clone());
+            self.open.push(Open { run, kind, call, text, last: event.clone() });
+            self.open.len() - 1
         };
         let clean = self.open[at].text.push(&piece);
         if let Some((text, _)) = text_of(&mut event).filter(|_| !clean.is_empty()) {

@@ -47,7 +47,9 @@ impl Driver {
             return;
         }
         if let Some((first, second)) = Event::of_kernel(self.event_origin(), event) {
-            first.into_iter().for_each(|first| self.tell_built(first));
+            if let Some(first) = first {
+                self.tell_built(first);
+            }
             self.tell_built(second);
         }
     }
