@@ -25,12 +25,12 @@ fn call_that_runs_alone_waits_for_review() {
     assert_eq!(begun.len(), 1, "`write` runs alone");
     let review = ends(&mut hand, begun[0].0, "first");
     assert!(hand.started().is_empty(), "the hook may still halt the run");
-    hand.feed(EventKind::Answered { id: review, answer: Answer::Proceed });
+    hand.feed(EventKind::Answered { id: review, answer: HookDecision::Proceed });
     let begun = hand.started();
     assert_eq!(begun[0].1, "c1");
     let review = ends(&mut hand, begun[0].0, "second");
     assert!(hand.started().is_empty(), "it is not overtaken");
-    hand.feed(EventKind::Answered { id: review, answer: Answer::Proceed });
+    hand.feed(EventKind::Answered { id: review, answer: HookDecision::Proceed });
     assert_eq!(hand.started()[0].1, "c2");
 }
 
@@ -49,9 +49,9 @@ fn review_holds_no_parallel_safe_call() {
     assert_eq!(second.len(), 1, "the first no longer runs");
     // The second ends before the hook has answered about the first.
     let other = ends(&mut hand, second[0].0, "second");
-    hand.feed(EventKind::Answered { id: other, answer: Answer::Proceed });
+    hand.feed(EventKind::Answered { id: other, answer: HookDecision::Proceed });
     assert_eq!(hand.run().phase().as_str(), "tools");
-    let changed = Answer::ChangeResult(ChangedResult::error("changed"));
+    let changed = HookDecision::ChangeResult(ChangedResult::error("changed"));
     hand.feed(EventKind::Answered { id: review, answer: changed });
     hand.answer(stop("done"));
     let expected =
@@ -70,7 +70,7 @@ fn halt_of_tool_waits_for_review() {
     };
     hand.feed(EventKind::ToolEnded { tool, report: halts });
     let id = hand.consulted();
-    hand.feed(EventKind::Answered { id, answer: Answer::Deny("no secrets".to_owned()) });
+    hand.feed(EventKind::Answered { id, answer: HookDecision::Deny("no secrets".to_owned()) });
     assert_eq!(hand.ended(), Termination::ErrorHalted);
     let withheld = "the result is withheld: no secrets".to_owned();
     assert_eq!(contents(hand.outcome()), [(ToolStatus::Denied, withheld)]);

@@ -4,9 +4,9 @@
 //! let Config { provider, limits, tools, .. } = &shared.config;
 //! ```
 
-use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
 use crate::budget::SharedBudget;
+use crate::event::AgentEvent;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};

@@ -7,9 +7,9 @@
 //! ```
 
 use super::consult::FixedRequest;
-use super::handle::AgentEvent;
 use super::user_code::{self, Panicked};
 use crate::control::{Control, Request};
+use crate::event::AgentEvent;
 use crate::hook::Hook;
 use crate::provider::Provider;
 use std::sync::Arc;

@@ -11,8 +11,8 @@
 //! code checks if the stop has returned.
 
 use crate::support::HANG;
-use endstop::agent::AgentEvent;
 use endstop::compaction::{CompactionRequest, DropOldTurns};
+use endstop::event::AgentEvent;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
@@ -23,8 +23,7 @@ use endstop::provider::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, Limits, Message, MessageId, Outcome, Permission, Role, RunEvent, Termination, ToolCall,
-    Watch,
+    Agent, Limits, Message, MessageId, Outcome, Permission, Role, Termination, ToolCall, Watch,
     compaction::{Compaction, ProactiveCompaction},
     hook::{ChangedResult, ConsultPoint, HookDecision, Hooks},
     provider::{ErrorClass, ModelError},
@@ -279,17 +278,17 @@ fn stop(agent: &Agent, probe: &Probe, terminate: bool) {
 
 fn name(event: &AgentEvent) -> &'static str {
     match event {
-        AgentEvent::Delta(_) => "delta",
-        AgentEvent::Run(RunEvent::TurnStarted { .. }) => "turn_started",
-        AgentEvent::Run(RunEvent::TurnEnded { .. }) => "turn_ended",
-        AgentEvent::Run(RunEvent::AttemptFailed { .. }) => "attempt_failed",
-        AgentEvent::Run(RunEvent::ToolStarted { .. }) => "tool_started",
-        AgentEvent::Run(RunEvent::ToolEnded { .. }) => "tool_ended",
-        AgentEvent::Run(RunEvent::MessageInjected { .. }) => "told",
-        AgentEvent::Run(RunEvent::RuleHit(_)) => "fired",
-        AgentEvent::Run(RunEvent::Compacted { .. }) => "compacted",
-        AgentEvent::Run(RunEvent::CompactionFailed { .. }) => "compaction_failed",
-        AgentEvent::Run(RunEvent::Stopping { .. }) => "stopping",
+        AgentEvent::TextDelta { .. } => "delta",
+        AgentEvent::TurnStarted { .. } => "turn_started",
+        AgentEvent::TurnFinished { .. } => "turn_ended",
+        AgentEvent::AttemptFailed { .. } => "attempt_failed",
+        AgentEvent::ToolStarted { .. } => "tool_started",
+        AgentEvent::ToolFinished { .. } => "tool_ended",
+        AgentEvent::MessageInjected { .. } => "told",
+        AgentEvent::RuleHit { .. } => "fired",
+        AgentEvent::Compacted { .. } => "compacted",
+        AgentEvent::CompactionFailed { .. } => "compaction_failed",
+        AgentEvent::Stopping { .. } => "stopping",
         _ => "",
     }
 }

@@ -7,7 +7,6 @@
 
 use super::{Call, Driver, Work, in_provider};
 use crate::agent::consult::{Question, whose};
-use crate::agent::handle::AgentEvent;
 use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
@@ -106,15 +105,16 @@ impl Driver {
             }
             Effect::Emit(event) => {
                 self.trace.told(&event);
-                self.tell(AgentEvent::Run(event));
+                self.tell_of_run(event);
             }
             _ => {}
         }
     }
 
     pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
+        let details = self.is_heard();
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
-        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
+        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap, details };
         let (trace, provider) = (&self.trace, &*self.shared.config.provider);
         let called = self.control.start(Request::Cancel, || {
             in_provider(provider, || trace.in_call(|| session.call(call)))
@@ -162,9 +162,10 @@ impl Driver {
         if let Some(call) = self.shared.config.approved_by_events(&point)
             && self.control.pending(None).is_none()
         {
-            let (request, reply) = self.sink.approvals.open(id, call);
+            let reply = self.approvals.open(id, call);
+            let (request_id, call) = (reply.id, reply.call.clone());
             question.reply = Some(reply);
-            self.tell(AgentEvent::ApprovalRequested(request));
+            self.tell_approval(request_id, call);
         }
         let (name, what) = whose(&point);
         let control = self.control.clone();
