@@ -204,7 +204,7 @@ const FAULTS: &[Fault] = &[
     fault(
         "result-does-not-count",
         "judge/progress.rs",
-        "hash_of((result.status, &result.content))",
+        "hash_of((result.status, &result.content, &result.attachments))",
         "hash_of(result.status)",
     ),
     fault(

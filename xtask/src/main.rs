@@ -15,6 +15,7 @@ mod arrows;
 mod faults;
 mod llama;
 mod models;
+mod source;
 mod style;
 
 use std::process::ExitCode;

@@ -25,6 +25,7 @@ pub mod error_class;
 pub mod history;
 pub mod kernel;
 pub mod limits;
+pub mod media;
 pub mod message;
 mod nearest;
 pub mod policy;
@@ -52,9 +53,9 @@ pub use kernel::{
     WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
+pub use media::{Attachment, Document, Image, ImageTokens, MediaError};
 pub use message::{
-    ArgumentsError, Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult,
-    ToolStatus,
+    ArgumentsError, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
 pub use policy::{
     BoxPolicy, ClonePolicy, PolicyEnd, PolicyError, StepCall, StepContext, StepOutput, StepResult,

@@ -10,6 +10,7 @@
 //! assert_eq!(m.plain_text(), "Fix the failing test.");
 //! ```
 
+use crate::media::{Attachment, Document, Image, ImageTokens};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,8 @@ pub enum Part {
     },
     /// An image.
     Image(Image),
+    /// A document, for example a PDF.
+    Document(Document),
     /// Provider data that must be returned unchanged.
     Opaque {
         /// The wire format it belongs to (`anthropic-messages`); other formats omit it.
@@ -95,21 +98,6 @@ pub enum Part {
         /// The JSON text, exactly as received.
         json: String,
     },
-}
-
-/// An image, inline or by URL.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Image {
-    /// Inline data.
-    Base64 {
-        /// Media type, for example `image/png`.
-        media_type: String,
-        /// The data in base64.
-        data: String,
-    },
-    /// A URL that the provider fetches.
-    Url(String),
 }
 
 /// A tool call as the model wrote it.
@@ -244,6 +232,9 @@ pub struct ToolResult {
     pub status: ToolStatus,
     /// The text that the model reads.
     pub content: String,
+    /// Images and documents, after the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// `true` if the tool had started. An aborted call that had started may have done part of its
     /// work.
     pub started: bool,
@@ -300,8 +291,8 @@ impl Message {
         self.parts.iter().filter_map(|p| if let Part::ToolResult(r) = p { Some(r) } else { None })
     }
 
-    /// Upper bound on the message's tokens: its bytes, because no tokenizer makes more than one
-    /// token of a byte, and 16 for the framing.
+    /// Bytes of the message's text, and 16 for the framing. An image counts as 4096, a document as
+    /// its data. [`token_bound`](Self::token_bound) is the bound on its tokens.
     pub fn byte_len(&self) -> u64 {
         self.parts.iter().map(Part::byte_len).sum::<u64>() + 16
     }
@@ -324,12 +315,25 @@ impl Part {
         let n = match self {
             Part::Text { text } | Part::Reasoning { text } | Part::Refusal { text } => text.len(),
             Part::ToolCall(c) => c.id.len() + c.name.len() + c.arguments.len(),
-            Part::ToolResult(r) => r.call_id.len() + r.name.len() + r.content.len(),
-            // Images are billed by area, not by bytes; 4096 is above the usual maximum.
-            Part::Image(_) => 4096,
+            Part::ToolResult(r) => {
+                let attachments: usize = r.attachments.iter().map(attachment_len).sum();
+                r.call_id.len() + r.name.len() + r.content.len() + attachments
+            }
+            Part::Image(_) => IMAGE_LEN,
+            Part::Document(document) => document.data.len(),
             Part::Opaque { json, .. } => json.len(),
         };
         n as u64
+    }
+}
+
+/// The length that an image counts for.
+const IMAGE_LEN: usize = 4096;
+
+fn attachment_len(attachment: &Attachment) -> usize {
+    match attachment {
+        Attachment::Image(_) => IMAGE_LEN,
+        Attachment::Document(document) => document.data.len(),
     }
 }
 
@@ -347,6 +351,61 @@ fn is_reasoning_block(json: &str) -> bool {
         None => {
             !fields.is_empty()
                 && fields.keys().all(|key| key.starts_with("reasoning") || key == "tool_plan")
+        }
+    }
+}
+
+impl Attachment {
+    /// Returns the part of a message with this content.
+    pub fn into_part(self) -> Part {
+        match self {
+            Attachment::Image(image) => Part::Image(image),
+            Attachment::Document(document) => Part::Document(document),
+        }
+    }
+}
+
+impl Part {
+    /// Returns the image or the document in the part.
+    pub fn attachment(&self) -> Option<Attachment> {
+        match self {
+            Part::Image(image) => Some(Attachment::Image(image.clone())),
+            Part::Document(document) => Some(Attachment::Document(document.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Message {
+    /// `true` if the message has images or documents, also in the results of tools.
+    pub fn has_attachments(&self) -> bool {
+        self.parts.iter().any(|part| match part {
+            Part::Image(_) | Part::Document(_) => true,
+            Part::ToolResult(ToolResult { attachments, .. }) => !attachments.is_empty(),
+            _ => false,
+        })
+    }
+}
+
+impl Message {
+    /// Upper bound on the message's tokens: a token for each byte of text, because no tokenizer
+    /// makes more, 16 for the framing, and the images by this rule.
+    pub fn token_bound(&self, images: ImageTokens) -> u64 {
+        self.parts.iter().map(|part| part.token_bound(images)).sum::<u64>() + 16
+    }
+}
+
+impl Part {
+    fn token_bound(&self, images: ImageTokens) -> u64 {
+        match self {
+            Part::Image(image) => images.of_image(image),
+            Part::Document(document) => images.of_document(document),
+            Part::ToolResult(result) => {
+                let text = result.call_id.len() + result.name.len() + result.content.len();
+                let more = result.attachments.iter().map(|one| images.of_attachment(one));
+                text as u64 + more.sum::<u64>()
+            }
+            part => part.byte_len(),
         }
     }
 }

@@ -50,9 +50,9 @@ pub use agent::{
 };
 pub use endstop_core as core;
 pub use endstop_core::{
-    CacheUse, Category, DecidedBy, Image, Limits, Message, MessageId, NanoUsd, Outcome, Part,
-    Permission, Price, Role, RunEvent, Termination, ToolCall, ToolResult, ToolStatus, TurnDelta,
-    Unsuccessful, Usage, Watch, WatchMode,
+    Attachment, CacheUse, Category, DecidedBy, Document, Image, Limits, Message, MessageId, NanoUsd,
+    Outcome, Part, Permission, Price, Role, RunEvent, Termination, ToolCall, ToolResult, ToolStatus,
+    TurnDelta, Unsuccessful, Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;
 pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
@@ -66,6 +66,9 @@ pub mod process {
     };
 }
 
+#[cfg(doctest)]
+mod mistakes;
+
 /// Compiles the examples of the README and of the book.
 #[cfg(doctest)]
 mod documents {
@@ -75,6 +78,8 @@ mod documents {
     struct Library;
     #[doc = include_str!("../../../docs/src/hooks.md")]
     struct HooksAndApprovals;
+    #[doc = include_str!("../../../docs/src/defining-tools.md")]
+    struct DefiningTools;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]

@@ -48,6 +48,17 @@ pub struct OutputSchema {
     of_type: Option<OfType>,
 }
 
+/// Types that an answer can have: any that implements `Deserialize` and `JsonSchema`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the type of an answer",
+    label = "needs a JSON Schema, and must deserialize",
+    note = "add `#[derive(serde::Deserialize, schemars::JsonSchema)]` to `{Self}`, and own its data instead of borrowing it"
+)]
+pub trait OutputType: DeserializeOwned + JsonSchema + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned + JsonSchema + 'static> OutputType for T {}
+
 /// The part of a schema that comes from a Rust type.
 struct OfType {
     /// Deserializes the type, and drops the value.
@@ -99,7 +110,7 @@ impl OutputSchema {
     /// If the JSON of the type is not an object, the schema is that of an object with the value in
     /// its field `value`, because providers require an object. [`validate`](Self::validate) takes
     /// the value out of that field.
-    pub fn of<T: JsonSchema + DeserializeOwned + 'static>() -> OutputSchema {
+    pub fn of<T: OutputType>() -> OutputSchema {
         let own = schema_of::<T>();
         let is_object = own.get("type").and_then(Value::as_str) == Some("object");
         let schema = if is_object { own.clone() } else { schema_of::<Wrapped<T>>() };

@@ -183,12 +183,14 @@ impl RunContext {
 
     /// Upper bound on the tokens of the next prompt.
     pub(super) fn prompt_bound(&mut self) -> u64 {
-        self.prompt.bound(&self.state.messages, self.settings.prompt_overhead)
+        let RunSpec { prompt_overhead, image_tokens, .. } = self.settings;
+        self.prompt.bound(&self.state.messages, prompt_overhead, image_tokens)
     }
 
     /// Estimated tokens of the next prompt.
     pub(super) fn prompt_estimate(&mut self) -> u64 {
-        self.prompt.estimate(&self.state.messages, self.settings.prompt_overhead)
+        let RunSpec { prompt_overhead, image_tokens, .. } = self.settings;
+        self.prompt.estimate(&self.state.messages, prompt_overhead, image_tokens)
     }
 
     /// The cost of the run so far, if every part of it has a known price.

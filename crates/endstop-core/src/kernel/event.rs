@@ -7,6 +7,7 @@ use super::effect::EffectId;
 use super::spec::ToolPolicy;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
+use crate::media::Attachment;
 use crate::message::{Message, ModelTurn, ToolCall, ToolStatus};
 use crate::usage::{NanoUsd, Price, Unreported, Usage};
 use serde::{Deserialize, Serialize};
@@ -224,6 +225,9 @@ pub struct ToolReport {
     pub status: ToolStatus,
     /// The result that the model reads.
     pub content: String,
+    /// Images and documents for the model, after the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// A reason if the tool requests that the run halt.
     #[serde(default)]
     pub halt: Option<String>,
@@ -246,6 +250,7 @@ impl ToolReport {
         ToolReport {
             status,
             content: content.into(),
+            attachments: Vec::new(),
             halt: None,
             started: true,
             pinned: false,

@@ -246,6 +246,7 @@ impl OpenCalls {
             name: open.call.name.clone(),
             status,
             content,
+            attachments: Vec::new(),
             started,
             pinned: false,
         };
@@ -328,6 +329,7 @@ impl OpenCalls {
     ) -> Option<(usize, Duration)> {
         let place = self.running.iter().position(|running| running.id == id)?;
         let running = self.running.swap_remove(place);
+        let mut attachments = Vec::new();
         let (status, content) = if let Some(limit) = running.timed_out {
             let had = excerpt(&report.content);
             let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
@@ -343,11 +345,13 @@ impl OpenCalls {
             let why = "aborted: it had started and may have done part of its work.";
             (ToolStatus::Aborted, format!("{why}{had}"))
         } else {
+            attachments.clone_from(&report.attachments);
             (report.status, report.content.clone())
         };
         self.finished(running.at, status, content, report.started);
         if let CallState::Done(result, _) = &mut self.calls[running.at].state {
             result.pinned = report.pinned;
+            result.attachments = attachments;
         }
         Some((running.at, running.started))
     }

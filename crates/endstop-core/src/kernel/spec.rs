@@ -2,6 +2,7 @@
 
 use super::watch::Watch;
 use crate::limits::Limits;
+use crate::media::ImageTokens;
 use crate::message::Message;
 use crate::policy::TerminationPolicy;
 use serde::{Deserialize, Serialize};
@@ -181,6 +182,8 @@ pub struct RunSpec {
     /// Upper bound in tokens on the parts of each prompt that are not messages (instructions, tool
     /// schemas).
     pub prompt_overhead: u64,
+    /// The rule for the tokens of images.
+    pub image_tokens: ImageTokens,
     /// The output cap of each call; `None`: the provider's default.
     pub output_cap: Option<u64>,
     /// The model's maximum output in tokens, if known. The kernel never sends a larger cap.
@@ -226,6 +229,7 @@ impl RunSpec {
             compaction: CompactionSpec::default(),
             context_window: None,
             prompt_overhead: 0,
+            image_tokens: ImageTokens::default(),
             output_cap: None,
             max_output: None,
             thinking_budget: 0,
@@ -265,6 +269,7 @@ impl RunSpec {
             compaction: self.compaction,
             context_window: self.context_window,
             prompt_overhead: self.prompt_overhead,
+            image_tokens: self.image_tokens,
             output_cap: self.output_cap,
             max_output: self.max_output,
             thinking_budget: self.thinking_budget,

@@ -24,6 +24,7 @@ mod kernel_laws;
 mod kernel_rules;
 mod kernel_search;
 mod laws;
+mod media;
 mod not_knowing;
 mod outcomes;
 mod policies;

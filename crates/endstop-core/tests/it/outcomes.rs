@@ -60,6 +60,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
             status: ToolStatus::Ok,
             content: call_id.clone(),
             call_id,
+            attachments: Vec::new(),
             started: true,
             pinned: false,
         })),

@@ -3,7 +3,8 @@
 use super::history_marks::HistoryMarks;
 use super::request::{RequestSpec, ToolDefinition};
 use crate::json;
-use endstop_core::{Image, Message, MessageId};
+use crate::media::MediaSupport;
+use endstop_core::{Document, Image, Message, MessageId};
 use serde_json::{Map, Value};
 
 /// The encoded beginning of a body. It ends inside the list of messages, so that more can be added.
@@ -52,6 +53,7 @@ impl Kept {
         system: &str,
         messages: &[Message],
         epoch: u64,
+        media: MediaSupport,
         write: fn(&mut Vec<u8>, &Message),
     ) -> &mut Vec<u8> {
         let from = self.resume(messages, epoch);
@@ -62,7 +64,7 @@ impl Kept {
             }
         }
         for m in &messages[from..] {
-            write(&mut self.out, m);
+            write(&mut self.out, &media.lower(m));
         }
         self.settle(messages);
         self.out.push(b']');
@@ -336,6 +338,20 @@ pub(crate) fn instructions(out: &mut Vec<u8>, system: &str, preamble: &str) {
         out.extend_from_slice(b"\\n\\n");
     }
     json::escaped(out, preamble);
+}
+
+/// Writes the data URL of a document as a JSON string.
+pub(crate) fn document_url(out: &mut Vec<u8>, document: &Document) {
+    out.extend_from_slice(b"\"data:");
+    json::escaped(out, &document.media_type);
+    out.extend_from_slice(b";base64,");
+    json::escaped(out, &document.data);
+    out.push(b'"');
+}
+
+/// Returns the file name of a document, which some APIs require.
+pub(crate) fn document_name(document: &Document) -> &str {
+    document.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("document.pdf")
 }
 
 /// Writes the URL of an image as a JSON string. Image data becomes a data URL.

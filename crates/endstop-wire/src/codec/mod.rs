@@ -40,11 +40,9 @@ mod decoded;
 mod decoder;
 mod encoder;
 mod history_marks;
-mod output_schema;
 mod request;
 
 pub use decoded::{Decoded, Delta, Eof, RequestFacts};
 pub use decoder::{StreamDecoder, decode_body};
 pub use encoder::Encoder;
-pub use output_schema::check_output_schema;
 pub use request::{NamedSchema, RequestSpec, ToolDefinition};

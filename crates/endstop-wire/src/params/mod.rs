@@ -16,9 +16,11 @@
 mod apply;
 mod cache;
 mod error;
+mod output_schema;
 mod values;
 
 pub use error::ParamError;
+pub use output_schema::check_output_schema;
 pub use values::{Effort, InvalidThinking, Thinking, ToolChoice};
 
 use crate::caching::Caching;

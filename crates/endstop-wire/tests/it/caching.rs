@@ -49,6 +49,7 @@ fn result(id: &str, content: &str) -> Part {
         name: "act".into(),
         status: ToolStatus::Ok,
         content: content.into(),
+        attachments: Vec::new(),
         started: true,
         pinned: false,
     })

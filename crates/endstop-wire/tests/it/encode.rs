@@ -48,6 +48,7 @@ fn result(id: &str, status: ToolStatus, content: &str) -> Part {
         name: "read".into(),
         status,
         content: content.into(),
+        attachments: Vec::new(),
         started: true,
         pinned: false,
     })

@@ -261,7 +261,7 @@ fn request_facts_come_from_options() {
 
 fn spec() -> RequestSpec {
     RequestSpec {
-        model: "qwen3:4b".into(),
+        model: "qwen3-vl:4b".into(),
         system: Some("Be brief.".into()),
         max_output_tokens: Some(100),
         temperature: Some(0.5),
@@ -295,6 +295,7 @@ fn conversation_keeps_calls_and_images() {
             name: "read".into(),
             status: ToolStatus::Error,
             content: content.into(),
+            attachments: Vec::new(),
             started: true,
             pinned: false,
         })
@@ -363,7 +364,7 @@ fn settings_are_sent_as_options() {
     assert_eq!(b["options"], json!({"num_predict": 50, "temperature": 0.5, "stop": ["END"]}));
     assert_eq!(
         (&b["model"], &b["stream"], &b["truncate"]),
-        (&json!("qwen3:4b"), &json!(true), &json!(false))
+        (&json!("qwen3-vl:4b"), &json!(true), &json!(false))
     );
     // The server streams by default.
     let b = body(&RequestSpec::default(), &hi, None);

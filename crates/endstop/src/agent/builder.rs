@@ -10,14 +10,12 @@ use crate::compaction::CompactionConfig;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, Provider};
-use crate::schema::OutputSchema;
+use crate::schema::{OutputSchema, OutputType};
 use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
 use endstop_core::{
     CompactionSpec, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolPolicy,
     Watch,
 };
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -242,7 +240,7 @@ impl AgentBuilder {
     /// [`Agent::run_typed`], which also returns the value.
     ///
     /// A journalled run of `run_typed` can be resumed by an agent with the same output type.
-    pub fn output_type<T: JsonSchema + DeserializeOwned + 'static>(mut self) -> Self {
+    pub fn output_type<T: OutputType>(mut self) -> Self {
         self.config.schema = Some(Arc::new(OutputSchema::of::<T>()));
         self.schema = None;
         self

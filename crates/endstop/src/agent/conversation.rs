@@ -5,8 +5,8 @@
 //! ```
 
 use super::start_error::StartError;
-use crate::provider::ModelParams;
-use endstop_core::{Message, MessageId, Part, Role, history};
+use crate::provider::{ModelParams, Provider};
+use endstop_core::{Attachment, Message, MessageId, Part, Role, history};
 use std::borrow::Cow;
 
 /// The conversation of a run: its messages and the epoch of the provider's encoded state.
@@ -16,13 +16,15 @@ pub(crate) struct Conversation {
     pub(crate) epoch: u64,
 }
 
-/// The input of a run: text, or several parts such as text and images.
+/// The input of a run: text, or several parts such as text, images and documents.
 ///
 /// ```
-/// use endstop::{Part, RunInput};
+/// use endstop::{Image, MediaError, RunInput};
 /// let input: RunInput = "What is the capital of France?".into();
-/// let parts: RunInput = vec![Part::Text { text: "Describe this.".into() }].into();
-/// # let _ = (input, parts);
+/// fn describe(png: &[u8]) -> Result<RunInput, MediaError> {
+///     Ok(RunInput::new("Describe this.").with(Image::from_bytes(png, "image/png")?))
+/// }
+/// # let _ = (input, describe(b""));
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
@@ -37,13 +39,27 @@ impl RunInput {
         RunInput { parts: vec![Part::Text { text: text.into() }], ..RunInput::default() }
     }
 
+    /// Adds an image or a document. A run refuses one that the model or its API does not take, and
+    /// data that is not of its media type.
+    pub fn with(mut self, attachment: impl Into<Attachment>) -> RunInput {
+        self.parts.push(attachment.into().into_part());
+        self
+    }
+
     /// Sets parameters of this run's requests. Those that are set replace the agent's.
     pub fn params(mut self, params: ModelParams) -> RunInput {
         self.params = params;
         self
     }
 
-    pub(super) fn into_message(self) -> Result<Message, StartError> {
+    pub(super) fn into_message(self, provider: &dyn Provider) -> Result<Message, StartError> {
+        for attachment in self.parts.iter().filter_map(Part::attachment) {
+            attachment.check()?;
+            provider.check_attachment(&attachment).map_err(|source| {
+                let attachment = attachment.to_string();
+                StartError::UnsupportedMedia { attachment, source }
+            })?;
+        }
         let input = Message::new(MessageId(1), Role::User, self.parts);
         match history::problem(std::slice::from_ref(&input)) {
             None => Ok(input),

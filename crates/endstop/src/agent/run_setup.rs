@@ -18,7 +18,8 @@ use crate::journal::RunHeader;
 use crate::provider::{ModelParams, ModelSession, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use endstop_core::{
-    CompactionSpec, EventKind, Hooks, Limits, Price, ProactiveCompaction, RunSpec, ToolPolicy,
+    CompactionSpec, EventKind, Hooks, ImageTokens, Limits, Price, ProactiveCompaction, RunSpec,
+    ToolPolicy,
 };
 use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
@@ -31,6 +32,7 @@ pub(super) struct Opened {
     /// Bytes of each prompt in addition to the messages.
     pub(super) overhead: usize,
     pub(super) max_output: Option<u64>,
+    image_tokens: ImageTokens,
     pub(super) model: Option<String>,
     pub(super) provider: Option<String>,
     /// `None` if opening it panicked.
@@ -82,9 +84,11 @@ impl Opened {
         let provider = &config.provider;
         let known = opened.ask(config, "provider", "the provider", || {
             let (name, model) = (provider.name().to_owned(), provider.model().to_owned());
-            (name, model, provider.max_output(), provider.open(spec))
+            let tokens = provider.image_tokens();
+            (name, model, provider.max_output(), tokens, provider.open(spec))
         });
-        if let Some((name, model, max_output, session)) = known {
+        if let Some((name, model, max_output, tokens, session)) = known {
+            opened.image_tokens = tokens;
             (opened.provider, opened.model) = (Some(name), Some(model));
             (opened.max_output, opened.session) = (max_output, Some(session));
         }
@@ -114,6 +118,7 @@ impl Opened {
             context_window: config.context_window,
             max_output: self.max_output,
             prompt_overhead: self.overhead as u64,
+            image_tokens: self.image_tokens,
             output_cap: config.output_cap,
             thinking_budget: self.params.thinking_budget().unwrap_or_default(),
             // Reserving before each call is only useful if a ceiling can refuse the call.

@@ -209,7 +209,7 @@ impl Session {
         if own {
             config.check_params(&params, schema.as_ref())?;
         }
-        let input = input.into_message()?;
+        let input = input.into_message(&*config.provider)?;
         let slot = self.take_slot()?;
         let Conversation { mut messages, epoch } = slot.conversation.clone();
         // After a compaction the last message need not have the highest id.

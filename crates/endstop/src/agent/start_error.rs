@@ -6,10 +6,10 @@
 //! ```
 
 use crate::journal::{Change, JournalError};
-use crate::provider::ParamError;
-use endstop_core::MessageId;
+use crate::provider::{ParamError, UnsupportedMedia};
 use endstop_core::history::HistoryProblem;
 use endstop_core::replay::CannotGoOn;
+use endstop_core::{MediaError, MessageId};
 
 /// The reason why a run could not be started, or a session not be changed. How a started run ended
 /// is an [`Outcome`](endstop_core::Outcome), never an error.
@@ -31,6 +31,17 @@ pub enum StartError {
     /// Providers would refuse the input.
     #[error("invalid input: {}; expected text and images", .0.what)]
     Input(#[source] HistoryProblem),
+    /// The data of an image or a document is not of its media type.
+    #[error("invalid input: {0}")]
+    Media(#[from] MediaError),
+    /// The model or its API does not take an image or a document of the input.
+    #[error("invalid input: [{attachment}] cannot be sent: {source}")]
+    UnsupportedMedia {
+        /// A description of the image or document.
+        attachment: String,
+        /// The reason.
+        source: UnsupportedMedia,
+    },
     /// Providers would refuse the conversation.
     #[error("invalid `messages`: {0}; repair the conversation before it is given to the session")]
     Conversation(#[source] HistoryProblem),

@@ -29,10 +29,9 @@ use super::handle::{AgentEvent, RunHandle};
 use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
-use crate::schema::OutputSchema;
+use crate::schema::{OutputSchema, OutputType};
 use endstop_core::{DecidedBy, Decision, Layer, Outcome, Termination, Unsuccessful};
 use futures_core::Stream;
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -60,7 +59,7 @@ impl Agent {
     /// because the type is recursive.
     pub fn run_typed<T>(&self, input: impl Into<RunInput>) -> Result<TypedHandle<T>, StartError>
     where
-        T: JsonSchema + DeserializeOwned + 'static,
+        T: OutputType,
     {
         self.session().run_typed(input)
     }
@@ -74,7 +73,7 @@ impl Session {
     /// Those of [`run`](Self::run), or the provider's format does not take the schema.
     pub fn run_typed<T>(&self, input: impl Into<RunInput>) -> Result<TypedHandle<T>, StartError>
     where
-        T: JsonSchema + DeserializeOwned + 'static,
+        T: OutputType,
     {
         let schema = Arc::new(OutputSchema::of::<T>());
         let handle = self.start(input.into(), Some(Arc::clone(&schema)))?;

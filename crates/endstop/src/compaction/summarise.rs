@@ -393,6 +393,7 @@ fn transcript(message: &Message) -> String {
             }
             Part::Refusal { text: said } => writeln!(text, "The agent refused: {}", excerpt(said)),
             Part::Image(_) => writeln!(text, "[an image]"),
+            Part::Document(_) => writeln!(text, "[a document]"),
             _ => Ok(()),
         };
     }

@@ -23,8 +23,9 @@ const ENOUGH: Duration = Duration::from_millis(4);
 const ASLEEP: Duration = Duration::from_millis(25);
 /// Time after which a thread counts as started if its state cannot be read.
 const BLIND: Duration = Duration::from_millis(250);
-/// Time after which a thread counts as started if it gets no processor, or waits in the kernel.
-const STARVED: Duration = Duration::from_secs(2);
+/// Time after which a thread counts as started if it waits in the kernel, for example for a disk. A
+/// thread that waits for a processor does not count as started, because it gets one at some time.
+const STUCK: Duration = Duration::from_secs(2);
 
 /// A thread of this process.
 #[derive(Clone, Debug)]
@@ -86,33 +87,43 @@ impl Looks {
             return false;
         }
         match thread.folder.as_deref().and_then(seen) {
-            Some(now) => self.has_advanced(now) || self.began.elapsed() >= STARVED,
+            Some(now) => {
+                let stuck = !matches!(now.state, 'R' | 'S') && self.began.elapsed() >= STUCK;
+                self.has_advanced(now) || stuck
+            }
             None => self.began.elapsed() >= BLIND,
         }
     }
 
-    /// Compares the processor time of a thread, and `true` if it sleeps, with the earlier observations.
-    /// Returns `true` if the thread has worked or sleeps for long.
-    fn has_advanced(&mut self, (ran, sleeps): (Duration, bool)) -> bool {
+    /// Compares an observation with the earlier ones. Returns `true` if the thread has worked, or
+    /// sleeps for long.
+    fn has_advanced(&mut self, Seen { ran, state }: Seen) -> bool {
         let first = *self.first.get_or_insert(ran);
         let still = self.last.replace(ran) == Some(ran);
         // A thread that ran since the last observation is in another sleep.
         let since = self.asleep_since.filter(|_| still).or_else(|| Some(Instant::now()));
-        self.asleep_since = since.filter(|_| sleeps);
+        self.asleep_since = since.filter(|_| state == 'S');
         ran.saturating_sub(first) >= ENOUGH
             || self.asleep_since.is_some_and(|since| since.elapsed() >= ASLEEP)
     }
 }
 
-/// Returns a thread's processor time, and `true` if it sleeps.
-fn seen(folder: &str) -> Option<(Duration, bool)> {
+/// One observation of a thread.
+struct Seen {
+    /// Its processor time.
+    ran: Duration,
+    /// Its state, as `/proc` names it: `R` runs or waits for a processor, `S` sleeps.
+    state: char,
+}
+
+fn seen(folder: &str) -> Option<Seen> {
     let times = std::fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     let ran = Duration::from_nanos(times.split_whitespace().next()?.parse().ok()?);
     let stat = std::fs::read_to_string(format!("{folder}/stat")).ok()?;
     // Skip past the last `)`: the thread name before it is in brackets and may contain brackets
     // itself.
     let state = stat.rsplit(')').next()?.trim_start().chars().next()?;
-    Some((ran, state == 'S'))
+    Some(Seen { ran, state })
 }
 
 #[cfg(test)]

@@ -29,9 +29,10 @@ mod transport;
 
 pub use endstop_core::TerminationSignal;
 use endstop_core::signal::{YesNo, default_detection};
+use endstop_core::{Attachment, ImageTokens, Message, Part, TurnDelta, Usage};
 pub use endstop_core::{Confidence, ErrorClass, ModelError, ModelTurn, SignalReason};
-use endstop_core::{Message, Part, TurnDelta, Usage};
 pub use endstop_wire::endpoint::Secret;
+pub use endstop_wire::media::UnsupportedMedia;
 use endstop_wire::redact::KnownKeys;
 pub use endstop_wire::{
     Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition,
@@ -185,6 +186,21 @@ pub trait Provider: Send + Sync {
     /// Returns the model's maximum number of output tokens, if known.
     fn max_output(&self) -> Option<u64> {
         None
+    }
+
+    /// Returns the rule by which the model counts the tokens of images. A ceiling on cost or tokens
+    /// holds only if the number is not too small, so the default is the largest known.
+    fn image_tokens(&self) -> ImageTokens {
+        ImageTokens::Unknown
+    }
+
+    /// Checks if the model takes an image or a document that the user gives. The default accepts all.
+    ///
+    /// # Errors
+    /// The reason why not, for example the largest size.
+    fn check_attachment(&self, attachment: &Attachment) -> Result<(), UnsupportedMedia> {
+        let _ = attachment;
+        Ok(())
     }
 
     /// Returns the provider's credentials, which are redacted from journals and outcomes.

@@ -27,6 +27,17 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+/// Types that can be the arguments of a tool: any that implements `Deserialize` and `JsonSchema`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the arguments of a tool",
+    label = "needs a JSON Schema, and must deserialize",
+    note = "add `#[derive(serde::Deserialize, schemars::JsonSchema)]` to `{Self}`, and own its data instead of borrowing it"
+)]
+pub trait ToolArguments: DeserializeOwned + JsonSchema + Send + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned + JsonSchema + Send + 'static> ToolArguments for T {}
+
 /// A tool made from a closure by [`tool_fn`].
 pub struct FunctionTool<A, F> {
     name: String,
@@ -57,7 +68,7 @@ pub fn tool_fn<A, F, R>(
     function: F,
 ) -> FunctionTool<A, F>
 where
-    A: DeserializeOwned + JsonSchema + Send + 'static,
+    A: ToolArguments,
     F: Fn(A, ToolContext) -> R + Send + Sync,
     R: Future<Output: IntoToolOutput> + Send + 'static,
 {
@@ -110,7 +121,7 @@ pub fn try_tool_fn<A, F, R, O>(
     function: F,
 ) -> FunctionTool<A, F>
 where
-    A: DeserializeOwned + JsonSchema + Send + 'static,
+    A: ToolArguments,
     F: Fn(A, ToolContext) -> R + Send + Sync,
     R: Future<Output = Result<O, ToolError>> + Send + 'static,
     O: IntoToolOutput,
@@ -188,7 +199,7 @@ impl<A, F> fmt::Debug for FunctionTool<A, F> {
 
 impl<A, F, R> Tool for FunctionTool<A, F>
 where
-    A: DeserializeOwned + JsonSchema + Send + 'static,
+    A: ToolArguments,
     F: Fn(A, ToolContext) -> R + Send + Sync,
     R: Future<Output: IntoToolOutput> + Send + 'static,
 {

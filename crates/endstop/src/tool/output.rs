@@ -9,7 +9,7 @@
 
 use super::error::ToolError;
 use super::finite;
-use endstop_core::{ToolReport, ToolStatus};
+use endstop_core::{Attachment, Document, Image, MediaError, ToolReport, ToolStatus};
 use serde::Serialize;
 use std::any::Any;
 use std::borrow::Cow;
@@ -22,6 +22,8 @@ pub struct ToolOutput {
     pub content: String,
     /// The status of the call: `Ok`, `Error`, `Denied` or `Timeout`.
     pub status: ToolStatus,
+    /// Images and documents for the model, after the text.
+    pub attachments: Vec<Attachment>,
     /// The reason to halt the run, if it must halt.
     pub halt: Option<String>,
     /// `true` if compaction must not change the result.
@@ -31,7 +33,13 @@ pub struct ToolOutput {
 impl Default for ToolOutput {
     /// An empty success.
     fn default() -> ToolOutput {
-        ToolOutput { content: String::new(), status: ToolStatus::Ok, halt: None, pinned: false }
+        ToolOutput {
+            content: String::new(),
+            status: ToolStatus::Ok,
+            attachments: Vec::new(),
+            halt: None,
+            pinned: false,
+        }
     }
 }
 
@@ -65,6 +73,58 @@ impl ToolOutput {
         Ok(ToolOutput::ok(serde_json::to_string(value)?))
     }
 
+    /// Creates a successful result with the image or PDF document of a file.
+    ///
+    /// A model that cannot read it, or a provider whose API cannot carry it, receives a line of text
+    /// that states so.
+    ///
+    /// ```
+    /// use endstop::tool::ToolOutput;
+    /// let gif = b"GIF89a\x80\x02\xe0\x01";
+    /// let output = ToolOutput::file(gif, "image/gif")?;
+    /// assert_eq!(output.content, "[image: image/gif, 640x480 pixels, 10 bytes]");
+    /// assert!(ToolOutput::file(gif, "image/png").is_err()); // they are not
+    /// # Ok::<(), endstop::MediaError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The bytes are not of the media type, or that is not supported: PNG, JPEG, GIF, WebP, PDF.
+    #[doc(alias = "image")]
+    pub fn file(bytes: &[u8], media_type: &str) -> Result<ToolOutput, MediaError> {
+        Ok(ToolOutput::default().with(Attachment::from_bytes(bytes, media_type)?))
+    }
+
+    /// Appends a line of text, an image or a document. The text names an image or a document in
+    /// brackets where it belongs, and the content itself follows the text.
+    ///
+    /// ```
+    /// use endstop::Image;
+    /// use endstop::tool::{ToolError, ToolOutput};
+    /// fn compare(before: &[u8], after: &[u8]) -> Result<ToolOutput, ToolError> {
+    ///     Ok(ToolOutput::ok("Before:")
+    ///         .with(Image::from_bytes(before, "image/png")?)
+    ///         .with("After:")
+    ///         .with(Image::from_bytes(after, "image/png")?))
+    /// }
+    /// # assert!(compare(b"", b"").is_err());
+    /// ```
+    #[must_use]
+    pub fn with(mut self, part: impl Into<OutputPart>) -> ToolOutput {
+        let line = match part.into() {
+            OutputPart::Text(text) => text,
+            OutputPart::Attachment(attachment) => {
+                let name = format!("[{attachment}]");
+                self.attachments.push(attachment);
+                name
+            }
+        };
+        if !self.content.is_empty() {
+            self.content.push('\n');
+        }
+        self.content.push_str(&line);
+        self
+    }
+
     /// `true` if the call failed, was denied or timed out.
     pub fn is_error(&self) -> bool {
         self.status.is_error()
@@ -78,10 +138,60 @@ impl ToolOutput {
     }
 
     /// Returns the report for the kernel. `stopped` is `true` if the call was asked to stop.
-    pub(crate) fn into_report(self, stopped: bool) -> ToolReport {
+    pub(crate) fn into_report(mut self, stopped: bool) -> ToolReport {
         // A tool that finished its work despite the stop keeps its result.
         let status = if stopped && self.is_error() { ToolStatus::Aborted } else { self.status };
-        ToolReport { halt: self.halt, pinned: self.pinned, ..ToolReport::new(status, self.content) }
+        // A provider would refuse the request with the damaged data, in this turn and all others.
+        let wrong = self.attachments.extract_if(.., |one| one.check().is_err());
+        for problem in wrong.filter_map(|one| one.check().err()) {
+            self.content.push_str(&format!("\n[not shown: {problem}]"));
+        }
+        ToolReport {
+            attachments: self.attachments,
+            halt: self.halt,
+            pinned: self.pinned,
+            ..ToolReport::new(status, self.content)
+        }
+    }
+}
+
+/// A part of the output of a tool: text, an image or a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutputPart {
+    /// Text.
+    Text(String),
+    /// An image or a document.
+    Attachment(Attachment),
+}
+
+impl From<&str> for OutputPart {
+    fn from(text: &str) -> OutputPart {
+        OutputPart::Text(text.to_owned())
+    }
+}
+
+impl From<String> for OutputPart {
+    fn from(text: String) -> OutputPart {
+        OutputPart::Text(text)
+    }
+}
+
+impl From<Image> for OutputPart {
+    fn from(image: Image) -> OutputPart {
+        OutputPart::Attachment(image.into())
+    }
+}
+
+impl From<Document> for OutputPart {
+    fn from(document: Document) -> OutputPart {
+        OutputPart::Attachment(document.into())
+    }
+}
+
+impl From<Attachment> for OutputPart {
+    fn from(attachment: Attachment) -> OutputPart {
+        OutputPart::Attachment(attachment)
     }
 }
 
@@ -113,7 +223,7 @@ pub struct Json<T>(
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the output of a tool",
     label = "not an output of a tool",
-    note = "return a string, a `ToolOutput`, `Json(value)` for any `value: Serialize`, or a `Result` of one of these",
+    note = "return a string, `Json(value)` for any `value: Serialize`, an `Image`, a `ToolOutput`, or a `Result` of one of these",
     note = "for a closure with `?`, use `endstop::tool::try_tool_fn`, whose error type is `ToolError`"
 )]
 pub trait IntoToolOutput {
@@ -155,6 +265,34 @@ impl IntoToolOutput for Cow<'_, str> {
 impl IntoToolOutput for () {
     fn into_tool_output(self) -> ToolOutput {
         ToolOutput::ok("done")
+    }
+}
+
+impl IntoToolOutput for Image {
+    fn into_tool_output(self) -> ToolOutput {
+        ToolOutput::default().with(self)
+    }
+}
+
+impl IntoToolOutput for Document {
+    fn into_tool_output(self) -> ToolOutput {
+        ToolOutput::default().with(self)
+    }
+}
+
+impl IntoToolOutput for Attachment {
+    fn into_tool_output(self) -> ToolOutput {
+        ToolOutput::default().with(self)
+    }
+}
+
+/// Several parts, in order. An empty list says `done`.
+impl IntoToolOutput for Vec<OutputPart> {
+    fn into_tool_output(self) -> ToolOutput {
+        if self.is_empty() {
+            return ().into_tool_output();
+        }
+        self.into_iter().fold(ToolOutput::default(), ToolOutput::with)
     }
 }
 

@@ -54,6 +54,7 @@ fn result(call: &str) -> Part {
         name: "act".to_owned(),
         status: ToolStatus::Ok,
         content: "done".to_owned(),
+        attachments: Vec::new(),
         started: true,
         pinned: false,
     })

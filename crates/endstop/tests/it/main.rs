@@ -11,6 +11,7 @@
 )]
 
 mod addresses;
+mod attachments;
 mod azure;
 mod bedrock;
 mod caching;

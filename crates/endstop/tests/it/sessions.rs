@@ -282,6 +282,7 @@ async fn rollback_into_open_calls_is_refused() {
         name: "act".to_owned(),
         status: endstop::ToolStatus::Ok,
         content: "done".to_owned(),
+        attachments: Vec::new(),
         started: true,
         pinned: false,
     };

@@ -10,7 +10,8 @@ use crate::codec::body::{BlockHistory, Fields, instructions};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
-use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
+use crate::media::MediaSupport;
+use endstop_core::{Attachment, Document, Image, Message, Part, Role, ToolCall, ToolResult};
 
 /// Output cap in tokens if neither the spec nor the call sets one. The API requires a number.
 pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8192;
@@ -26,6 +27,7 @@ pub(crate) struct Encoder {
     own_system: bool,
     cap: u64,
     marks: Option<Marks>,
+    media: MediaSupport,
     tail: Vec<u8>,
 }
 
@@ -40,6 +42,7 @@ impl Encoder {
             own_system: spec.extra.contains_key("system"),
             cap: spec.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
             marks: spec.cache.marks,
+            media: MediaSupport::of_format(WireFormat::Anthropic, &spec.model),
             tail: tail(spec),
         }
     }
@@ -67,7 +70,7 @@ impl Encoder {
             self.ids.clear();
         }
         for m in &messages[from..] {
-            self.message(m);
+            self.message(&self.media.lower(m));
         }
         self.history.close(messages);
         let BlockHistory { kept, preamble, marks, .. } = &mut self.history;
@@ -139,6 +142,10 @@ impl Encoder {
                     image(self.history.block(role), i);
                     self.markable(role);
                 }
+                Part::Document(d) => {
+                    document(self.history.block(role), d);
+                    self.markable(role);
+                }
                 Part::Opaque { api, json }
                     if api == WireFormat::Anthropic.as_str() && json::is_object(json) =>
                 {
@@ -185,11 +192,36 @@ fn tool_result(out: &mut Vec<u8>, id: &str, result: &ToolResult) {
     out.extend_from_slice(b"{\"type\":\"tool_result\",\"tool_use_id\":");
     json::string(out, id);
     out.extend_from_slice(b",\"content\":");
-    json::string(out, &result.content);
+    if result.attachments.is_empty() {
+        json::string(out, &result.content);
+    } else {
+        result_blocks(out, result);
+    }
     if result.status.is_error() {
         out.extend_from_slice(b",\"is_error\":true");
     }
     out.push(b'}');
+}
+
+/// Writes the text of a result, its images and its documents.
+fn result_blocks(out: &mut Vec<u8>, result: &ToolResult) {
+    out.push(b'[');
+    // The API rejects blank text blocks.
+    if !result.content.trim().is_empty() {
+        out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
+        json::string(out, &result.content);
+        out.push(b'}');
+    }
+    for content in &result.attachments {
+        json::comma(out);
+        match content {
+            Attachment::Image(i) => image(out, i),
+            Attachment::Document(d) => document(out, d),
+            // `lower` has replaced what the format does not take.
+            _ => out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"[not shown]\"}"),
+        }
+    }
+    out.push(b']');
 }
 
 fn tool_use(out: &mut Vec<u8>, id: &str, call: &ToolCall) {
@@ -217,4 +249,19 @@ fn image(out: &mut Vec<u8>, image: &Image) {
         }
     }
     out.extend_from_slice(b"}}");
+}
+
+fn document(out: &mut Vec<u8>, document: &Document) {
+    out.extend_from_slice(
+        b"{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"media_type\":",
+    );
+    json::string(out, &document.media_type);
+    out.extend_from_slice(b",\"data\":");
+    json::string(out, &document.data);
+    out.push(b'}');
+    if let Some(name) = &document.name {
+        json::key(out, "title");
+        json::string(out, name);
+    }
+    out.push(b'}');
 }

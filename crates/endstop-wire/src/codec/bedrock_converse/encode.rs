@@ -12,7 +12,8 @@ use crate::codec::body::{BlockHistory, Fields, Settings};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
-use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
+use crate::media::MediaSupport;
+use endstop_core::{Attachment, Document, Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
 /// The extra field that is merged field by field instead of replaced.
@@ -27,6 +28,7 @@ pub(crate) struct Encoder {
     own_system: bool,
     config: Settings,
     marks: Option<Marks>,
+    media: MediaSupport,
     tail: Vec<u8>,
 }
 
@@ -41,6 +43,7 @@ impl Encoder {
             own_system: extra.contains_key("system"),
             config: config(spec, &own),
             marks: spec.cache.marks,
+            media: MediaSupport::of_format(WireFormat::BedrockConverse, &spec.model),
             tail: tail(spec, &extra),
         }
     }
@@ -54,7 +57,7 @@ impl Encoder {
     ) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
-            self.message(m);
+            self.message(&self.media.lower(m));
         }
         self.history.close(messages);
         let BlockHistory { kept, preamble, marks, .. } = &mut self.history;
@@ -106,6 +109,10 @@ impl Encoder {
                 Part::ToolCall(call) => tool_use(self.history.block(role), call),
                 Part::Image(i) => {
                     image(self.history.block(role), i);
+                    self.markable(role);
+                }
+                Part::Document(d) => {
+                    document(self.history.block(role), d);
                     self.markable(role);
                 }
                 Part::Opaque { api, json }
@@ -184,6 +191,15 @@ fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
     } else if failed {
         words(out, result.status.as_str());
     }
+    for content in &result.attachments {
+        json::comma(out);
+        match content {
+            Attachment::Image(i) => image(out, i),
+            Attachment::Document(d) => document(out, d),
+            // `lower` has replaced what the format does not take.
+            _ => words(out, "[not shown]"),
+        }
+    }
     out.push(b']');
     if failed {
         out.extend_from_slice(b",\"status\":\"error\"");
@@ -226,5 +242,22 @@ fn image(out: &mut Vec<u8>, image: &Image) {
         json::string(out, value);
         out.push(b'}');
     }
+    out.extend_from_slice(b"}}}");
+}
+
+/// Writes a document. The API requires a name, and allows few characters in it.
+fn document(out: &mut Vec<u8>, document: &Document) {
+    let name = document.name.as_deref().unwrap_or("document");
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "-()[]".contains(c) { c } else { ' ' };
+    let words: Vec<String> =
+        stem.split_whitespace().map(|word| word.chars().map(allowed).collect()).collect();
+    // The API rejects two spaces in a row.
+    let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
+    let name = if words.is_empty() { "document".to_owned() } else { words.join(" ") };
+    out.extend_from_slice(b"{\"document\":{\"format\":\"pdf\",\"name\":");
+    json::string(out, &name);
+    out.extend_from_slice(b",\"source\":{\"bytes\":");
+    json::string(out, &document.data);
     out.extend_from_slice(b"}}}");
 }

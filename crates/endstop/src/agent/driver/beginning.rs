@@ -18,7 +18,7 @@ use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use endstop_core::{Effect, EventKind, Outcome, Run, Step};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -54,11 +54,11 @@ impl Driver {
             trace: Trace::default(),
             call: None,
             tasks: JoinSet::new(),
-            task_of: HashMap::new(),
-            tools: HashMap::new(),
+            task_of: Vec::new(),
+            tools: BTreeMap::new(),
             tool_budget: None,
-            asked: HashMap::new(),
-            reserved: HashMap::new(),
+            asked: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
             hooks: None,
             timer: None,

@@ -116,7 +116,12 @@ impl Driver {
     /// `true` if the model has answered anything since the run's input. If it has not, the session's
     /// conversation stays as it was before the run. Otherwise an input that the provider refuses
     /// would be sent again, and refused again, by each later run.
+    ///
+    /// `false` also if no session is left that could read the conversation: then it is not copied.
     fn answered(&self, outcome: &Outcome) -> bool {
+        if Arc::strong_count(&self.owner) == 1 {
+            return false;
+        }
         let says =
             |message: &Message| message.role == Role::Assistant && Some(message.id) > self.input;
         outcome.turns > 0 || outcome.messages.iter().any(says)

@@ -143,7 +143,7 @@ impl Driver {
         let run = self.trace.of_tool(id, run);
         let run = self.owner.track(run);
         let task = self.tasks.spawn(run);
-        self.task_of.insert(task.id(), Work::Tool { id, name });
+        self.task_of.push((task.id(), Work::Tool { id, name }));
     }
 
     /// Asks a question on a separate task, because the answer may take long or never come.
@@ -156,7 +156,7 @@ impl Driver {
     ) {
         let question = self.trace.of_run(question);
         let task = self.tasks.spawn(self.owner.track(question));
-        self.task_of.insert(task.id(), Work::Question { id, name, what });
+        self.task_of.push((task.id(), Work::Question { id, name, what }));
         self.asked.insert(id, task);
     }
 
@@ -212,7 +212,8 @@ impl Driver {
             Ok((task, event)) => (task, Ok(event)),
             Err(error) => (error.id(), Err(error)),
         };
-        let work = self.task_of.remove(&task);
+        let at = self.task_of.iter().position(|(id, _)| *id == task);
+        let work = at.map(|at| self.task_of.swap_remove(at).1);
         let mut waited = true;
         match &work {
             Some(Work::Tool { id, .. }) => {

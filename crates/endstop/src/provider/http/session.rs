@@ -13,8 +13,9 @@ use super::call::{HttpCall, Unsent};
 use super::provider::HttpProvider;
 use crate::clock;
 use bytes::Bytes;
-use endstop_core::{ErrorClass, ModelError, Price, TerminationSignal};
-use endstop_wire::codec::check_output_schema;
+use endstop_core::{Attachment, ErrorClass, ImageTokens, ModelError, Price, TerminationSignal};
+use endstop_wire::media::{self, MediaSupport, UnsupportedMedia};
+use endstop_wire::params::check_output_schema;
 use endstop_wire::redact::KnownKeys;
 use endstop_wire::{Encoder, RequestSpec};
 use reqwest::header::HeaderMap;
@@ -42,8 +43,11 @@ impl Provider for HttpProvider {
             // `check_params` has accepted the parameters, unless the caller did not ask.
             Err(error) => Some(error.to_string()),
         };
+        let encoder = Encoder::new(self.prepared.dialect, &request);
+        // The encoder has written these; a waiting run need not hold them a second time.
+        (request.tools, request.system, request.output_schema) = (Vec::new(), None, None);
         Box::new(HttpSession {
-            encoder: Encoder::new(self.prepared.dialect, &request),
+            encoder,
             address: Arc::clone(self.prepared.address(request.stream)),
             request,
             provider: self.clone(),
@@ -70,6 +74,12 @@ impl Provider for HttpProvider {
     }
     fn max_output(&self) -> Option<u64> {
         self.prepared.limits.max_output
+    }
+    fn image_tokens(&self) -> ImageTokens {
+        media::image_tokens(self.prepared.dialect, &self.prepared.model)
+    }
+    fn check_attachment(&self, attachment: &Attachment) -> Result<(), UnsupportedMedia> {
+        MediaSupport::of(self.prepared.dialect, &self.prepared.model).check(attachment)
     }
     fn server(&self) -> Option<(&str, u16)> {
         // A recording is replayed without a server.

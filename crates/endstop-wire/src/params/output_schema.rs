@@ -1,7 +1,7 @@
 //! Checks if a wire format takes a schema of the answer.
 //!
 //! ```
-//! use endstop_wire::{WireFormat, codec::check_output_schema};
+//! use endstop_wire::{WireFormat, params::check_output_schema};
 //! use serde_json::json;
 //! let tree = json!({
 //!     "type": "object",
@@ -11,8 +11,8 @@
 //! assert!(check_output_schema(WireFormat::Anthropic, &tree).is_err());
 //! ```
 
+use super::ParamError;
 use crate::dialect::WireFormat;
-use crate::params::ParamError;
 use serde_json::Value;
 
 /// Returns an error if the format does not take the schema: Anthropic's and Bedrock's structured
