@@ -11,7 +11,7 @@ use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
-use crate::tool::{ToolContext, ToolSet};
+use crate::tool::ToolSet;
 use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -54,8 +54,6 @@ pub(super) struct Config {
     pub(super) busy_observers: Vec<BusyObserver>,
     pub(super) journal: Option<Arc<dyn Journal>>,
     pub(super) journal_settings: Value,
-    /// The tool call of another run on whose behalf this agent works.
-    pub(super) outer: Option<ToolContext>,
 }
 
 impl Config {

@@ -53,7 +53,7 @@ impl Driver {
     fn request_approval(&mut self, id: EffectId, point: &ConsultPoint) -> Option<Reply> {
         let config = &self.shared.config;
         // The handle of an inner run belongs to the tool that started it.
-        let by_events = config.approval_events && config.outer.is_none();
+        let by_events = config.approval_events && self.outer.is_none();
         let call = needs_approval(point).filter(|_| by_events)?.clone();
         if self.control.pending(None).is_some() {
             return None;

@@ -58,7 +58,7 @@ impl Driver {
             Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
                 let want = Amount { usd: want, tokens: want_tokens };
                 let least = Amount { usd: least, tokens: least_tokens };
-                let budget = self.shared.config.budget.as_ref();
+                let budget = self.owner.budget.as_ref();
                 let granted = budget.map_or(Ok(want), |budget| budget.reserve_amount(want, least));
                 // A refused reservation is recorded as zero, so that `settle` returns nothing to
                 // the budget.
