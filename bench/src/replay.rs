@@ -5,12 +5,13 @@ use crate::items::by_turn;
 use crate::measure::Watch;
 use crate::mock::{self, echo};
 use crate::{Measured, Words};
+use endstop::core::Event;
 use endstop::wire::{
     Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolDefinition, dialect,
 };
 use endstop::{
     Message, MessageId, Outcome, Role, Termination, ToolStatus, TurnDelta,
-    core::{Effect, EffectId, Event, EventKind, Run, RunSpec, Step, ToolReport},
+    core::{Effect, EffectId, EventKind, Run, RunSpec, Step, ToolReport},
 };
 use serde_json::json;
 use std::collections::VecDeque;

@@ -24,7 +24,7 @@
 pub use crate::compaction::{CompactionFuture, Compactor};
 pub use endstop_core::{ChangedResult, ConsultPoint, HookDecision, Hooks};
 
-use crate::agent::AgentEvent;
+use crate::event::AgentEvent;
 use crate::provider::{ModelParams, ToolDefinition};
 use endstop_core::{Message, ToolCall};
 use std::future::Future;

@@ -30,6 +30,7 @@ pub mod budget;
 mod clock;
 pub mod compaction;
 mod control;
+pub mod event;
 pub mod hook;
 pub mod journal;
 #[cfg(feature = "mcp")]
@@ -45,7 +46,7 @@ pub mod testkit;
 pub mod tool;
 
 pub use agent::{
-    Agent, AgentBuilder, AgentEvent, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,
+    Agent, AgentBuilder, Approval, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,
     SessionSnapshot, StartError, TypedHandle, TypedOutcome,
 };
 pub use endstop_core as core;
@@ -56,6 +57,7 @@ pub use endstop_core::{
 };
 pub use endstop_wire as wire;
 pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
+pub use event::AgentEvent;
 
 /// Runs shell commands and kills the whole process tree of a command when it ends.
 pub mod process {
@@ -80,6 +82,8 @@ mod documents {
     struct HooksAndApprovals;
     #[doc = include_str!("../../../docs/src/defining-tools.md")]
     struct DefiningTools;
+    #[doc = include_str!("../../../docs/src/events.md")]
+    struct Events;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]

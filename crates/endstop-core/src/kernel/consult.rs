@@ -4,7 +4,7 @@ use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, InjectionReason};
 use super::event::HookDecision;
-use super::guard::{Flow, fault};
+use super::guard::{Flow, misplaced};
 use super::next::Next;
 use super::outcome::Ending;
 use super::phase::Point;
@@ -46,10 +46,4 @@ pub(super) fn consulted(
         HookDecision::Proceed | HookDecision::WithNote { .. } => {}
     }
     Continue(next)
-}
-
-/// Returns the ending of a run in which user code gave an answer that has no meaning at its point.
-pub(super) fn misplaced(point: &Decision, answer: &HookDecision) -> Box<Ending> {
-    let message = format!("the answer `{}` is not valid at `{point}`", answer.name());
-    fault(point.as_str().to_owned(), message)
 }

@@ -1,11 +1,10 @@
 //! A run that would end as a success: validation against the schema, repairs, and the stop hook.
 
-use super::consult::misplaced;
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, InjectionReason};
 use super::event::HookDecision;
-use super::guard::Flow;
+use super::guard::{Flow, misplaced};
 use super::next::Next;
 use super::open_calls::OpenCalls;
 use super::outcome::Ending;

@@ -4,12 +4,11 @@
 //! pre_tool ─► a changed call is parsed again ─► approval ─► starts ─► post_tool ─► the model
 //! ```
 
-use super::consult::misplaced;
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId, RunEvent};
 use super::event::{ChangedResult, HookDecision};
-use super::guard::fault;
+use super::guard::{fault, misplaced};
 use super::next::Next;
 use super::open_calls::{CallState, OpenCalls};
 use super::outcome::Ending;
@@ -17,6 +16,7 @@ use super::phase::Phase;
 use super::results::emit_ended;
 use super::tools::{approve, tool_halted};
 use crate::message::{ToolCall, ToolStatus};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// Least number of bytes that a changed result may have. A longer one is cut, unless the tool's own
@@ -135,7 +135,7 @@ fn reviewed(
         _ => None,
     };
     if let Some(ending) = ending {
-        // The hook has not passed the result, so nobody else may read it.
+        // The hook has not passed the result, so nothing else may read it.
         let ran = open.withhold(at);
         emit_ended(&open, at, ran, effects);
         return Next::Stop { ending, calls: open };
@@ -178,8 +178,9 @@ fn change_result(
 /// Cuts a text at a character boundary.
 fn bounded(mut text: String, most: usize) -> String {
     if text.len() > most {
-        text.truncate(text.floor_char_boundary(most));
-        text.push_str(&format!("\n[… cut after {most} bytes …]"));
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        let _ = write!(text, "\n[… cut after {most} bytes …]");
     }
     text
 }

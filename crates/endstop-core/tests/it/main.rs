@@ -30,6 +30,7 @@ mod outcomes;
 mod policies;
 mod recorded_runs;
 mod registry;
+mod reviews;
 mod search;
 mod streaming;
 mod termination_vectors;

@@ -29,6 +29,9 @@ pub enum Delta<'a> {
     ToolCallStarted {
         /// Position of the call among the turn's calls, from 0.
         index: usize,
+        /// Id that the call has in the decoded turn, unless another call of the turn has the same
+        /// one; empty if it is not known yet.
+        id: &'a str,
         /// Name of the tool.
         name: &'a str,
     },

@@ -245,7 +245,7 @@ fn calls_are_matched_by_index() {
     decoder
         .push(events(&stream).as_bytes(), &mut |delta| match delta {
             Delta::Reasoning(t) => seen.push(t.to_owned()),
-            Delta::ToolCallStarted { index, name } => seen.push(format!("{index} {name}")),
+            Delta::ToolCallStarted { index, name, .. } => seen.push(format!("{index} {name}")),
             Delta::ToolArguments { index, json } => seen.push(format!("{index} {json}")),
             other => panic!("{other:?}"),
         })

@@ -7,27 +7,14 @@
 //! ```
 
 use crate::control::Control;
-use endstop_core::{ConsultPoint, EffectId, HookDecision, ToolCall};
+use crate::event::RequestId;
+use endstop_core::{EffectId, HookDecision, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-
-/// Identifies a request for approval within its run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RequestId(
-    /// The number of the request, unique within its run.
-    pub u64,
-);
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A decision about a tool call that waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,40 +45,11 @@ pub enum AnswerError {
     Closed(RequestId),
 }
 
-/// A tool call that waits for approval.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct ApprovalRequested {
-    /// Always `approval_requested`.
-    #[serde(rename = "type")]
-    kind: &'static str,
-    /// The id to answer with.
-    pub request_id: RequestId,
-    /// The provider's id of the call.
-    pub call_id: String,
-    /// Name of the tool.
-    pub name: String,
-    /// The arguments with which the call would run, as JSON text: those of the model, or of a hook
-    /// that changed them.
-    pub arguments: String,
-    /// The same arguments in canonical form: parsed, and printed again with sorted keys. Shows what
-    /// will be used, for example of an argument that is given twice.
-    pub canonical: String,
-}
-
-impl ApprovalRequested {
-    fn new(request_id: RequestId, call: &ToolCall) -> ApprovalRequested {
-        let mut parsed = Value::Object(call.parsed_arguments().unwrap_or_default());
-        parsed.sort_all_objects();
-        ApprovalRequested {
-            kind: "approval_requested",
-            request_id,
-            call_id: call.id.clone(),
-            name: call.name.clone(),
-            arguments: call.arguments.clone(),
-            canonical: parsed.to_string(),
-        }
-    }
+/// Returns the arguments of a call in canonical form.
+pub(super) fn canonical(call: &ToolCall) -> String {
+    let mut parsed = Value::Object(call.parsed_arguments().unwrap_or_default());
+    parsed.sort_all_objects();
+    parsed.to_string()
 }
 
 /// The requests for approval of one run. Clones answer the same run, for example from the task that
@@ -144,19 +102,18 @@ impl Approvals {
     }
 
     /// Opens a request. A run that its journal resumes asks again under the same id.
-    pub(super) fn open(&self, id: EffectId, call: ToolCall) -> (ApprovalRequested, Reply) {
+    pub(super) fn open(&self, id: EffectId, call: ToolCall) -> Reply {
         let id = RequestId(id.0);
         let (sender, answer) = oneshot::channel();
         self.slots().insert(id, Slot::Open(sender));
-        let event = ApprovalRequested::new(id, &call);
-        (event, Reply { id, call, answer, approvals: self.clone() })
+        Reply { id, call, answer, approvals: self.clone() }
     }
 }
 
 /// The answer that a request waits for.
 pub(super) struct Reply {
-    id: RequestId,
-    call: ToolCall,
+    pub(super) id: RequestId,
+    pub(super) call: ToolCall,
     answer: oneshot::Receiver<Approval>,
     approvals: Approvals,
 }
@@ -195,13 +152,5 @@ impl Approval {
                 HookDecision::ChangeCall(ToolCall { arguments, ..call })
             }
         }
-    }
-}
-
-/// Returns the call that needs approval at this point.
-pub(super) fn needs_approval(point: &ConsultPoint) -> Option<&ToolCall> {
-    match point {
-        ConsultPoint::Approval { call } => Some(call),
-        _ => None,
     }
 }

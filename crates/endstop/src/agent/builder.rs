@@ -2,11 +2,11 @@
 
 use super::build_error::BuildError;
 use super::config::Config;
-use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
 use super::shared::{Agent, Shared};
 use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
+use crate::event::AgentEvent;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, Provider};

@@ -4,15 +4,17 @@
 //! let Config { provider, limits, tools, .. } = &shared.config;
 //! ```
 
-use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
 use crate::budget::SharedBudget;
+use crate::event::AgentEvent;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::ToolSet;
-use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
+use endstop_core::{
+    CompactionSpec, ConsultPoint, Limits, Price, ProactiveCompaction, ToolCall, ToolPolicy, Watch,
+};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -62,6 +64,15 @@ impl Config {
         // Only then can a call write entries for an hour, so only then is that its worst case.
         let hour = params.cache == Some(Caching::OneHour);
         self.price.map(|price| if hour { price.with_hour_writes() } else { price })
+    }
+
+    /// Returns the call that is about to be reported as waiting for approval, if the caller answers
+    /// by events.
+    pub(super) fn approved_by_events(&self, point: &ConsultPoint) -> Option<ToolCall> {
+        match point {
+            ConsultPoint::Approval { call } if self.approval_events => Some(call.clone()),
+            _ => None,
+        }
     }
 
     /// Refuses parameters, and a schema of the answer, that the provider does not take, or that

@@ -6,6 +6,7 @@
 //! ```
 
 use super::approvals::Reply;
+use super::config::Config;
 use crate::control::{Control, Request};
 use crate::hook::{Approver, Hook, ModelRequest, asks};
 use crate::provider::{ModelParams, ToolDefinition};
@@ -24,13 +25,18 @@ pub(super) struct Question {
 }
 
 /// The parts of a run's requests that stay the same.
-pub(crate) struct FixedRequest {
+pub(super) struct FixedRequest {
     pub(super) system: Option<String>,
     pub(super) tools: Vec<ToolDefinition>,
     pub(super) params: ModelParams,
 }
 
 impl Question {
+    pub(super) fn new(config: &Config) -> Question {
+        let (hooks, approver) = (config.hooks.clone(), config.approver.clone());
+        Question { hooks, approver, reply: None, messages: Vec::new(), fixed: None }
+    }
+
     /// Returns the answer at a point, or `None` if the run was stopped before all were asked.
     pub(super) async fn answer(
         self,

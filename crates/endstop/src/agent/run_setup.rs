@@ -9,8 +9,8 @@
 use super::config::Config;
 use super::consult::FixedRequest;
 use super::conversation::Conversation;
-use super::driver::RunHooks;
 use super::policy::PolicyTemplate;
+use super::run_hooks::RunHooks;
 use super::user_code;
 use crate::compaction::COMPACTION_SHARE;
 use crate::hook::Hook;

@@ -70,8 +70,12 @@ impl RunSlot {
         let ending = EndingCell::default();
         let (handle, sink) = RunHandle::new(ending.clone(), self.control.clone());
         let shared = Arc::clone(&self.shared);
-        let driver =
-            Driver::new(shared, self.number, self.control.clone(), ending, sink, beginning);
+        let keys = beginning.keys();
+        let approvals = handle.approvals();
+        let control = self.control.clone();
+        let driver = Driver::new(shared, self.number, control, ending, sink, approvals, beginning);
+        let agent = Arc::clone(&self.shared.agent);
+        let handle = handle.describe(Arc::clone(driver.place()), agent, keys);
         // Observers receive `true` before the driver can end the run and queue `false`.
         self.shared.agent.tell_busy();
         self.runtime.spawn(self.shared.track(driver.drive()));

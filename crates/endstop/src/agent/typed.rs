@@ -25,10 +25,11 @@
 //! ```
 
 use super::conversation::RunInput;
-use super::handle::{AgentEvent, RunHandle};
+use super::handle::RunHandle;
 use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
+use crate::event::AgentEvent;
 use crate::schema::{OutputSchema, OutputType};
 use endstop_core::{DecidedBy, Decision, Layer, Outcome, Termination, Unsuccessful};
 use futures_core::Stream;

@@ -173,14 +173,15 @@ impl Summarise {
                 messages: &asked,
                 epoch: 0,
                 output_cap: Some(self.most_output),
+                details: false,
             });
             loop {
                 match std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await {
-                    Some(CallEvent::Delta(delta)) => books.hears(&delta),
                     Some(CallEvent::Ended(response)) => return Ok(response),
                     Some(CallEvent::Failed(error, partial)) => {
                         return Err((error.to_string(), partial));
                     }
+                    Some(streamed) => books.hears(&streamed),
                     None => return Err(("the stream closed without its end".to_owned(), None)),
                 }
             }
@@ -270,10 +271,17 @@ impl<'a> Books<'a> {
         Ok(Books { request, price, held, most, prompt_bound, generated: 0, open: true })
     }
 
-    fn hears(&mut self, delta: &TurnDelta) {
-        self.generated += match delta {
-            TurnDelta::Text(text) => text.chars().count() as u64,
-            TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => *chars,
+    fn hears(&mut self, streamed: &CallEvent) {
+        self.generated += match streamed {
+            CallEvent::Delta(TurnDelta::Text(text))
+            | CallEvent::Reasoning(text)
+            | CallEvent::Refusal(text)
+            | CallEvent::ToolCallStarted { name: text, .. }
+            | CallEvent::ToolArguments { json: text, .. } => text.chars().count() as u64,
+            CallEvent::Delta(TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars)) => {
+                *chars
+            }
+            CallEvent::Ended(_) | CallEvent::Failed(..) => 0,
         };
     }
 

@@ -47,8 +47,28 @@ pub type CallStream = Pin<Box<dyn Stream<Item = CallEvent> + Send>>;
 /// An item of a call's stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallEvent {
-    /// An increment of the turn.
+    /// An increment of the turn: text, or the number of characters of reasoning or arguments.
     Delta(TurnDelta),
+    /// Reasoning in plain text; instead of its count if [`CallSpec::details`] is set.
+    Reasoning(String),
+    /// Text of a refusal that is not text of the answer; counts as reasoning.
+    Refusal(String),
+    /// Start of a tool call; its name counts as arguments.
+    ToolCallStarted {
+        /// Position of the call among the calls of the response, from 0.
+        index: u32,
+        /// The id that the call has in the response; empty if it is not known yet.
+        id: String,
+        /// Name of the tool.
+        name: String,
+    },
+    /// A fragment of a tool call's arguments; instead of its count if [`CallSpec::details`] is set.
+    ToolArguments {
+        /// Position of the call.
+        index: u32,
+        /// Fragment of JSON text.
+        json: String,
+    },
     /// The response is complete.
     Ended(Box<Response>),
     /// The call failed. Includes the part of the response that had arrived.
@@ -82,6 +102,9 @@ pub struct CallSpec<'a> {
     pub epoch: u64,
     /// The maximum number of output tokens; `None` selects the provider's default.
     pub output_cap: Option<u64>,
+    /// `true` if the caller reads reasoning and arguments as they arrive. If it is `false`, a
+    /// stream should report only the number of their characters, because that costs less.
+    pub details: bool,
 }
 
 /// A complete or partial response.

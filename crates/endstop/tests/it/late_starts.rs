@@ -11,8 +11,8 @@
 //! code checks if the stop has returned.
 
 use crate::support::HANG;
-use endstop::agent::AgentEvent;
 use endstop::compaction::{CompactionRequest, DropOldTurns};
+use endstop::event::AgentEvent;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
@@ -23,8 +23,7 @@ use endstop::provider::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, Limits, Message, MessageId, Outcome, Permission, Role, RunEvent, Termination, ToolCall,
-    Watch,
+    Agent, Limits, Message, MessageId, Outcome, Permission, Role, Termination, ToolCall, Watch,
     compaction::{Compaction, ProactiveCompaction},
     hook::{ChangedResult, ConsultPoint, HookDecision, Hooks},
     provider::{ErrorClass, ModelError},
@@ -85,10 +84,10 @@ impl Probe {
 
     fn tool(&self, name: &'static str) -> impl Tool + 'static {
         let probe = self.clone();
-        tool_fn(name, "Works.", move |_: Value, context: ToolContext| {
+        tool_fn(name, "Works.", move |arguments: Value, context: ToolContext| {
             let probe = probe.clone();
             async move {
-                probe.starts("tool");
+                probe.starts(if arguments["n"] == 9 { "changed tool" } else { "tool" });
                 match name {
                     "wait" => context.cancelled().await,
                     "halt" => return ToolOutput::halt("enough"),
@@ -279,17 +278,17 @@ fn stop(agent: &Agent, probe: &Probe, terminate: bool) {
 
 fn name(event: &AgentEvent) -> &'static str {
     match event {
-        AgentEvent::Delta(_) => "delta",
-        AgentEvent::Run(RunEvent::TurnStarted { .. }) => "turn_started",
-        AgentEvent::Run(RunEvent::TurnEnded { .. }) => "turn_ended",
-        AgentEvent::Run(RunEvent::AttemptFailed { .. }) => "attempt_failed",
-        AgentEvent::Run(RunEvent::ToolStarted { .. }) => "tool_started",
-        AgentEvent::Run(RunEvent::ToolEnded { .. }) => "tool_ended",
-        AgentEvent::Run(RunEvent::MessageInjected { .. }) => "told",
-        AgentEvent::Run(RunEvent::RuleHit(_)) => "fired",
-        AgentEvent::Run(RunEvent::Compacted { .. }) => "compacted",
-        AgentEvent::Run(RunEvent::CompactionFailed { .. }) => "compaction_failed",
-        AgentEvent::Run(RunEvent::Stopping { .. }) => "stopping",
+        AgentEvent::TextDelta { .. } => "delta",
+        AgentEvent::TurnStarted { .. } => "turn_started",
+        AgentEvent::TurnFinished { .. } => "turn_ended",
+        AgentEvent::AttemptFailed { .. } => "attempt_failed",
+        AgentEvent::ToolStarted { .. } => "tool_started",
+        AgentEvent::ToolFinished { .. } => "tool_ended",
+        AgentEvent::MessageInjected { .. } => "told",
+        AgentEvent::RuleHit { .. } => "fired",
+        AgentEvent::Compacted { .. } => "compacted",
+        AgentEvent::CompactionFailed { .. } => "compaction_failed",
+        AgentEvent::Stopping { .. } => "stopping",
         _ => "",
     }
 }
@@ -483,7 +482,8 @@ async fn nothing_starts_late(from: From, slow: bool) {
     assert!(late.is_empty(), "started after the stop had returned: {late:?} of {ran:?}");
     // Each event stopped some runs, and each kind of code could have started.
     assert_eq!(stopped.len(), EVENTS.len(), "{stopped:?}");
-    for what in ["tool", "model call", "request", "hook", "approval", "compaction"] {
+    for what in ["tool", "changed tool", "model call", "request", "hook", "approval", "compaction"]
+    {
         assert!(ran.contains_key(what), "{what}: {ran:?}");
     }
 }

@@ -18,6 +18,7 @@ mod caching;
 mod cohere;
 mod compaction;
 mod conversation;
+mod events;
 mod hooks;
 mod hostile_servers;
 #[cfg(target_os = "linux")]

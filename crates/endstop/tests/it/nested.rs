@@ -2,12 +2,12 @@
 //! runs, and every ending of an inner run is reported to the outer one, which ends once.
 
 use crate::support::{HANG, agent, eventually, marker, processes_with};
-use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
+use endstop::event::AgentEvent;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Shell, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Limits, NanoUsd, Outcome, Part, Price, RunEvent, Termination, ToolStatus,
+    Agent, AgentBuilder, Limits, NanoUsd, Outcome, Part, Price, Termination, ToolStatus,
 };
 use serde_json::json;
 use std::sync::{Arc, Mutex};
@@ -119,7 +119,7 @@ async fn inner_limit_is_a_tool_error() {
     let mut handle = agent.run("go").unwrap();
     let mut endings = 0;
     while let Some(event) = handle.next().await {
-        endings += usize::from(matches!(event, AgentEvent::Ended(_)));
+        endings += usize::from(matches!(event, AgentEvent::Finished { .. }));
     }
     let outcome = handle.await;
     assert_eq!((outcome.termination, endings), (Termination::Stop, 1), "{outcome:?}");
@@ -200,7 +200,7 @@ async fn ceiling_holds_for_all_inner_runs() {
         })
         .tool(AgentTool::new("more", "Asks.", spender().build().unwrap()))
         .on_event(move |event| {
-            *count.lock().unwrap() += usize::from(matches!(event, AgentEvent::Ended(_)));
+            *count.lock().unwrap() += usize::from(matches!(event, AgentEvent::Finished { .. }));
         })
         .build()
         .unwrap();
@@ -391,7 +391,7 @@ async fn stopped_run_counts_inner_spending() {
                 {
                     let count = Arc::clone(&count);
                     inner().on_event(move |event| {
-                        if matches!(event, AgentEvent::Run(RunEvent::TurnStarted { turn: 2, .. })) {
+                        if matches!(event, AgentEvent::TurnStarted { .. } if event.turn() == Some(2)) {
                             *count.lock().unwrap() += 1;
                         }
                     })
@@ -481,7 +481,7 @@ fn runtime_shutdown_charges_running_call() {
         let mut deltas = 0;
         while deltas < 20 {
             let event = handle.next().await.unwrap();
-            deltas += usize::from(matches!(event, AgentEvent::Delta(_)));
+            deltas += usize::from(matches!(event, AgentEvent::TextDelta { .. }));
         }
         handle
     });

@@ -133,7 +133,8 @@ impl Accumulator {
                 let caller = block.caller.as_ref().map_or("", |c| c.kind.get());
                 let place = self.calls;
                 self.calls += 1;
-                sink(Delta::ToolCallStarted { index: place, name: block.name.get() });
+                let (id, name) = (block.id.get(), block.name.get());
+                sink(Delta::ToolCallStarted { index: place, id, name });
                 let input = block.input.map_or("", RawValue::get);
                 // A streamed call starts with the input `{}`; `parts` uses it only if no fragments
                 // follow.

@@ -176,7 +176,7 @@ impl Accumulator {
         let place = call.name.filled().map(|name| {
             let index = self.calls;
             self.calls += 1;
-            sink(Delta::ToolCallStarted { index, name });
+            sink(Delta::ToolCallStarted { index, id: call.id.get(), name });
             if !input.is_empty() {
                 sink(Delta::ToolArguments { index, json: input });
             }

@@ -297,7 +297,7 @@ impl Accumulator {
             if let Some(name) = function.name.filled() {
                 call.name.push_str(name);
                 call.shown = Some(self.shown);
-                sink(Delta::ToolCallStarted { index: self.shown, name });
+                sink(Delta::ToolCallStarted { index: self.shown, id: &call.id, name });
                 // Arguments that arrived before the name are reported now, so that deltas start
                 // with the name.
                 if !call.arguments.is_empty() {

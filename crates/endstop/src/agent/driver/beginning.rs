@@ -5,15 +5,17 @@
 //! ```
 
 use super::outer::Outer;
+use super::teller::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
+use crate::agent::approvals::Approvals;
 use crate::agent::conversation::Conversation;
 use crate::agent::ending::EndingCell;
-use crate::agent::handle::EventSink;
 use crate::agent::recorder::Recorder;
 use crate::agent::run_setup::Opened;
 use crate::agent::session_state::SessionShared;
 use crate::budget::Amount;
 use crate::control::Control;
+use crate::event::queue::EventSink;
 use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
@@ -31,6 +33,7 @@ impl Driver {
         control: Control,
         ending: EndingCell,
         sink: EventSink,
+        approvals: Approvals,
         beginning: Beginning,
     ) -> Driver {
         let (shared, outer) = (Arc::clone(&owner.agent), owner.outer.clone());
@@ -40,7 +43,8 @@ impl Driver {
             control,
             heard: None,
             ending,
-            sink,
+            teller: Teller::new(sink),
+            approvals,
             run: None,
             session: None,
             service: None,
@@ -83,9 +87,10 @@ impl Driver {
         params: ModelParams,
         schema: Option<Arc<OutputSchema>>,
     ) {
+        let id = crate::clock::run_id();
+        self.name(&id, 0);
         let config = &self.shared.config;
         let opened = Opened::new(config, params, schema);
-        let id = crate::clock::run_id();
         // Without a journal the run cannot be resumed, and the budget need not remember it.
         if let (Some(budget), Some(_)) = (&self.owner.budget, &config.journal) {
             budget.saw_run(&id);
@@ -107,6 +112,13 @@ impl Driver {
         self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
+    }
+
+    /// Names the run in its events.
+    fn name(&mut self, id: &str, turns: u32) {
+        let outer = self.outer.as_ref().map(|outer| &outer.context);
+        let nesting = outer.and_then(|outer| Some((outer.nesting()?, outer.call_id())));
+        self.teller.name(id, nesting, turns);
     }
 
     /// Sets up a run at the point where it was interrupted.
@@ -131,10 +143,15 @@ impl Driver {
             }
             Step::Ended(outcome) => Some(outcome),
         };
+        let turns = match (&ended, &self.run) {
+            (Some(outcome), _) => outcome.turns,
+            (None, run) => run.as_ref().map_or(0, Run::turns),
+        };
         if let Some(budget) = &self.owner.budget {
             budget.resume_run(&resumes, self.earlier_spending(ended.as_deref()));
             budget.saw_run(&id);
         }
+        self.name(&id, turns);
         self.beginning = Some(First::Perform(perform, ended));
     }
 

@@ -6,22 +6,25 @@
 
 mod beginning;
 mod closing;
-mod hooks;
 mod outer;
 mod perform;
 mod spending;
+mod teller;
+mod telling;
 
 use super::conversation::Conversation;
 use super::ending::EndingCell;
-use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::recorder::Recorder;
+use super::run_hooks::RunHooks;
 use super::run_setup::Opened;
 use super::session_state::SessionShared;
 use super::shared::Shared;
 use super::user_code;
 use super::user_code::Panicked;
+use crate::agent::approvals::Approvals;
 use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
+use crate::event::{AgentEvent, RunPlace};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallStream, ModelParams, ModelSession, Provider, Response};
 use crate::schema::OutputSchema;
@@ -31,13 +34,14 @@ use endstop_core::{
     Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Price, Run,
     Step, TerminationSignal, TurnDelta,
 };
-pub(super) use hooks::RunHooks;
+use endstop_wire::redact::KnownKeys;
 use outer::Outer;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use teller::Teller;
 use tokio::task::{AbortHandle, Id, JoinSet, coop};
 use tokio::time::{Instant, Sleep};
 
@@ -69,6 +73,18 @@ pub(crate) enum Beginning {
     New(Conversation, Box<ModelParams>, Option<Arc<OutputSchema>>),
     /// A run resumed from its journal.
     Again(Box<Again>),
+}
+
+impl Beginning {
+    /// Returns the values of the run's headers, which are secrets.
+    pub(super) fn keys(&self) -> KnownKeys {
+        match self {
+            Beginning::New(_, params, _) => {
+                KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()))
+            }
+            Beginning::Again(again) => again.opened.known_keys(),
+        }
+    }
 }
 
 /// A resumed run.
@@ -103,7 +119,8 @@ pub(crate) struct Driver {
     control: Control,
     heard: Option<Request>,
     ending: EndingCell,
-    sink: EventSink,
+    teller: Teller,
+    approvals: Approvals,
     run: Option<Run>,
     session: Option<Box<dyn ModelSession>>,
     /// The parameters of calls in addition to the conversation, if any is set.
@@ -141,6 +158,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
+    /// Returns the run that the events name.
+    pub(crate) fn place(&self) -> &Arc<RunPlace> {
+        self.teller.place()
+    }
+
     /// Drives the run until it ends.
     pub(crate) async fn drive(mut self) {
         let mut outcome = self.begin().await;
@@ -177,7 +199,7 @@ impl Driver {
     /// Reports a failure of the journal, once.
     fn tell_problem(&mut self) {
         if let Some(problem) = self.recorder.as_mut().and_then(|recorder| recorder.problem()) {
-            self.tell(AgentEvent::Warning(WarningEvent::new(problem)));
+            self.tell(|origin| AgentEvent::Warning { origin, message: problem });
         }
     }
 
@@ -263,6 +285,26 @@ impl Driver {
         match event {
             Some(CallEvent::Delta(delta)) => {
                 self.tell_delta(&delta);
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::Reasoning(text)) => {
+                let delta = TurnDelta::Reasoning(chars(&text));
+                self.tell(|origin| AgentEvent::ReasoningDelta { origin, text });
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::Refusal(text)) => {
+                let delta = TurnDelta::Reasoning(chars(&text));
+                self.tell(|origin| AgentEvent::RefusalDelta { origin, text });
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::ToolCallStarted { index, id, name }) => {
+                let delta = TurnDelta::ToolArguments(chars(&name));
+                self.tell_call(index, &id, name);
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::ToolArguments { index, json }) => {
+                let delta = TurnDelta::ToolArguments(chars(&json));
+                self.tell_arguments(index, json);
                 EventKind::Delta { call, delta }
             }
             Some(CallEvent::Ended(response)) => {
@@ -354,32 +396,16 @@ impl Driver {
         self.effects = effects;
         outcome
     }
-
-    fn tell(&mut self, event: AgentEvent) {
-        if let Err(panicked) = self.shared.tell(&self.control, &event) {
-            self.queue.push_back(panicked.into());
-        }
-        if let Err(panicked) = self.tell_hooks(&event) {
-            self.queue.push_back(panicked.into());
-        }
-        if self.sink.is_open() {
-            self.sink.send(event);
-        }
-    }
-
-    fn tell_delta(&mut self, delta: &TurnDelta) {
-        // Cloning every delta costs time, so skip it if there is no observer and no reader.
-        let heard =
-            self.sink.is_open() || !self.shared.config.observers.is_empty() || self.hooks_hear();
-        if heard {
-            self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
-        }
-    }
 }
 
 /// `true` if the effect only stops work in progress.
 fn stops(effect: &Effect) -> bool {
     matches!(effect, Effect::AbortModel { .. } | Effect::AbortTools { .. } | Effect::Abandon { .. })
+}
+
+/// Returns the number of characters, which is all that the kernel needs of reasoning and arguments.
+fn chars(text: &str) -> u64 {
+    text.chars().count() as u64
 }
 
 fn requested(request: Request) -> EventKind {

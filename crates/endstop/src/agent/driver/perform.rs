@@ -6,7 +6,7 @@
 //! ```
 
 use super::{Call, Driver, Work, in_provider};
-use crate::agent::handle::AgentEvent;
+use crate::agent::consult::{Question, whose};
 use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
@@ -14,7 +14,8 @@ use crate::control::{Control, Request};
 use crate::provider::CallSpec;
 use crate::tool::{Tool, ToolContext};
 use endstop_core::{
-    Compaction, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart, ToolStatus,
+    Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart,
+    ToolStatus,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -104,15 +105,16 @@ impl Driver {
             }
             Effect::Emit(event) => {
                 self.trace.told(&event);
-                self.tell(AgentEvent::Run(event));
+                self.tell_of_run(event);
             }
             _ => {}
         }
     }
 
     pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
+        let details = self.is_heard();
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
-        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
+        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap, details };
         let (trace, provider) = (&self.trace, &*self.shared.config.provider);
         let called = self.control.start(Request::Cancel, || {
             in_provider(provider, || trace.in_call(|| session.call(call)))
@@ -144,6 +146,39 @@ impl Driver {
         let run = self.owner.track(run);
         let task = self.tasks.spawn(run);
         self.task_of.push((task.id(), Work::Tool { id, name }));
+    }
+
+    /// Asks the hooks or the approver at a point.
+    pub(super) fn consult(&mut self, id: EffectId, point: ConsultPoint) {
+        let mut question = Question::new(&self.shared.config);
+        if let Some(hooks) = &self.hooks
+            && matches!(point, ConsultPoint::PreCall { .. })
+        {
+            // A copy, because the hook runs on another task.
+            question.messages = self.run.as_ref().map(Run::messages).unwrap_or_default().to_vec();
+            question.fixed.clone_from(&hooks.fixed);
+        }
+        // The handle of an inner run belongs to the tool that started it. After a stop nothing is
+        // reported, because nothing would wait for the answer.
+        if let Some(call) = self.shared.config.approved_by_events(&point)
+            && self.outer.is_none()
+            && self.control.pending(None).is_none()
+        {
+            let reply = self.approvals.open(id, call);
+            let (request_id, call) = (reply.id, reply.call.clone());
+            question.reply = Some(reply);
+            self.tell_approval(request_id, call);
+        }
+        let (name, what) = whose(&point);
+        let control = self.control.clone();
+        self.ask(id, name, what, async move {
+            match question.answer(point, &control).await {
+                Some(answer) => EventKind::Answered { id, answer },
+                // The question was not asked because the run was stopped. The driver sees the
+                // request before this event, which does nothing.
+                None => EventKind::Tick,
+            }
+        });
     }
 
     /// Asks a question on a separate task, because the answer may take long or never come.

@@ -9,13 +9,12 @@ use super::super::record::Tap;
 use super::super::recording::Ended;
 use super::super::transport::{Address, Body, ConnectionReset, Sending, Transport};
 use super::super::{CallEvent, Response};
+use super::deltas::take_delta;
 use super::prepared::Prepared;
 use bytes::Bytes;
-use endstop_core::{
-    ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
-};
+use endstop_core::{ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal};
 use endstop_wire::dialect::{Dialect, WireFormat};
-use endstop_wire::{Delta, Eof, RequestFacts, StreamDecoder};
+use endstop_wire::{Eof, RequestFacts, StreamDecoder};
 use futures_core::Stream;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use std::collections::VecDeque;
@@ -56,6 +55,8 @@ pub(super) struct HttpCall {
     prepared: Arc<Prepared>,
     address: Arc<Address>,
     facts: RequestFacts,
+    /// `true` if reasoning and arguments are reported as text.
+    details: bool,
     ready: VecDeque<CallEvent>,
     /// Bytes read since other tasks had a turn.
     read: usize,
@@ -74,9 +75,16 @@ impl HttpCall {
             prepared,
             address,
             facts,
+            details: false,
             ready: VecDeque::new(),
             read: 0,
         }
+    }
+
+    /// Reports reasoning and arguments as text if `details` is `true`.
+    pub(super) fn details(mut self, details: bool) -> HttpCall {
+        self.details = details;
+        self
     }
 
     /// Sends the request, after its key was fetched.
@@ -112,9 +120,9 @@ impl HttpCall {
                 if let Some(tap) = &mut self.tap {
                     tap.chunk(&chunk);
                 }
-                let mut deltas = Deltas::default();
-                let pushed = decoder.push(&chunk, &mut |delta| deltas.take(delta));
-                self.ready.extend(deltas.done.into_iter().map(CallEvent::Delta));
+                // `ready` is empty here, so only deltas of this chunk are merged.
+                let (ready, details) = (&mut self.ready, self.details);
+                let pushed = decoder.push(&chunk, &mut |delta| take_delta(ready, delta, details));
                 match pushed {
                     Ok(()) if !decoder.is_complete() => None,
                     // The decoder has seen the end of the message. Ignore the rest of the
@@ -212,39 +220,6 @@ fn name_address(error: &mut ModelError, asked: impl Fn() -> String) {
     let elsewhere = matches!(status, 300..400 | 404 | 405 | 410 | 501);
     if elsewhere || error.class == ErrorClass::NotFound {
         error.message = format!("{} (HTTP {status} for {})", error.message, asked());
-    }
-}
-
-/// The deltas of one read. Consecutive deltas of the same kind are merged.
-#[derive(Default)]
-struct Deltas {
-    done: Vec<TurnDelta>,
-}
-
-impl Deltas {
-    fn take(&mut self, delta: Delta<'_>) {
-        let count = |text: &str| text.chars().count() as u64;
-        match (delta, self.done.last_mut()) {
-            (Delta::Text(text), Some(TurnDelta::Text(so_far))) => so_far.push_str(text),
-            (Delta::Text(text), _) => self.done.push(TurnDelta::Text(text.to_owned())),
-            (Delta::Reasoning(text) | Delta::Refusal(text), Some(TurnDelta::Reasoning(n))) => {
-                // Refusals count as reasoning here; the finished turn has their text.
-                *n += count(text);
-            }
-            (Delta::Reasoning(text) | Delta::Refusal(text), _) => {
-                self.done.push(TurnDelta::Reasoning(count(text)));
-            }
-            (Delta::ToolArguments { json, .. }, Some(TurnDelta::ToolArguments(n))) => {
-                *n += count(json);
-            }
-            (Delta::ToolArguments { json, .. }, _) => {
-                self.done.push(TurnDelta::ToolArguments(count(json)));
-            }
-            (Delta::ToolCallStarted { name, .. }, _) => {
-                self.done.push(TurnDelta::ToolArguments(count(name)));
-            }
-            _ => {}
-        }
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod builder;
 mod call;
+mod deltas;
 mod error;
 mod headers;
 mod options;

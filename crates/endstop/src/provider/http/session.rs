@@ -123,7 +123,9 @@ impl ModelSession for HttpSession {
         let recorder = self.provider.recorder.as_ref();
         let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
         let facts = self.request.facts(call.output_cap);
-        let mut call = HttpCall::new(tap, Arc::clone(prepared), Arc::clone(&self.address), facts);
+        let details = call.details;
+        let mut call = HttpCall::new(tap, Arc::clone(prepared), Arc::clone(&self.address), facts)
+            .details(details);
         match self.refused.clone().map_or(signed, Err) {
             Ok(()) => call.send(Unsent { headers, body }, &self.provider.transport),
             Err(problem) => call.fail(ModelError::new(ErrorClass::InvalidRequest, problem)),

@@ -2,7 +2,8 @@
 
 use super::{Asks, Ran, asks, pre_tool, results, sets};
 use crate::support::eventually;
-use endstop::agent::{AgentEvent, AnswerError, Approval, ApprovalRequested, RequestId};
+use endstop::agent::{AnswerError, Approval};
+use endstop::event::{AgentEvent, RequestId};
 use endstop::hook::{ConsultPoint, HookDecision};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
@@ -12,12 +13,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The fields of a request for approval.
+struct Requested {
+    request_id: RequestId,
+    name: String,
+    canonical: Box<str>,
+    json: Value,
+}
+
+impl Requested {
+    fn of(event: AgentEvent) -> Requested {
+        let json = serde_json::to_value(&event).unwrap();
+        let AgentEvent::ApprovalRequested { request_id, name, canonical, .. } = event else {
+            panic!("another event: {json}")
+        };
+        Requested { request_id, name, canonical, json }
+    }
+}
+
 /// Reads events until a request for approval.
-async fn requested(run: &mut RunHandle) -> ApprovalRequested {
+async fn requested(run: &mut RunHandle) -> Requested {
     loop {
         match run.next().await {
-            Some(AgentEvent::ApprovalRequested(request)) => return request,
-            Some(AgentEvent::Ended(outcome)) => panic!("the run ended: {outcome:?}"),
+            Some(event @ AgentEvent::ApprovalRequested { .. }) => return Requested::of(event),
+            Some(AgentEvent::Finished { outcome, .. }) => panic!("the run ended: {outcome:?}"),
             Some(_) => {}
             None => panic!("the events ended"),
         }
@@ -34,8 +53,8 @@ async fn allowed_call_runs() {
     let agent = asks(&ran).approval_events(true).build().unwrap();
     let mut run = agent.run("go").unwrap();
     let request = requested(&mut run).await;
-    assert_eq!((request.name.as_str(), request.canonical.as_str()), ("act", r#"{"n":1}"#));
-    let json = serde_json::to_value(&request).unwrap();
+    assert_eq!((request.name.as_str(), &*request.canonical), ("act", r#"{"n":1}"#));
+    let json = &request.json;
     assert_eq!(json["type"], "approval_requested");
     assert_eq!(json["request_id"], request.request_id.0);
     assert!(ran.lock().unwrap().is_empty(), "it waits");
@@ -77,7 +96,7 @@ async fn request_shows_call_as_hook_changed_it() {
         asks(&ran).approval_events(true).hook(sets(&json!({"b": 1, "a": {"d": 2, "c": 3}})));
     let mut run = builder.build().unwrap().run("go").unwrap();
     let request = requested(&mut run).await;
-    assert_eq!(request.canonical, r#"{"a":{"c":3,"d":2},"b":1}"#);
+    assert_eq!(&*request.canonical, r#"{"a":{"c":3,"d":2},"b":1}"#);
     run.answer(request.request_id, Approval::Allow).unwrap();
     run.await;
     assert_eq!(*ran.lock().unwrap(), [json!({"b": 1, "a": {"d": 2, "c": 3}})]);
@@ -174,14 +193,14 @@ async fn reader_answers_before_silent_approver() {
 #[tokio::test]
 async fn without_switch_an_approver_is_required() {
     let Err(problem) = asks(&Ran::default()).build() else {
-        panic!("an agent that nobody can approve")
+        panic!("an agent without any approval")
     };
     assert!(problem.to_string().contains("approval_events"), "{problem}");
     // With an approver alone there is no event.
     let builder = asks(&Ran::default()).approver(sets(&json!({"n": 4})));
     let mut run = builder.build().unwrap().run("go").unwrap();
     while let Some(event) = run.next().await {
-        assert!(!matches!(event, AgentEvent::ApprovalRequested(_)), "{event:?}");
+        assert!(!matches!(event, AgentEvent::ApprovalRequested { .. }), "{event:?}");
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::{Asks, Model, Ran, act, acts, asks, post_tool, pre_tool, results, sets};
 use crate::support::eventually;
-use endstop::agent::AgentEvent;
 use endstop::core::Replay;
+use endstop::event::AgentEvent;
 use endstop::hook::{ChangedResult, ConsultPoint, HookDecision, Hooks};
 use endstop::hook::{Hook, HookFuture, ModelRequest};
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Agent, Limits, ModelParams, Role, RunEvent, Termination, ToolCall, ToolStatus};
+use endstop::{Agent, Limits, ModelParams, Role, Termination, ToolCall, ToolStatus};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,19 +31,19 @@ async fn events_and_journal_show_both_calls() {
     let (mut told, mut ended) = (Vec::new(), None);
     while let Some(event) = run.next().await {
         match event {
-            AgentEvent::Run(RunEvent::CallChanged { before, after, by, .. }) => {
+            AgentEvent::ToolCallChanged { before, after, by, .. } => {
                 told.push(format!("{by}: {before} became {after}"));
             }
-            AgentEvent::Run(RunEvent::ToolStarted { arguments, .. }) => {
+            AgentEvent::ToolStarted { arguments, .. } => {
                 told.push(format!("started {arguments}"));
             }
-            AgentEvent::Run(RunEvent::ResultChanged { status, .. }) => {
+            AgentEvent::ToolResultChanged { status, .. } => {
                 told.push(format!("changed {}", status.as_str()));
             }
-            AgentEvent::Run(RunEvent::ToolEnded { content, status, .. }) => {
+            AgentEvent::ToolFinished { content, status, .. } => {
                 told.push(format!("ended {} {content}", status.as_str()));
             }
-            AgentEvent::Ended(outcome) => ended = Some(outcome),
+            AgentEvent::Finished { outcome, .. } => ended = Some(outcome),
             _ => {}
         }
     }

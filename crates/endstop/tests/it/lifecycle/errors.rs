@@ -2,10 +2,10 @@
 
 use super::{Nothing, busy_log, history_is_answered, slow};
 use crate::support::{HANG, Refusing, agent, eventually};
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::tool_fn;
-use endstop::{Agent, Category, Lifecycle, Limits, RunEvent, Termination};
+use endstop::{Agent, Category, Lifecycle, Limits, Termination};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ async fn suggested_wait_is_obeyed() {
         let mut handle = agent.run("m").unwrap();
         let mut waits = Vec::new();
         while let Some(event) = handle.next().await {
-            if let AgentEvent::Run(RunEvent::AttemptFailed { retry_in_ms, .. }) = event {
+            if let AgentEvent::AttemptFailed { retry_in_ms, .. } = event {
                 waits.push(retry_in_ms);
             }
         }
@@ -137,7 +137,7 @@ async fn cancel_stops_retry_of_broken_stream() {
     .unwrap();
     let agent = crate::support::over(&server, "openai-chat").build().unwrap();
     let mut handle = agent.run("m").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
     agent.cancel();
     assert_eq!(handle.outcome().await.termination, Termination::Cancelled);
     eventually("the connection is closed", || server.open_connections() == 0).await;

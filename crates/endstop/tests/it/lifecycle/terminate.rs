@@ -2,10 +2,10 @@
 
 use super::{busy_log, counting_tool, history_is_answered, results, slow, slow_server};
 use crate::support::{HANG, agent, eventually, marker, processes_with};
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::Shell;
-use endstop::{Agent, Lifecycle, Limits, RunEvent, StartError, Termination};
+use endstop::{Agent, Lifecycle, Limits, StartError, Termination};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,7 @@ async fn terminate_survives_panicking_observers() {
 async fn terminate_mid_stream_closes_connection() {
     let (server, agent) = slow_server();
     let mut handle = agent.run("m").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
     agent.terminate();
     let outcome = handle.outcome().await;
     assert_eq!(outcome.termination, Termination::Terminated);
@@ -94,7 +94,7 @@ async fn terminate_in_backoff_ends_at_once() {
     let mut handle = agent.run("m").unwrap();
     loop {
         match handle.next().await {
-            Some(AgentEvent::Run(RunEvent::AttemptFailed { retry_in_ms: Some(_), .. })) => break,
+            Some(AgentEvent::AttemptFailed { retry_in_ms: Some(_), .. }) => break,
             Some(_) => {}
             None => panic!("no retry"),
         }
@@ -180,7 +180,7 @@ async fn no_tool_starts_after_terminate() {
     let agent = agent([Turn::call("work", &json!({}))])
         .tool(counting_tool(&count))
         .on_event(move |event| {
-            if matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. }))
+            if matches!(event, AgentEvent::ToolStarted { .. })
                 && let Some(agent) = &*inner.lock().unwrap()
             {
                 agent.terminate();

@@ -2,8 +2,8 @@
 
 use super::{Strict, results};
 use crate::support::{agent, eventually, over};
-use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
+use endstop::event::AgentEvent;
 use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
@@ -327,7 +327,7 @@ async fn cancelled_stream_is_charged() {
     let mut handle = agent.run("go").unwrap();
     let mut said = 0;
     while said < 100 {
-        if let Some(AgentEvent::Delta(_)) = handle.next().await {
+        if let Some(AgentEvent::TextDelta { .. }) = handle.next().await {
             said += 1;
         }
     }

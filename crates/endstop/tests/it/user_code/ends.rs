@@ -121,5 +121,5 @@ async fn run_deadline_bounds_a_hang() {
         case.afterwards(&outcome).await;
         tokio::time::pause();
     }
-    assert_eq!(seen, 10, "a future that is not tried");
+    assert_eq!(seen, 12, "a future that is not tried");
 }

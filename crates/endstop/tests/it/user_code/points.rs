@@ -5,8 +5,8 @@
 //! ```
 
 use super::code::{Code, Veto};
-use endstop::agent::AgentEvent;
 use endstop::compaction::CompactionRequest;
+use endstop::event::AgentEvent;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
@@ -14,7 +14,7 @@ use endstop::provider::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
-    Agent, AgentBuilder, Message, MessageId, Permission, Role, RunEvent, ToolCall,
+    Agent, AgentBuilder, Message, MessageId, Permission, Role, ToolCall,
     compaction::{Compaction, ProactiveCompaction},
     hook::{ConsultPoint, HookDecision, Hooks},
     policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
@@ -168,13 +168,13 @@ pub fn points() -> Vec<Point> {
 type Heard = fn(&AgentEvent) -> bool;
 
 const HEARD: [(&str, Heard); 7] = [
-    ("turn started", |event| matches!(event, AgentEvent::Run(RunEvent::TurnStarted { .. }))),
-    ("attempt failed", |event| matches!(event, AgentEvent::Run(RunEvent::AttemptFailed { .. }))),
-    ("delta", |event| matches!(event, AgentEvent::Delta(_))),
-    ("turn ended", |event| matches!(event, AgentEvent::Run(RunEvent::TurnEnded { .. }))),
-    ("tool started", |event| matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. }))),
-    ("tool ended", |event| matches!(event, AgentEvent::Run(RunEvent::ToolEnded { .. }))),
-    ("told", |event| matches!(event, AgentEvent::Run(RunEvent::MessageInjected { .. }))),
+    ("turn started", |event| matches!(event, AgentEvent::TurnStarted { .. })),
+    ("attempt failed", |event| matches!(event, AgentEvent::AttemptFailed { .. })),
+    ("delta", |event| matches!(event, AgentEvent::TextDelta { .. })),
+    ("turn ended", |event| matches!(event, AgentEvent::TurnFinished { .. })),
+    ("tool started", |event| matches!(event, AgentEvent::ToolStarted { .. })),
+    ("tool ended", |event| matches!(event, AgentEvent::ToolFinished { .. })),
+    ("told", |event| matches!(event, AgentEvent::MessageInjected { .. })),
 ];
 
 fn none() -> Hooks {
@@ -266,7 +266,7 @@ impl Hook for Hears {
         Box::pin(std::future::ready(HookDecision::Proceed))
     }
     fn on_event(&self, event: &AgentEvent) {
-        if matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. })) {
+        if matches!(event, AgentEvent::ToolStarted { .. }) {
             self.0.now();
         }
     }
