@@ -451,8 +451,14 @@ async fn event_equals_itself_after_json() {
         Turn::call("ask", &json!({"task": "x"})).reasoning("Hm."),
         Turn::text("done").usage(10, 5),
     ];
-    let inner = agent([Turn::text("inner")]).build().unwrap();
-    let agent = agent(script).tool(AgentTool::new("ask", "Asks.", inner)).build().unwrap();
+    let agent = agent(script)
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            crate::support::agent([Turn::text("inner")]).build().unwrap(),
+        ))
+        .build()
+        .unwrap();
     all_events.extend(all(agent.run("go").unwrap()).await.0);
     let kinds: std::collections::HashSet<&str> = all_events.iter().map(AgentEvent::kind).collect();
     for kind in ["attempt_failed", "usage", "turn_finished", "nested_finished", "finished"] {

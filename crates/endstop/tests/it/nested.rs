@@ -391,7 +391,8 @@ async fn stopped_run_counts_inner_spending() {
                 {
                     let count = Arc::clone(&count);
                     inner().on_event(move |event| {
-                        if matches!(event, AgentEvent::TurnStarted { .. } if event.turn() == Some(2)) {
+                        if matches!(event, AgentEvent::TurnStarted { .. } if event.turn() == Some(2))
+                        {
                             *count.lock().unwrap() += 1;
                         }
                     })

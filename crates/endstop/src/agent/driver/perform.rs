@@ -158,11 +158,11 @@ impl Driver {
             question.messages = self.run.as_ref().map(Run::messages).unwrap_or_default().to_vec();
             question.fixed.clone_from(&hooks.fixed);
         }
-        // The handle of an inner run belongs to the tool that started it. After a stop nothing is
-        // reported, because nothing would wait for the answer.
-        if let Some(call) = self.shared.config.approved_by_events(&point)
-            && self.outer.is_none()
+        // After a stop nothing is reported, because nothing would wait for the answer. The handle of
+        // an inner run belongs to the tool that started it.
+        if self.outer.is_none()
             && self.control.pending(None).is_none()
+            && let Some(call) = self.shared.config.approved_by_events(&point)
         {
             let reply = self.approvals.open(id, call);
             let (request_id, call) = (reply.id, reply.call.clone());
