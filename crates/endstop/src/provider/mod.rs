@@ -9,6 +9,7 @@
 
 #[cfg(feature = "http")]
 pub mod http;
+mod layer;
 #[cfg(feature = "http")]
 mod login;
 #[cfg(any(feature = "http", feature = "mcp"))]
@@ -29,15 +30,17 @@ mod transport;
 
 pub use endstop_core::TerminationSignal;
 use endstop_core::signal::{YesNo, default_detection};
-use endstop_core::{Attachment, ImageTokens, Message, Part, TurnDelta, Usage};
+use endstop_core::{Attachment, Message, Part, TurnDelta, Usage};
 pub use endstop_core::{Confidence, ErrorClass, ModelError, ModelTurn, SignalReason};
+pub use endstop_core::{ImageTokens, Price};
 pub use endstop_wire::endpoint::Secret;
 pub use endstop_wire::media::UnsupportedMedia;
-use endstop_wire::redact::KnownKeys;
+pub use endstop_wire::redact::KnownKeys;
 pub use endstop_wire::{
     Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition,
 };
 use futures_core::Stream;
+pub use layer::{Layered, ProviderExt, ProviderLayer};
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
 
