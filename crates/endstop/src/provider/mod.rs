@@ -25,6 +25,7 @@ mod sign;
 #[cfg(all(feature = "http", not(feature = "bedrock")))]
 #[path = "unsigned.rs"]
 mod sign;
+mod stream_of;
 #[cfg(feature = "http")]
 mod transport;
 
@@ -43,6 +44,7 @@ use futures_core::Stream;
 pub use layer::{Layered, ProviderExt, ProviderLayer};
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
+pub use stream_of::stream_of;
 
 /// A call in progress: deltas, then `Ended` or `Failed`. Dropping it aborts the call.
 pub type CallStream = Pin<Box<dyn Stream<Item = CallEvent> + Send>>;
