@@ -1,8 +1,8 @@
 //! Layers: wrap a provider to observe or change its calls, for example to log, cache or retry them.
 //!
 //! ```
-//! use endstop::provider::{CallSpec, CallStream, ModelSession, Provider, ProviderExt as _};
-//! use endstop::provider::{ProviderLayer, SessionSpec};
+//! use endstop::provider::layer::{ProviderExt as _, ProviderLayer};
+//! use endstop::provider::{CallSpec, CallStream, ModelSession, Provider, SessionSpec};
 //! use endstop::testkit::{ScriptedModel, Turn};
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicU64, Ordering};

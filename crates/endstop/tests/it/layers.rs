@@ -1,10 +1,10 @@
 //! A layer forwards every method of the provider below, and a stop reaches the call below.
 
 use endstop::core::ImageTokens;
+use endstop::provider::layer::{ProviderExt as _, ProviderLayer};
 use endstop::provider::{
-    CallSpec, CallStream, Confidence, KnownKeys, ModelSession, ParamError, Provider,
-    ProviderExt as _, ProviderLayer, Response, SessionSpec, SignalReason, TerminationSignal,
-    UnsupportedMedia,
+    CallSpec, CallStream, Confidence, KnownKeys, ModelSession, ParamError, Provider, Response,
+    SessionSpec, SignalReason, TerminationSignal, UnsupportedMedia,
 };
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::{Agent, AgentEvent, Attachment, Image, NanoUsd, Price, Termination};

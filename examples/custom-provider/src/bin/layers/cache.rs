@@ -1,8 +1,9 @@
 //! Answers a request that was answered before with the recorded events of that answer.
 
+use endstop::provider::layer::ProviderLayer;
 use endstop::provider::{
-    CallEvent, CallSpec, CallStream, ModelSession, Provider, ProviderLayer, Response, SessionSpec,
-    SignalReason, stream_of,
+    CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec, SignalReason,
+    stream_of,
 };
 use endstop::{NanoUsd, Usage};
 use futures_util::StreamExt as _;

@@ -1,9 +1,10 @@
 //! Calls a second provider if the first one fails before it showed or charged anything.
 
 use endstop::core::Attachment;
+use endstop::provider::layer::ProviderLayer;
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, ImageTokens, KnownKeys, ModelSession, ParamError, Price,
-    Provider, ProviderLayer, Response, SessionSpec, TerminationSignal, UnsupportedMedia,
+    Provider, Response, SessionSpec, TerminationSignal, UnsupportedMedia,
 };
 use endstop::{Message, NanoUsd};
 use futures_util::{StreamExt as _, stream};

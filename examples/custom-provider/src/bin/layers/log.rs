@@ -1,14 +1,15 @@
 //! Logs how long each call took, and why it ended.
 
+use endstop::provider::layer::ProviderLayer;
 use endstop::provider::{
-    CallEvent, CallSpec, CallStream, ModelError, ModelSession, Provider, ProviderLayer,
-    SessionSpec, TerminationSignal,
+    CallEvent, CallSpec, CallStream, ModelError, ModelSession, Provider, SessionSpec,
+    TerminationSignal,
 };
 use futures_util::StreamExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How a call ended.
+/// The end of a call.
 pub(crate) enum Ended {
     /// With a response. The signal is `None` if the provider cannot tell why it ended.
     Response(Option<TerminationSignal>),

@@ -1,7 +1,7 @@
 //! Layers around a provider: a log of its calls, a cache of its answers, and a second provider that
 //! is called if the first one fails.
 //!
-//! A layer implements [`ProviderLayer`](endstop::provider::ProviderLayer), which forwards each
+//! A layer implements [`ProviderLayer`](endstop::provider::layer::ProviderLayer), which forwards each
 //! method that the layer does not change. Run the example with
 //! `cargo run -p custom-provider --bin layers`.
 #![allow(clippy::print_stdout, reason = "the example prints its results")]
@@ -13,7 +13,7 @@ mod log;
 mod tests;
 
 use cache::Cache;
-use endstop::provider::ProviderExt as _;
+use endstop::provider::layer::ProviderExt as _;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::{Agent, Price};
 use fallback::Fallback;

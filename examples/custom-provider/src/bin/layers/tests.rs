@@ -2,9 +2,10 @@ use crate::cache::Cache;
 use crate::fallback::Fallback;
 use crate::log::{Ended, Log};
 use endstop::core::Part;
+use endstop::provider::layer::ProviderExt as _;
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, Confidence, ErrorClass, ModelError, ModelSession, Provider,
-    ProviderExt as _, Response, SessionSpec, SignalReason, TerminationSignal, stream_of,
+    Response, SessionSpec, SignalReason, TerminationSignal, stream_of,
 };
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::{
@@ -36,9 +37,11 @@ async fn ask(agent: &Agent, task: &str) -> Outcome {
     agent.run(task).unwrap().outcome().await
 }
 
+type Lines = Arc<Mutex<Vec<String>>>;
+
 /// A log that stores one word for each call.
-fn logged() -> (Log<impl Fn(Duration, Ended) + Clone + Send + Sync>, Arc<Mutex<Vec<String>>>) {
-    let lines = Arc::<Mutex<Vec<String>>>::default();
+fn logged() -> (Log<impl Fn(Duration, Ended) + Clone + Send + Sync>, Lines) {
+    let lines = Lines::default();
     let to = Arc::clone(&lines);
     let log = Log(move |_, ended| {
         to.lock().unwrap().push(match ended {
