@@ -88,6 +88,8 @@ mod documents {
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]
     struct Compaction;
+    #[doc = include_str!("../../../docs/src/extending.md")]
+    struct Extending;
     #[cfg(feature = "journal")]
     #[doc = include_str!("../../../docs/src/journal.md")]
     struct Journal;

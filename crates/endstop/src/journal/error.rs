@@ -16,6 +16,17 @@ pub struct JournalError {
     pub kind: JournalErrorKind,
 }
 
+impl JournalError {
+    /// Creates an error of a journal with this name or path.
+    pub fn new(
+        journal: impl Into<String>,
+        problem: impl Into<String>,
+        kind: JournalErrorKind,
+    ) -> JournalError {
+        JournalError { journal: journal.into(), problem: problem.into(), kind }
+    }
+}
+
 /// Category of a [`JournalError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -37,6 +37,7 @@ mod recorded;
 mod redaction;
 #[cfg(feature = "journal")]
 mod sqlite;
+mod stored;
 
 pub use brief::brief;
 pub(crate) use brief::briefs;

@@ -9,10 +9,8 @@
 //! The count is needed because a user may write `[redacted]` too: the text alone does not tell a
 //! cut from that.
 
-#[cfg(feature = "journal")]
 use endstop_core::EventKind;
 use endstop_wire::redact::KnownKeys;
-#[cfg(feature = "journal")]
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -46,7 +44,6 @@ fn counted(mut clean: Value, cuts: u64) -> String {
 }
 
 /// Returns how many secrets were cut out of a stored JSON object.
-#[cfg(feature = "journal")]
 pub(crate) fn cuts_of(object: &str) -> u64 {
     #[derive(Deserialize)]
     struct Counted {
@@ -61,7 +58,6 @@ pub(crate) fn cuts_of(object: &str) -> u64 {
 }
 
 /// Returns how many secrets were cut out of the parts of an event that belong to the conversation.
-#[cfg(feature = "journal")]
 pub(crate) fn cuts_for_model(kind: &EventKind, record: &str) -> u64 {
     // Only these events carry text of the conversation. A cut in any other event, for example in an
     // error message, does not change what the model sees on resume.

@@ -9,6 +9,7 @@
 
 #[cfg(feature = "http")]
 pub mod http;
+pub mod layer;
 #[cfg(feature = "http")]
 mod login;
 #[cfg(any(feature = "http", feature = "mcp"))]
@@ -28,19 +29,21 @@ mod sign;
 mod transport;
 
 use endstop_core::signal::{YesNo, default_detection};
-use endstop_core::{Attachment, ImageTokens, Message, Part, Usage};
+use endstop_core::{Attachment, Message, Part, Usage};
 pub use endstop_core::{
-    Confidence, ErrorClass, ModelError, ModelTurn, SignalReason, TerminationSignal, TurnDelta,
+    Confidence, ErrorClass, ImageTokens, ModelError, ModelTurn, Price, SignalReason,
+    TerminationSignal, TurnDelta,
 };
 pub use endstop_wire::endpoint::Secret;
 pub use endstop_wire::media::UnsupportedMedia;
-use endstop_wire::redact::KnownKeys;
+pub use endstop_wire::redact::KnownKeys;
 pub use endstop_wire::{
     Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition,
 };
 use futures_core::Stream;
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// A call in progress: deltas, then `Ended` or `Failed`. Dropping it aborts the call.
 pub type CallStream = Pin<Box<dyn Stream<Item = CallEvent> + Send>>;
@@ -247,6 +250,31 @@ pub trait Provider: Send + Sync {
 pub trait ModelSession: Send {
     /// Starts a call. Must read all it needs of the conversation before it returns.
     fn call(&mut self, call: CallSpec<'_>) -> CallStream;
+}
+
+/// Returns the stream of a call that has already ended with these events, for example one that
+/// comes from a cache, or from an API without streaming.
+///
+/// ```
+/// use endstop::provider::{CallEvent, Response, stream_of};
+/// let stream = stream_of([CallEvent::Ended(Box::new(Response::text("Hello.")))]);
+/// # let _ = stream;
+/// ```
+pub fn stream_of<I>(events: I) -> CallStream
+where
+    I: IntoIterator<Item = CallEvent>,
+    I::IntoIter: Send + Unpin + 'static,
+{
+    Box::pin(Events(events.into_iter()))
+}
+
+struct Events<I>(I);
+
+impl<I: Iterator<Item = CallEvent> + Unpin> Stream for Events<I> {
+    type Item = CallEvent;
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<CallEvent>> {
+        Poll::Ready(self.0.next())
+    }
 }
 
 /// Returns the reason why a response ended: from the provider's own detection if it has one,

@@ -25,6 +25,7 @@ mod hostile_servers;
 mod hostile_tools;
 mod journal;
 mod late_starts;
+mod layers;
 mod lies;
 mod lifecycle;
 mod many_calls;
