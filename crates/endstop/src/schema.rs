@@ -120,11 +120,11 @@ impl OutputSchema {
         OutputSchema { schema: portable::portable(schema), validator, of_type }
     }
 
-    /// Returns the value of the type that this schema was derived from.
+    /// Returns the value of a type in an answer that satisfies the type's schema.
     ///
     /// # Errors
     /// The type does not deserialize from the answer; the message names the place.
-    pub(crate) fn value<T: DeserializeOwned>(&self, answer: &Value) -> Result<T, String> {
+    pub(crate) fn value<T: DeserializeOwned>(answer: &Value) -> Result<T, String> {
         deserialize(answer)
     }
 
@@ -140,9 +140,10 @@ impl OutputSchema {
     pub fn validate(&self, candidate: &Value) -> Result<Value, SchemaError> {
         let answer = structured::accept(candidate, |value| self.check(value))
             .map_err(|problem| SchemaError::Unsatisfied(problem.to_string()))?;
-        Ok(match self.is_wrapped(&answer) {
-            true => answer.get("value").cloned().unwrap_or_default(),
-            false => answer,
+        Ok(if self.is_wrapped(&answer) {
+            answer.get("value").cloned().unwrap_or_default()
+        } else {
+            answer
         })
     }
 

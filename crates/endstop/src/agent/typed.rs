@@ -78,8 +78,8 @@ impl Session {
         T: OutputType,
     {
         let schema = Arc::new(OutputSchema::of::<T>());
-        let handle = self.start(input.into(), Some(Arc::clone(&schema)))?;
-        Ok(TypedHandle { handle, schema, value: PhantomData })
+        let handle = self.start(input.into(), Some(schema))?;
+        Ok(TypedHandle { handle, value: PhantomData })
     }
 }
 
@@ -88,7 +88,6 @@ impl Session {
 #[must_use = "dropping the handle cancels the run"]
 pub struct TypedHandle<T> {
     handle: RunHandle,
-    schema: Arc<OutputSchema>,
     value: PhantomData<fn() -> T>,
 }
 
@@ -139,8 +138,7 @@ impl<T: DeserializeOwned> TypedHandle<T> {
 
     /// Waits for the outcome and discards all further events.
     pub async fn outcome(self) -> TypedOutcome<T> {
-        let TypedHandle { handle, schema, .. } = self;
-        TypedOutcome::new(handle.outcome().await, &schema)
+        TypedOutcome::new(self.handle.outcome().await)
     }
 }
 
@@ -195,12 +193,12 @@ impl<T> TypedOutcome<T> {
 }
 
 impl<T: DeserializeOwned> TypedOutcome<T> {
-    fn new(mut outcome: Outcome, schema: &OutputSchema) -> TypedOutcome<T> {
+    fn new(mut outcome: Outcome) -> TypedOutcome<T> {
         if !outcome.is_success() {
             return TypedOutcome { outcome, value: None };
         }
         let answer = outcome.structured.clone().ok_or_else(|| "there is no value".to_owned());
-        match answer.and_then(|answer| schema.value(&answer)) {
+        match answer.and_then(|answer| OutputSchema::value(&answer)) {
             Ok(value) => TypedOutcome { outcome, value: Some(value) },
             // The answer was deserialized when it was validated. A type whose `Deserialize` does
             // not give the same result twice must not make a success without a value.
