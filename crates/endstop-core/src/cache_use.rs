@@ -86,11 +86,12 @@ impl Price {
     pub fn saved_by_cache(&self, usage: &Usage) -> NanoUsdChange {
         let (read, written, for_hour) = usage.cache_tokens();
         let part = |tokens: u64, rate: NanoUsd| {
-            i128::from(tokens) * (i128::from(self.input.0) - i128::from(rate.0))
+            // Saturating: a server may report any number of tokens.
+            i128::from(tokens).saturating_mul(i128::from(self.input.0) - i128::from(rate.0))
         };
         let micro = part(read, self.cached_input.unwrap_or(self.input))
-            + part(written, self.cache_write.unwrap_or(self.input))
-            + part(for_hour, self.hour_write());
+            .saturating_add(part(written, self.cache_write.unwrap_or(self.input)))
+            .saturating_add(part(for_hour, self.hour_write()));
         // Rounded down, so that no saving is overstated.
         let nanos = micro.div_euclid(1_000_000);
         let bounded = nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX));

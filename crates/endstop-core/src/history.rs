@@ -16,11 +16,15 @@ use crate::message::{Message, MessageId, Part, Role, ToolCall};
 use std::collections::HashSet;
 use std::fmt;
 
+/// The largest id of a message: JSON readers that use floating-point numbers keep it exactly, and
+/// any number of messages can still be added.
+const MOST_ID: u64 = 1 << 53;
+
 /// A violation of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryProblem {
-    /// `empty`, `empty_message`, `duplicate_id`, `role`, `call_without_result`,
-    /// `result_without_call`; after a compaction also `task_lost`, `pin_lost`, `open_turn_lost`.
+    /// `empty`, `empty_message`, `duplicate_id`, `id`, `role`, `call_without_result`,
+    /// `result_without_call`, `duplicate_call`; after a compaction also `task_lost`, `pin_lost`, `open_turn_lost`.
     pub name: &'static str,
     /// Description of the violation, with its position.
     pub what: String,
@@ -61,6 +65,9 @@ fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
         if !ids.insert(message.id) {
             return wrong("duplicate_id", format!("duplicate id {}", message.id.0));
         }
+        if message.id.0 > MOST_ID {
+            return wrong("id", format!("the id {} is above {MOST_ID}", message.id.0));
+        }
         if !says_something(message) {
             return wrong("empty_message", "the message has no content".to_owned());
         }
@@ -79,6 +86,10 @@ fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
         };
         if let Some(call) = asked.iter().find(|call| !answered.contains(&call.id.as_str())) {
             return wrong("call_without_result", format!("the call `{}` has no result", call.id));
+        }
+        let mut called = HashSet::new();
+        if let Some(call) = asked.iter().find(|call| !called.insert(call.id.as_str())) {
+            return wrong("duplicate_call", format!("two calls have the id `{}`", call.id));
         }
         for (nth, id) in answered.iter().enumerate() {
             let calls = asked.iter().filter(|call| call.id == **id).count();
@@ -253,6 +264,8 @@ mod tests {
                 vec![task.clone(), asks.clone(), results(3, &["a", "b", "b"], "r")],
                 "result_without_call",
             ),
+            (vec![task.clone(), calls(2, &["a", "a"]), results(3, &["a"], "r")], "duplicate_call"),
+            (vec![user(u64::MAX, "go")], "id"),
             (vec![task, Message { role: Role::User, ..asks }, answers], "role"),
         ] {
             assert_eq!(name(&messages), Some(expected), "{messages:?}");

@@ -317,11 +317,14 @@ impl Price {
         // `u128`, because tokens times a rate in nano-dollars per million overflows `u64` for long
         // runs.
         let part = |tokens: u64, rate: NanoUsd| u128::from(tokens) * u128::from(rate.0);
-        let micro = part(plain, self.input)
-            + part(cached, self.cached_input.unwrap_or(self.input))
-            + part(written, self.cache_write.unwrap_or(self.input))
-            + part(for_hour, self.hour_write())
-            + part(usage.generated_tokens().unwrap_or(0), self.output);
+        let parts = [
+            part(plain, self.input),
+            part(cached, self.cached_input.unwrap_or(self.input)),
+            part(written, self.cache_write.unwrap_or(self.input)),
+            part(for_hour, self.hour_write()),
+            part(usage.generated_tokens().unwrap_or(0), self.output),
+        ];
+        let micro = parts.into_iter().fold(0, u128::saturating_add);
         NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 

@@ -22,14 +22,31 @@ fn proxy_of_flag_serves_run_and_resume() {
     let place = proxy.base_url().replace("http://", "").replace("/v1", "");
     let address = format!("http://me:$PROXY_PASSWORD@{place}");
     let begin = [
-        "run", "Go.", "--model", "m", "--base-url", "http://model.test/v1", "--journal", "j.db",
-        "--record", "r.jsonl", "--max-turns", "1", "--proxy", &address, "--user-agent", "me/1",
-        "--connect-timeout", "5s",
+        "run",
+        "Go.",
+        "--model",
+        "m",
+        "--base-url",
+        "http://model.test/v1",
+        "--journal",
+        "j.db",
+        "--record",
+        "r.jsonl",
+        "--max-turns",
+        "1",
+        "--proxy",
+        &address,
+        "--user-agent",
+        "me/1",
+        "--connect-timeout",
+        "5s",
     ];
-    let resume = ["run", "--resume", "last", "--journal", "j.db", "--max-turns", "9"];
+    let resume =
+        ["run", "--resume", "last", "--journal", "j.db", "--trust-journal", "--max-turns", "9"];
     for (args, status) in [(&begin[..], 20), (&resume[..], 0)] {
         let mut command = cli.command(args);
-        command.env("PROXY_PASSWORD", PASSWORD);
+        // A key would not be sent to another host without encryption.
+        command.env_remove("OPENAI_API_KEY").env("PROXY_PASSWORD", PASSWORD);
         let done = Started::new(command, "").finish().exits(status);
         assert!(!done.stderr.contains("hush") && !done.stdout.contains("hush"), "{done:#?}");
     }
@@ -114,5 +131,55 @@ fn replay_refuses_connection_flags() {
     for flag in ["--proxy", "--ca-file", "--user-agent", "--connect-timeout"] {
         let done = cli.run(["run", "--replay", "r.jsonl", flag, "5s"]).exits(2);
         done.notes(&[&format!("{flag} cannot be combined with --replay")]);
+    }
+}
+
+#[test]
+fn password_of_environment_proxy_is_not_written() {
+    let password = "Zk93-xQ71mmP";
+    for name in ["http_proxy", "ALL_PROXY"] {
+        // The proxy tells the model's reader what it was sent.
+        let proxy = Server::start(move |request| {
+            let login = request.headers.get("proxy-authorization").cloned().unwrap_or_default();
+            Reply::turn(request, &Turn::text(format!("It is {password}, or {login}.")))
+        })
+        .unwrap();
+        let place = proxy.base_url().replace("http://", "").replace("/v1", "");
+        // Nothing listens at the second place.
+        for (place, status) in [(place.as_str(), 0), ("127.0.0.1:9", 20)] {
+            let cli = Cli::new();
+            let mut command = cli.command([
+                "run",
+                "Go.",
+                "--model",
+                "m",
+                "--base-url",
+                "http://model.test/v1",
+                "--journal",
+                "j.db",
+                "--record",
+                "r.jsonl",
+                "--events",
+                "e.jsonl",
+                "--timeout",
+                "2s",
+            ]);
+            // A key would not be sent to another host without encryption.
+            command.env_remove("OPENAI_API_KEY");
+            command.env(name, format!("http://me:{password}@{place}"));
+            let done = Started::new(command, "").finish().exits(status);
+            // The answer on stdout is for the user, as the model wrote it.
+            let mut written = done.stderr.clone().into_bytes();
+            for file in ["j.db", "r.jsonl", "e.jsonl"] {
+                written.extend(fs::read(cli.path(file)).unwrap());
+            }
+            for secret in [password, "bWU6Wms5My14UTcxbW1Q"] {
+                let found = written.windows(secret.len()).any(|window| window == secret.as_bytes());
+                assert!(!found, "{secret}: {}", String::from_utf8_lossy(&written));
+            }
+        }
+        let requests = proxy.requests();
+        assert_eq!(requests.len(), 1, "{name}");
+        assert_eq!(requests[0].headers["proxy-authorization"], "Basic bWU6Wms5My14UTcxbW1Q");
     }
 }

@@ -17,6 +17,7 @@ mod backtest;
 mod bad_input;
 mod cli;
 mod compaction;
+mod connection;
 mod hints;
 #[cfg(target_os = "linux")]
 mod hostile;

@@ -328,17 +328,28 @@ pub struct ChangedResult {
     /// `true` if the call counts as failed.
     #[serde(default)]
     pub is_error: bool,
+    /// The images and documents that the model reads. Those of the tool's result are dropped, unless
+    /// they are repeated here: they may show what the hook has removed from the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
 }
 
 impl ChangedResult {
     /// Creates the result of a call that succeeded.
     pub fn ok(content: impl Into<String>) -> ChangedResult {
-        ChangedResult { content: content.into(), is_error: false }
+        ChangedResult { content: content.into(), ..ChangedResult::default() }
     }
 
     /// Creates the result of a call that failed.
     pub fn error(content: impl Into<String>) -> ChangedResult {
-        ChangedResult { content: content.into(), is_error: true }
+        ChangedResult { is_error: true, ..ChangedResult::ok(content) }
+    }
+
+    /// Sets the images and documents, for example to keep those of the tool's result.
+    #[must_use]
+    pub fn attachments(mut self, attachments: Vec<Attachment>) -> ChangedResult {
+        self.attachments = attachments;
+        self
     }
 }
 

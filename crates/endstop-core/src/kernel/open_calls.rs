@@ -3,6 +3,7 @@
 use super::effect::{EffectId, ToolStart};
 use super::event::ToolReport;
 use super::excerpt::excerpt;
+use crate::media::Attachment;
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -168,10 +169,16 @@ impl OpenCalls {
         }
     }
 
-    /// Replaces the content of a result.
-    pub(super) fn replace_result(&mut self, at: usize, status: ToolStatus, content: String) {
+    /// Replaces a result. Nothing of the old one stays, neither its images nor its documents.
+    pub(super) fn replace_result(
+        &mut self,
+        at: usize,
+        status: ToolStatus,
+        content: String,
+        attachments: Vec<Attachment>,
+    ) {
         if let CallState::Done(result, _) = &mut self.calls[at].state {
-            (result.status, result.content) = (status, content);
+            (result.status, result.content, result.attachments) = (status, content, attachments);
         }
     }
 
@@ -185,6 +192,7 @@ impl OpenCalls {
             result.status.as_str()
         );
         result.status = ToolStatus::Aborted;
+        result.attachments.clear();
         *ran
     }
 

@@ -144,8 +144,8 @@ fn reviewed(
     match answer {
         HookDecision::ProceedWith(note) => open.notes.push(note),
         HookDecision::Deny(reason) => {
-            let content = format!("the result is withheld: {reason}");
-            open.replace_result(at, ToolStatus::Denied, content);
+            let content = bounded(format!("the result is withheld: {reason}"), MOST_CHANGED);
+            open.replace_result(at, ToolStatus::Denied, content, Vec::new());
         }
         HookDecision::ChangeResult(changed) => change_result(&mut open, at, changed, effects),
         _ => {}
@@ -164,7 +164,8 @@ fn change_result(
     let Some(result) = open.result(at) else { return };
     let status = if changed.is_error { ToolStatus::Error } else { ToolStatus::Ok };
     let content = bounded(changed.content, result.content.len().max(MOST_CHANGED));
-    if (status, &content) == (result.status, &result.content) {
+    let attachments = changed.attachments;
+    if (status, &content, &attachments) == (result.status, &result.content, &result.attachments) {
         return;
     }
     effects.push(Effect::Emit(RunEvent::ResultChanged {
@@ -172,7 +173,7 @@ fn change_result(
         name: result.name.clone(),
         status: result.status,
     }));
-    open.replace_result(at, status, content);
+    open.replace_result(at, status, content, attachments);
 }
 
 /// Cuts a text at a character boundary.

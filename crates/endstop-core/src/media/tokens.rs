@@ -151,8 +151,10 @@ fn crops(width: u32, height: u32) -> u64 {
     if width <= 384 && height <= 384 {
         return 1;
     }
+    // In 64 bits, because the sides in a forged header may be anything.
+    let (width, height) = (u64::from(width), u64::from(height));
     let side = (width.min(height) * 2 / 3).clamp(256, 768);
-    u64::from(width.div_ceil(side)) * u64::from(height.div_ceil(side))
+    width.div_ceil(side) * height.div_ceil(side)
 }
 
 /// Returns the number of pages of a PDF that are visible without decompressing it.

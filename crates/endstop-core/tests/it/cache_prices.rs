@@ -1,6 +1,6 @@
 //! The worst case of a call bounds its cost, however its prompt was cached.
 
-use endstop_core::{NanoUsd, Price, Usage};
+use endstop_core::{CacheUse, NanoUsd, Price, Usage};
 use proptest::prelude::*;
 
 fn rate() -> impl Strategy<Value = NanoUsd> {
@@ -76,4 +76,27 @@ fn hour_writes_cost_twice_the_input() {
     assert_eq!(price.with_hour_writes().worst(1_000_000, 0), NanoUsd::from_usd(6.0));
     let shares = usage(true, [0, 0, 500_000, 500_000], 0);
     assert_eq!(price.cost(&shares), NanoUsd::from_usd(4.875));
+}
+
+#[test]
+fn any_reported_number_of_tokens_has_a_price() {
+    let most = NanoUsd(u64::MAX);
+    let all = Some(u64::MAX);
+    let usage = Usage {
+        input_tokens: all,
+        output_tokens: all,
+        cached_input_tokens: all,
+        cache_write_tokens: all,
+        cache_write_1h_tokens: all,
+        cache_apart: true,
+        ..Usage::default()
+    };
+    for price in [
+        Price { input: most, output: most, ..Price::default() },
+        Price { cached_input: Some(most), cache_write: Some(most), ..Price::default() },
+    ] {
+        assert_eq!(price.cost(&usage), most);
+        let saved = CacheUse::of(&usage, Some(price)).unwrap().saved.unwrap();
+        assert!(saved.0 <= 0 || price.cached_input.is_none(), "{saved}");
+    }
 }

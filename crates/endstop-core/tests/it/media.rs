@@ -202,3 +202,30 @@ fn json_is_stable_and_reads_old_results() {
     assert_eq!(value["type"], "document");
     assert_eq!(serde_json::from_value::<Part>(value).unwrap(), part);
 }
+
+#[test]
+fn forged_sizes_do_not_overflow() {
+    let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    png.extend([0xff; 8]);
+    let image = Image::from_bytes(&png, "image/png").unwrap();
+    assert_eq!(image.size(), Some((u32::MAX, u32::MAX)));
+    let rules = [
+        ImageTokens::Flat(7),
+        ImageTokens::Tiles { base: 85, tile: u64::MAX },
+        ImageTokens::Patches { side: 1, per_thousand: u64::MAX, most: 1568 },
+        ImageTokens::Crops { tokens: 258 },
+        ImageTokens::Open,
+        ImageTokens::Unknown,
+    ];
+    for rule in rules {
+        // A damaged header must not make an image cheaper than one of unknown size.
+        let flat = matches!(rule, ImageTokens::Flat(_));
+        assert!(flat || rule.of_image(&image) >= rule.of_size(Some((1024, 1024))), "{rule:?}");
+        // Every prefix of the header is a file that may arrive.
+        for end in 0..png.len() {
+            if let Ok(image) = Image::from_bytes(&png[..end], "image/png") {
+                rule.of_image(&image);
+            }
+        }
+    }
+}

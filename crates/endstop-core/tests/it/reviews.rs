@@ -99,3 +99,47 @@ fn unused_points_leave_journals_unchanged() {
     let read: Hooks = serde_json::from_value(written).unwrap();
     assert_eq!(read, spec().hooks);
 }
+
+#[test]
+fn withheld_and_changed_results_keep_no_attachment() {
+    let photo: Attachment = Image::Url("https://host/secret.png".to_owned()).into();
+    let kept = ChangedResult::ok("kept").attachments(vec![photo.clone()]);
+    for (answer, expected) in [
+        (HookDecision::Proceed, 1),
+        (HookDecision::Deny("no".to_owned()), 0),
+        (HookDecision::ChangeResult(ChangedResult::ok("clean")), 0),
+        // The same text is a change, too, because the image is gone.
+        (HookDecision::ChangeResult(ChangedResult::ok("photo")), 0),
+        (HookDecision::ChangeResult(kept), 1),
+        (HookDecision::Halt("enough".to_owned()), 0),
+    ] {
+        let mut hand = Hand::start(reviewed(), None);
+        hand.answer(calls(&["read"]));
+        let (tool, _) = hand.started()[0];
+        let report = ToolReport {
+            attachments: vec![photo.clone()],
+            ..ToolReport::new(ToolStatus::Ok, "photo")
+        };
+        hand.feed(EventKind::ToolEnded { tool, report });
+        let review = hand.consulted();
+        let halts = matches!(answer, HookDecision::Halt(_));
+        hand.feed(EventKind::Answered { id: review, answer: answer.clone() });
+        if !halts {
+            hand.answer(stop("done"));
+        }
+        let results = hand.outcome().messages.iter().flat_map(Message::tool_results);
+        let attached: usize = results.map(|result| result.attachments.len()).sum();
+        assert_eq!(attached, expected, "{answer:?}");
+    }
+}
+
+#[test]
+fn long_reasons_of_hooks_are_cut() {
+    let mut hand = Hand::start(reviewed(), None);
+    hand.answer(calls(&["read"]));
+    let (tool, _) = hand.started()[0];
+    let review = ends(&mut hand, tool, "text");
+    hand.feed(EventKind::Answered { id: review, answer: HookDecision::Deny("é".repeat(1 << 20)) });
+    hand.answer(stop("done"));
+    assert!(contents(hand.outcome())[0].1.len() < 66_000);
+}

@@ -5,6 +5,12 @@ use crate::caching::{CachePlan, Caching, Support, has_marks, plan};
 use crate::dialect::Dialect;
 
 impl ModelParams {
+    /// `true` if a call can write cache entries that live for an hour: the setting, or the caller's
+    /// own marks in `extra`, which may ask for it.
+    pub fn may_cache_for_hour(&self) -> bool {
+        self.cache == Some(Caching::OneHour) || has_marks(&self.extra)
+    }
+
     /// Returns what requests carry for prompt caching.
     pub(super) fn caching(&self, dialect: &Dialect, model: &str) -> Result<CachePlan, ParamError> {
         let support = Support::of(dialect, model);

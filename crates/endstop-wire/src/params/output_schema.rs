@@ -14,6 +14,7 @@
 use super::ParamError;
 use crate::dialect::WireFormat;
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Returns an error if the format does not take the schema: Anthropic's and Bedrock's structured
 /// outputs take no recursive schemas.
@@ -38,11 +39,18 @@ pub fn check_output_schema(format: WireFormat, schema: &Value) -> Result<(), Par
 
 /// Returns a reference within the schema that leads back to itself.
 fn recursive_reference(schema: &Value) -> Option<&str> {
-    find_cycle(schema, schema, &mut vec!["#"])
+    find_cycle(schema, schema, &mut vec!["#"], &mut HashSet::new())
 }
 
-/// Follows each reference below `at`. `path` has the references that lead there.
-fn find_cycle<'a>(root: &'a Value, at: &'a Value, path: &mut Vec<&'a str>) -> Option<&'a str> {
+/// Follows each reference below `at`. `path` has the references that lead there, `done` those whose
+/// targets lead to no cycle: without them the time would double with each definition that uses the
+/// next one twice.
+fn find_cycle<'a>(
+    root: &'a Value,
+    at: &'a Value,
+    path: &mut Vec<&'a str>,
+    done: &mut HashSet<&'a str>,
+) -> Option<&'a str> {
     match at {
         Value::Object(fields) => {
             if let Some(Value::String(reference)) = fields.get("$ref") {
@@ -50,21 +58,23 @@ fn find_cycle<'a>(root: &'a Value, at: &'a Value, path: &mut Vec<&'a str>) -> Op
                 if path.contains(&reference) {
                     return Some(reference);
                 }
-                if let Some(target) = reference.strip_prefix('#').and_then(|at| root.pointer(at)) {
+                let target = reference.strip_prefix('#').and_then(|at| root.pointer(at));
+                if let Some(target) = target.filter(|_| !done.contains(reference)) {
                     path.push(reference);
-                    let found = find_cycle(root, target, path);
+                    let found = find_cycle(root, target, path, done);
                     path.pop();
                     if found.is_some() {
                         return found;
                     }
+                    done.insert(reference);
                 }
             }
             // A definition counts only where it is used.
             let used =
                 fields.iter().filter(|(name, _)| !matches!(name.as_str(), "$defs" | "definitions"));
-            used.map(|(_, value)| value).find_map(|value| find_cycle(root, value, path))
+            used.map(|(_, value)| value).find_map(|value| find_cycle(root, value, path, done))
         }
-        Value::Array(list) => list.iter().find_map(|value| find_cycle(root, value, path)),
+        Value::Array(list) => list.iter().find_map(|value| find_cycle(root, value, path, done)),
         _ => None,
     }
 }

@@ -469,7 +469,18 @@ fn password(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     let colon = memchr::memchr(b':', &rest[..at])?;
     let text = std::str::from_utf8(&rest[colon + 1..at]).ok()?;
     let is_secret = is_specific(text) || begins(text.as_bytes());
-    is_secret.then_some(from + colon + 1..from + at)
+    (is_secret && !names_variable(text)).then_some(from + colon + 1..from + at)
+}
+
+/// `true` for `${NAME}` and `$NAME`, which stand for the value of a variable in an address of a
+/// settings file. A name without braces has no digit here, because it could be a password.
+fn names_variable(text: &str) -> bool {
+    let braced = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    let name = braced.or_else(|| text.strip_prefix('$')).unwrap_or_default();
+    let fits = |byte: u8| {
+        byte == b'_' || byte.is_ascii_uppercase() || (braced.is_some() && byte.is_ascii_digit())
+    };
+    !name.is_empty() && name.bytes().all(fits)
 }
 
 /// Returns the range of a PEM block with a private key; if its end is missing, the range of the
@@ -560,6 +571,7 @@ mod tests {
             "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
             "postgres://user:password@localhost/db",
             "http://h:8080/a@b",
+            "http://me:$PROXY_PASSWORD@h:8080 or http://me:${PROXY_PASSWORD_2}@h",
             "Bearer authentication is required; Basic authentication, too",
             "ASIA and AFRICA, AKIAx",
         ] {

@@ -193,15 +193,40 @@ fn own_marks_take_precedence() {
 }
 
 #[test]
-fn imported_marks_count_towards_four() {
-    let spec = spec(ANTHROPIC, "claude-opus-4-5", &ModelParams::default()).unwrap();
-    let block = r#"{"type":"text","text":"old","cache_control":{"type":"ephemeral"}}"#;
+fn marks_of_imported_blocks_are_replaced() {
+    let block = r#"{"type":"text","text":"old","cache_c\u006fntrol":{"type":"ephemeral","ttl":"1h"},
+        "content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}],
+        "input":{"cache_control":"an argument"}}"#;
     let imported = Part::Opaque { api: "anthropic-messages".into(), json: block.into() };
     let mut messages = acted(1);
-    messages[0].parts.push(imported);
-    let marked = marks(&body(ANTHROPIC, &spec, &messages));
-    assert_eq!(marked.len(), 4);
-    assert!(marked.contains(&"/messages/2/content/0".to_owned()), "{marked:?}");
+    messages[0].parts.extend(vec![imported; 5]);
+    let sent = |params: &ModelParams| {
+        body(ANTHROPIC, &spec(ANTHROPIC, "claude-opus-4-5", params).unwrap(), &messages)
+    };
+    // Four places, as without the block; the arguments of a call are not marks.
+    let body = sent(&ModelParams::default());
+    let imported = body.pointer("/messages/0/content/1").unwrap();
+    assert_eq!(imported["text"], "old");
+    assert_eq!(imported["input"], json!({"cache_control": "an argument"}));
+    let count = |body: &Value| body.to_string().matches("cache_control\":{").count();
+    assert_eq!(count(&body), 4, "{body}");
+    assert_eq!(count(&sent(&cache(Caching::Off))), 0);
+    // The caller's own marks stay.
+    let extra = json!({"cache_control": {"type": "ephemeral"}}).as_object().unwrap().clone();
+    let own = ModelParams { extra, ..ModelParams::default() };
+    assert!(count(&sent(&own)) > 10 && own.may_cache_for_hour());
+}
+
+#[test]
+fn imported_cache_points_are_replaced() {
+    let converse = dialect("bedrock-converse").unwrap();
+    let spec = spec(converse, CLAUDE, &ModelParams::default()).unwrap();
+    let point = r#"{"cachePoint":{"type":"default"}}"#;
+    let imported = Part::Opaque { api: "bedrock-converse".into(), json: point.into() };
+    let mut messages = acted(1);
+    messages[0].parts.extend(vec![imported; 5]);
+    let body = body(converse, &spec, &messages).to_string();
+    assert_eq!(body.matches("cachePoint").count(), 4, "{body}");
 }
 
 #[test]

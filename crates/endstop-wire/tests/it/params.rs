@@ -5,6 +5,7 @@
 use endstop_core::{Message, MessageId, Role};
 use endstop_wire::dialect::dialect;
 use endstop_wire::endpoint::Secret;
+use endstop_wire::params::check_output_schema;
 use endstop_wire::{
     CachePlan, Caching, Effort, Encoder, ModelParams, NamedSchema, ParamError, RequestSpec,
     Thinking, ToolChoice, ToolDefinition,
@@ -537,4 +538,20 @@ fn run_parameters_replace_those_of_agent() {
     assert_eq!(both.extra, fields(json!({"a": 1, "b": 2})));
     let headers: Vec<_> = both.headers.iter().map(|(n, v)| (n.as_str(), v.expose())).collect();
     assert_eq!(headers, [("x-b", "agent"), ("X-A", "run")]);
+}
+
+#[test]
+fn schema_with_shared_definitions_is_checked_in_linear_time() {
+    // Each definition uses the next one twice, so that there are 2^100 ways through the schema.
+    let mut definitions = Map::new();
+    for n in 0..100 {
+        let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
+        definitions.insert(format!("d{n}"), json!({"properties": {"a": next, "b": next}}));
+    }
+    definitions.insert("d100".to_owned(), json!({"type": "string"}));
+    let mut schema = json!({"type": "object", "$ref": "#/$defs/d0", "$defs": definitions});
+    let check = |schema: &Value| check_output_schema(endstop_wire::WireFormat::Anthropic, schema);
+    assert!(check(&schema).is_ok());
+    schema["$defs"]["d100"] = json!({"$ref": "#/$defs/d50"});
+    assert!(check(&schema).unwrap_err().to_string().contains("refers back"));
 }

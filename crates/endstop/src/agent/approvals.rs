@@ -88,22 +88,27 @@ impl Approvals {
     /// # Errors
     /// There is no such request, it was answered before, or the run no longer waits for it.
     pub fn answer(&self, id: RequestId, approval: Approval) -> Result<(), AnswerError> {
-        let sender = match self.slots().get_mut(&id) {
-            None => return Err(AnswerError::Unknown(id)),
-            Some(slot) => match std::mem::replace(slot, Slot::Answered) {
-                Slot::Open(sender) => sender,
-                Slot::Answered => return Err(AnswerError::AlreadyAnswered(id)),
-            },
-        };
-        if self.0.control.pending(None).is_some() {
-            return Err(AnswerError::Closed(id));
+        // The answer is sent under the lock: an approver that decides at the same time then either
+        // sees it, or has closed the slot.
+        let mut slots = self.slots();
+        let Some(slot) = slots.get_mut(&id) else { return Err(AnswerError::Unknown(id)) };
+        match slot {
+            Slot::Answered => return Err(AnswerError::AlreadyAnswered(id)),
+            // The slot stays open, so that another answer gets the same error.
+            Slot::Open(sender) if sender.is_closed() || self.0.control.pending(None).is_some() => {
+                return Err(AnswerError::Closed(id));
+            }
+            Slot::Open(_) => {}
         }
-        sender.send(approval).map_err(|_| AnswerError::Closed(id))
+        match std::mem::replace(slot, Slot::Answered) {
+            Slot::Open(sender) => sender.send(approval).map_err(|_| AnswerError::Closed(id)),
+            Slot::Answered => Err(AnswerError::AlreadyAnswered(id)),
+        }
     }
 
     /// Opens a request. A run that its journal resumes asks again under the same id.
-    pub(super) fn open(&self, id: EffectId, call: ToolCall) -> Reply {
-        let id = RequestId(id.0);
+    pub(super) fn open(&self, run_id: &str, id: EffectId, call: ToolCall) -> Reply {
+        let id = RequestId::of(run_id, id.0);
         let (sender, answer) = oneshot::channel();
         self.slots().insert(id, Slot::Open(sender));
         Reply { id, call, answer, approvals: self.clone() }
@@ -135,8 +140,12 @@ impl Reply {
             biased;
             answer = &mut answer => answer.map_or(HookDecision::Deny("no answer".to_owned()), |approval| approval.answer(call)),
             decided = approver => {
-                approvals.slots().insert(id, Slot::Answered);
-                decided
+                let slot = approvals.slots().insert(id, Slot::Answered);
+                // The caller may have answered while the approver decided.
+                match (slot, answer.try_recv()) {
+                    (Some(Slot::Answered), Ok(approval)) => approval.answer(call),
+                    _ => decided,
+                }
             }
         }
     }

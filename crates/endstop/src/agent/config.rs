@@ -9,7 +9,7 @@ use crate::budget::SharedBudget;
 use crate::event::AgentEvent;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
+use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::ToolSet;
 use endstop_core::{
@@ -62,7 +62,7 @@ impl Config {
     /// Returns the price of the calls of a run with these parameters.
     pub(super) fn price_with(&self, params: &ModelParams) -> Option<Price> {
         // Only then can a call write entries for an hour, so only then is that its worst case.
-        let hour = params.cache == Some(Caching::OneHour);
+        let hour = params.may_cache_for_hour();
         self.price.map(|price| if hour { price.with_hour_writes() } else { price })
     }
 

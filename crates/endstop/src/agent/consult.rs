@@ -128,8 +128,9 @@ fn apply(point: &mut ConsultPoint, answer: &HookDecision) -> bool {
             same
         }
         (ConsultPoint::PostTool { result, .. }, HookDecision::ChangeResult(changed)) => {
-            let ChangedResult { content, is_error, .. } = changed;
+            let ChangedResult { content, is_error, attachments, .. } = changed;
             result.content.clone_from(content);
+            result.attachments.clone_from(attachments);
             result.status = if *is_error { ToolStatus::Error } else { ToolStatus::Ok };
             true
         }

@@ -103,15 +103,25 @@ impl From<Vec<Part>> for RunInput {
 pub(super) fn number(messages: &mut [Message]) {
     let mut last = messages.iter().map(|message| message.id.0).max().unwrap_or(0);
     for message in messages.iter_mut().filter(|message| message.id == MessageId::NEW) {
-        last += 1;
+        // Saturating: `check_history` refuses such a number.
+        last = last.saturating_add(1);
         message.id = MessageId(last);
     }
 }
 
 /// Returns an error if providers would refuse the conversation.
 pub(super) fn check_history(messages: &[Message]) -> Result<(), StartError> {
-    match history::problem(messages).filter(|_| !messages.is_empty()) {
-        None => Ok(()),
-        Some(problem) => Err(StartError::Conversation(problem)),
+    if let Some(problem) = history::problem(messages).filter(|_| !messages.is_empty()) {
+        return Err(StartError::Conversation(problem));
     }
+    for (at, message) in messages.iter().enumerate() {
+        let results = message.tool_results().flat_map(|result| result.attachments.clone());
+        for attachment in message.parts.iter().filter_map(Part::attachment).chain(results) {
+            // A provider would refuse every request with the damaged data.
+            attachment
+                .check()
+                .map_err(|source| StartError::DamagedMedia { message: at, source })?;
+        }
+    }
+    Ok(())
 }

@@ -222,7 +222,8 @@ impl Session {
         let slot = self.take_slot()?;
         let Conversation { mut messages, epoch } = slot.conversation.clone();
         // After a compaction the last message need not have the highest id.
-        let id = MessageId(messages.iter().map(|message| message.id.0 + 1).max().unwrap_or(1));
+        let last = messages.iter().map(|message| message.id.0).max().unwrap_or(0);
+        let id = MessageId(last.saturating_add(1));
         messages.push(Message { id, ..input });
         let conversation = Conversation { messages, epoch };
         Ok(slot.launch(Beginning::New(conversation, Box::new(params), schema)))

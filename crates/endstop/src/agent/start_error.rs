@@ -45,6 +45,14 @@ pub enum StartError {
     /// Providers would refuse the conversation.
     #[error("invalid `messages`: {0}; repair the conversation before it is given to the session")]
     Conversation(#[source] HistoryProblem),
+    /// The data of an image or a document in the conversation is not of its media type.
+    #[error("invalid `messages`: message {message}: {source}")]
+    DamagedMedia {
+        /// Position of the message, from 0.
+        message: usize,
+        /// The reason.
+        source: MediaError,
+    },
     /// The session has no message with this id.
     #[error(
         "unknown message {id} in `rollback`: expected the id of a message of the session",

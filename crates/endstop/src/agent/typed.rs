@@ -24,12 +24,13 @@
 //! # Ok(()) }
 //! ```
 
+use super::approvals::{AnswerError, Approval, Approvals};
 use super::conversation::RunInput;
 use super::handle::RunHandle;
 use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
-use crate::event::AgentEvent;
+use crate::event::{AgentEvent, RequestId};
 use crate::schema::{OutputSchema, OutputType, deserialize};
 use endstop_core::{DecidedBy, Decision, Layer, Outcome, Termination, Unsuccessful};
 use futures_core::Stream;
@@ -110,6 +111,24 @@ impl<T: DeserializeOwned> TypedHandle<T> {
     /// Terminates this run, as [`RunHandle::terminate`].
     pub fn terminate(&self) {
         self.handle.terminate();
+    }
+
+    /// Returns the id of the run, as [`RunHandle::run_id`].
+    pub fn run_id(&self) -> &str {
+        self.handle.run_id()
+    }
+
+    /// Answers a request for approval, as [`RunHandle::answer`].
+    ///
+    /// # Errors
+    /// Those of [`RunHandle::answer`].
+    pub fn answer(&self, id: RequestId, approval: Approval) -> Result<(), AnswerError> {
+        self.handle.answer(id, approval)
+    }
+
+    /// Returns the requests for approval, as [`RunHandle::approvals`].
+    pub fn approvals(&self) -> Approvals {
+        self.handle.approvals()
     }
 
     /// Returns the handle of the run without the type of its answer.

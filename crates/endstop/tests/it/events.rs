@@ -487,3 +487,52 @@ fn event_is_small() {
     // A reader that lags holds up to a thousand deltas, and each event is moved several times.
     assert!(size_of::<AgentEvent>() <= 128, "{}", size_of::<AgentEvent>());
 }
+
+#[test]
+fn escaped_secrets_are_not_written() {
+    const KEY: &str = "sk-proj-4fQ9xTz71LmN0pWv8aBcD";
+    const OWN: &str = "wJa1rX/tnFE/I/K7MDE/G+bPxR/iCYEX";
+    let escaped: String = KEY.chars().map(|c| format!("\\u{:04x}", c as u32)).collect();
+    let half: String = format!("{}\\u{:04x}{}", &KEY[..9], KEY.as_bytes()[9], &KEY[10..]);
+    let slashes = OWN.replace('/', "\\/");
+    for secret in [escaped, half, slashes, KEY.to_owned(), OWN.to_owned()] {
+        for size in [1, 3, 7, 1000] {
+            let arguments = format!("{{\"at\":\"{secret}\"}}");
+            let origin = || Origin::new("run", [], Some(1));
+            let mut events = vec![AgentEvent::TurnStarted { origin: origin(), attempt: 1 }];
+            for piece in arguments.as_bytes().chunks(size) {
+                events.push(AgentEvent::ToolArgumentsDelta {
+                    origin: origin(),
+                    index: 0,
+                    call_id: None,
+                    arguments: String::from_utf8(piece.to_vec()).unwrap(),
+                });
+            }
+            events.push(AgentEvent::ToolStarted {
+                origin: origin(),
+                call_id: "c".into(),
+                name: "look".to_owned(),
+                arguments: arguments.clone(),
+            });
+            let mut writer = EventWriter::json_lines(KnownKeys::new([OWN]));
+            let mut body = Vec::new();
+            for event in events {
+                body.extend(writer.write(event));
+            }
+            body.extend(writer.finish());
+            let (mut streamed, mut whole) = (String::new(), String::new());
+            for line in String::from_utf8(body).unwrap().lines() {
+                match serde_json::from_str(line).unwrap() {
+                    AgentEvent::ToolArgumentsDelta { arguments, .. } => streamed += &arguments,
+                    AgentEvent::ToolStarted { arguments, .. } => whole = arguments,
+                    _ => {}
+                }
+            }
+            for text in [streamed, whole] {
+                let read = serde_json::from_str::<Value>(&text)
+                    .map_or_else(|_| text.clone(), |value| value["at"].to_string());
+                assert!(!read.contains(KEY) && !read.contains(OWN), "{secret} by {size}: {text}");
+            }
+        }
+    }
+}

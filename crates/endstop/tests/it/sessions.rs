@@ -3,13 +3,13 @@
 //! agent. The cells of the table in `docs/src/lifecycle.md` are tested by the functions that take a
 //! [`Level`] and a [`Stop`].
 
-use crate::support::{eventually, marker, over, processes_with};
+use crate::support::{agent, eventually, marker, over, processes_with};
 use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{Shell, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
-    Agent, Lifecycle, Limits, Message, MessageId, Outcome, Part, Role, RunHandle, Session,
-    SessionSnapshot, StartError, Termination, ToolCall,
+    Agent, Attachment, Image, Lifecycle, Limits, Message, MessageId, Outcome, Part, Role,
+    RunHandle, Session, SessionSnapshot, StartError, Termination, ToolCall,
     policy::{StepContext, StepResult, TerminationPolicy, Verdict},
 };
 use serde_json::{Map, Value, json};
@@ -590,4 +590,48 @@ async fn agents_are_shared_between_threads() {
     fn is_shared<T: Clone + Send + Sync + 'static>() {}
     is_shared::<Agent>();
     is_shared::<Session>();
+}
+
+#[tokio::test]
+async fn stored_ids_cannot_overflow() {
+    let agent = agent([Turn::text("yes")]).build().unwrap();
+    for id in [u64::MAX, u64::MAX - 1, (1 << 53) + 1] {
+        let stored = json!({"messages": [
+            {"id": id, "role": "user", "parts": [{"type": "text", "text": "one"}]},
+            {"id": 0, "role": "assistant", "parts": [{"type": "text", "text": "two"}]},
+            {"id": 0, "role": "user", "parts": [{"type": "text", "text": "three"}]},
+        ]});
+        let stored: SessionSnapshot = serde_json::from_value(stored).unwrap();
+        let problem = agent.session_from(stored).unwrap_err().to_string();
+        assert!(problem.contains("is above"), "{problem}");
+    }
+    let largest = Message::text(MessageId(1 << 53), Role::User, "one");
+    let session = agent.session_from(vec![largest, Message::assistant("two")]);
+    // Another message is numbered above it, which is refused; nothing panics or repeats an id.
+    assert!(session.unwrap_err().to_string().contains("is above"));
+}
+
+#[tokio::test]
+async fn damaged_media_in_conversation_is_refused() {
+    let agent = agent([Turn::text("yes")]).build().unwrap();
+    let image = |data: &str| Image::Base64 { media_type: "image/png".into(), data: data.into() };
+    let calls = ToolCall { id: "a".into(), name: "look".into(), arguments: "{}".into() };
+    for data in ["R0lGODlhgALgAQ==", "no base64!", "", "iVBORw0KGgo"] {
+        let result = json!({"type": "tool_result", "call_id": "a", "name": "look", "status": "ok",
+            "content": "", "started": true, "attachments": [Attachment::from(image(data))]});
+        let as_input =
+            vec![Message::new(MessageId::NEW, Role::User, vec![Part::Image(image(data))])];
+        let as_result = vec![
+            Message::user("go"),
+            Message::new(MessageId::NEW, Role::Assistant, vec![Part::ToolCall(calls.clone())]),
+            Message::new(MessageId::NEW, Role::Tool, vec![serde_json::from_value(result).unwrap()]),
+        ];
+        for (messages, at) in [(as_input, 0), (as_result, 2)] {
+            let refused = agent.session_from(messages.clone()).unwrap_err();
+            assert!(matches!(refused, StartError::DamagedMedia { message, .. } if message == at));
+            let session = agent.session();
+            session.edit(|all| all.extend(messages)).unwrap_err();
+            assert!(session.messages().is_empty());
+        }
+    }
 }

@@ -5,8 +5,9 @@
 //! message.
 
 use super::call_ids::CallIds;
-use crate::caching::Marks;
+use crate::caching::{Marks, has_marks};
 use crate::codec::body::{BlockHistory, Fields, instructions};
+use crate::codec::history_marks::unmarked;
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
@@ -27,6 +28,8 @@ pub(crate) struct Encoder {
     own_system: bool,
     cap: u64,
     marks: Option<Marks>,
+    /// `true` if the caller marks requests itself. The marks of imported blocks are then kept.
+    own_marks: bool,
     media: MediaSupport,
     tail: Vec<u8>,
 }
@@ -42,6 +45,7 @@ impl Encoder {
             own_system: spec.extra.contains_key("system"),
             cap: spec.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
             marks: spec.cache.marks,
+            own_marks: spec.cache.marks.is_none() && has_marks(&spec.extra),
             media: MediaSupport::of_format(WireFormat::Anthropic, &spec.model),
             tail: tail(spec),
         }
@@ -149,8 +153,10 @@ impl Encoder {
                 Part::Opaque { api, json }
                     if api == WireFormat::Anthropic.as_str() && json::is_object(json) =>
                 {
-                    self.history.marks.import(json);
-                    self.history.block(role).extend_from_slice(json.trim().as_bytes());
+                    let kept = if self.own_marks { Some(json.into()) } else { unmarked(json) };
+                    if let Some(json) = kept {
+                        self.history.block(role).extend_from_slice(json.trim().as_bytes());
+                    }
                 }
                 _ => {}
             }

@@ -7,8 +7,9 @@
 //! as a string. The API fetches images from S3 only, so for any other URL the model receives the
 //! URL as text.
 
-use crate::caching::Marks;
+use crate::caching::{Marks, has_marks};
 use crate::codec::body::{BlockHistory, Fields, Settings};
+use crate::codec::history_marks::unmarked;
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
@@ -28,6 +29,8 @@ pub(crate) struct Encoder {
     own_system: bool,
     config: Settings,
     marks: Option<Marks>,
+    /// `true` if the caller marks requests itself. The marks of imported blocks are then kept.
+    own_marks: bool,
     media: MediaSupport,
     tail: Vec<u8>,
 }
@@ -43,6 +46,7 @@ impl Encoder {
             own_system: extra.contains_key("system"),
             config: config(spec, &own),
             marks: spec.cache.marks,
+            own_marks: spec.cache.marks.is_none() && has_marks(&spec.extra),
             media: MediaSupport::of_format(WireFormat::BedrockConverse, &spec.model),
             tail: tail(spec, &extra),
         }
@@ -118,8 +122,10 @@ impl Encoder {
                 Part::Opaque { api, json }
                     if api == WireFormat::BedrockConverse.as_str() && json::is_object(json) =>
                 {
-                    self.history.marks.import(json);
-                    self.history.block(role).extend_from_slice(json.trim().as_bytes());
+                    let kept = if self.own_marks { Some(json.into()) } else { unmarked(json) };
+                    if let Some(json) = kept {
+                        self.history.block(role).extend_from_slice(json.trim().as_bytes());
+                    }
                 }
                 _ => {}
             }

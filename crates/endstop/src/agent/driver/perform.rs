@@ -164,7 +164,7 @@ impl Driver {
             && self.control.pending(None).is_none()
             && let Some(call) = self.shared.config.approved_by_events(&point)
         {
-            let reply = self.approvals.open(id, call);
+            let reply = self.approvals.open(self.teller.origin.run_id(), id, call);
             let (request_id, call) = (reply.id, reply.call.clone());
             question.reply = Some(reply);
             self.tell_approval(request_id, call);

@@ -9,8 +9,8 @@ use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
 use endstop::{Agent, Limits, Permission, RunHandle, Termination, ToolCall, ToolStatus};
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The fields of a request for approval.
@@ -280,4 +280,110 @@ async fn name_in_approvers_change_is_refused() {
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
     assert_eq!(outcome.decided_by.decision.as_str(), "approval");
     assert!(ran.lock().unwrap().is_empty());
+}
+
+/// An approver that allows the call, just after a reader has denied it.
+#[derive(Clone, Default)]
+struct Overtaken(Arc<Mutex<Option<(endstop::agent::Approvals, RequestId)>>>);
+
+impl endstop::hook::Approver for Overtaken {
+    fn approve(&self, _: ToolCall) -> endstop::hook::HookFuture<'_> {
+        Box::pin(async move {
+            eventually("the request was read", || self.0.lock().unwrap().is_some()).await;
+            let (approvals, id) = self.0.lock().unwrap().take().unwrap();
+            approvals.answer(id, Approval::Deny("by the reader".to_owned())).unwrap();
+            HookDecision::Proceed
+        })
+    }
+}
+
+#[tokio::test]
+async fn accepted_answer_is_never_overruled() {
+    let (ran, approver) = (Ran::default(), Overtaken::default());
+    let agent = asks(&ran).approval_events(true).approver(approver.clone()).build().unwrap();
+    let mut run = agent.run("go").unwrap();
+    let id = requested(&mut run).await.request_id;
+    *approver.0.lock().unwrap() = Some((run.approvals(), id));
+    let outcome = run.await;
+    assert_eq!(results(&outcome)[0].content, "denied: by the reader");
+    assert!(ran.lock().unwrap().is_empty(), "an accepted denial was ignored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_of_concurrent_answers_wins() {
+    for _ in 0..20 {
+        let ran = Ran::default();
+        let agent = asks(&ran).approval_events(true).build().unwrap();
+        let mut run = agent.run("go").unwrap();
+        let id = requested(&mut run).await.request_id;
+        let answers = (0..8).map(|n| {
+            let approvals = run.approvals();
+            let changed = Approval::AllowChanged(object(json!({ "n": n })));
+            tokio::spawn(async move { (n, approvals.answer(id, changed)) })
+        });
+        let mut won = Vec::new();
+        for answer in answers.collect::<Vec<_>>() {
+            match answer.await.unwrap() {
+                (n, Ok(())) => won.push(json!({ "n": n })),
+                (_, lost) => assert_eq!(lost, Err(AnswerError::AlreadyAnswered(id))),
+            }
+        }
+        run.await;
+        assert_eq!((won.len(), &won), (1, &*ran.lock().unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn closed_request_stays_closed() {
+    let ran = Ran::default();
+    let agent = asks(&ran).approval_events(true).build().unwrap();
+    let mut run = agent.run("go").unwrap();
+    let id = requested(&mut run).await.request_id;
+    let approvals = run.approvals();
+    run.cancel();
+    for _ in 0..2 {
+        assert_eq!(approvals.answer(id, Approval::Allow), Err(AnswerError::Closed(id)));
+    }
+    run.await;
+    assert_eq!(approvals.answer(id, Approval::Allow), Err(AnswerError::Closed(id)));
+}
+
+#[tokio::test]
+async fn typed_run_can_be_answered() {
+    let ran = Ran::default();
+    let turns = [Turn::call("act", &json!({"n": 1})), Turn::text(r#"{"value": 7}"#)];
+    let tool = super::act(&ran);
+    let agent = Agent::builder(ScriptedModel::new(turns))
+        .tool(tool)
+        .permission("act", Permission::Ask)
+        .approval_events(true)
+        .build()
+        .unwrap();
+    let mut run = agent.run_typed::<u8>("go").unwrap();
+    let id = loop {
+        match run.next().await.unwrap() {
+            AgentEvent::ApprovalRequested { request_id, origin, .. } => {
+                assert_eq!(origin.run_id(), run.run_id());
+                break request_id;
+            }
+            AgentEvent::Finished { outcome, .. } => panic!("the run ended: {outcome:?}"),
+            _ => {}
+        }
+    };
+    run.answer(id, Approval::Allow).unwrap();
+    assert_eq!(run.approvals().answer(id, Approval::Allow), Err(AnswerError::AlreadyAnswered(id)));
+    assert_eq!(run.await.into_result().unwrap(), 7);
+    assert_eq!(ran.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn request_of_one_run_does_not_answer_another() {
+    let (first, second) = (Ran::default(), Ran::default());
+    let start = |ran: &Ran| asks(ran).approval_events(true).build().unwrap().run("go").unwrap();
+    let (mut one, mut other) = (start(&first), start(&second));
+    let id = requested(&mut one).await.request_id;
+    requested(&mut other).await;
+    // A service that mixes its handles up must not approve another user's call.
+    assert_eq!(other.answer(id, Approval::Allow), Err(AnswerError::Unknown(id)));
+    assert!(id.0 < 1 << 53, "JavaScript would round {id}");
 }
