@@ -63,7 +63,7 @@ PLAN = {
         ("raw, 1000 runs x 10 turns, 256 at once", RAW, "b 1000 10 256"),
         ("endstop", PEER, "b 1000 10 256"),
     ]),
-    "suspended": ("kb_per_run", [("raw, 1000 runs", RAW, "f 1000"), ("endstop", PEER, "f 1000")]),
+    "suspended": ("kb_per_run", [("raw, 1000 runs", RAW, "f 1000"), ("HTTP client alone", PEER, "g 1000"), ("endstop", PEER, "f 1000")]),
     "cli": ("wall_ms", [
         ("an empty process (/bin/true)", "/bin/true", None),
         ("endstop --version", CLI, "--version"),

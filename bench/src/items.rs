@@ -3,9 +3,9 @@
 use crate::measure::{Watch, cpu, median, memory, now, quantile};
 use crate::mock::{agent, ask, provider};
 use crate::{Measured, Words};
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::provider::http::HttpProvider;
-use endstop::{Outcome, RunHandle, Termination, TurnDelta};
+use endstop::{Outcome, RunHandle, Termination};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -101,10 +101,7 @@ pub(crate) async fn at_once(words: &Words) -> Measured {
 /// Returns the length of the text in an event.
 fn text_in(event: &AgentEvent) -> usize {
     match event {
-        AgentEvent::Delta(event) => match &event.delta {
-            TurnDelta::Text(text) => text.len(),
-            _ => 0,
-        },
+        AgentEvent::TextDelta { text, .. } => text.len(),
         _ => 0,
     }
 }

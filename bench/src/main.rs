@@ -11,7 +11,9 @@
 //! | `f RUNS` | memory of runs that hang, and the time to end them |
 //! | `k TURNS REPS [stream]` | the work of `a` without HTTP: only kernel and wire formats |
 //! | `h TURNS REPS [stream]` | the requests of `a` through only the HTTP client |
+//! | `g REQUESTS` | memory of the requests of `f` in only the HTTP client |
 
+mod floor;
 mod items;
 mod measure;
 mod mock;
@@ -72,7 +74,8 @@ fn measured(item: &str, words: &Words) -> Measured {
             "f" => items::suspended(words).await,
             "k" => replay::kernel_and_wire(words),
             "h" => replay::http(words).await,
-            _ => Err("give an item: a, b, c, d, e, f, k or h".into()),
+            "g" => floor::suspended(words).await,
+            _ => Err("give an item: a, b, c, d, e, f, k, h or g".into()),
         }
     })
 }

@@ -5,12 +5,13 @@ use crate::items::by_turn;
 use crate::measure::Watch;
 use crate::mock::{self, echo};
 use crate::{Measured, Words};
+use endstop::core::Event;
 use endstop::wire::{
     Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolDefinition, dialect,
 };
 use endstop::{
     Message, MessageId, Outcome, Role, Termination, ToolStatus, TurnDelta,
-    core::{Effect, EffectId, Event, EventKind, Run, RunSpec, Step, ToolReport},
+    core::{Effect, EffectId, EventKind, Run, RunSpec, Step, ToolReport},
 };
 use serde_json::json;
 use std::collections::VecDeque;
@@ -209,17 +210,21 @@ pub(crate) fn kernel_and_wire(words: &Words) -> Measured {
     Ok(by_turn(script.turns, &mut wall, &mut used, json!({})))
 }
 
-/// Measures item `h`.
-pub(crate) async fn http(words: &Words) -> Measured {
-    let (script, reps) = Script::of(words);
-    let exchanges = script.record()?;
-    // The same settings as in `endstop`, because `h` stands for its share of item `a`.
-    let client = reqwest::Client::builder()
+/// Returns a client with the settings of `endstop`'s, because it stands for its share of an item.
+pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder()
         .connect_timeout(Duration::from_secs(15))
         .tcp_nodelay(true)
         .tls_certs_only([])
         .http1_only()
-        .build()?;
+        .build()
+}
+
+/// Measures item `h`.
+pub(crate) async fn http(words: &Words) -> Measured {
+    let (script, reps) = Script::of(words);
+    let exchanges = script.record()?;
+    let client = client()?;
     let url: reqwest::Url = format!("{}/chat/completions", mock::base()).parse()?;
     let (mut wall, mut used) = (Vec::new(), Vec::new());
     for rep in 0..=reps {

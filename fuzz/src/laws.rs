@@ -124,7 +124,7 @@ impl Shown {
             Delta::Text(text) => self.text.push_str(text),
             Delta::Reasoning(text) => self.reasoning.push_str(text),
             Delta::Refusal(text) => self.refusal.push_str(text),
-            Delta::ToolCallStarted { index, name } => {
+            Delta::ToolCallStarted { index, name, .. } => {
                 let before = self.calls.insert(index, (name.to_owned(), String::new()));
                 assert_eq!(before, None, "call {index} begins twice");
             }

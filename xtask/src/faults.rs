@@ -107,7 +107,7 @@ const FAULTS: &[Fault] = &[
     fault(
         "truncated-is-success",
         "response.rs",
-        "        SignalReason::TokenLimitReached => {\n            truncated(*cut_by, finish_value, calls, context, effects)\n        }\n",
+        "        SignalReason::TokenLimitReached => {\n            truncated(*cut_by, &finish_value(), calls, context, effects)\n        }\n",
         "",
     ),
     fault(
@@ -204,7 +204,7 @@ const FAULTS: &[Fault] = &[
     fault(
         "result-does-not-count",
         "judge/progress.rs",
-        "hash_of((result.status, &result.content))",
+        "hash_of((result.status, &result.content, &result.attachments))",
         "hash_of(result.status)",
     ),
     fault(

@@ -2,6 +2,7 @@
 //!
 //! | task | does |
 //! |---|---|
+//! | `api` | prints the size of the public API, and what is unclear in it |
 //! | `arrows` | counts import circles, and imports that point up between folders |
 //! | `faults` | injects faults into the kernel, one by one, and prints the test that catches each |
 //! | `llama` | fetches a small model and a llama-server, and runs endstop against them |
@@ -9,25 +10,32 @@
 //! | `style` | looks for words that docs/STYLE.md replaces, and counts words of the comments |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
+mod api;
 mod arrows;
 mod faults;
 mod llama;
 mod models;
+mod source;
 mod style;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Cargo starts this program in the place of rustdoc, whose status it needs.
+    if let Some(status) = api::as_rustdoc() {
+        return ExitCode::from(u8::try_from(status).unwrap_or(1));
+    }
     let mut args = std::env::args().skip(1);
     let task = args.next();
     let rest: Vec<String> = args.collect();
     let result = match task.as_deref() {
+        Some("api") => api::run(),
         Some("arrows") => arrows::run(&rest),
         Some("faults") => faults::run(&rest),
         Some("llama") => llama::run(&rest),
         Some("style") => style::run(&rest),
         Some("models") => models::run(&rest),
-        _ => Err("usage: cargo xtask arrows [--list | --write] | faults [NAME…] | llama | \
+        _ => Err("usage: cargo xtask api | arrows [--list | --write] | faults [NAME…] | llama | \
                   models FILE | style"
             .to_owned()),
     };

@@ -5,9 +5,9 @@
 //! ```
 
 use crate::rough::WORDS;
-use endstop::agent::AgentEvent;
+use endstop::event::{AgentEvent, CallId};
 use endstop::{
-    Category, Limits, Outcome, Part, RunEvent, Termination,
+    Category, Limits, Outcome, Part, Termination,
     core::{Decision, Layer},
 };
 use std::time::Duration;
@@ -74,19 +74,18 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
 /// Returns the invariants that the complete events of a run violate, compared with its outcome.
 pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome) -> Vec<String> {
     let mut problems = Vec::new();
-    let ended = events.iter().filter(|event| matches!(event, AgentEvent::Ended(_))).count();
+    let ended = events.iter().filter(|event| matches!(event, AgentEvent::Finished { .. })).count();
     if ended != 1 {
         problems.push(format!("{}: it ended {ended} times", outcome.termination));
     }
     match events.last() {
-        Some(AgentEvent::Ended(told)) if **told == *outcome => {}
-        Some(AgentEvent::Ended(told)) => {
+        Some(AgentEvent::Finished { outcome: told, .. }) if **told == *outcome => {}
+        Some(AgentEvent::Finished { outcome: told, .. }) => {
             problems.push(format!("the event has {told:?}, the outcome is {outcome:?}"));
         }
         _ => problems.push(format!("{}: the ending is not the last event", outcome.termination)),
     }
-    let turns =
-        events.iter().filter(|event| matches!(event, AgentEvent::Run(RunEvent::TurnEnded { .. })));
+    let turns = events.iter().filter(|event| matches!(event, AgentEvent::TurnFinished { .. }));
     let turns = turns.count();
     if turns != outcome.turns as usize {
         problems.push(format!("events of {turns} turns, the outcome has {}", outcome.turns));
@@ -94,14 +93,14 @@ pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome) -> Vec<String> {
     let (mut started, mut ended) = (Vec::new(), Vec::new());
     for event in events {
         match event {
-            AgentEvent::Run(RunEvent::ToolStarted { call_id, .. }) => started.push(call_id),
-            AgentEvent::Run(RunEvent::ToolEnded { call_id, .. }) => ended.push(call_id),
+            AgentEvent::ToolStarted { call_id, .. } => started.push(call_id),
+            AgentEvent::ToolFinished { call_id, .. } => ended.push(call_id),
             _ => {}
         }
     }
     for call in &started {
         // Compared by number, because providers may use an id again in a later turn.
-        let times = |all: &[&String]| all.iter().filter(|other| other == &call).count();
+        let times = |all: &[&CallId]| all.iter().filter(|other| other == &call).count();
         if times(&started) > times(&ended) {
             problems.push(format!("{}: the call {call} never ended", outcome.termination));
         }

@@ -81,7 +81,7 @@ impl Rough {
             chat_params: here(25),
             pre_tool: here(25),
             stop: here(25),
-            reply: false,
+            ..Hooks::default()
         };
         let places = [here(30), here(20), here(40), here(20)];
         Rough(Arc::new(Inner {

@@ -11,12 +11,12 @@ use crate::dice::Dice;
 use crate::rough::Rough;
 use crate::tally::Tally;
 use crate::tools::{Act, AtWork, Deaf};
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::provider::http::HttpProvider;
 use endstop::tool::{AgentTool, Shell};
 use endstop::{
-    Agent, AgentBuilder, Lifecycle, Limits, Message, NanoUsd, Outcome, Price, Role, RunEvent,
-    RunHandle, Session, StartError, Termination,
+    Agent, AgentBuilder, Lifecycle, Limits, Message, NanoUsd, Outcome, Price, Role, RunHandle,
+    Session, StartError, Termination,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,7 +87,7 @@ impl Heard {
         if self.over.load(Ordering::SeqCst) {
             self.late.store(true, Ordering::SeqCst);
         }
-        if let AgentEvent::Ended(outcome) = event {
+        if let AgentEvent::Finished { outcome, .. } = event {
             self.over.store(true, Ordering::SeqCst);
             self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(outcome));
         }
@@ -131,6 +131,7 @@ fn price() -> Price {
         output: NanoUsd::from_usd(4.0),
         cached_input: None,
         cache_write: None,
+        cache_write_1h: None,
     }
 }
 
@@ -177,7 +178,7 @@ impl<'a> Conversation<'a> {
             .streaming(!dice.percent(15))
             .system("Be brief.")
             .on_event(move |event| {
-                if let AgentEvent::Run(RunEvent::ToolStarted { name, .. }) = event {
+                if let AgentEvent::ToolStarted { name, .. } = event {
                     tally.tool(name);
                 }
                 told.event(event);

@@ -5,7 +5,7 @@
 //! ```
 
 use crate::server::{Silent, raise_descriptors};
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::tool::ReadFile;
 use endstop::{Agent, RunHandle, Termination};
@@ -40,8 +40,8 @@ fn begun(provider: &HttpProvider) -> Result<(Agent, RunHandle)> {
 async fn until_silent(handle: &mut RunHandle) -> Result<()> {
     loop {
         match handle.next().await {
-            Some(AgentEvent::Delta(_)) => return Ok(()),
-            Some(AgentEvent::Ended(outcome)) => {
+            Some(AgentEvent::TextDelta { .. }) => return Ok(()),
+            Some(AgentEvent::Finished { outcome, .. }) => {
                 return Err(
                     format!("{}: {}", outcome.termination, outcome.decided_by.evidence).into()
                 );

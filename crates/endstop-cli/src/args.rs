@@ -1,5 +1,6 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
+use crate::http_args::HttpArgs;
 use crate::limit_args::LimitArgs;
 use crate::param_args::ParamArgs;
 use crate::quantity::Bound;
@@ -98,6 +99,8 @@ pub(crate) struct RunArgs {
     /// encrypted.
     #[arg(long)]
     pub(crate) allow_http: bool,
+    #[command(flatten)]
+    pub(crate) http: HttpArgs,
     /// Instructions for the model.
     #[arg(long)]
     pub(crate) system: Option<String>,

@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod config;
 mod failure;
+mod http_args;
 mod input;
 mod limit_args;
 mod new_file;

@@ -1,6 +1,6 @@
 //! The flags for parameters of the model's requests.
 
-use endstop::{Effort, Thinking};
+use endstop::{Caching, Effort, Thinking};
 
 /// The flags that set parameters.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -35,6 +35,9 @@ pub(crate) struct ParamArgs {
     /// Allow (true) or forbid (false) the provider to store the response.
     #[arg(long, value_name = "BOOL")]
     pub(crate) store: Option<bool>,
+    /// The use of prompt caches: off, auto (the default), or 1h for entries that live for an hour.
+    #[arg(long, value_name = "HOW", value_parser = caching)]
+    pub(crate) cache: Option<Caching>,
     /// A further field of the request, in the API's own spelling: KEY=JSON. May be repeated.
     #[arg(long = "param", value_name = "KEY=JSON")]
     pub(crate) extra: Vec<String>,
@@ -51,6 +54,11 @@ fn effort(name: &str) -> Result<Effort, String> {
     })
 }
 
+fn caching(name: &str) -> Result<Caching, String> {
+    let names = || Caching::ALL.iter().map(|setting| setting.as_str()).collect::<Vec<_>>();
+    Caching::named(name).ok_or_else(|| format!("expected one of {}", names().join(", ")))
+}
+
 impl ParamArgs {
     /// Returns the parameters that the flags set, each with its flag.
     pub(crate) fn given(&self) -> Vec<(&'static str, String)> {
@@ -65,6 +73,7 @@ impl ParamArgs {
             ("parallel_tool_calls", self.parallel_tool_calls.is_some()),
             ("service_tier", self.service_tier.is_some()),
             ("store", self.store.is_some()),
+            ("cache", self.cache.is_some()),
             ("extra", !self.extra.is_empty()),
             ("headers", !self.headers.is_empty()),
         ];

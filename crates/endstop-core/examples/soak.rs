@@ -6,6 +6,9 @@
 //! each termination 1,000 times in a million, each pair of phase and event, a median length of 15.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints its counts")]
 
+#[path = "../tests/it/changes.rs"]
+#[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
+mod changes;
 #[path = "../tests/it/laws.rs"]
 #[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
 mod laws;

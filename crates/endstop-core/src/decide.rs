@@ -13,12 +13,14 @@
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
 
-use crate::bounded_json;
+use crate::bounded_json::{self, TooHeavy};
 use crate::policy::{
     BoxPolicy, StepCall, StepContext, StepOutput, StepResult, TerminationPolicy, Verdict,
 };
+use crate::usage::NanoUsd;
 use serde_json::{Map, Value, json};
 use std::fmt;
+use std::str::Utf8Error;
 
 /// The error for an invalid line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,18 +118,52 @@ pub fn output(verdict: &Verdict, policy: &str) -> Value {
 /// Parses one line of JSON.
 ///
 /// # Errors
-/// A description of the problem with its column. The parser's own line number is left out, because
-/// it counts from the start of each line.
-pub fn parse_json(line: &[u8]) -> Result<Value, String> {
-    let text = std::str::from_utf8(line)
-        .map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to() + 1))?;
-    bounded_json::check(line, bounded_json::MOST).map_err(|error| error.to_string())?;
-    serde_json::from_str(text).map_err(|error| {
-        let whole = error.to_string();
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        let what = whole.strip_suffix(&place).unwrap_or(&whole);
-        format!("not valid JSON: {what} at column {}", error.column())
-    })
+/// The line is not JSON, or needs too much memory.
+pub fn parse_json(line: &[u8]) -> Result<Value, JsonError> {
+    let text = std::str::from_utf8(line).map_err(JsonError::NotUtf8)?;
+    bounded_json::check(line, bounded_json::MOST).map_err(JsonError::TooHeavy)?;
+    serde_json::from_str(text).map_err(JsonError::Syntax)
+}
+
+/// The reason why a line of JSON cannot be parsed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JsonError {
+    /// The line is not UTF-8.
+    NotUtf8(Utf8Error),
+    /// The values would take too much memory.
+    TooHeavy(TooHeavy),
+    /// The line is not JSON. The message has the column; the parser's own line number is left out,
+    /// because it counts from the start of each line.
+    Syntax(serde_json::Error),
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JsonError::NotUtf8(error) => {
+                write!(f, "not UTF-8 from byte {} on", error.valid_up_to() + 1)
+            }
+            JsonError::TooHeavy(error) => error.fmt(f),
+            JsonError::Syntax(error) => {
+                let whole = error.to_string();
+                let place = format!(" at line {} column {}", error.line(), error.column());
+                let what = whole.strip_suffix(&place).unwrap_or(&whole);
+                write!(f, "not valid JSON: {what} at column {}", error.column())
+            }
+        }
+    }
+}
+
+impl std::error::Error for JsonError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            JsonError::NotUtf8(error) => Some(error),
+            // The message is that of the inner error.
+            JsonError::TooHeavy(error) => error.source(),
+            JsonError::Syntax(error) => Some(error),
+        }
+    }
 }
 
 /// Parses an input line; `number` is its number, from 1. Unknown fields are ignored, so that newer
@@ -178,7 +214,7 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
         step: context.whole("step")?,
         variables: context.object("variables")?,
         metrics: context.object("metrics")?,
-        cost_usd: context.read("cost_usd", "a number", Value::as_f64)?,
+        cost: context.read("cost_usd", "a number", Value::as_f64)?.map(NanoUsd::from_usd),
         message_arrived: context.flag("message_arrived", false)?,
     };
     Ok(Line::Step(Box::new(step), Box::new(context)))

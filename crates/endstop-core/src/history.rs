@@ -188,6 +188,8 @@ fn stands(old: &Message, new: &Message) -> bool {
                 (&old.call_id, &old.name, old.status, old.started, old.pinned)
                     == (&new.call_id, &new.name, new.status, new.started, new.pinned)
                     && new.content.len() <= old.content.len()
+                    // Attachments are kept or removed, but never replaced.
+                    && (new.attachments.is_empty() || new.attachments == old.attachments)
             }
             (old, new) => old == new,
         })
@@ -217,6 +219,7 @@ mod tests {
                 name: "look".to_owned(),
                 status: ToolStatus::Ok,
                 content: content.to_owned(),
+                attachments: Vec::new(),
                 started: true,
                 pinned: false,
             })

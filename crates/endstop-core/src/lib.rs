@@ -13,8 +13,10 @@
 //! | Why did the model stop this turn? | [`TerminationSignal`] |
 //! | Should the run stop after this step? | [`Verdict`] of a [`TerminationPolicy`] |
 //! | Why did the run end? | [`Termination`] |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod bounded_json;
+mod cache_use;
 mod call_key;
 pub mod decide;
 pub mod delta_buffer;
@@ -23,6 +25,7 @@ pub mod error_class;
 pub mod history;
 pub mod kernel;
 pub mod limits;
+pub mod media;
 pub mod message;
 mod nearest;
 pub mod policy;
@@ -35,20 +38,24 @@ pub mod streaming;
 pub mod structured;
 pub mod termination;
 pub mod usage;
+mod usd_json;
 
+pub use cache_use::{CacheUse, NanoUsdChange};
 pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use kernel::{
-    CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
-    ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind, HookDecision, Hooks,
-    InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
-    ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step,
-    ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
+    CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt, CompactionSpec,
+    ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind,
+    HookDecision, Hooks, InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission,
+    PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase,
+    RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError,
+    WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
+pub use media::{Attachment, Document, Image, ImageTokens, MediaError};
 pub use message::{
-    Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
+    ArgumentsError, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
 pub use policy::{
     BoxPolicy, ClonePolicy, PolicyEnd, PolicyError, StepCall, StepContext, StepOutput, StepResult,
@@ -59,6 +66,6 @@ pub use replay::Replay;
 pub use run_data::RunData;
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};
-pub use streaming::{InvalidTransition, StreamingState};
+pub use streaming::{InvalidTransition, StreamingState, UnknownStreamingState};
 pub use termination::{Category, MultiTurnReason, Termination};
 pub use usage::{NanoUsd, Price, Unreported, Usage};

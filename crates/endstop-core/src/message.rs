@@ -10,19 +10,30 @@
 //! assert_eq!(m.plain_text(), "Fix the failing test.");
 //! ```
 
+use crate::media::{Attachment, Document, Image, ImageTokens};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Identifies a message within its conversation; stable, never reused.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct MessageId(pub u64);
+pub struct MessageId(
+    /// The number of the message, from 1 in a new conversation.
+    pub u64,
+);
+
+impl MessageId {
+    /// The id of a message that has no number yet. A session numbers such messages when it receives
+    /// them.
+    pub const NEW: MessageId = MessageId(0);
+}
 
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,6 +89,8 @@ pub enum Part {
     },
     /// An image.
     Image(Image),
+    /// A document, for example a PDF.
+    Document(Document),
     /// Provider data that must be returned unchanged.
     Opaque {
         /// The wire format it belongs to (`anthropic-messages`); other formats omit it.
@@ -85,21 +98,6 @@ pub enum Part {
         /// The JSON text, exactly as received.
         json: String,
     },
-}
-
-/// An image, inline or by URL.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Image {
-    /// Inline data.
-    Base64 {
-        /// Media type, for example `image/png`.
-        media_type: String,
-        /// The data in base64.
-        data: String,
-    },
-    /// A URL that the provider fetches.
-    Url(String),
 }
 
 /// A tool call as the model wrote it.
@@ -117,20 +115,60 @@ impl ToolCall {
     /// Parses the arguments as a JSON object; blank text is an empty object.
     ///
     /// # Errors
-    /// A description of the problem for the model.
-    pub fn parsed_arguments(&self) -> Result<Map<String, Value>, String> {
+    /// The arguments are not JSON, or not an object. The message is for the model.
+    pub fn parsed_arguments(&self) -> Result<Map<String, Value>, ArgumentsError> {
         // Several servers send an empty string for a call without arguments.
         if self.arguments.trim().is_empty() {
             return Ok(Map::new());
         }
         match serde_json::from_str(&self.arguments) {
             Ok(Value::Object(map)) => Ok(map),
-            Ok(other) => Err(format!(
-                "the arguments of `{}` must be a JSON object, not {}",
-                self.name,
-                kind_of(&other)
-            )),
-            Err(e) => Err(format!("the arguments of `{}` are not valid JSON: {e}", self.name)),
+            Ok(other) => {
+                Err(ArgumentsError::NotAnObject { tool: self.name.clone(), found: kind_of(&other) })
+            }
+            Err(error) => Err(ArgumentsError::NotJson { tool: self.name.clone(), error }),
+        }
+    }
+}
+
+/// The reason why the arguments of a call cannot be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ArgumentsError {
+    /// The arguments are JSON, but not an object.
+    NotAnObject {
+        /// Name of the tool.
+        tool: String,
+        /// The kind of value, for example `a list`.
+        found: &'static str,
+    },
+    /// The arguments are not JSON.
+    NotJson {
+        /// Name of the tool.
+        tool: String,
+        /// The error of the parser.
+        error: serde_json::Error,
+    },
+}
+
+impl fmt::Display for ArgumentsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArgumentsError::NotAnObject { tool, found } => {
+                write!(f, "the arguments of `{tool}` must be a JSON object, not {found}")
+            }
+            ArgumentsError::NotJson { tool, error } => {
+                write!(f, "the arguments of `{tool}` are not valid JSON: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ArgumentsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ArgumentsError::NotAnObject { .. } => None,
+            ArgumentsError::NotJson { error, .. } => Some(error),
         }
     }
 }
@@ -194,6 +232,9 @@ pub struct ToolResult {
     pub status: ToolStatus,
     /// The text that the model reads.
     pub content: String,
+    /// Images and documents, after the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// `true` if the tool had started. An aborted call that had started may have done part of its
     /// work.
     pub started: bool,
@@ -211,6 +252,16 @@ impl Message {
     /// Creates a message of these parts.
     pub fn new(id: MessageId, role: Role, parts: Vec<Part>) -> Message {
         Message { id, role, parts, pinned: false }
+    }
+
+    /// Creates a message of the user, for a session to number.
+    pub fn user(text: impl Into<String>) -> Message {
+        Message::text(MessageId::NEW, Role::User, text)
+    }
+
+    /// Creates a message of the model, for a session to number.
+    pub fn assistant(text: impl Into<String>) -> Message {
+        Message::text(MessageId::NEW, Role::Assistant, text)
     }
 
     /// Creates a message with one text part.
@@ -240,8 +291,8 @@ impl Message {
         self.parts.iter().filter_map(|p| if let Part::ToolResult(r) = p { Some(r) } else { None })
     }
 
-    /// Upper bound on the message's tokens: its bytes, because no tokenizer makes more than one
-    /// token of a byte, and 16 for the framing.
+    /// Bytes of the message's text, and 16 for the framing. An image counts as 4096, a document as
+    /// its data. [`token_bound`](Self::token_bound) is the bound on its tokens.
     pub fn byte_len(&self) -> u64 {
         self.parts.iter().map(Part::byte_len).sum::<u64>() + 16
     }
@@ -264,12 +315,25 @@ impl Part {
         let n = match self {
             Part::Text { text } | Part::Reasoning { text } | Part::Refusal { text } => text.len(),
             Part::ToolCall(c) => c.id.len() + c.name.len() + c.arguments.len(),
-            Part::ToolResult(r) => r.call_id.len() + r.name.len() + r.content.len(),
-            // Images are billed by area, not by bytes; 4096 is above the usual maximum.
-            Part::Image(_) => 4096,
+            Part::ToolResult(r) => {
+                let attachments: usize = r.attachments.iter().map(attachment_len).sum();
+                r.call_id.len() + r.name.len() + r.content.len() + attachments
+            }
+            Part::Image(_) => IMAGE_LEN,
+            Part::Document(document) => document.data.len(),
             Part::Opaque { json, .. } => json.len(),
         };
         n as u64
+    }
+}
+
+/// The length that an image counts for.
+const IMAGE_LEN: usize = 4096;
+
+fn attachment_len(attachment: &Attachment) -> usize {
+    match attachment {
+        Attachment::Image(_) => IMAGE_LEN,
+        Attachment::Document(document) => document.data.len(),
     }
 }
 
@@ -287,6 +351,61 @@ fn is_reasoning_block(json: &str) -> bool {
         None => {
             !fields.is_empty()
                 && fields.keys().all(|key| key.starts_with("reasoning") || key == "tool_plan")
+        }
+    }
+}
+
+impl Attachment {
+    /// Returns the part of a message with this content.
+    pub fn into_part(self) -> Part {
+        match self {
+            Attachment::Image(image) => Part::Image(image),
+            Attachment::Document(document) => Part::Document(document),
+        }
+    }
+}
+
+impl Part {
+    /// Returns the image or the document in the part.
+    pub fn attachment(&self) -> Option<Attachment> {
+        match self {
+            Part::Image(image) => Some(Attachment::Image(image.clone())),
+            Part::Document(document) => Some(Attachment::Document(document.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Message {
+    /// `true` if the message has images or documents, also in the results of tools.
+    pub fn has_attachments(&self) -> bool {
+        self.parts.iter().any(|part| match part {
+            Part::Image(_) | Part::Document(_) => true,
+            Part::ToolResult(ToolResult { attachments, .. }) => !attachments.is_empty(),
+            _ => false,
+        })
+    }
+}
+
+impl Message {
+    /// Upper bound on the message's tokens: a token for each byte of text, because no tokenizer
+    /// makes more, 16 for the framing, and the images by this rule.
+    pub fn token_bound(&self, images: ImageTokens) -> u64 {
+        self.parts.iter().map(|part| part.token_bound(images)).sum::<u64>() + 16
+    }
+}
+
+impl Part {
+    fn token_bound(&self, images: ImageTokens) -> u64 {
+        match self {
+            Part::Image(image) => images.of_image(image),
+            Part::Document(document) => images.of_document(document),
+            Part::ToolResult(result) => {
+                let text = result.call_id.len() + result.name.len() + result.content.len();
+                let more = result.attachments.iter().map(|one| images.of_attachment(one));
+                text as u64 + more.sum::<u64>()
+            }
+            part => part.byte_len(),
         }
     }
 }

@@ -93,16 +93,29 @@ impl fmt::Display for StreamingState {
 }
 
 impl FromStr for StreamingState {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|s| s.as_str() == name).ok_or_else(|| {
-            format!(
-                "unknown streaming state `{name}`; expected one of {}",
-                Self::ALL.map(StreamingState::as_str).join(", ")
-            )
-        })
+    type Err = UnknownStreamingState;
+    fn from_str(name: &str) -> Result<Self, UnknownStreamingState> {
+        let known = Self::ALL.into_iter().find(|state| state.as_str() == name);
+        known.ok_or_else(|| UnknownStreamingState { name: name.to_owned() })
     }
 }
+
+/// The error for a name that is not that of a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownStreamingState {
+    /// The name.
+    pub name: String,
+}
+
+impl fmt::Display for UnknownStreamingState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = StreamingState::ALL.map(StreamingState::as_str).join(", ");
+        write!(f, "unknown streaming state `{}`; expected one of {known}", self.name)
+    }
+}
+
+impl std::error::Error for UnknownStreamingState {}
 
 /// The error for a transition that the state machine does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

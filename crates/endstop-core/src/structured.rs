@@ -8,24 +8,58 @@
 //! use serde_json::{json, Value};
 //! let has_age = |v: &Value| if v["age"].is_u64() { Ok(()) } else { Err("no age".to_owned()) };
 //! let text = "Sure:\n~~~json\n{\"name\":\"Ada\"}\n~~~\n~~~json\n{\"age\":36}\n~~~\n";
-//! assert_eq!(accept(&json!(text), has_age), Ok(json!({"age": 36})));
-//! assert!(accept(&json!("I would rather not."), has_age).unwrap_err().contains("no JSON"));
+//! assert_eq!(accept(&json!(text), has_age).unwrap(), json!({"age": 36}));
+//! let refused = accept(&json!("I would rather not."), has_age).unwrap_err();
+//! assert_eq!(refused.to_string(), "there is no JSON in the answer");
 //! ```
 
 use serde_json::Value;
+use std::error::Error;
+use std::fmt;
+
+/// The reason why no value in an answer is accepted. The message is for the model.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AcceptError<E> {
+    /// The check refused the first JSON value.
+    Refused(E),
+    /// The JSON does not parse.
+    Syntax(serde_json::Error),
+    /// The answer contains no JSON.
+    NoJson,
+}
+
+impl<E: fmt::Display> fmt::Display for AcceptError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcceptError::Refused(problem) => problem.fmt(f),
+            AcceptError::Syntax(error) => write!(f, "the JSON does not parse: {error}"),
+            AcceptError::NoJson => f.write_str("there is no JSON in the answer"),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> Error for AcceptError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            AcceptError::Syntax(error) => Some(error),
+            AcceptError::Refused(_) | AcceptError::NoJson => None,
+        }
+    }
+}
 
 /// Returns the value in an answer that satisfies `check`.
 ///
 /// `candidate` is the answer: text that may contain JSON, or a value that was delivered as JSON.
 ///
 /// # Errors
-/// The problem of the first JSON found, or that there is none, as a message for the model.
-pub fn accept(
+/// The problem of the first JSON found, or that there is none.
+pub fn accept<E>(
     candidate: &Value,
-    check: impl Fn(&Value) -> Result<(), String>,
-) -> Result<Value, String> {
+    check: impl Fn(&Value) -> Result<(), E>,
+) -> Result<Value, AcceptError<E>> {
     let Value::String(text) = candidate else {
-        return check(candidate).map(|()| candidate.clone());
+        return check(candidate).map(|()| candidate.clone()).map_err(AcceptError::Refused);
     };
     let mut first_problem = None;
     let mut first_syntax = None;
@@ -41,7 +75,7 @@ pub fn accept(
                 // Text that does not look like JSON is prose, so its parse error would only mislead
                 // the model.
                 if block.trim_start().starts_with(['{', '[']) {
-                    first_syntax.get_or_insert(format!("the JSON does not parse: {e}"));
+                    first_syntax.get_or_insert(e);
                 }
             }
         }
@@ -50,9 +84,11 @@ pub fn accept(
     if first_problem.is_none() && check(candidate).is_ok() {
         return Ok(candidate.clone());
     }
-    Err(first_problem
-        .or(first_syntax)
-        .unwrap_or_else(|| "there is no JSON in the answer".to_owned()))
+    Err(match (first_problem, first_syntax) {
+        (Some(problem), _) => AcceptError::Refused(problem),
+        (None, Some(error)) => AcceptError::Syntax(error),
+        (None, None) => AcceptError::NoJson,
+    })
 }
 
 /// Returns the texts that may be the JSON: the whole text, then each fenced block in order.
@@ -105,16 +141,17 @@ mod tests {
             "```json\n{\"a\":1}",
             "```\nnot json\n```\n```\n{\"a\":1}\n```",
         ] {
-            assert_eq!(accept(&json!(text), object), Ok(json!({"a": 1})), "{text}");
+            assert_eq!(accept(&json!(text), object).unwrap(), json!({"a": 1}), "{text}");
         }
-        assert_eq!(accept(&json!({"a": 1}), object), Ok(json!({"a": 1})));
+        assert_eq!(accept(&json!({"a": 1}), object).unwrap(), json!({"a": 1}));
     }
 
     #[test]
     fn error_names_the_problem() {
-        assert_eq!(accept(&json!("[1]"), object), Err("not an object".into()));
-        assert!(accept(&json!("{\"a\":"), object).unwrap_err().contains("does not parse"));
-        assert!(accept(&json!(""), object).unwrap_err().contains("no JSON"));
+        let problem = |answer: &str| accept(&json!(answer), object).unwrap_err().to_string();
+        assert_eq!(problem("[1]"), "not an object");
+        assert!(problem("{\"a\":").contains("does not parse"));
+        assert!(problem("").contains("no JSON"));
         assert!(accept(&json!(null), object).is_err());
     }
 }

@@ -206,7 +206,10 @@ impl fmt::Display for Termination {
 
 /// The error for a name that is not a termination of this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownTermination(pub String);
+pub struct UnknownTermination(
+    /// The name.
+    pub String,
+);
 
 impl fmt::Display for UnknownTermination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

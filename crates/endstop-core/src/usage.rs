@@ -1,8 +1,8 @@
 //! Tokens and money: usage as a provider reported it, and its cost in integer nano-dollars.
 //!
 //! ```
-//! use endstop_core::{NanoUsd, Price, Usage};
-//! let price = Price { input: NanoUsd::from_usd(3.0), output: NanoUsd::from_usd(15.0), ..Price::default() };
+//! use endstop_core::{Price, Usage};
+//! let price = Price::usd_per_million_tokens(3.0, 15.0);
 //! let usage = Usage { input_tokens: Some(1_000), output_tokens: Some(100), ..Usage::default() };
 //! assert_eq!(price.cost(&usage).to_usd(), 0.0045);
 //! ```
@@ -17,7 +17,10 @@ use std::ops::{Add, AddAssign};
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct NanoUsd(pub u64);
+pub struct NanoUsd(
+    /// The number of nano-dollars.
+    pub u64,
+);
 
 impl NanoUsd {
     /// Zero dollars.
@@ -77,6 +80,9 @@ pub struct Usage {
     pub cached_input_tokens: Option<u64>,
     /// Prompt tokens written to a cache.
     pub cache_write_tokens: Option<u64>,
+    /// The part of `cache_write_tokens` that is stored for an hour, if the provider reports it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h_tokens: Option<u64>,
     /// Generated tokens spent on reasoning.
     pub reasoning_tokens: Option<u64>,
     /// `true` if `input_tokens` excludes cached tokens (Anthropic), `false` if it includes them
@@ -160,6 +166,13 @@ impl Usage {
         self.prompt_tokens().saturating_add(self.generated_tokens().unwrap_or(0))
     }
 
+    /// Tokens read from a cache, written to one for the default time, and written for an hour.
+    pub(crate) fn cache_tokens(&self) -> (u64, u64, u64) {
+        let written = self.cache_write_tokens.unwrap_or(0);
+        let for_hour = self.cache_write_1h_tokens.unwrap_or(0).min(written);
+        (self.cached_input_tokens.unwrap_or(0), written - for_hour, for_hour)
+    }
+
     /// Adds `other` to this running total. The total is an estimate if any part of it is. If the
     /// two count differently, the total is converted to the OpenAI convention: cached tokens are
     /// part of the prompt tokens, reasoning is part of the output tokens.
@@ -190,6 +203,7 @@ impl Usage {
         sum(&mut self.output_tokens, other.output_tokens);
         sum(&mut self.cached_input_tokens, other.cached_input_tokens);
         sum(&mut self.cache_write_tokens, other.cache_write_tokens);
+        sum(&mut self.cache_write_1h_tokens, other.cache_write_1h_tokens);
         sum(&mut self.reasoning_tokens, other.reasoning_tokens);
     }
 
@@ -212,6 +226,7 @@ impl Usage {
             output_tokens: over(self.output_tokens, earlier.output_tokens),
             cached_input_tokens: over(self.cached_input_tokens, earlier.cached_input_tokens),
             cache_write_tokens: over(self.cache_write_tokens, earlier.cache_write_tokens),
+            cache_write_1h_tokens: over(self.cache_write_1h_tokens, earlier.cache_write_1h_tokens),
             reasoning_tokens: over(self.reasoning_tokens, earlier.reasoning_tokens),
             ..*self
         }
@@ -255,18 +270,49 @@ pub struct Price {
     pub cached_input: Option<NanoUsd>,
     /// Price of a million prompt tokens written to a cache; `None`: `input`.
     pub cache_write: Option<NanoUsd>,
+    /// Price of a million prompt tokens written to a cache for an hour. `None`: twice `input`, and
+    /// at least `cache_write`; such writes are then not part of a worst case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<NanoUsd>,
 }
 
 impl Price {
+    /// Creates a price from US dollars per million tokens, without prices of its own for a cache.
+    ///
+    /// ```
+    /// use endstop_core::{NanoUsd, Price};
+    /// let price = Price::usd_per_million_tokens(3.0, 15.0).cached_input_usd(0.3);
+    /// assert_eq!(price.output, NanoUsd::from_usd(15.0));
+    /// assert_eq!(price.cached_input, Some(NanoUsd::from_usd(0.3)));
+    /// ```
+    #[must_use]
+    pub fn usd_per_million_tokens(input: f64, output: f64) -> Price {
+        let (input, output) = (NanoUsd::from_usd(input), NanoUsd::from_usd(output));
+        Price { input, output, ..Price::default() }
+    }
+
+    /// Sets the price in US dollars of a million prompt tokens read from a cache.
+    #[must_use]
+    pub fn cached_input_usd(mut self, usd: f64) -> Price {
+        self.cached_input = Some(NanoUsd::from_usd(usd));
+        self
+    }
+
+    /// Sets the price in US dollars of a million prompt tokens written to a cache.
+    #[must_use]
+    pub fn cache_write_usd(mut self, usd: f64) -> Price {
+        self.cache_write = Some(NanoUsd::from_usd(usd));
+        self
+    }
+
     /// Returns the cost of `usage`, rounded up to the next nano-dollar.
     pub fn cost(&self, usage: &Usage) -> NanoUsd {
-        let cached = usage.cached_input_tokens.unwrap_or(0);
-        let written = usage.cache_write_tokens.unwrap_or(0);
+        let (cached, written, for_hour) = usage.cache_tokens();
         let input = usage.input_tokens.unwrap_or(0);
         let plain = if usage.cache_apart {
             input
         } else {
-            input.saturating_sub(cached).saturating_sub(written)
+            input.saturating_sub(cached).saturating_sub(written).saturating_sub(for_hour)
         };
         // `u128`, because tokens times a rate in nano-dollars per million overflows `u64` for long
         // runs.
@@ -274,6 +320,7 @@ impl Price {
         let micro = part(plain, self.input)
             + part(cached, self.cached_input.unwrap_or(self.input))
             + part(written, self.cache_write.unwrap_or(self.input))
+            + part(for_hour, self.hour_write())
             + part(usage.generated_tokens().unwrap_or(0), self.output);
         NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
@@ -282,8 +329,7 @@ impl Price {
     /// whose [`worst`](Price::worst) cost does not exceed `left`. `None`: the prompt alone exceeds
     /// it.
     pub fn affordable(&self, prompt: u64, left: NanoUsd) -> Option<u64> {
-        // A cache write can cost more than plain input, and the split is unknown in advance.
-        let input = self.input.max(self.cache_write.unwrap_or(self.input));
+        let input = self.dearest_input();
         let prompt = u128::from(prompt) * u128::from(input.0);
         let for_output = (u128::from(left.0) * 1_000_000).checked_sub(prompt)?;
         match u128::from(self.output.0) {
@@ -292,10 +338,32 @@ impl Price {
         }
     }
 
+    /// Returns the price of a million tokens that are written to a cache for an hour. If none is
+    /// set, Anthropic's rule applies: twice the price of plain input.
+    pub fn hour_write(&self) -> NanoUsd {
+        self.cache_write_1h.unwrap_or_else(|| {
+            NanoUsd(self.input.0.saturating_mul(2)).max(self.cache_write.unwrap_or(self.input))
+        })
+    }
+
+    /// Returns the price of a run whose requests store their prompts for an hour, so that the worst
+    /// case of a call includes such writes.
+    #[must_use]
+    pub fn with_hour_writes(self) -> Price {
+        Price { cache_write_1h: Some(self.hour_write()), ..self }
+    }
+
+    /// The highest price of a prompt token. A cache write can cost more than plain input, and the
+    /// split is unknown before the call.
+    fn dearest_input(&self) -> NanoUsd {
+        let others = [self.cached_input, self.cache_write, self.cache_write_1h];
+        others.into_iter().flatten().fold(self.input, NanoUsd::max)
+    }
+
     /// Returns the worst-case cost of a call with `prompt` prompt tokens and `output` generated
     /// ones.
     pub fn worst(&self, prompt: u64, output: u64) -> NanoUsd {
-        let input = self.input.max(self.cache_write.unwrap_or(self.input));
+        let input = self.dearest_input();
         let micro = u128::from(prompt) * u128::from(input.0)
             + u128::from(output) * u128::from(self.output.0);
         NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
@@ -312,7 +380,7 @@ mod tests {
             input: NanoUsd::from_usd(10.0),
             output: NanoUsd::from_usd(0.0),
             cached_input: Some(NanoUsd::from_usd(1.0)),
-            cache_write: None,
+            ..Price::default()
         };
         let within =
             Usage { input_tokens: Some(100), cached_input_tokens: Some(40), ..Usage::default() };

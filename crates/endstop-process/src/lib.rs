@@ -29,6 +29,7 @@
 //!
 //! This crate is the part of [Endstop](https://docs.rs/endstop) that runs processes; `endstop`
 //! re-exports it as `endstop::process`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod capture;
 mod command_line;

@@ -180,13 +180,16 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
+    /// Time after which a test counts as hanging.
+    const HANG: Duration = Duration::from_secs(60);
+
     /// Starts a process that has a child.
     fn parent() -> Child {
         Command::new("sh").args(["-c", "sleep 1000 & wait"]).spawn().unwrap()
     }
 
     fn until(so: impl Fn() -> bool) {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + HANG;
         while !so() {
             assert!(Instant::now() < end, "it never came");
             std::thread::yield_now();
@@ -220,7 +223,7 @@ mod tests {
         let own = rustix::process::getpid();
         // Repeated, because the kernel's list may skip a child while another one is being reaped.
         until(|| below(own).iter().any(|one| one.pid == grandchild.pid));
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + HANG;
         assert_eq!(kill_all(|| below(pid), end), [0; 0]);
         assert!(look(grandchild.pid).is_none_or(|seen| seen.ended));
         child.kill().unwrap();
@@ -239,7 +242,7 @@ mod tests {
             looks.set(looks.get() + 1);
             if looks.get() % 2 == 1 { Vec::new() } else { below(pid) }
         };
-        assert_eq!(kill_all(find, Instant::now() + Duration::from_secs(10)), [0; 0]);
+        assert_eq!(kill_all(find, Instant::now() + HANG), [0; 0]);
         assert!(look(grandchild.pid).is_none_or(|seen| seen.ended));
         assert!(looks.get() >= 4, "{} looks", looks.get());
         child.kill().unwrap();
@@ -254,7 +257,7 @@ mod tests {
         until(|| below(seen.pid).len() == 1);
         assert!(kill(&Process { started: seen.started + 1, ..seen }).is_none());
         assert!(child.try_wait().unwrap().is_none(), "it lives");
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + HANG;
         assert_eq!(kill_all(|| below(seen.pid), end), [0; 0]);
         let _ = child.kill();
         child.wait().unwrap();
@@ -268,7 +271,7 @@ mod tests {
         let other = Process { started: seen.started + 1, ..seen };
         let left = kill_all(|| vec![other], Instant::now() + Duration::from_millis(30));
         assert_eq!(left, [child.id()]);
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + HANG;
         assert_eq!(kill_all(|| below(seen.pid), end), [0; 0]);
         let _ = child.kill();
         child.wait().unwrap();

@@ -6,6 +6,7 @@
 //!
 //! The reader decodes files of any supported format into [`Trajectory`] values, one at a time.
 //! [`write`](mod@write) converts a trajectory into an ATIF document that other tools can read.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod audit;
 mod availability;

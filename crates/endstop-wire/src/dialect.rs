@@ -322,7 +322,10 @@ pub const DIALECTS: &[Dialect] = &[
 
 /// Error for a name that is not the name of a dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownApi(pub String);
+pub struct UnknownApi(
+    /// The name.
+    pub String,
+);
 
 impl fmt::Display for UnknownApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -330,9 +330,10 @@ pub(crate) fn without_lone_surrogates(data: &str) -> Option<String> {
     fn unit(s: &str) -> Option<u16> {
         u16::from_str_radix(s.strip_prefix("\\u")?.get(..4)?, 16).ok()
     }
-    // Fast path: most events contain no surrogates.
-    let escape = |letter: &[u8]| memchr::memmem::find(data.as_bytes(), letter).is_some();
-    if !escape(b"\\ud") && !escape(b"\\uD") {
+    // Fast path: most events contain no escapes, or no surrogates among them.
+    let bytes = data.as_bytes();
+    let surrogate = |at: usize| matches!(bytes.get(at + 1..at + 3), Some(b"ud" | b"uD"));
+    if !memchr::memchr_iter(b'\\', bytes).any(surrogate) {
         return None;
     }
     let mut out = String::new();

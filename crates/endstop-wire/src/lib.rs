@@ -5,6 +5,7 @@
 //! | List the supported APIs | [`dialect`] |
 //! | Encode a request | [`codec`]: [`RequestSpec`], [`Encoder`] |
 //! | Set parameters of a request | [`params`]: [`ModelParams`] |
+//! | Cache prompts | [`caching`]: [`Caching`] |
 //! | Decode a response or a stream | [`codec`]: [`decode_body`], [`StreamDecoder`] |
 //! | Split a body into events | [`stream`] |
 //! | Interpret a finish value | [`signal`] |
@@ -17,8 +18,10 @@
 //!
 //! Each wire format has a folder in [`codec`] with the same set of files. A server that deviates
 //! from the format it imitates is a row of the table in [`dialect`].
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod bounded;
+pub mod caching;
 pub mod catalog;
 pub mod codec;
 pub mod detect;
@@ -27,11 +30,13 @@ pub mod endpoint;
 pub mod errors;
 pub mod headers;
 mod json;
+pub mod media;
 pub mod params;
 pub mod redact;
 pub mod signal;
 pub mod stream;
 
+pub use caching::{CachePlan, Caching};
 pub use codec::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};
 pub use codec::{Encoder, NamedSchema, RequestSpec, ToolDefinition};
 pub use dialect::{Dialect, WireFormat};

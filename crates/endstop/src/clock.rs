@@ -65,10 +65,10 @@ mod jumping {
 #[cfg(test)]
 mod tests {
     use super::{jumping, wall_ms};
-    use crate::agent::AgentEvent;
+    use crate::event::AgentEvent;
     use crate::testkit::{ScriptedModel, Turn};
     use crate::tool::{ToolOutput, tool_fn};
-    use crate::{Agent, Limits, RunEvent};
+    use crate::{Agent, Limits};
     use endstop_core::{Outcome, Termination};
     use serde_json::{Map, Value, json};
     use std::time::{Duration, Instant};
@@ -113,7 +113,7 @@ mod tests {
         assert!(outcome.duration <= took, "{:?} of {took:?}", outcome.duration);
         let mut shown = Vec::new();
         for event in &events {
-            if let AgentEvent::Run(RunEvent::ToolEnded { duration_ms, content, .. }) = event {
+            if let AgentEvent::ToolFinished { duration_ms, content, .. } = event {
                 assert!(u128::from(*duration_ms) <= took.as_millis(), "{duration_ms} ms");
                 shown.push(content.parse::<u64>().unwrap());
             }

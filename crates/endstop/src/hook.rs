@@ -1,5 +1,6 @@
 //! Hooks: user code called at fixed points of a run. A hook may let the run proceed, inject a
-//! message for the model, deny a tool call, veto a success, or halt the run.
+//! message for the model, change or deny a tool call, change its result, veto a success, or halt the
+//! run.
 //!
 //! ```
 //! use endstop::hook::{Hook, HookFuture};
@@ -21,9 +22,11 @@
 //! ```
 
 pub use crate::compaction::{CompactionFuture, Compactor};
-pub use endstop_core::{ConsultPoint, HookDecision, Hooks};
+pub use endstop_core::{ChangedResult, ConsultPoint, HookDecision, Hooks};
 
-use endstop_core::ToolCall;
+use crate::event::AgentEvent;
+use crate::provider::{ModelParams, ToolDefinition};
+use endstop_core::{Message, ToolCall};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -41,9 +44,42 @@ pub trait Hook: Send + Sync {
 
     /// Returns the answer at a point.
     fn consult(&self, point: ConsultPoint) -> HookFuture<'_>;
+
+    /// Returns the answer about a request to the model, at the point `pre_call`. `Deny` and `Halt`
+    /// end the run before the request is sent. Not called again for a retry of the same request.
+    ///
+    /// The conversation is copied once for each call of this function, and not at all if no hook
+    /// asks for the point.
+    fn pre_call<'a>(&'a self, request: ModelRequest<'a>) -> HookFuture<'a> {
+        let ModelRequest { turn, output_cap, .. } = request;
+        self.consult(ConsultPoint::PreCall { turn, output_cap })
+    }
+
+    /// Receives an event of the run, at the point `on_event`. It is called on the run's task, so it
+    /// should return quickly: the run cannot react to a stop in the meantime.
+    fn on_event(&self, _event: &AgentEvent) {}
 }
 
-/// Asks a person for approval of a tool call.
+/// A request to the model that is about to be sent.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ModelRequest<'a> {
+    /// The turn, from 1.
+    pub turn: u32,
+    /// The output cap of the call, unless a ceiling lowers it further.
+    pub output_cap: Option<u64>,
+    /// The system prompt.
+    pub system: Option<&'a str>,
+    /// The conversation.
+    pub messages: &'a [Message],
+    /// The tools that the model is offered.
+    pub tools: &'a [ToolDefinition],
+    /// The parameters.
+    pub params: &'a ModelParams,
+}
+
+/// Asks a person for approval of a tool call. A program that shows requests elsewhere, for example
+/// in a browser, can answer them [through the run's handle](crate::RunHandle::answer) instead.
 pub trait Approver: Send + Sync {
     /// Returns the decision. The future is dropped if the run ends first; a prompt should then be
     /// dismissed.
@@ -56,7 +92,9 @@ pub(crate) fn asks(points: Hooks, point: &ConsultPoint) -> bool {
         ConsultPoint::Prompt => points.prompt,
         ConsultPoint::PreIteration { .. } => points.pre_iteration,
         ConsultPoint::ChatParams { .. } => points.chat_params,
+        ConsultPoint::PreCall { .. } => points.pre_call,
         ConsultPoint::PreTool { .. } => points.pre_tool,
+        ConsultPoint::PostTool { .. } => points.post_tool,
         ConsultPoint::Stop { .. } => points.stop,
         ConsultPoint::Reply => points.reply,
         _ => false,

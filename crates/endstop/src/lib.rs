@@ -23,12 +23,14 @@
 //! [`provider`], [`compaction`], [`journal`]. Two crates below are re-exported whole: [`core`], the
 //! kernel, free of I/O, for programs that drive a run by hand, and [`wire`], the wire formats of
 //! the providers.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod agent;
 pub mod budget;
 mod clock;
 pub mod compaction;
 mod control;
+pub mod event;
 pub mod hook;
 pub mod journal;
 #[cfg(feature = "mcp")]
@@ -44,17 +46,18 @@ pub mod testkit;
 pub mod tool;
 
 pub use agent::{
-    Agent, AgentBuilder, AgentEvent, Lifecycle, Resume, RunHandle, RunInput, Session,
-    SessionSnapshot, StartError,
+    Agent, AgentBuilder, Approval, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,
+    SessionSnapshot, StartError, TypedHandle, TypedOutcome,
 };
 pub use endstop_core as core;
 pub use endstop_core::{
-    Category, DecidedBy, Image, Limits, Message, MessageId, NanoUsd, Outcome, Part, Permission,
-    Price, Role, RunEvent, Termination, ToolCall, ToolResult, ToolStatus, TurnDelta, Unsuccessful,
-    Usage, Watch, WatchMode,
+    Attachment, CacheUse, Category, DecidedBy, Document, Image, Limits, Message, MessageId,
+    NanoUsd, Outcome, Part, Permission, Price, Role, RunEvent, Termination, ToolCall, ToolResult,
+    ToolStatus, TurnDelta, Unsuccessful, Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;
-pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
+pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
+pub use event::AgentEvent;
 
 /// Runs shell commands and kills the whole process tree of a command when it ends.
 pub mod process {
@@ -65,6 +68,9 @@ pub mod process {
     };
 }
 
+#[cfg(doctest)]
+mod mistakes;
+
 /// Compiles the examples of the README and of the book.
 #[cfg(doctest)]
 mod documents {
@@ -72,6 +78,12 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/src/library.md")]
     struct Library;
+    #[doc = include_str!("../../../docs/src/hooks.md")]
+    struct HooksAndApprovals;
+    #[doc = include_str!("../../../docs/src/defining-tools.md")]
+    struct DefiningTools;
+    #[doc = include_str!("../../../docs/src/events.md")]
+    struct Events;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]

@@ -17,10 +17,11 @@ use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::{
-    Agent, Limits, Outcome, StartError, TurnDelta,
+    Agent, Limits, Outcome, TurnDelta,
     provider::{Confidence, SignalReason, TerminationSignal},
 };
 use serde_json::Value;
+use std::error::Error;
 
 /// The answer of a pretended model: a text, and a metadata field with the vendor's finish value.
 #[derive(Clone, Debug)]
@@ -104,7 +105,7 @@ impl Provider for Explains {
 
 /// Runs one task with a provider.
 // The limit on turns ends the run if a provider never reports a last response.
-async fn ask(provider: impl Provider + 'static, strict: bool) -> Result<Outcome, StartError> {
+async fn ask(provider: impl Provider + 'static, strict: bool) -> Result<Outcome, Box<dyn Error>> {
     let agent = Agent::builder(provider)
         // Without this, text and a true `is_terminal` count as a complete answer.
         .strict_detection(strict)
@@ -136,7 +137,7 @@ fn show(what: &str, outcome: &Outcome) {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), StartError> {
+async fn main() -> Result<(), Box<dyn Error>> {
     println!("is_terminal alone:");
     show("  true, with text", &ask(yes_no(true, "A text.", None), false).await?);
     show("  true, with text, strict", &ask(yes_no(true, "A text.", None), true).await?);

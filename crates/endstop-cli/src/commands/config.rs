@@ -95,6 +95,9 @@ fn rows(settings: &Settings) -> Vec<Row> {
     row("api", json!(settings.api));
     row("base_url", json!(settings.base_url.as_deref().map(address)));
     row("allow_http", json!(settings.allow_http));
+    for (name, value) in settings.http.shown() {
+        row(&format!("http.{name}"), value);
+    }
     row("system", json!(text(&settings.system)));
     row("tools", json!(settings.tools));
     row("ask", json!(settings.ask));

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
         if line.is_empty() {
             return Ok(());
         }
-        let row = parse_json(line);
+        let row = parse_json(line).map_err(|error| error.to_string());
         // A recording also has lines that are not exchanges.
         let kind = row.as_ref().ok().and_then(|row| row["type"].as_str());
         if matches!(kind, Some("recording" | "ended")) {

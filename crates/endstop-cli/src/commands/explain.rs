@@ -95,7 +95,7 @@ fn read(path: &Path) -> Result<Vec<Value>> {
         let event = match parse_json(line) {
             Ok(event) => event,
             Err(problem) => {
-                cut = Some(wrong(&problem));
+                cut = Some(wrong(&problem.to_string()));
                 return Ok(());
             }
         };

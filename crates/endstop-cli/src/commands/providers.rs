@@ -104,13 +104,14 @@ fn show_credentials(found: &ProviderInfo) {
     }
 }
 
-/// Prints the wire formats, each with its finish values.
+/// Prints the wire formats, each with its finish values. Those belong to the format: several providers
+/// use it, and each sends some of them.
 fn show_formats(found: &ProviderInfo) {
     for endpoint in found.endpoints {
         let _ = output::line(&format!("  api        {} at {}", endpoint.api, endpoint.path));
         let _ = output::line(&format!(
             "    {:<32} {:<22} {:<10} the run ends as",
-            "finish value", "reason", "confidence"
+            "finish value of the format", "reason", "confidence"
         ));
         for (raw, signal) in finish_values(endpoint.api) {
             let _ = output::line(&format!(
@@ -122,8 +123,8 @@ fn show_formats(found: &ProviderInfo) {
         }
     }
     let _ = output::line(
-        "  Unless a policy, a hook or a limit decides. A tool call outranks a natural end; errors are\n  \
-         retried first if that may help.",
+        "  A provider may send only some values of its format. Unless a policy, a hook or a limit decides.\n  \
+         A tool call outranks a natural end; errors are retried first if that may help.",
     );
 }
 

@@ -8,6 +8,7 @@ use crate::output;
 use crate::render::amounts::seconds;
 use crate::render::date::now_ms;
 use crate::visible::shorten;
+use endstop::NanoUsd;
 use endstop::journal::RunSummary;
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ fn line(run: &RunSummary, now: u64) -> String {
         None => "(its process died)".to_owned(),
     };
     let turns = run.turns.map_or_else(|| "–".to_owned(), |turns| turns.to_string());
-    let cost = run.cost_usd.map_or_else(|| "–".to_owned(), |usd| format!("${usd:.4}"));
+    let cost = run.cost.map(NanoUsd::to_usd);
+    let cost = cost.map_or_else(|| "–".to_owned(), |usd| format!("${usd:.4}"));
     format!(
         "{:<10}  {:>12}  {ended:<28}  {turns:>5}  {cost:>9}  {}",
         one_line(&run.id, 60),

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
         if line.is_empty() {
             return Ok(());
         }
-        let line = parse_json(line);
+        let line = parse_json(line).map_err(|error| error.to_string());
         let id = line.as_ref().ok().and_then(|line| line.get("id").cloned());
         let outcome =
             line.and_then(|line| match line.get("scenario") {

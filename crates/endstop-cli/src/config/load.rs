@@ -70,6 +70,7 @@ impl Settings {
             compaction: CompactionConfig::default(),
             replay: false,
             allow_http: saved.allow_http,
+            http: saved.http,
             stored_in: Some(journal.to_owned()),
             origins: BTreeMap::new(),
         };

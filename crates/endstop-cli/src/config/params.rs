@@ -63,12 +63,18 @@ impl ParamSettings {
     pub(crate) fn above(&mut self, args: &ParamArgs) -> Result<()> {
         let mut extra = Map::new();
         for text in &args.extra {
-            let wrong = |problem: &str| Failure::usage(format!("--param {text}: {problem}"));
-            let (key, value) = text
-                .split_once('=')
-                .ok_or_else(|| wrong("expected KEY=JSON, for example top_k=20"))?;
-            let value = serde_json::from_str(value)
-                .map_err(|error| wrong(&format!("the value is not JSON ({error})")))?;
+            // The value may be a secret, so no error repeats it.
+            let (key, value) = text.split_once('=').ok_or_else(|| {
+                Failure::usage("--param: expected KEY=JSON, for example top_k=20")
+            })?;
+            let wrong = |problem: &str| {
+                let key = endstop::wire::redact::secrets_out(key.trim());
+                Failure::usage(format!("--param {key}: {problem}"))
+            };
+            let value = serde_json::from_str(value).map_err(|error| {
+                // The parser's own message is not used, because it may quote the text.
+                wrong(&format!("the value is not JSON (column {})", error.column()))
+            })?;
             if extra.insert(key.trim().to_owned(), value).is_some() {
                 return Err(wrong("the field is given twice"));
             }
@@ -84,6 +90,7 @@ impl ParamSettings {
             parallel_tool_calls: args.parallel_tool_calls,
             service_tier: args.service_tier.clone(),
             store: args.store,
+            cache: args.cache,
             extra,
             headers: Vec::new(),
         };
@@ -172,7 +179,12 @@ mod tests {
         assert!(!refused(header(&["hush-hush"])).contains("hush"));
         assert!(refused(header(&["a: 1", "A: 2"])).contains("given twice"));
         let extra = ParamArgs { extra: vec!["k={".to_owned()], ..ParamArgs::default() };
-        assert!(refused(extra).contains("not JSON"));
+        assert!(refused(extra).contains("--param k: the value is not JSON"));
+        for text in ["hush-hush", "k=hush-hush", "k=\"hush-hush", "k=[hush-hush]"] {
+            let extra = ParamArgs { extra: vec![text.to_owned()], ..ParamArgs::default() };
+            let problem = refused(extra);
+            assert!(problem.starts_with("--param") && !problem.contains("hush"), "{problem}");
+        }
         settings.take("headers", &json!({"x-key": "$ENDSTOP_NO_SUCH_VARIABLE"})).unwrap();
         assert!(settings.built().unwrap_err().message.contains("is not set"));
     }

@@ -232,7 +232,7 @@ fn in_clear(url: &str) -> bool {
 
 /// `true` if a header value consists of variables, of the name of a scheme and of separators, so
 /// that it holds no part of a secret itself. In `$$` and in `sk-4fQ9$REST` the rest is literal.
-fn only_names_variables(value: &str) -> bool {
+pub(crate) fn only_names_variables(value: &str) -> bool {
     const SCHEMES: [&str; 6] = ["bearer", "basic", "token", "bot", "key", "apikey"];
     let mut parts = value.split('$');
     let mut literal = vec![parts.next().unwrap_or_default()];

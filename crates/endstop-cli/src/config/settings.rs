@@ -2,6 +2,7 @@
 //! key. Which files are read, and what each file may set, is decided in `config::trust`.
 
 use crate::args::RunArgs;
+use crate::config::http::HttpSettings;
 use crate::config::params::ParamSettings;
 use crate::config::servers::ServerSettings;
 use crate::config::trust::file::{Entry, toml_file};
@@ -49,6 +50,7 @@ pub(crate) struct Settings {
     /// `true` if a recording is replayed (`--replay`).
     pub(crate) replay: bool,
     pub(crate) allow_http: bool,
+    pub(crate) http: HttpSettings,
     /// The journal that stores the run. Settings stored there carry a seal that marks them as the
     /// user's own.
     pub(crate) stored_in: Option<PathBuf>,
@@ -81,6 +83,8 @@ pub(super) struct Saved {
     pub(super) replay: bool,
     #[serde(default)]
     pub(super) allow_http: bool,
+    #[serde(default, skip_serializing_if = "HttpSettings::is_empty")]
+    pub(super) http: HttpSettings,
     /// Without headers, whose values are not stored.
     #[serde(default, skip_serializing_if = "ModelParams::is_empty")]
     pub(super) params: ModelParams,
@@ -110,6 +114,7 @@ impl Settings {
             compaction: serde_json::to_value(&self.compaction).ok(),
             replay: self.replay,
             allow_http: self.allow_http,
+            http: self.http.saved(),
             params: self.params.params.clone(),
         };
         let mut saved = serde_json::to_value(saved).unwrap_or_default();
@@ -169,6 +174,7 @@ impl Settings {
         settings.allow_http |= args.allow_http;
         settings.no_stream |= args.no_stream;
         settings.params.above(&args.params)?;
+        settings.http.above(&args.http)?;
         settings.dir = args.dir.clone().or_else(|| settings.dir.take());
         settings.max_output_tokens = args.max_output_tokens.or(settings.max_output_tokens);
         settings.context_window = args.context_window.or(settings.context_window);
@@ -269,6 +275,7 @@ impl Settings {
                 self.mcp.retain(|other| other.name != read.name);
                 self.mcp.push(read);
             }
+            "http" => self.http.take(member, value).map_err(in_table)?,
             "params" => self.params.take(member, value).map_err(in_table)?,
             "limits" => {
                 let set = self.limits.set(member, value);
@@ -281,7 +288,10 @@ impl Settings {
                 let policy = Registry::default().build(value);
                 self.policy = Some(policy.map_err(|error| in_table(error.to_string()))?);
             }
-            "watch" => self.watches = Some(Watch::read(value).map_err(in_table)?),
+            "watch" => {
+                self.watches =
+                    Some(Watch::read(value).map_err(|error| in_table(error.to_string()))?)
+            }
             limit if Limits::NAMES.contains(&limit) => {
                 return Err(wrong(&format!(
                     "a limit belongs to the table [limits]; write `{limit} = …` below it"

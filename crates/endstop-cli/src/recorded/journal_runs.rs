@@ -2,11 +2,12 @@
 //! and as recorded events, which the kernel replays under other limits.
 
 use crate::failure::{Failure, Result};
+use endstop::core::Event;
 use endstop::core::replay::Replay;
 use endstop::journal::{JournalError, RecordedRun, SqliteJournal};
 use endstop::{
     NanoUsd, Outcome, Part, RunEvent, Termination, Usage,
-    core::{Effect, Event, EventKind, RunSpec},
+    core::{Effect, EventKind, RunSpec},
     policy::Registry,
     provider::ModelTurn,
 };

@@ -6,13 +6,15 @@
 //!   why      the turn cap was reached
 //!   decided  limit `max_turns`: 25 of 25 turns
 //!   spent    25/25 turns · 25 model calls · 30 tool calls · 41,230 tokens · $0.12 · 48.1 s
+//!   cache    36,100 tokens read · 2,400 written · saved $0.09
 //!   next     raise --max-turns, or reduce the task
 //! ```
 
 use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
-use endstop::{Category, Limits, Outcome};
+use endstop::core::CacheUse;
+use endstop::{Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
 /// The parts of the card that do not come from the outcome.
@@ -90,6 +92,9 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
         row("watch", &shorten(&what, 200));
     }
     row("spent", &spent(outcome, limits));
+    if let Some(cache) = &outcome.cache {
+        row("cache", &cached(cache));
+    }
     if let Some(verified) = verified(outcome.verified, beside.unverified) {
         match &beside.verifier {
             Some(command) => {
@@ -120,7 +125,7 @@ fn spent(outcome: &Outcome, limits: &Limits) -> String {
     };
     let usage = &outcome.usage;
     let estimated = if usage.estimated { "~" } else { "" };
-    let max_usd = limits.max_budget_usd.map(|max| endstop::NanoUsd::from_usd(max).to_string());
+    let max_usd = limits.max_budget_usd.map(|max| NanoUsd::from_usd(max).to_string());
     // Zero tokens after a call mean that the provider reported no usage.
     let counted = usage.total_tokens() > 0 || outcome.model_calls == 0;
     // A call without a reported usage or without a price must not be shown as $0.00, because it did
@@ -161,6 +166,19 @@ fn spent(outcome: &Outcome, limits: &Limits) -> String {
     spent.extend(cost);
     spent.push(of(seconds(outcome.duration), limits.timeout.map(seconds)));
     spent.join(" · ")
+}
+
+/// Formats the use of prompt caches, and what it saved or cost.
+fn cached(cache: &CacheUse) -> String {
+    let mut parts = vec![
+        format!("{} tokens read", thousands(cache.read_tokens)),
+        format!("{} written", thousands(cache.write_tokens)),
+    ];
+    parts.extend(cache.saved.map(|saved| match NanoUsd(saved.0.unsigned_abs()) {
+        lost if saved.0 < 0 => format!("cost {lost} more than without"),
+        saved => format!("saved {saved}"),
+    }));
+    parts.join(" · ")
 }
 
 /// Describes the verifier's result; `stopped` means that it was stopped before it gave one.

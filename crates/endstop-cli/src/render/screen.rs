@@ -4,8 +4,9 @@
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::Flow;
 use crate::visible::{shorten, visible};
-use endstop::agent::AgentEvent;
-use endstop::{Limits, NanoUsd, RunEvent, TurnDelta, Usage, WatchMode};
+use endstop::Limits;
+use endstop::core::{NanoUsd, Usage, WatchMode};
+use endstop::event::AgentEvent;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
@@ -24,6 +25,8 @@ pub(crate) struct Screen {
     /// The cost so far; `None` if no price is known.
     cost: Option<NanoUsd>,
     usage: Usage,
+    /// The usage of the turn that ends next, and the cost with it.
+    of_turn: (Box<Usage>, Option<NanoUsd>),
     /// `true` once a response was accepted, even if it reported no usage.
     answered: bool,
     /// Bytes of this turn's text that were shown.
@@ -74,6 +77,7 @@ impl Screen {
             turn: 0,
             cost: None,
             usage: Usage::default(),
+            of_turn: Default::default(),
             answered: false,
             shown: 0,
             at_line_start: true,
@@ -117,33 +121,34 @@ impl Screen {
             return;
         }
         match event {
-            AgentEvent::Delta(delta) => {
-                if let TurnDelta::Text(text) = &delta.delta {
-                    self.text(text);
-                }
-            }
-            AgentEvent::Run(event) => self.run_event(event),
-            AgentEvent::Warning(warning) => {
+            AgentEvent::TextDelta { text, .. } => self.text(text),
+            AgentEvent::Warning { message, .. } => {
                 self.end_line();
-                self.note(&format!("⚠ {}", visible(&warning.message)));
+                self.note(&format!("⚠ {}", visible(message)));
             }
-            _ => {}
+            AgentEvent::Usage { usage, cost, .. } => {
+                // Shown when the turn is finished, after its text.
+                self.of_turn = (usage.clone(), *cost);
+            }
+            AgentEvent::Finished { .. } => {}
+            event if event.is_delta() => {}
+            event => self.run_event(event),
         }
     }
 
-    fn run_event(&mut self, event: &RunEvent) {
+    fn run_event(&mut self, event: &AgentEvent) {
         match event {
-            RunEvent::TurnStarted { turn, attempt } => {
+            AgentEvent::TurnStarted { origin, attempt } => {
                 if *attempt > 1 && self.shown > 0 {
                     self.end_line();
                     self.note("↻ the turn is restarted; discard its text above");
                 }
-                self.turn = *turn;
+                self.turn = origin.turn().unwrap_or_default();
                 self.shown = 0;
                 self.flow = Flow::default();
             }
-            RunEvent::TurnEnded { .. } => self.turn_ended(event),
-            RunEvent::AttemptFailed { error, retry_in_ms, .. } => {
+            AgentEvent::TurnFinished { .. } => self.turn_ended(event),
+            AgentEvent::AttemptFailed { error, retry_in_ms, .. } => {
                 self.end_line();
                 let then = match retry_in_ms {
                     Some(wait) => format!("; retrying in {wait} ms"),
@@ -151,23 +156,25 @@ impl Screen {
                 };
                 self.note(&format!("✗ {}{then}", shorten(&error.to_string(), 300)));
             }
-            RunEvent::ToolStarted { .. } | RunEvent::ToolEnded { .. } => self.tool_event(event),
-            RunEvent::MessageInjected { why, text } => {
+            AgentEvent::ToolStarted { .. } | AgentEvent::ToolFinished { .. } => {
+                self.tool_event(event)
+            }
+            AgentEvent::MessageInjected { why, text, .. } => {
                 self.note(&format!("! message to the model ({why}): {}", shorten(text, 200)));
             }
             // A rule in the mode `observe` is not shown: its hits are only in the outcome.
-            RunEvent::RuleHit(fired) if fired.mode >= WatchMode::Warn => {
+            AgentEvent::RuleHit { hit: fired, .. } if fired.mode >= WatchMode::Warn => {
                 self.end_line();
                 self.note(&format!("⚠ {} fired ({})", shorten(&fired.evidence, 200), fired.mode));
             }
-            RunEvent::Stopping { reason, running } => {
+            AgentEvent::Stopping { reason, running, .. } => {
                 self.end_line();
                 self.note(&format!(
                     "■ stopping ({reason}): {} still to end",
                     count((*running).into(), "tool")
                 ));
             }
-            RunEvent::Compacted {
+            AgentEvent::Compacted {
                 before, after, tokens_before, tokens_after, strategy, ..
             } => {
                 let by = if strategy.is_empty() { String::new() } else { format!(" ({strategy})") };
@@ -175,7 +182,7 @@ impl Screen {
                     "· the conversation was shortened: {before} → {after} messages, about {tokens_before} → {tokens_after} tokens{by}"
                 ));
             }
-            RunEvent::CompactionFailed { why, .. } => {
+            AgentEvent::CompactionFailed { why, .. } => {
                 self.note(&format!(
                     "· the conversation could not be shortened: {}",
                     shorten(why, 300)
@@ -186,18 +193,17 @@ impl Screen {
         self.draw_status();
     }
 
-    fn turn_ended(&mut self, event: &RunEvent) {
-        let RunEvent::TurnEnded { text, cost, usage, tool_calls, signal, .. } = event else {
-            return;
-        };
+    fn turn_ended(&mut self, event: &AgentEvent) {
+        let AgentEvent::TurnFinished { text, tool_calls, signal, .. } = event else { return };
         // A response that was not streamed, or whose deltas were dropped, is shown here.
         if self.shown == 0 && !text.trim().is_empty() {
             self.text(text);
         }
         self.end_line();
-        self.cost = *cost;
         // The event has the total cost, but only this turn's usage.
-        self.usage.add(usage);
+        let (usage, cost) = std::mem::take(&mut self.of_turn);
+        self.cost = cost;
+        self.usage.add(&usage);
         self.answered = true;
         // With tool calls the next lines show the progress; on a terminal the status line does.
         if *tool_calls == 0 && !self.terminal {
@@ -205,19 +211,19 @@ impl Screen {
         }
     }
 
-    fn tool_event(&mut self, event: &RunEvent) {
+    fn tool_event(&mut self, event: &AgentEvent) {
         let call = |name: &str, arguments: &str| {
             format!("→ {} {}", in_line(name), shorten(&arguments.replace('\n', " "), 200))
         };
         match event {
-            RunEvent::ToolStarted { call_id, name, arguments } => {
+            AgentEvent::ToolStarted { call_id, name, arguments, .. } => {
                 // A call that starts again is shown with its own line, so the earlier one is not
                 // needed.
-                self.earlier.remove(call_id);
+                self.earlier.remove(&**call_id);
                 self.note(&call(name, arguments));
             }
-            RunEvent::ToolEnded { call_id, name, status, content, duration_ms } => {
-                if let Some((name, arguments)) = self.earlier.remove(call_id) {
+            AgentEvent::ToolFinished { call_id, name, status, content, duration_ms, .. } => {
+                if let Some((name, arguments)) = self.earlier.remove(&**call_id) {
                     self.note(&format!("{} (before the resume)", call(&name, &arguments)));
                 }
                 let mut lines = content.lines().filter(|line| !line.trim().is_empty());

@@ -1,5 +1,6 @@
 //! Builds the agent of a run from its settings.
 
+use crate::config::http;
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
 use crate::run::approve::{AskOnTerminal, Questions};
@@ -9,7 +10,7 @@ use endstop::Permission;
 use endstop::agent::{Agent, AgentBuilder};
 use endstop::journal::SqliteJournal;
 use endstop::provider::Provider as _;
-use endstop::provider::http::HttpOptions;
+use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::wire::redact::KnownKeys;
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -32,7 +33,7 @@ pub(crate) fn build(
 ) -> Result<Built> {
     let saved = settings.saved();
     check(&settings)?;
-    let provider = cassette.provider(&http_options(&settings))?;
+    let provider = cassette.provider(|| http_provider(&settings))?;
     // Connected before the first model call, so that a server that cannot be used is an error that
     // costs nothing.
     let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
@@ -84,15 +85,19 @@ fn check(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-fn http_options(settings: &Settings) -> HttpOptions {
-    HttpOptions {
+/// Creates the provider that contacts the model's server.
+fn http_provider(settings: &Settings) -> Result<HttpProvider> {
+    let options = HttpOptions {
         model: settings.model.clone().unwrap_or_else(|| "default".to_owned()),
         api: settings.api.clone(),
         base_url: settings.base_url.clone(),
         price: settings.price,
         context_window: settings.context_window,
         allow_http: settings.allow_http,
-    }
+    };
+    let origins = &settings.origins;
+    let builder = settings.http.applied(options.into(), origins)?;
+    builder.build().map_err(|error| http::refused(&error, origins))
 }
 
 /// Adds the built-in tools and those of the servers.

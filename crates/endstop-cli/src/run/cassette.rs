@@ -5,7 +5,7 @@ use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::provider::record::Recorder;
 use endstop::provider::recording::Recording;
 use endstop::provider::replay::{RecordingReplay, Warning};
@@ -45,6 +45,14 @@ impl Cassette {
             ("--model", args.model.is_some(), "the recording sets the model"),
             ("--api", args.api.is_some(), "the recording sets the wire format"),
             ("--base-url", args.base_url.is_some(), "a replay contacts no server"),
+            ("--proxy", args.http.proxy.is_some(), "a replay contacts no server"),
+            ("--ca-file", args.http.ca_file.is_some(), "a replay contacts no server"),
+            ("--user-agent", args.http.user_agent.is_some(), "a replay sends no request"),
+            (
+                "--connect-timeout",
+                args.http.connect_timeout.is_some(),
+                "a replay contacts no server",
+            ),
             ("--record", args.record.is_some(), "the new file would be a copy of the recording"),
         ] {
             if given {
@@ -76,14 +84,17 @@ impl Cassette {
         self.replay.as_ref().map(RecordingReplay::recording)
     }
 
-    /// Returns the provider, which contacts the server (and records) or replays.
-    pub(crate) fn provider(&mut self, options: &HttpOptions) -> Result<HttpProvider> {
+    /// Returns the provider, which contacts the server (and records) or replays. `live` creates the
+    /// one that contacts the server.
+    pub(crate) fn provider(
+        &mut self,
+        live: impl FnOnce() -> Result<HttpProvider>,
+    ) -> Result<HttpProvider> {
         if let Some(replay) = &self.replay {
             return HttpProvider::replay(replay)
                 .map_err(|problem| Failure::usage(format!("--replay: line 1: {problem}")));
         }
-        let provider =
-            HttpProvider::from_env(options).map_err(|error| Failure::usage(error.to_string()))?;
+        let provider = live()?;
         let Some((file, recorder)) = &mut self.record else { return Ok(provider) };
         let made = recorder.insert(Recorder::new(file.create()?));
         made.hide(&endstop::process::environment_secrets());

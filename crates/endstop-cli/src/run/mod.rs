@@ -6,6 +6,7 @@ mod approve;
 pub(crate) mod cassette;
 pub(crate) mod earlier;
 pub(crate) mod events;
+mod line;
 pub(crate) mod retention;
 pub(crate) mod servers;
 pub(crate) mod session;

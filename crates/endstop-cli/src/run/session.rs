@@ -4,6 +4,7 @@ use super::approve::{Asked, Question, Questions, answered, ask, next};
 use super::cassette::Cassette;
 use super::earlier::{Earlier, accepted};
 use super::events::{EventFile, Keep};
+use super::line::Line;
 use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
 use super::stream::StreamedText;
@@ -16,7 +17,8 @@ use crate::render::card::{Beside, card};
 use crate::render::screen::Screen;
 use crate::telemetry::Spans;
 use crate::visible::visible;
-use endstop::agent::{Agent, AgentEvent, RunHandle};
+use endstop::agent::{Agent, RunHandle};
+use endstop::event::AgentEvent;
 use endstop::journal::SqliteJournal;
 use endstop::provider::replay::Warning;
 use endstop::wire::redact::KnownKeys;
@@ -246,10 +248,10 @@ impl RunSession {
                     self.warn(view);
                 }
                 event = handle.next() => match event {
-                    Some(AgentEvent::Ended(outcome)) => {
+                    Some(AgentEvent::Finished { outcome, .. }) => {
                         view.screen.resume();
-                        if let Some(rest) = view.streamed.rest() {
-                            self.write(&rest, view);
+                        for line in view.streamed.rest() {
+                            self.write(&line, view);
                         }
                         return Ok((outcome, heard));
                     }
@@ -268,6 +270,12 @@ impl RunSession {
                         None => Err(Failure::fault("the run ended without an outcome")),
                     },
                 },
+                // Reached only if no event is ready.
+                () = std::future::ready(()), if view.streamed.is_waiting() => {
+                    if let Some(line) = view.streamed.started() {
+                        self.write(&line, view);
+                    }
+                }
                 question = next(&mut questions), if asked.is_none() => {
                     view.screen.pause();
                     let Question { call, answer } = question;
@@ -296,23 +304,23 @@ impl RunSession {
             view.screen.show(&event);
         }
         if self.json || view.events.is_some() {
-            for event in view.streamed.take(event).into_iter().flatten() {
-                self.write(&event, view);
+            for line in view.streamed.take(event) {
+                self.write(&line, view);
             }
         }
         self.warn(view);
     }
 
-    /// Writes an event to the file of events and, with `--json`, to standard output.
-    fn write(&self, event: &AgentEvent, view: &mut View) {
+    /// Writes a line to the file of events and, with `--json`, to standard output.
+    fn write(&self, line: &Line, view: &mut View) {
         if let Some(events) = &mut view.events {
             // Deltas are flushed later: a crash may lose streamed text, but never an event of the
             // run.
-            let delta = matches!(event, AgentEvent::Delta(_));
-            events.write(event, if delta { Keep::Soon } else { Keep::Now });
+            let delta = matches!(line, Line::Delta(_));
+            events.write(line, if delta { Keep::Soon } else { Keep::Now });
         }
         if self.json {
-            view.screen.closed |= output::json_without(event, &self.secrets).is_err();
+            view.screen.closed |= output::json_without(line, &self.secrets).is_err();
         }
     }
 }
@@ -338,7 +346,8 @@ fn start(agent: &Agent, begin: Begin, screen: &mut Screen) -> Result<RunHandle> 
 
 fn refused(error: StartError) -> Failure {
     match error {
-        error @ (StartError::Ended(_) | StartError::Journal(_)) => {
+        error
+        @ (StartError::Ended { .. } | StartError::Damaged { .. } | StartError::Journal(_)) => {
             Failure::usage(format!("--resume: {error}"))
         }
         error @ StartError::Redacted(_) => {

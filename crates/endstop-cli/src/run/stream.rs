@@ -9,49 +9,74 @@
 //! Only the end of a text that could become a secret waits for the next delta. A delta whose whole
 //! text waits is left out.
 
-use endstop::agent::AgentEvent;
+use super::line::{Line, Lines};
+use endstop::core::{RunEvent, TurnDelta};
+use endstop::event::AgentEvent;
 use endstop::wire::redact::{KnownKeys, TextRedactor};
-use endstop::{RunEvent, TurnDelta};
 
 /// The streamed text of one run.
 pub(crate) struct StreamedText {
     text: TextRedactor,
-    /// The last delta, whose form the rest of the text takes.
-    last: Option<AgentEvent>,
+    lines: Lines,
+    /// Characters of the name of a call that has just started. Its first arguments are added if
+    /// they have arrived together with it.
+    started: Option<u64>,
 }
 
 impl StreamedText {
     pub(crate) fn new(secrets: KnownKeys) -> StreamedText {
-        StreamedText { text: TextRedactor::new(secrets), last: None }
+        StreamedText { text: TextRedactor::new(secrets), lines: Lines::default(), started: None }
     }
 
-    /// Returns the events to write now, in order.
-    pub(crate) fn take(&mut self, event: AgentEvent) -> [Option<AgentEvent>; 2] {
-        match event {
-            AgentEvent::Delta(mut delta) => match &delta.delta {
-                TurnDelta::Text(text) => {
-                    let clean = self.text.push(text);
-                    let written = !clean.is_empty();
-                    delta.delta = TurnDelta::Text(clean);
-                    let event = AgentEvent::Delta(delta);
-                    self.last = Some(event.clone());
-                    [written.then_some(event), None]
+    /// Returns the lines to write now, in order.
+    pub(crate) fn take(&mut self, event: AgentEvent) -> Vec<Line> {
+        let starts = matches!(event, AgentEvent::ToolCallStarted { .. });
+        let Some(mut line) = self.lines.of(event) else { return Vec::new() };
+        let mut out = Vec::with_capacity(1);
+        match &mut line {
+            Line::Delta(line) => match &mut line.delta {
+                TurnDelta::ToolArguments(chars) if !starts => {
+                    *chars += self.started.take().unwrap_or_default();
                 }
-                _ => [Some(AgentEvent::Delta(delta)), None],
+                delta => {
+                    out.extend(self.started());
+                    match delta {
+                        TurnDelta::Text(text) => {
+                            *text = self.text.push(text);
+                            if text.is_empty() {
+                                return out;
+                            }
+                        }
+                        TurnDelta::ToolArguments(chars) => {
+                            self.started = Some(*chars);
+                            return out;
+                        }
+                        TurnDelta::Reasoning(_) => {}
+                    }
+                }
             },
             // These events can occur within a text, which continues after them.
-            event @ (AgentEvent::Warning(_) | AgentEvent::Run(RunEvent::RuleHit(_))) => {
-                [Some(event), None]
-            }
-            event => [self.rest(), Some(event)],
+            Line::Warning(_) | Line::Run(RunEvent::RuleHit(_)) => out.extend(self.started()),
+            Line::Run(_) => out.extend(self.rest()),
         }
+        out.push(line);
+        out
     }
 
-    /// Returns the rest of the text at its end.
-    pub(crate) fn rest(&mut self) -> Option<AgentEvent> {
+    /// `true` if a line waits for the next event, which has not arrived.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.started.is_some()
+    }
+
+    /// Returns the line of a call that has started.
+    pub(crate) fn started(&mut self) -> Option<Line> {
+        self.started.take().map(|chars| Line::delta(TurnDelta::ToolArguments(chars)))
+    }
+
+    /// Returns the lines that wait, at the end of the text.
+    pub(crate) fn rest(&mut self) -> Vec<Line> {
         let rest = self.text.finish();
-        let Some(AgentEvent::Delta(mut last)) = self.last.take() else { return None };
-        last.delta = TurnDelta::Text(rest);
-        (!last.delta.is_empty()).then_some(AgentEvent::Delta(last))
+        let text = (!rest.is_empty()).then(|| Line::delta(TurnDelta::Text(rest)));
+        self.started().into_iter().chain(text).collect()
     }
 }

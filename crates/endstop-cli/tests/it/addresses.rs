@@ -1,9 +1,8 @@
 //! Unreachable servers: the error names the requested address, without the secrets in it.
 
-use crate::cli::{Cli, FORMATS, playing};
+use crate::cli::{Cli, FORMATS, Refusing, playing};
 use endstop::testkit::Turn;
 use serde_json::Value;
-use std::net::TcpListener;
 
 /// Returns the evidence of a run at this address, which contains a user and a password.
 fn evidence(scheme: &str, place: &str, api: &str, status: i32) -> String {
@@ -30,8 +29,9 @@ fn path(api: &str) -> &'static str {
 #[test]
 fn unreachable_server_is_named() {
     for api in FORMATS {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let refused = evidence("http", &free, api, 10);
+        let nothing = Refusing::new();
+        let free = &nothing.address;
+        let refused = evidence("http", free, api, 10);
         assert!(refused.contains(&format!("http://{free}{}", path(api))), "{refused}");
         assert!(refused.contains("refused"), "{refused}");
         let unknown = evidence("http", "no-such-host.invalid:81", api, 10);
@@ -45,8 +45,8 @@ fn unreachable_server_is_named() {
 #[test]
 fn unreachable_server_shows_no_cost() {
     let cli = Cli::new();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let url = format!("http://{free}/v1");
+    let nothing = Refusing::new();
+    let url = format!("http://{}/v1", nothing.address);
     let args = ["run", "Go.", "--model", "m-1", "--api", "openai-chat", "--base-url", &url];
     let args = [&args[..], &["--max-retries", "0", "--journal", "j.db"]].concat();
     let spent = "  spent    0/25 turns · 1 model call · 0 tool calls · unknown tokens · ";

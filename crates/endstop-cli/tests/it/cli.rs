@@ -4,6 +4,7 @@ use endstop::testkit::{Reply, Request, Server, Turn};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,10 @@ pub(crate) const ANTHROPIC_KEY: &str = "sk-ant-api03-DummyAnthr0picKeyThatMustNe
 
 /// A deadline longer than anything in these tests takes, so that only a hang exceeds it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(240);
+
+/// Time for the collectors to read what the ended binary left in its pipes; only a process that
+/// outlived it exceeds this.
+const SETTLES: Duration = Duration::from_secs(30);
 
 /// The formats in which a run is tried.
 pub(crate) const FORMATS: [&str; 3] = ["openai-chat", "anthropic-messages", "openai-responses"];
@@ -85,6 +90,21 @@ pub(crate) fn agent_args(server: &Server, api: &str, args: &[&str]) -> Vec<Strin
     let mut all = vec!["run", "--model", "scripted", "--api", api, "--base-url", &url];
     all.extend(args);
     all.into_iter().map(str::to_owned).collect()
+}
+
+/// An address that refuses connections while this exists: the local end of a connection, on which
+/// nothing listens. A port that is merely free may be given to another test's server.
+pub(crate) struct Refusing {
+    pub(crate) address: String,
+    _ends: (TcpListener, TcpStream),
+}
+
+impl Refusing {
+    pub(crate) fn new() -> Refusing {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        Refusing { address: stream.local_addr().unwrap().to_string(), _ends: (listener, stream) }
+    }
 }
 
 /// A server that plays these turns in order, and then repeats the last one.
@@ -163,7 +183,7 @@ impl Started {
         let status = wait(&mut self.child, &self.stderr);
         // A process that outlived it would hold a pipe, and the collectors would wait forever; the
         // tests that look for processes report it.
-        let settled = Instant::now() + Duration::from_secs(2);
+        let settled = Instant::now() + SETTLES;
         while Instant::now() < settled
             && (Arc::strong_count(&self.stdout.0) > 1 || Arc::strong_count(&self.stderr.0) > 1)
         {

@@ -153,6 +153,20 @@ fn said(api: &str, turn: &Turn) -> String {
 }
 
 #[test]
+fn authority_of_flag_is_trusted() {
+    let server = Server::start("openai-chat", Goes::Never);
+    let cli = Cli::new();
+    cli.write("ca.pem", &server.certificate);
+    cli.write("c.toml", "[http]\nca_file = \"ca.pem\"\n");
+    let url = format!("https://127.0.0.1:{}/v1", server.port);
+    for more in [["--ca-file", "ca.pem"], ["--config", "c.toml"]] {
+        let args = ["run", "Hi.", "--model", "scripted", "--base-url", &url, "--json"];
+        let outcome = cli.run(args.iter().chain(&more)).exits(0).outcome();
+        assert_eq!(outcome["last_text"], "done", "{outcome}");
+    }
+}
+
+#[test]
 fn closed_connection_costs_no_turn() {
     let cases = [
         (Goes::Never, 1, 2),

@@ -30,6 +30,19 @@ fn begin(server: &Server, api: &str, more: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn turn_without_price_says_so() {
+    let cli = Cli::new();
+    let server = playing([Turn::text("Hi.")]);
+    for (price, cost) in [(&[][..], ", no price)"), (&["--price", "in=1,out=2"], " so far)")] {
+        let args = [&["Go."][..], &JOURNAL, price].concat();
+        cli.agent(&server, "openai-chat", &args).exits(0);
+        let told = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
+        let line = told.lines().find(|line| line.contains("text \"Hi.\""));
+        assert!(line.is_some_and(|line| line.ends_with(cost)), "{cost}: {told}");
+    }
+}
+
+#[test]
 fn run_is_listed_and_explained() {
     for api in FORMATS {
         let cli = Cli::new();

@@ -5,8 +5,8 @@ use crate::cli::{Cli, Done, FORMATS, Started, agent_args, answering, eventually}
 use endstop::testkit::{Reply, Server, Turn};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A run with a mark that all its processes inherit.
@@ -18,7 +18,10 @@ struct Marked {
 
 impl Marked {
     fn new(server: &Server, api: &str, args: &[&str]) -> Marked {
-        let mark = mark();
+        Marked::with(mark(), server, api, args)
+    }
+
+    fn with(mark: String, server: &Server, api: &str, args: &[&str]) -> Marked {
         let cli = Cli::new();
         let mut command = cli.command(agent_args(server, api, args));
         command.env("ENDSTOP_TEST_MARK", &mark);
@@ -218,24 +221,15 @@ fn second_interrupt_during_stream_is_safe() {
 #[test]
 fn tool_timeout_kills_its_processes() {
     for (api, command) in FORMATS.into_iter().zip([SLEEP, DEAF]) {
-        let mark = Arc::new(OnceLock::<String>::new());
-        let most = Arc::new(AtomicUsize::new(usize::MAX));
-        let (seen, left) = (Arc::clone(&mark), Arc::clone(&most));
+        let mark = mark();
+        let seen = mark.clone();
         let server = answering(move |request| {
             if request.number == 1 {
                 return Reply::turn(request, &Turn::call("shell", &json!({"command": command})));
             }
-            // The run continues, and the tool's processes are dead or dying.
-            let mark = seen.get().unwrap();
-            let mut sleeping = sleepers(mark);
-            for _ in 0..200 {
-                if sleeping == 0 {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-                sleeping = sleepers(mark);
-            }
-            left.store(sleeping, Ordering::SeqCst);
+            // The run continues, and the tool's processes are dead or dying. A panic closes the
+            // connection, and the run fails.
+            eventually("the call's processes are dead", || sleepers(&seen) == 0);
             Reply::turn(request, &Turn::text("Never mind."))
         });
         let args = [
@@ -248,11 +242,9 @@ fn tool_timeout_kills_its_processes() {
             "300ms",
             "--json",
         ];
-        let run = Marked::new(&server, api, &args);
-        mark.set(run.mark.clone()).unwrap();
+        let run = Marked::with(mark, &server, api, &args);
         let done = run.finish().exits(0);
         assert_eq!(done.outcome()["termination"], "stop");
-        assert_eq!(most.load(Ordering::SeqCst), 0, "processes that outlived their call");
         let ended = done.lines().into_iter().find(|line| line["type"] == "tool_ended").unwrap();
         assert_eq!(ended["status"], "timeout");
         let told = server.requests()[1].body["messages"].to_string();

@@ -2,17 +2,17 @@
 //! its output.
 
 use crate::cli::{Cli, agent_args, answering, eventually, playing};
-use endstop::testkit::{Reply, Server, Turn};
+use endstop::testkit::{Reply, Server, Turn, sse};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::num::NonZero;
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, mpsc};
 
 pub(crate) const ROWS: u16 = 12;
 pub(crate) const COLUMNS: u16 = 40;
@@ -129,13 +129,39 @@ fn invalid_line_is_reported_once() {
     }
 }
 
+/// Answers one request with this turn, and pauses after two thirds of it until the sender is dropped.
+/// Returns the base URL.
+fn pausing(turn: &Turn) -> (String, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let events = sse::openai(turn);
+    let (more, go) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // The request ends with the end of its JSON body; no part before that ends in a brace.
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            let mut buffer = [0; 4096];
+            let read = stream.read(&mut buffer).unwrap();
+            request.extend_from_slice(&buffer[..read]);
+        }
+        let (first, rest) = events.split_at(events.len() * 2 / 3);
+        let head =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        stream.write_all((head.to_owned() + &first.concat()).as_bytes()).unwrap();
+        let _ = go.recv();
+        stream.write_all(rest.concat().as_bytes()).unwrap();
+    });
+    (url, more)
+}
+
 #[test]
 fn status_line_leaves_no_trace() {
     let words: String = (1..=150).map(|n| format!("word{n} ")).collect();
     let text = format!("{words}\nA new line.\n\n- a list\n- its end");
-    let turn = Turn::text(&text).pace(Duration::from_millis(4));
-    let server = playing([turn]);
-    let terminal = Terminal::run(&server, &["Talk."]);
+    let (url, more) = pausing(&Turn::text(&text));
+    let args = ["run", "Talk.", "--model", "scripted", "--api", "openai-chat", "--base-url", &url];
+    let terminal = Terminal::with(Cli::new(), args);
     // In the middle of a line, with the end of the text in the row above the status.
     eventually("a status below the text", || {
         let rows = terminal.rows();
@@ -146,6 +172,7 @@ fn status_line_leaves_no_trace() {
     eventually("a status in the last row", || {
         terminal.rows().last().is_some_and(|row| is_status(row))
     });
+    drop(more);
     let (code, seen) = terminal.finish();
     assert_eq!(code, 0);
     assert!(seen.starts_with(text.as_str()), "{seen}");

@@ -35,6 +35,8 @@ fn third_party_journals_need_consent() {
         (&["--retry-for", "99s", "--tool", "shell"], "limits.retry_for", "99"),
         (&["--allow-http", "--tool", "shell"], "allow_http", "true"),
         (&["--tool", "shell", "--dir", "/"], "dir", "/"),
+        (&["--tool", "shell", "--proxy", "http://192.0.2.1:9"], "http.proxy", "192.0.2.1:9"),
+        (&["--tool", "shell", "--user-agent", "me/1"], "http.user_agent", "me/1"),
     ] {
         let (cli, server) = (Cli::new(), asking());
         stopped(mallory.path(), &cli, &server, &[&["--journal", "j.db"], more].concat());
@@ -92,6 +94,26 @@ fn own_journals_need_no_consent() {
     cli.write("endstop.toml", "verify = \"touch evil\"\n[mcp.x]\ncommand = \"touch evil\"\n");
     run_as(home.path(), &cli, &resume).exits(0);
     assert!(cli.path("mark").exists() && !cli.path("evil").exists());
+}
+
+/// Another user's journal in the user's own place is a third party's journal. Only root can make one.
+#[test]
+fn journal_of_other_owner_needs_consent() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = tempfile::TempDir::new().unwrap();
+    let (cli, server) = (Cli::new(), asking());
+    stopped(home.path(), &cli, &server, &["--tool", "shell", "--verify", "touch mark"]);
+    let folder = home.path().join("state/endstop");
+    fs::remove_file(folder.join("seal.key")).unwrap();
+    let resume = ["run", "--resume", "last", "--max-turns", "9"];
+    for path in [folder.join("journal.db"), folder.clone()] {
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        run_as(home.path(), &cli, &resume).exits(2).notes(&["belongs to user 65534", "`verify`"]);
+        assert!(!cli.path("mark").exists());
+        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@
 //! collision by chance. Zero means that there is nothing: no call, no text.
 
 use crate::call_key::{HASHER, call_key};
+use crate::usage::NanoUsd;
 use foldhash::fast::FixedState;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
@@ -53,8 +54,8 @@ pub struct Facts {
     pub repeats: u32,
     /// Reward after the step, if there is one.
     pub reward: Option<f64>,
-    /// Cost of the run so far in US dollars, if it is known.
-    pub cost_usd: Option<f64>,
+    /// Cost of the run so far, if it is known.
+    pub cost: Option<NanoUsd>,
 }
 
 /// Computes the facts of a run, one step at a time.
@@ -76,7 +77,7 @@ pub struct StepFacts {
     text: u64,
     spoke: bool,
     reward: Option<f64>,
-    cost_usd: Option<f64>,
+    cost: Option<NanoUsd>,
     /// Buffer for the normalised text, reused because texts are hashed at every step.
     room: Vec<u8>,
 }
@@ -126,8 +127,8 @@ impl StepFacts {
     }
 
     /// Sets the cost of the run, including this step.
-    pub fn cost_usd(&mut self, cost: f64) {
-        self.cost_usd = Some(cost);
+    pub fn cost(&mut self, cost: NanoUsd) {
+        self.cost = Some(cost);
     }
 
     /// Ends the step and returns its facts.
@@ -185,7 +186,7 @@ impl StepFacts {
         };
         facts.repeats = repeats;
         facts.reward = self.reward.take();
-        facts.cost_usd = self.cost_usd.take();
+        facts.cost = self.cost.take();
         self.calls.clear();
         self.results.clear();
         self.failed.clear();
@@ -208,7 +209,7 @@ impl StepFacts {
         self.text = 0;
         self.spoke = false;
         self.reward = None;
-        self.cost_usd = None;
+        self.cost = None;
     }
 }
 

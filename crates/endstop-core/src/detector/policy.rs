@@ -75,8 +75,8 @@ impl TerminationPolicy for DetectorPolicy {
         if let Some(reward) = context.metrics.get("last_reward").and_then(Value::as_f64) {
             self.book.reward(reward);
         }
-        if let Some(cost) = context.cost_usd {
-            self.book.cost_usd(cost);
+        if let Some(cost) = context.cost {
+            self.book.cost(cost);
         }
         if context.message_arrived {
             self.book.message_arrived();

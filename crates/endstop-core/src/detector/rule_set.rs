@@ -16,6 +16,7 @@
 use super::facts::{Facts, StepFacts};
 use super::rule::Rule;
 use super::state::Detector;
+use crate::usage::NanoUsd;
 
 /// A set of rules that are evaluated over one run.
 #[derive(Debug, Default)]
@@ -86,8 +87,8 @@ impl RuleSet {
     }
 
     /// Sets the cost of the run, including this step.
-    pub fn cost_usd(&mut self, cost: f64) {
-        self.book.cost_usd(cost);
+    pub fn cost(&mut self, cost: NanoUsd) {
+        self.book.cost(cost);
     }
 
     /// Ends the step and returns the indices of the rules that fire at it.

@@ -161,7 +161,7 @@ impl Detector {
             (Rule::Monologue { times }, _) => facts.alone >= *times,
             (Rule::MaxSteps { steps }, _) => facts.step >= *steps,
             // The tolerance is needed because a sum of decimal fractions is not exact in binary.
-            (Rule::Cost { usd }, _) => facts.cost_usd.is_some_and(|cost| cost >= usd - 1e-9),
+            (Rule::Cost { usd }, _) => facts.cost.is_some_and(|cost| cost.to_usd() >= usd - 1e-9),
             (Rule::Reward { at_least }, _) => facts.reward.is_some_and(|r| r >= *at_least),
             // Taken, because the next step starts without a match.
             (Rule::TextMention(_) | Rule::ToolCalled { .. }, State::Seen(seen)) => {

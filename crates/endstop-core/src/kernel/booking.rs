@@ -123,7 +123,8 @@ fn estimate(call: &Call, response: Option<&ModelTurn>, context: &RunContext) -> 
     let prompt = match context.prompt.known {
         Some((tokens, covered)) => {
             let rest = context.state.messages.get(covered..).unwrap_or_default();
-            let rest: u64 = rest.iter().map(crate::Message::byte_len).sum();
+            let rest: u64 =
+                rest.iter().map(|message| message.token_bound(context.settings.image_tokens)).sum();
             tokens.saturating_add(rest.div_ceil(4))
         }
         None => call.prompt_bound.div_ceil(4),
@@ -189,7 +190,7 @@ fn chars(part: &Part) -> u64 {
             text.chars().count()
         }
         Part::ToolCall(call) => call.name.chars().count() + call.arguments.chars().count(),
-        Part::ToolResult(_) | Part::Image(_) | Part::Opaque { .. } => 0,
+        Part::ToolResult(_) | Part::Image(_) | Part::Document(_) | Part::Opaque { .. } => 0,
     };
     chars as u64
 }

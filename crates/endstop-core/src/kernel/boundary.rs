@@ -1,7 +1,7 @@
 //! The boundary before a turn: the limits, compaction and the hooks.
 //!
 //! ```text
-//! start_turn: limits ─► compaction? ─► pre_iteration? ─► chat_params? ─► request.rs
+//! start_turn: limits ─► compaction? ─► pre_iteration? ─► chat_params? ─► pre_call? ─► request.rs
 //! ```
 
 use super::context::{Attempts, RunContext};
@@ -79,11 +79,21 @@ pub(super) fn pre_iteration(context: &RunContext) -> Next {
 /// Consults the hook before a model call, if there is one.
 pub(super) fn chat_params(context: &RunContext) -> Next {
     if !context.settings.hooks.chat_params {
-        return Next::Call;
+        return Next::PreCall;
     }
     let ask = ConsultPoint::ChatParams {
         tool_turns: context.counts.tool_turns,
         output_cap: context.output_cap,
     };
     Next::Consult { point: Point::ChatParams, ask }
+}
+
+/// Consults the hook that sees the request, if there is one.
+pub(super) fn pre_call(context: &RunContext) -> Next {
+    if !context.settings.hooks.pre_call {
+        return Next::Call;
+    }
+    let ask =
+        ConsultPoint::PreCall { turn: context.counts.turns + 1, output_cap: context.output_cap };
+    Next::Consult { point: Point::PreCall, ask }
 }

@@ -137,8 +137,9 @@ pub(super) fn compacted(
             ending_of_failure(forced, why, context)?;
         }
     }
-    // A forced compaction happens within a turn whose hooks have already run.
-    Continue(if forced { Next::Call } else { Next::Iteration })
+    // A forced compaction happens within a turn whose hooks have already run, but the request is a
+    // new one.
+    Continue(if forced { Next::PreCall } else { Next::Iteration })
 }
 
 /// Checks that the result of a compaction is valid, contains what must be kept, and is short

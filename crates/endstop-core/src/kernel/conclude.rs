@@ -7,7 +7,8 @@ use super::open_calls::OpenCalls;
 use super::outcome::{Ending, Outcome};
 use super::phase::Phase;
 use super::precheck::also_true;
-use super::results::{emit_ended, record_results};
+use super::results::{emit_ended, record_results, withhold_results};
+use crate::cache_use::CacheUse;
 use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
@@ -35,6 +36,7 @@ pub(super) fn conclude(
     let snapshot = (termination == Termination::ErrorNoProgress)
         .then(|| context.judge.no_progress_snapshot().cloned())
         .flatten();
+    let cache = CacheUse::of(&context.ledger.own_usage, context.ledger.price);
     let (cost_upper, tokens_upper) = (context.ledger.cost_upper(), context.ledger.tokens_upper());
     Outcome {
         termination,
@@ -48,6 +50,7 @@ pub(super) fn conclude(
         epoch: context.state.epoch,
         signal: context.said.last_signal,
         usage: context.ledger.usage,
+        cache,
         cost: context.ledger.spent,
         cost_upper,
         cost_unknown: context.ledger.cost_unknown,
@@ -129,6 +132,7 @@ fn close_calls(
     if !ids.is_empty() {
         effects.push(Effect::AbortTools { ids, grace: Duration::ZERO });
     }
+    withhold_results(&mut open, effects);
     effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
     let by_caller = matches!(
         termination,

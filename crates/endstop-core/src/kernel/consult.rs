@@ -4,7 +4,7 @@ use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, InjectionReason};
 use super::event::HookDecision;
-use super::guard::Flow;
+use super::guard::{Flow, misplaced};
 use super::next::Next;
 use super::outcome::Ending;
 use super::phase::Point;
@@ -18,12 +18,17 @@ pub(super) fn consulted(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
+    let (notes, answer) = answer.split_notes();
+    for note in notes {
+        context.inject_message(InjectionReason::Hook, note, effects);
+    }
     let (decision, next) = match point {
         Point::Stop(success) => return stop_hook_answered(success, answer, context, effects),
         Point::Reply(success) => return reply_answered(success, answer, context),
         Point::Prompt => (Decision::PromptHook, Next::Boundary),
         Point::PreIteration => (Decision::PreIterationHook, Next::Params),
-        Point::ChatParams => (Decision::ChatParamsHook, Next::Call),
+        Point::ChatParams => (Decision::ChatParamsHook, Next::PreCall),
+        Point::PreCall => (Decision::PreCallHook, Next::Call),
     };
     match answer {
         // Before a turn there is nothing to deny but the turn itself, so a denial ends the run too.
@@ -34,7 +39,11 @@ pub(super) fn consulted(
             context.inject_message(InjectionReason::Hook, text, effects)
         }
         HookDecision::OutputCap(cap) => context.output_cap = Some(cap),
-        HookDecision::Proceed => {}
+        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) => {
+            return Break(misplaced(&decision, &answer));
+        }
+        // `split_notes` leaves no `WithNote`.
+        HookDecision::Proceed | HookDecision::WithNote { .. } => {}
     }
     Continue(next)
 }

@@ -106,7 +106,7 @@ impl RunContext {
             step: 0,
             variables: take(&mut spec.variables),
             metrics: Map::new(),
-            cost_usd: None,
+            cost: None,
             message_arrived: false,
         };
         RunContext {
@@ -183,16 +183,18 @@ impl RunContext {
 
     /// Upper bound on the tokens of the next prompt.
     pub(super) fn prompt_bound(&mut self) -> u64 {
-        self.prompt.bound(&self.state.messages, self.settings.prompt_overhead)
+        let RunSpec { prompt_overhead, image_tokens, .. } = self.settings;
+        self.prompt.bound(&self.state.messages, prompt_overhead, image_tokens)
     }
 
     /// Estimated tokens of the next prompt.
     pub(super) fn prompt_estimate(&mut self) -> u64 {
-        self.prompt.estimate(&self.state.messages, self.settings.prompt_overhead)
+        let RunSpec { prompt_overhead, image_tokens, .. } = self.settings;
+        self.prompt.estimate(&self.state.messages, prompt_overhead, image_tokens)
     }
 
-    /// The cost of the run so far in US dollars, if every part of it has a known price.
-    pub(super) fn known_cost(&self) -> Option<f64> {
-        self.ledger.known_cost().map(NanoUsd::to_usd)
+    /// The cost of the run so far, if every part of it has a known price.
+    pub(super) fn known_cost(&self) -> Option<NanoUsd> {
+        self.ledger.known_cost()
     }
 }

@@ -131,8 +131,12 @@ decisions! {
         PreIterationHook = "pre_iteration",
         /// The hook for the parameters of a call.
         ChatParamsHook = "chat_params",
+        /// The hook that sees a request before it is sent.
+        PreCallHook = "pre_call",
         /// The hook before a tool call.
         PreToolHook = "pre_tool",
+        /// The hook after a tool call.
+        PostToolHook = "post_tool",
         /// The approval prompt of a tool call.
         Approval = "approval",
         /// The hook that may reply to an answer.

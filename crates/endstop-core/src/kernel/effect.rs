@@ -2,7 +2,7 @@
 
 use super::watch::RuleHit;
 use crate::error_class::ModelError;
-use crate::message::{MessageId, ToolCall, ToolStatus};
+use crate::message::{MessageId, ToolCall, ToolResult, ToolStatus};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,10 @@ use std::time::Duration;
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct EffectId(pub u64);
+pub struct EffectId(
+    /// The number of the effect, from 1 in each run.
+    pub u64,
+);
 
 /// A request to the driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,7 +141,7 @@ pub struct ConversationSize {
 pub struct ToolStart {
     /// Id of this call. The provider's own call id is not unique within a run.
     pub id: EffectId,
-    /// The call as the model wrote it.
+    /// The call as the model wrote it, with the arguments of a hook or an approver that changed it.
     pub call: ToolCall,
     /// The parsed arguments.
     pub arguments: Map<String, Value>,
@@ -165,10 +168,26 @@ pub enum ConsultPoint {
         /// The output cap that the call would have.
         output_cap: Option<u64>,
     },
-    /// A tool call is about to start.
+    /// The request is about to be sent; a retry of the same request does not ask again. The driver
+    /// shows the hook the whole request.
+    PreCall {
+        /// The turn, from 1.
+        turn: u32,
+        /// The output cap that the call would have.
+        output_cap: Option<u64>,
+    },
+    /// A tool call is about to start; its arguments may be changed.
     PreTool {
         /// The call.
         call: ToolCall,
+    },
+    /// A tool call has run; its result may be changed before the model, the policies and the
+    /// detectors see it.
+    PostTool {
+        /// The call that ran.
+        call: ToolCall,
+        /// The result.
+        result: ToolResult,
     },
     /// A person must approve a tool call.
     Approval {
@@ -272,14 +291,38 @@ pub enum RunEvent {
         /// Milliseconds until the next attempt; `None` if there is none.
         retry_in_ms: Option<u64>,
     },
+    /// A hook or an approver changed the arguments of a call before it could start.
+    CallChanged {
+        /// The provider's id of the call.
+        call_id: String,
+        /// Name of the tool.
+        name: String,
+        /// The arguments before the change: those of the model, or of an earlier change.
+        before: String,
+        /// The arguments with which the call may run.
+        after: String,
+        /// The point at which it was changed: `pre_tool` or `approval`.
+        by: String,
+    },
     /// A tool call started.
     ToolStarted {
         /// The provider's id of the call.
         call_id: String,
         /// Name of the tool.
         name: String,
-        /// The arguments as the model wrote them.
+        /// The arguments with which it runs: as the model wrote them, unless a `CallChanged` came
+        /// before.
         arguments: String,
+    },
+    /// A hook changed the result of a call; the `ToolEnded` that follows has the new one. The
+    /// original is in the journal only, because a hook may have removed a secret from it.
+    ResultChanged {
+        /// The provider's id of the call.
+        call_id: String,
+        /// Name of the tool.
+        name: String,
+        /// Status of the call before the change.
+        status: ToolStatus,
     },
     /// A tool call was answered.
     ToolEnded {

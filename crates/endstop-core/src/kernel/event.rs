@@ -7,7 +7,8 @@ use super::effect::EffectId;
 use super::spec::ToolPolicy;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
-use crate::message::{Message, ModelTurn, ToolStatus};
+use crate::media::Attachment;
+use crate::message::{Message, ModelTurn, ToolCall, ToolStatus};
 use crate::usage::{NanoUsd, Price, Unreported, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -220,10 +221,13 @@ impl TurnDelta {
 /// The result of a tool call, as the driver reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolReport {
-    /// `ok`, `error` or `aborted`. The kernel itself assigns the other statuses.
+    /// `ok`, `error`, `denied`, `timeout` or `aborted`. The kernel itself assigns `skipped`.
     pub status: ToolStatus,
     /// The result that the model reads.
     pub content: String,
+    /// Images and documents for the model, after the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// A reason if the tool requests that the run halt.
     #[serde(default)]
     pub halt: Option<String>,
@@ -246,6 +250,7 @@ impl ToolReport {
         ToolReport {
             status,
             content: content.into(),
+            attachments: Vec::new(),
             halt: None,
             started: true,
             pinned: false,
@@ -266,11 +271,75 @@ pub enum HookDecision {
     ProceedWith(String),
     /// Continue with this output cap (`chat_params` hook only; for a model call).
     OutputCap(u64),
-    /// Refuse the tool call (`pre_tool`, approval) or veto the success (`stop`), with the reason. A
-    /// veto is the only way to withdraw a declared answer.
+    /// Run the tool call with these arguments (`pre_tool`, approval). The id and the name must be
+    /// those of the call; any other ends the run as `error_during_execution`.
+    ChangeCall(ToolCall),
+    /// Give the model this result instead of the tool's (`post_tool`).
+    ChangeResult(ChangedResult),
+    /// Do what `answer` says, and send this message to the model, as with
+    /// [`ProceedWith`](HookDecision::ProceedWith).
+    WithNote {
+        /// The message.
+        note: String,
+        /// The rest of the answer.
+        answer: Box<HookDecision>,
+    },
+    /// Refuse the tool call (`pre_tool`, approval), withhold its result (`post_tool`) or veto the
+    /// success (`stop`), with the reason; before a model call, end the run. A veto is the only way
+    /// to withdraw a declared answer.
     Deny(String),
     /// End the run, with the reason. A declared answer stands; the halt is then listed in `also`.
     Halt(String),
+}
+
+impl HookDecision {
+    /// The answer's name as its JSON spells it, for example `change_call`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            HookDecision::Proceed => "proceed",
+            HookDecision::ProceedWith(_) => "proceed_with",
+            HookDecision::OutputCap(_) => "output_cap",
+            HookDecision::ChangeCall(_) => "change_call",
+            HookDecision::ChangeResult(_) => "change_result",
+            HookDecision::WithNote { .. } => "with_note",
+            HookDecision::Deny(_) => "deny",
+            HookDecision::Halt(_) => "halt",
+        }
+    }
+
+    /// Splits the notes for the model, in order, from the rest of the answer.
+    pub(super) fn split_notes(self) -> (Vec<String>, HookDecision) {
+        let (mut notes, mut rest) = (Vec::new(), self);
+        while let HookDecision::WithNote { note, answer } = rest {
+            notes.push(note);
+            rest = *answer;
+        }
+        (notes, rest)
+    }
+}
+
+/// A result that replaces the one of a tool. Content beyond 64 KiB and beyond the length of the
+/// tool's own result is cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ChangedResult {
+    /// The result that the model reads.
+    pub content: String,
+    /// `true` if the call counts as failed.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+impl ChangedResult {
+    /// Creates the result of a call that succeeded.
+    pub fn ok(content: impl Into<String>) -> ChangedResult {
+        ChangedResult { content: content.into(), is_error: false }
+    }
+
+    /// Creates the result of a call that failed.
+    pub fn error(content: impl Into<String>) -> ChangedResult {
+        ChangedResult { content: content.into(), is_error: true }
+    }
 }
 
 /// The result of a compaction.

@@ -1,6 +1,7 @@
 //! Guards the kernel against user code that panics: a panic becomes the ending of the run.
 
 use super::decided_by::{Decision, Layer};
+use super::event::HookDecision;
 use super::outcome::Ending;
 use crate::termination::Termination;
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -31,4 +32,10 @@ pub(super) fn fault(name: String, message: String) -> Box<Ending> {
     let decision = Decision::of(Layer::Fault, name);
     Ending::new(Termination::ErrorDuringExecution, Layer::Fault, decision, message.clone())
         .diagnostic(message)
+}
+
+/// Returns the ending of a run in which user code gave an answer that has no meaning at its point.
+pub(super) fn misplaced(point: &Decision, answer: &HookDecision) -> Box<Ending> {
+    let message = format!("the answer `{}` is not valid at `{point}`", answer.name());
+    fault(point.as_str().to_owned(), message)
 }

@@ -62,6 +62,8 @@ pub(crate) struct Ledger {
     /// Known cost: reported, priced or estimated.
     pub(crate) spent: NanoUsd,
     pub(crate) usage: Usage,
+    /// Usage of the run's own calls, which alone have the run's price.
+    pub(crate) own_usage: Usage,
     pub(crate) tokens: u64,
     /// Upper bound on the usage of attempts that the provider did not count, on top of the known
     /// usage.
@@ -247,6 +249,7 @@ impl Ledger {
             (None, None) => NanoUsd::ZERO,
         };
         self.usage.add(usage);
+        self.own_usage.add(usage);
         self.tokens = self.tokens.saturating_add(usage.total_tokens());
         self.spent += cost;
         self.cost_unknown |= unreported.cost != Some(NanoUsd::ZERO);

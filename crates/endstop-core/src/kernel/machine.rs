@@ -2,7 +2,7 @@
 //! the handler returns until the run waits or ends.
 
 use super::attempt::attempt_failed;
-use super::boundary::{chat_params, pre_iteration, start, start_turn};
+use super::boundary::{chat_params, pre_call, pre_iteration, start, start_turn};
 use super::call::CallClock;
 use super::compaction::{book_compaction, compacted, request_compaction};
 use super::consult::consulted;
@@ -22,7 +22,8 @@ use super::spec::RunSpec;
 use super::stopping::{cancelled, faulted, stop, stopping, terminated};
 use super::stream::{delta, timed_out};
 use super::success::validated;
-use super::tools::{advance, tool_answered, tool_ended, tools_timed_out};
+use super::tool_answer::tool_answered;
+use super::tools::{advance, tool_ended, tools_timed_out};
 use super::turn::turn_ended;
 use crate::termination::Termination;
 use crate::usage::Unreported;
@@ -256,6 +257,7 @@ impl Machine {
                 Next::Boundary => start_turn(context)?,
                 Next::Iteration => pre_iteration(context),
                 Next::Params => chat_params(context),
+                Next::PreCall => pre_call(context),
                 Next::Call => request_call(context, effects)?,
                 Next::Retry { wait } => {
                     Next::Wait(Phase::Backoff { until: context.now.saturating_add(wait) })

@@ -111,6 +111,7 @@ mod machine;
 mod next;
 mod open_calls;
 mod outcome;
+mod outcome_display;
 mod outcome_json;
 mod phase;
 mod pre_turn;
@@ -126,20 +127,27 @@ mod spec;
 mod stopping;
 mod stream;
 mod success;
+mod tool_answer;
 mod tool_step;
 mod tools;
 mod turn;
 mod watch;
+mod watch_error;
+mod watch_mode;
 
 pub use decided_by::{DecidedBy, Decision, Layer};
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
-pub use event::{Compaction, Event, EventKind, HookDecision, Resumption, ToolReport, TurnDelta};
+pub use event::{
+    ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption, ToolReport, TurnDelta,
+};
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
 };
 pub use pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolPolicy};
-pub use watch::{RuleHit, Watch, WatchMode};
+pub use watch::{RuleHit, Watch};
+pub use watch_error::WatchError;
+pub use watch_mode::WatchMode;

@@ -22,6 +22,8 @@ pub(super) enum Next {
     Iteration,
     /// Ask the hook before a model call.
     Params,
+    /// Ask the hook that sees the request.
+    PreCall,
     /// Make a model call.
     Call,
     /// Make another attempt after this wait.

@@ -18,7 +18,7 @@ const LOST: &str = "aborted: the process that ran it died. It had started, and m
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
     pub(super) calls: Vec<OpenCall>,
-    /// All before this one are started or answered.
+    /// All before this one are started or answered, and none waits for a hook.
     pub(super) next: usize,
     /// Started and not answered: the id and the place.
     pub(super) running: Vec<Running>,
@@ -65,8 +65,20 @@ pub(super) enum CallState {
     Running,
     /// `finish`, which is judged when all other calls have ended.
     Finish(Map<String, Value>),
+    /// It ran, and the hook is asked about its result.
+    Review(Box<Review>),
     /// Answered, and how long it ran.
     Done(ToolResult, Duration),
+}
+
+/// A result that waits for the `post_tool` hook.
+#[derive(Debug)]
+pub(super) struct Review {
+    pub(super) id: EffectId,
+    result: ToolResult,
+    ran: Duration,
+    /// The reason if the tool requested that the run halt.
+    halt: Option<String>,
 }
 
 /// The result of taking a call a step further.
@@ -114,12 +126,79 @@ impl OpenCalls {
         self.calls.iter().any(|open| matches!(open.state, CallState::Approval(_)))
     }
 
-    /// `true` if a call before this one still waits for approval.
+    /// `true` if a call before this one still waits for approval, or for a hook's answer about its
+    /// result.
     pub(super) fn is_overtaking(&self, at: usize) -> bool {
         let before = self.calls.get(self.next..at).unwrap_or_default();
-        before
-            .iter()
-            .any(|open| matches!(open.state, CallState::Unapproved | CallState::Approval(_)))
+        before.iter().any(|open| {
+            matches!(
+                open.state,
+                CallState::Unapproved | CallState::Approval(_) | CallState::Review(_)
+            )
+        })
+    }
+
+    /// Holds the result of an answered call until the hook has answered about it.
+    pub(super) fn review(&mut self, at: usize, id: EffectId, halt: Option<String>) {
+        // A running call counts as settled; now it waits again.
+        self.next = self.next.min(at);
+        let open = &mut self.calls[at];
+        open.state = match std::mem::replace(&mut open.state, CallState::Waiting) {
+            CallState::Done(result, ran) => {
+                CallState::Review(Box::new(Review { id, result, ran, halt }))
+            }
+            other => other,
+        };
+    }
+
+    /// Releases a result that the hook has answered about. Returns how long the call ran, and the
+    /// reason if its tool requested a halt.
+    pub(super) fn reviewed(&mut self, at: usize) -> Option<(Duration, Option<String>)> {
+        let open = &mut self.calls[at];
+        match std::mem::replace(&mut open.state, CallState::Waiting) {
+            CallState::Review(review) => {
+                let Review { result, ran, halt, .. } = *review;
+                open.state = CallState::Done(result, ran);
+                Some((ran, halt))
+            }
+            other => {
+                open.state = other;
+                None
+            }
+        }
+    }
+
+    /// Replaces the content of a result.
+    pub(super) fn replace_result(&mut self, at: usize, status: ToolStatus, content: String) {
+        if let CallState::Done(result, _) = &mut self.calls[at].state {
+            (result.status, result.content) = (status, content);
+        }
+    }
+
+    /// Answers a call without its result, because no hook has passed that. Returns how long the
+    /// call ran.
+    pub(super) fn withhold(&mut self, at: usize) -> Duration {
+        self.reviewed(at);
+        let CallState::Done(result, ran) = &mut self.calls[at].state else { return Duration::ZERO };
+        result.content = format!(
+            "aborted: the call had ended ({}), but the run was stopped before a hook had passed its result.",
+            result.status.as_str()
+        );
+        result.status = ToolStatus::Aborted;
+        *ran
+    }
+
+    /// Withholds the results that still wait for the hook. Returns the question and the place of
+    /// each, and how long the call ran.
+    pub(super) fn take_reviews(&mut self) -> Vec<(EffectId, usize, Duration)> {
+        let mut taken = Vec::new();
+        for at in 0..self.calls.len() {
+            if let CallState::Review(review) = &self.calls[at].state {
+                let id = review.id;
+                taken.push((id, at, self.withhold(at)));
+            }
+        }
+        taken
     }
 
     pub(super) fn result(&self, at: usize) -> Option<&ToolResult> {
@@ -167,6 +246,7 @@ impl OpenCalls {
             name: open.call.name.clone(),
             status,
             content,
+            attachments: Vec::new(),
             started,
             pinned: false,
         };
@@ -249,6 +329,7 @@ impl OpenCalls {
     ) -> Option<(usize, Duration)> {
         let place = self.running.iter().position(|running| running.id == id)?;
         let running = self.running.swap_remove(place);
+        let mut attachments = Vec::new();
         let (status, content) = if let Some(limit) = running.timed_out {
             let had = excerpt(&report.content);
             let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
@@ -264,11 +345,13 @@ impl OpenCalls {
             let why = "aborted: it had started and may have done part of its work.";
             (ToolStatus::Aborted, format!("{why}{had}"))
         } else {
+            attachments.clone_from(&report.attachments);
             (report.status, report.content.clone())
         };
         self.finished(running.at, status, content, report.started);
         if let CallState::Done(result, _) = &mut self.calls[running.at].state {
             result.pinned = report.pinned;
+            result.attachments = attachments;
         }
         Some((running.at, running.started))
     }

@@ -2,14 +2,14 @@
 
 use super::decided_by::{DecidedBy, Decision, Layer};
 use super::effect::ConversationSize;
-use super::outcome_json::{
-    NameFields, milliseconds, optional_milliseconds, optional_usd, usd, with_category,
-};
+use super::outcome_json::{NameFields, milliseconds, optional_milliseconds, with_category};
 use super::watch::RuleHit;
+use crate::cache_use::CacheUse;
 use crate::message::Message;
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
 use crate::usage::{NanoUsd, Unreported, Usage};
+use crate::usd_json::{optional_usd, usd};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
@@ -44,10 +44,11 @@ pub struct CompactionAttempt {
 }
 
 /// Changes under which a call that did not fit under a ceiling would fit; each alone is enough.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WouldFit {
     /// Minimum cost ceiling.
-    pub max_budget_usd: Option<f64>,
+    #[serde(rename = "max_budget_usd", with = "optional_usd", default)]
+    pub max_budget: Option<NanoUsd>,
     /// Minimum token ceiling.
     pub max_tokens: Option<u64>,
     /// Maximum output cap in tokens.
@@ -126,6 +127,9 @@ outcome! {
     /// Usage of all attempts.
     #[serde(default)]
     pub usage: Usage,
+    /// The use of prompt caches by the run's own calls; `None` if no cache was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheUse>,
     /// Known cost of all attempts: as the provider reported it or, for an attempt that was aborted
     /// before the provider counted, an estimate from the visible output.
     #[serde(rename = "cost_usd", with = "usd", default)]
@@ -260,7 +264,10 @@ impl Outcome {
 
 /// A run that did not succeed, as an error to use with `?`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unsuccessful(pub Outcome);
+pub struct Unsuccessful(
+    /// The outcome of the run.
+    pub Outcome,
+);
 
 impl fmt::Display for Unsuccessful {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

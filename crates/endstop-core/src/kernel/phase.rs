@@ -36,6 +36,7 @@ pub(super) enum Point {
     Prompt,
     PreIteration,
     ChatParams,
+    PreCall,
     Stop(Box<Ending>),
     Reply(Box<Ending>),
 }
@@ -70,6 +71,12 @@ impl Phase {
 
     /// `true` if the answer to the current question leads directly to a model call.
     pub(super) fn leads_to_a_call(&self) -> bool {
-        matches!(self, Phase::Consulting { point: Point::PreIteration | Point::ChatParams, .. })
+        matches!(
+            self,
+            Phase::Consulting {
+                point: Point::PreIteration | Point::ChatParams | Point::PreCall,
+                ..
+            }
+        )
     }
 }

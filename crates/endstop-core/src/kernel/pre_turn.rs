@@ -48,7 +48,10 @@ impl PreTurnCheck {
 /// A limit that is checked before each turn, with its current value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CheckState {
-    /// The limit, as configuration spells it.
+    /// The limit.
+    #[serde(skip)]
+    pub check: PreTurnCheck,
+    /// The name of the limit, as configuration spells it.
     pub limit: &'static str,
     /// Unit of the values: `turns`, `usd`, `tokens` or `seconds`.
     pub unit: &'static str,

@@ -39,7 +39,7 @@ pub(super) fn check_state(context: &RunContext, check: PreTurnCheck) -> CheckSta
             ("max_unproductive_turns", turns(context.judge.unproductive(), max))
         }
     };
-    CheckState { limit, unit, value, max, met: met(context, check).is_some() }
+    CheckState { check, limit, unit, value, max, met: met(context, check).is_some() }
 }
 
 /// Returns the limit's name and the evidence if the limit is reached.

@@ -96,7 +96,7 @@ pub(super) fn does_not_fit(short: Short, context: &RunContext) -> Box<Ending> {
             // Round up to the next micro-dollar, because messages show six decimals and the
             // shown number must be enough.
             let enough = all.0.div_ceil(1_000).saturating_mul(1_000);
-            fits.max_budget_usd = (!shared).then(|| NanoUsd(enough).to_usd());
+            fits.max_budget = (!shared).then_some(NanoUsd(enough));
             fits.max_output_tokens = price.affordable(prompt, left.usd);
             let (of_prompt, of_output) = (price.worst(prompt, 0), price.worst(0, output));
             let sum = format!(

@@ -34,8 +34,6 @@ const MOST_PAUSES: u32 = 5;
 pub(super) struct Response {
     pub(super) text: String,
     pub(super) signal: TerminationSignal,
-    /// The finish value as the provider spelled it, with the name of its field.
-    pub(super) finish_value: String,
     pub(super) unparseable: Option<String>,
     pub(super) has_calls: bool,
     /// Neither truncated nor filtered.
@@ -52,6 +50,12 @@ pub(super) struct Response {
 }
 
 impl Response {
+    /// Returns the finish value as the provider spelled it, with the name of its field.
+    fn finish_value(&self) -> String {
+        let raw = &self.signal.provider_specific;
+        format!("{} = {:?}", raw.original_field, raw.original_value)
+    }
+
     /// `true` if the text is an answer that ends the run.
     pub(super) fn is_answer(&self) -> bool {
         !self.has_calls && self.whole && self.no_answer.is_none()
@@ -67,18 +71,21 @@ pub(super) fn judge_response(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
-    let Response { signal, finish_value, cut_by, has_calls, .. } = &response;
+    let Response { signal, cut_by, has_calls, .. } = &response;
+    // Only formatted for what ends the run or is refused, because most turns just call tools.
+    let finish_value = || response.finish_value();
     match signal.reason {
         SignalReason::ContentFiltered => {
             let refusal = last_refusal(context).or_else(|| signal.message.clone());
-            let ending = filtered(refusal, finish_value);
+            let ending = filtered(refusal, &finish_value());
             Continue(Next::End { ending, calls })
         }
         SignalReason::TokenLimitReached => {
-            truncated(*cut_by, finish_value, calls, context, effects)
+            truncated(*cut_by, &finish_value(), calls, context, effects)
         }
         _ if response.cut_call => {
             let cap = response.cap.unwrap_or_default();
+            let finish_value = finish_value();
             let shown = format!("{finish_value}, but the output fills its cap of {cap} tokens");
             truncated(*cut_by, &shown, calls, context, effects)
         }
@@ -94,9 +101,10 @@ pub(super) fn judge_response(
         reason if response.no_answer.is_some() && reason != SignalReason::Paused => {
             context.state.streaming.abort();
             let why = response.no_answer.unwrap_or(NoAnswer::Announced);
-            lost_call(why, finish_value, context, effects)
+            lost_call(why, &finish_value(), context, effects)
         }
         SignalReason::Unknown if !context.settings.limits.accept_unknown_finish => {
+            let finish_value = finish_value();
             let evidence = match &signal.message {
                 Some(message) => format!("{finish_value}: {message}"),
                 None => format!("the finish value is not understood: {finish_value}"),
@@ -105,11 +113,11 @@ pub(super) fn judge_response(
             let ending = Ending::new(termination, Layer::Turn, Decision::UnknownFinish, evidence);
             Continue(Next::End { ending, calls })
         }
-        SignalReason::Paused if !has_calls => continue_paused(finish_value, context),
+        SignalReason::Paused if !has_calls => continue_paused(&finish_value(), context),
         _ if *has_calls => begin_response_tools(&response, calls, context, effects),
         _ => {
             context.state.streaming.abort();
-            answered_in_text(&response.text, finish_value, fault, context, effects)
+            answered_in_text(&response.text, &finish_value(), fault, context, effects)
         }
     }
 }

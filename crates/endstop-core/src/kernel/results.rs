@@ -19,6 +19,14 @@ pub(super) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, effects: &m
     }
 }
 
+/// Withholds the results that still wait for a hook, because the run is being stopped.
+pub(super) fn withhold_results(open: &mut OpenCalls, effects: &mut Vec<Effect>) {
+    for (id, at, ran) in open.take_reviews() {
+        effects.push(Effect::Abandon { id });
+        emit_ended(open, at, ran, effects);
+    }
+}
+
 /// Answers the open calls without running them, and appends the answers to the history.
 pub(super) fn answer_unrun(mut open: OpenCalls, why: &str, context: &mut RunContext) {
     if open.is_empty() {

@@ -66,6 +66,8 @@ pub enum RunPhase {
     ConsultingPreIteration,
     /// Waits for the hook before a model call.
     ConsultingChatParams,
+    /// Waits for the `pre_call` hook.
+    ConsultingPreCall,
     /// Waits for the stop hook.
     ConsultingStop,
     /// Waits for a reply to a text answer.
@@ -94,6 +96,7 @@ impl RunPhase {
             RunPhase::ConsultingPrompt => "consulting_prompt",
             RunPhase::ConsultingPreIteration => "consulting_pre_iteration",
             RunPhase::ConsultingChatParams => "consulting_chat_params",
+            RunPhase::ConsultingPreCall => "consulting_pre_call",
             RunPhase::ConsultingStop => "consulting_stop",
             RunPhase::ConsultingReply => "consulting_reply",
             RunPhase::Reserving => "reserving",
@@ -224,6 +227,7 @@ impl Run {
                 Point::Prompt => RunPhase::ConsultingPrompt,
                 Point::PreIteration => RunPhase::ConsultingPreIteration,
                 Point::ChatParams => RunPhase::ConsultingChatParams,
+                Point::PreCall => RunPhase::ConsultingPreCall,
                 Point::Stop(_) => RunPhase::ConsultingStop,
                 Point::Reply(_) => RunPhase::ConsultingReply,
             },

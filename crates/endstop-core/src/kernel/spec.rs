@@ -2,6 +2,7 @@
 
 use super::watch::Watch;
 use crate::limits::Limits;
+use crate::media::ImageTokens;
 use crate::message::Message;
 use crate::policy::TerminationPolicy;
 use serde::{Deserialize, Serialize};
@@ -83,13 +84,27 @@ pub struct Hooks {
     pub pre_iteration: bool,
     /// Before each model call.
     pub chat_params: bool,
-    /// Before each tool call.
+    /// Before each tool call; may change its arguments.
     pub pre_tool: bool,
+    /// After each tool call that ran; may change its result.
+    #[serde(skip_serializing_if = "is_false")]
+    pub post_tool: bool,
+    /// Before each request to the model, of which the hook sees everything.
+    #[serde(skip_serializing_if = "is_false")]
+    pub pre_call: bool,
     /// Before a success; may veto it, at most three times per run.
     pub stop: bool,
     /// After an answer in text: a user may reply, any number of times, and the run continues with
     /// the reply.
     pub reply: bool,
+    /// At each event of the run. The driver alone calls these hooks; the kernel ignores the flag.
+    #[serde(skip)]
+    pub on_event: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// The condition under which the conversation is shortened before a call.
@@ -167,6 +182,8 @@ pub struct RunSpec {
     /// Upper bound in tokens on the parts of each prompt that are not messages (instructions, tool
     /// schemas).
     pub prompt_overhead: u64,
+    /// The rule for the tokens of images.
+    pub image_tokens: ImageTokens,
     /// The output cap of each call; `None`: the provider's default.
     pub output_cap: Option<u64>,
     /// The model's maximum output in tokens, if known. The kernel never sends a larger cap.
@@ -212,6 +229,7 @@ impl RunSpec {
             compaction: CompactionSpec::default(),
             context_window: None,
             prompt_overhead: 0,
+            image_tokens: ImageTokens::default(),
             output_cap: None,
             max_output: None,
             thinking_budget: 0,
@@ -251,6 +269,7 @@ impl RunSpec {
             compaction: self.compaction,
             context_window: self.context_window,
             prompt_overhead: self.prompt_overhead,
+            image_tokens: self.image_tokens,
             output_cap: self.output_cap,
             max_output: self.max_output,
             thinking_budget: self.thinking_budget,

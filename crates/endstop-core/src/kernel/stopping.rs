@@ -11,7 +11,7 @@ use super::next::Next;
 use super::open_calls::GIVE_UP;
 use super::outcome::Ending;
 use super::phase::{Phase, Point};
-use super::results::emit_ended;
+use super::results::{emit_ended, withhold_results};
 use crate::termination::Termination;
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -127,6 +127,7 @@ pub(super) fn stop(
         running: ids.len() as u32,
     }));
     effects.push(Effect::AbortTools { ids, grace });
+    withhold_results(&mut open, effects);
     // Dismiss the approval prompts of calls that will not be made.
     effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
     let until = context.now.saturating_add(grace).saturating_add(GIVE_UP);
@@ -149,6 +150,10 @@ pub(super) fn stopping(
     if let EventKind::ToolEnded { tool, report } = event
         && let Some((at, started)) = calls.report(*tool, report)
     {
+        // No hook starts while the run is being stopped, so none can pass the result.
+        if context.settings.hooks.post_tool && report.started {
+            calls.withhold(at);
+        }
         emit_ended(&calls, at, context.now.saturating_sub(started), effects);
     }
     if !calls.running().is_empty() && context.now < until {

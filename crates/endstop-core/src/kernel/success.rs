@@ -4,7 +4,7 @@ use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, InjectionReason};
 use super::event::HookDecision;
-use super::guard::Flow;
+use super::guard::{Flow, misplaced};
 use super::next::Next;
 use super::open_calls::OpenCalls;
 use super::outcome::Ending;
@@ -123,7 +123,10 @@ pub(super) fn reply_answered(
             context.state.push(Role::User, vec![Part::Text { text }]);
             return Continue(Next::Boundary);
         }
-        HookDecision::Proceed | HookDecision::OutputCap(_) => {}
+        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) => {
+            ending.outranked.push(*misplaced(&Decision::ReplyHook, &answer));
+        }
+        HookDecision::Proceed | HookDecision::OutputCap(_) | HookDecision::WithNote { .. } => {}
     }
     let candidate = context.said.last_text.clone().map_or(Value::Null, Value::String);
     succeed(ending, candidate, context)
@@ -155,6 +158,13 @@ pub(super) fn stop_hook_answered(
             context.inject_message(InjectionReason::Hook, text, effects);
             Break(ending)
         }
-        HookDecision::Proceed | HookDecision::OutputCap(_) => Break(ending),
+        // A finished answer takes precedence over a fault.
+        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) => {
+            ending.outranked.push(*misplaced(&Decision::StopHook, &answer));
+            Break(ending)
+        }
+        HookDecision::Proceed | HookDecision::OutputCap(_) | HookDecision::WithNote { .. } => {
+            Break(ending)
+        }
     }
 }

@@ -5,7 +5,7 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
-use super::event::{HookDecision, ToolReport};
+use super::event::ToolReport;
 use super::excerpt::excerpt;
 use super::guard::Flow;
 use super::next::Next;
@@ -16,7 +16,7 @@ use super::results::emit_ended;
 use super::spec::{Permission, RunSpec, ToolPolicy};
 use super::tool_step::tools_done;
 use crate::message::ToolStatus;
-use serde_json::Map;
+use serde_json::{Map, Value};
 use std::ops::ControlFlow::Continue;
 use std::time::Duration;
 
@@ -50,9 +50,9 @@ pub(super) fn advance(
 
 /// Advances a call by one step.
 ///
-/// While the approver decides about a parallel-safe call, later parallel-safe calls continue. A
-/// call that runs alone is never overtaken and overtakes nothing, because the model may have
-/// relied on the order of its calls.
+/// While the approver decides about a parallel-safe call, or a hook about its result, later
+/// parallel-safe calls continue. A call that runs alone is never overtaken and overtakes nothing,
+/// because the model may have relied on the order of its calls.
 fn advance_call(
     open: &mut OpenCalls,
     at: usize,
@@ -62,7 +62,7 @@ fn advance_call(
 ) -> Progress {
     let name = &open.calls[at].call.name;
     let parallel_safe = tool(name, &context.settings).is_some_and(|tool| tool.parallel_safe);
-    if !parallel_safe && open.is_overtaking(at) {
+    if !parallel_safe && !open.calls[at].is_settled() && open.is_overtaking(at) {
         return Progress::Held;
     }
     match &open.calls[at].state {
@@ -74,11 +74,16 @@ fn advance_call(
             Progress::Again
         }
         CallState::Unapproved if !open.asks_for_approval() => {
-            approve(open, at, context, effects);
+            approve(open, at, None, context, effects);
             Progress::Again
         }
-        CallState::Unapproved | CallState::Approval(_) if parallel_safe => Progress::Past,
-        CallState::Unapproved | CallState::Approval(_) | CallState::Hook(_) => Progress::Held,
+        CallState::Unapproved | CallState::Approval(_) | CallState::Review(_) if parallel_safe => {
+            Progress::Past
+        }
+        CallState::Unapproved
+        | CallState::Approval(_)
+        | CallState::Review(_)
+        | CallState::Hook(_) => Progress::Held,
         CallState::Ready(arguments) if is_finish(name, &context.settings) => {
             open.calls[at].state = CallState::Finish(arguments.clone());
             Progress::Past
@@ -173,10 +178,13 @@ fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mu
     }
     // Checked before the hook and the approver, because neither should decide about a call that
     // cannot run.
-    if let Err(problem) = arguments {
-        open.finished(at, ToolStatus::Error, problem, false);
-        return;
-    }
+    let arguments = match arguments {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            open.finished(at, ToolStatus::Error, problem.to_string(), false);
+            return;
+        }
+    };
     if context.settings.hooks.pre_tool {
         let point = ConsultPoint::PreTool { call: call.clone() };
         let id = context.effect_id();
@@ -184,11 +192,18 @@ fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mu
         open.calls[at].state = CallState::Hook(id);
         return;
     }
-    approve(open, at, context, effects);
+    approve(open, at, Some(arguments), context, effects);
 }
 
-/// Lets a call start, after a person has approved it if the tool requires that.
-fn approve(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mut Vec<Effect>) {
+/// Lets a call start, after a person has approved it if the tool requires that. `arguments` are
+/// those of the call, if the caller has parsed them.
+pub(super) fn approve(
+    open: &mut OpenCalls,
+    at: usize,
+    arguments: Option<Map<String, Value>>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
     let call = &open.calls[at].call;
     let asks =
         tool(&call.name, &context.settings).is_some_and(|tool| tool.permission == Permission::Ask);
@@ -200,51 +215,9 @@ fn approve(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &
         effects.push(Effect::Consult { id, point });
         open.calls[at].state = CallState::Approval(id);
     } else {
-        open.calls[at].state = CallState::Ready(call.parsed_arguments().unwrap_or_default());
+        let arguments = arguments.or_else(|| call.parsed_arguments().ok());
+        open.calls[at].state = CallState::Ready(arguments.unwrap_or_default());
     }
-}
-
-/// Handles the answer of a hook or a person to a question about a call.
-pub(super) fn tool_answered(
-    mut open: OpenCalls,
-    id: EffectId,
-    answer: HookDecision,
-    context: &mut RunContext,
-    effects: &mut Vec<Effect>,
-) -> Next {
-    let asked = open.calls.iter().enumerate().find_map(|(at, open)| match open.state {
-        CallState::Hook(waited) if waited == id => Some((at, true)),
-        CallState::Approval(waited) if waited == id => Some((at, false)),
-        _ => None,
-    });
-    let Some((at, by_hook)) = asked else {
-        return Next::Wait(Phase::Tools(open));
-    };
-    match answer {
-        HookDecision::Halt(reason) => {
-            // The question is answered, so stopping the run must not withdraw it.
-            open.calls[at].state = CallState::Waiting;
-            let by = if by_hook { Decision::PreToolHook } else { Decision::Approval };
-            let ending = Ending::halted(Layer::Hook, by, reason);
-            return Next::Stop { ending, calls: open };
-        }
-        HookDecision::Deny(reason) => {
-            open.finished(at, ToolStatus::Denied, format!("denied: {reason}"), false);
-            emit_ended(&open, at, Duration::ZERO, effects);
-        }
-        HookDecision::Proceed | HookDecision::ProceedWith(_) | HookDecision::OutputCap(_) => {
-            if let HookDecision::ProceedWith(note) = answer {
-                open.notes.push(note);
-            }
-            if by_hook {
-                approve(&mut open, at, context, effects);
-            } else {
-                let arguments = open.calls[at].call.parsed_arguments().unwrap_or_default();
-                open.calls[at].state = CallState::Ready(arguments);
-            }
-        }
-    }
-    Next::Tools(open)
 }
 
 /// Handles the report of a call that has ended.
@@ -260,18 +233,27 @@ pub(super) fn tool_ended(
     };
     let ran = context.now.saturating_sub(started);
     open.ran(at, ran);
-    emit_ended(&open, at, ran, effects);
     // Before the halt, so that no part of the report is lost.
     context.observe(report.variables, report.metrics);
-    if let Some(reason) = report.halt {
-        let ending = Ending::halted(
-            Layer::Tool,
-            Decision::of(Layer::Tool, &open.calls[at].call.name),
-            reason,
-        );
-        return Next::Stop { ending, calls: open };
+    if context.settings.hooks.post_tool
+        && report.started
+        && let CallState::Done(result, _) = &open.calls[at].state
+    {
+        let (call, result) = (open.calls[at].call.clone(), result.clone());
+        let id = context.effect_id();
+        effects.push(Effect::Consult { id, point: ConsultPoint::PostTool { call, result } });
+        open.review(at, id, report.halt);
+        return Next::Tools(open);
     }
-    Next::Tools(open)
+    emit_ended(&open, at, ran, effects);
+    tool_halted(open, at, report.halt)
+}
+
+/// Stops the run if the tool requested a halt.
+pub(super) fn tool_halted(open: OpenCalls, at: usize, halt: Option<String>) -> Next {
+    let Some(reason) = halt else { return Next::Tools(open) };
+    let decision = Decision::of(Layer::Tool, &open.calls[at].call.name);
+    Next::Stop { ending: Ending::halted(Layer::Tool, decision, reason), calls: open }
 }
 
 /// Stops the tools whose time is up; abandons those that were asked to stop and did not end.

@@ -42,7 +42,7 @@ pub(super) fn turn_ended(
     // The server's own cap, if the response reports it, is the one that cut the output.
     let cap = turn.output_cap.or(call.cap);
     let has_calls = turn.tool_calls().next().is_some();
-    if turn.text().trim().is_empty() && !has_calls && starved(&turn, cap) {
+    if !has_calls && turn.text().trim().is_empty() && starved(&turn, cap) {
         return retry_starved(cut_by, &turn, cap, context, effects);
     }
     let (response, calls) = record_response(turn, usage, (cap, cut_by), context, effects);
@@ -137,14 +137,12 @@ fn record_response(
             .or_insert_with(|| Value::from(confidence));
     }
     context.counts.pauses = if paused { context.counts.pauses + 1 } else { 0 };
-    let raw = &turn.signal.provider_specific;
     let whole = !cut_call
         && !matches!(
             turn.signal.reason,
             SignalReason::TokenLimitReached | SignalReason::ContentFiltered
         );
     let response = Response {
-        finish_value: format!("{} = {:?}", raw.original_field, raw.original_value),
         declared_by_finish: whole
             && context.settings.finish_tool
             && calls.iter().any(|call| call.name == "finish"),
@@ -190,6 +188,7 @@ fn no_answer(
 /// turn is appended unchanged, because the provider needs it to continue.
 fn append_turn(parts: Vec<Part>, paused: bool, context: &mut RunContext) -> (Vec<ToolCall>, bool) {
     let mut ids = HashSet::new();
+    let several = parts.iter().filter(|part| matches!(part, Part::ToolCall(_))).count() > 1;
     let mut kept = Vec::with_capacity(parts.len());
     let mut calls = Vec::new();
     for part in parts {
@@ -197,7 +196,7 @@ fn append_turn(parts: Vec<Part>, paused: bool, context: &mut RunContext) -> (Vec
             Part::Text { text } if text.trim().is_empty() => continue,
             // The same id twice in one response is one call: every provider refuses a second
             // result for an id.
-            Part::ToolCall(call) if !ids.insert(call.id.clone()) => continue,
+            Part::ToolCall(call) if several && !ids.insert(call.id.clone()) => continue,
             Part::ToolCall(call) => calls.push(call.clone()),
             _ => {}
         }

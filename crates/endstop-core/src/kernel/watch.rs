@@ -15,50 +15,13 @@
 //! rule that fired in any mode: a user can observe first, and then choose a mode from what it would
 //! have done.
 
+use super::watch_error::WatchError;
+use super::watch_mode::WatchMode;
 use crate::detector::{Rule, Stuck};
 use crate::registry::Registry;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
-
-/// The action of a rule that fires.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum WatchMode {
-    /// Only record it in the outcome.
-    #[default]
-    Observe,
-    /// Warn the observers.
-    Warn,
-    /// Tell the model.
-    Nudge,
-    /// End the run.
-    Stop,
-}
-
-impl WatchMode {
-    /// All modes, from the mildest to the strictest.
-    pub const ALL: [WatchMode; 4] =
-        [WatchMode::Observe, WatchMode::Warn, WatchMode::Nudge, WatchMode::Stop];
-
-    /// The mode's name as configuration spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            WatchMode::Observe => "observe",
-            WatchMode::Warn => "warn",
-            WatchMode::Nudge => "nudge",
-            WatchMode::Stop => "stop",
-        }
-    }
-}
-
-impl fmt::Display for WatchMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// A rule with its mode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,12 +49,12 @@ impl Watch {
     /// let watches = Watch::read(&json!({"stuck": "stop", "repeat_call": {"mode": "warn", "times": 4}}))?;
     /// let short: Vec<String> = watches.iter().map(Watch::to_string).collect();
     /// assert_eq!(short, ["stop:stuck(2,4,3,7)", "warn:repeat_call(4)"]);
-    /// # Ok::<(), String>(())
+    /// # Ok::<(), endstop_core::kernel::WatchError>(())
     /// ```
     ///
     /// # Errors
-    /// A description of the invalid part, with the expected form.
-    pub fn read(spec: &Value) -> Result<Vec<Watch>, String> {
+    /// The invalid part; the message has the expected form.
+    pub fn read(spec: &Value) -> Result<Vec<Watch>, WatchError> {
         match spec {
             Value::Bool(false) => Ok(Vec::new()),
             Value::String(word) if word == "off" => Ok(Vec::new()),
@@ -111,53 +74,46 @@ impl Watch {
                             // All fields but `mode` are the configuration of the rule itself.
                             let mut config = fields.clone();
                             let mode = config.shift_remove("mode").ok_or_else(|| {
-                                format!("`{name}` has no `mode`: set one of {}", modes())
+                                WatchError::TableWithoutMode { rule: name.clone() }
                             })?;
                             (mode, Value::Object(config))
                         }
                         other => {
-                            let modes = modes();
-                            return Err(format!(
-                                "invalid watch `{name}`: expected one of {modes}, or a table with `mode`, found {other}"
-                            ));
+                            let (rule, given) = (name.clone(), other.to_string());
+                            return Err(WatchError::NotAMode { rule, given });
                         }
                     };
-                    let rule = Rule::from_config(name, &config).map_err(|e| e.to_string())?;
+                    let rule = Rule::from_config(name, &config)?;
                     watches.push(Watch { mode: mode_of(&mode)?, rule });
                 }
                 Ok(with_usual(watches))
             }
-            other => Err(format!(
-                "expected a table such as {{ cycle = \"stop\" }}, a list or \"off\", found {other}"
-            )),
+            other => Err(WatchError::NotWatches { given: other.to_string() }),
         }
     }
 
     /// Parses a watch as a command line spells it: `stop:stuck`, `warn:repeat_call={"times":4}`.
     ///
     /// # Errors
-    /// A description of the invalid part, with the expected form.
-    pub fn parse(text: &str) -> Result<Watch, String> {
-        let (mode, rule) = text
-            .split_once(':')
-            .ok_or_else(|| format!("expected MODE:RULE, with a mode of {}", modes()))?;
+    /// The invalid part; the message has the expected form.
+    pub fn parse(text: &str) -> Result<Watch, WatchError> {
+        let (mode, rule) = text.split_once(':').ok_or(WatchError::NoMode)?;
         if mode_of(&Value::String(rule.trim().to_owned())).is_ok() && Rule::is_known(mode.trim()) {
-            return Err(format!("the mode comes first: {}:{}", rule.trim(), mode.trim()));
+            let (rule, mode) = (mode.trim().to_owned(), rule.trim().to_owned());
+            return Err(WatchError::RuleFirst { rule, mode });
         }
-        let spec = Registry::parse_text(rule).map_err(|error| error.to_string())?;
-        let rule = Rule::from_spec(&spec).map_err(|error| error.to_string())?;
+        let spec = Registry::parse_text(rule)?;
+        let rule = Rule::from_spec(&spec)?;
         Ok(Watch { mode: mode_of(&Value::String(mode.trim().to_owned()))?, rule })
     }
 
-    fn one(spec: &Value) -> Result<Watch, String> {
-        let fields = spec.as_object().ok_or(
-            "expected a table with `mode` and `rule`, for example { mode = \"stop\", rule = \"cycle\" }",
-        )?;
+    fn one(spec: &Value) -> Result<Watch, WatchError> {
+        let fields = spec.as_object().ok_or(WatchError::NotATable)?;
         if let Some(key) = fields.keys().find(|key| *key != "mode" && *key != "rule") {
-            return Err(format!("unknown key `{key}`: expected `mode` or `rule`"));
+            return Err(WatchError::UnknownKey { key: key.clone() });
         }
-        let rule = fields.get("rule").ok_or("missing `rule`: name the rule to watch for")?;
-        let rule = Rule::from_spec(rule).map_err(|error| error.to_string())?;
+        let rule = fields.get("rule").ok_or(WatchError::NoRule)?;
+        let rule = Rule::from_spec(rule)?;
         let mode = fields.get("mode").map_or(Ok(WatchMode::Observe), mode_of)?;
         Ok(Watch { mode, rule })
     }
@@ -181,14 +137,14 @@ fn with_usual(mut watches: Vec<Watch>) -> Vec<Watch> {
     watches
 }
 
-fn mode_of(word: &Value) -> Result<WatchMode, String> {
+fn mode_of(word: &Value) -> Result<WatchMode, WatchError> {
     let known = WatchMode::ALL.into_iter().find(|mode| word.as_str() == Some(mode.as_str()));
-    known.ok_or_else(|| format!("invalid mode {word}: expected one of {}", modes()))
+    known.ok_or_else(|| WatchError::UnknownMode { given: word.to_string() })
 }
 
 /// Returns a hint if an entry of a table names the mode first, or anything else that is not a rule,
 /// and then rules: `stop = ["cycle"]`.
-fn swapped(name: &str, said: &Value) -> Option<String> {
+fn swapped(name: &str, said: &Value) -> Option<WatchError> {
     let is_mode = WatchMode::ALL.iter().any(|mode| mode.as_str() == name);
     let rule = said.as_array().and_then(|rules| rules.first()).unwrap_or(said).as_str();
     let rule = rule.filter(|rule| Rule::is_known(rule));
@@ -197,11 +153,8 @@ fn swapped(name: &str, said: &Value) -> Option<String> {
     }
     let mode = if is_mode { name } else { "stop" };
     let rule = rule.unwrap_or("cycle");
-    Some(format!("invalid watch `{name}`: write the rule first: {rule} = \"{mode}\""))
-}
-
-fn modes() -> String {
-    WatchMode::ALL.map(WatchMode::as_str).join(", ")
+    let (key, rule, mode) = (name.to_owned(), rule.to_owned(), mode.to_owned());
+    Some(WatchError::ModeAsKey { key, rule, mode })
 }
 
 /// A rule that fired.

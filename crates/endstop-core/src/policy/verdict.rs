@@ -2,6 +2,8 @@
 
 use crate::run_data::RunData;
 use crate::termination::Termination;
+use crate::usage::NanoUsd;
+use crate::usd_json::optional_usd;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -61,9 +63,15 @@ pub struct StepContext {
     pub variables: Map<String, Value>,
     /// Measurements; the `reward_threshold` policy reads `last_reward` from here.
     pub metrics: Map<String, Value>,
-    /// Cost of the run so far in US dollars, if the price of the model is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_usd: Option<f64>,
+    /// Cost of the run so far, if the price of the model is known. `cost_usd` in JSON, a number of
+    /// US dollars.
+    #[serde(
+        rename = "cost_usd",
+        with = "optional_usd",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cost: Option<NanoUsd>,
     /// `true` if a message that the model did not write arrived since the previous step.
     #[serde(default, skip_serializing_if = "is_false")]
     pub message_arrived: bool,

@@ -230,7 +230,7 @@ fn refused_call_evidence_adds_up() {
         "the next call does not fit: prompt at most 359 tokens by bytes $0.001077 + 256 tokens of output $0.00384 > $0.00475 left"
     );
     let fits = outcome.would_fit.unwrap();
-    assert_eq!(fits.max_budget_usd, Some(0.004917));
+    assert_eq!(fits.max_budget, Some(NanoUsd::from_usd(0.004917)));
     assert_eq!(fits.max_output_tokens, Some(244), "(0.00475 - 0.001077) / 0.000015");
     // The suggested limits are enough, and anything below them is not.
     for (usd, cap, fits) in [

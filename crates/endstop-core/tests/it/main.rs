@@ -10,7 +10,9 @@
     reason = "tests"
 )]
 
+mod cache_prices;
 mod ceilings;
+mod changes;
 mod clocks;
 mod compaction;
 mod declared;
@@ -22,11 +24,13 @@ mod kernel_laws;
 mod kernel_rules;
 mod kernel_search;
 mod laws;
+mod media;
 mod not_knowing;
 mod outcomes;
 mod policies;
 mod recorded_runs;
 mod registry;
+mod reviews;
 mod search;
 mod streaming;
 mod termination_vectors;

@@ -60,6 +60,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
             status: ToolStatus::Ok,
             content: call_id.clone(),
             call_id,
+            attachments: Vec::new(),
             started: true,
             pinned: false,
         })),
@@ -107,7 +108,7 @@ fn snapshot() -> impl Strategy<Value = NoProgressSnapshot> {
 
 fn would_fit() -> impl Strategy<Value = WouldFit> {
     (of(0..1_000_000u32), of(any::<u64>())).prop_map(|(cents, tokens)| WouldFit {
-        max_budget_usd: cents.map(|cents| f64::from(cents) / 100.0),
+        max_budget: cents.map(|cents| f64::from(cents) / 100.0).map(NanoUsd::from_usd),
         max_tokens: tokens,
         max_output_tokens: None,
     })
@@ -134,6 +135,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         let (cost, cost_upper, cost_unknown, tokens_upper, overrun) = money;
         let (no_progress_snapshot, error_diagnostic, would_fit, halted_reason, signal) = rest.0;
         let (model, provider, run_id, verified, messages) = rest.1;
+        let cache = CacheUse::of(&usage, None);
         Outcome {
             termination,
             decided_by,
@@ -148,6 +150,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             compactions,
             fired,
             usage,
+            cache,
             cost,
             cost_upper,
             cost_unknown,
@@ -263,6 +266,7 @@ fn over_budget() -> (Outcome, &'static str) {
             evidence: "repeat_call(3) at step 3".to_owned(),
         }],
         usage: Usage { input_tokens: Some(1_000), output_tokens: Some(100), ..Usage::default() },
+        cache: None,
         cost: NanoUsd(4_500_000),
         cost_upper: Some(NanoUsd(5_250_001)),
         cost_unknown: true,
@@ -281,7 +285,7 @@ fn over_budget() -> (Outcome, &'static str) {
         }),
         error_diagnostic: Some("a diagnostic".to_owned()),
         would_fit: Some(WouldFit {
-            max_budget_usd: Some(0.0093),
+            max_budget: Some(NanoUsd::from_usd(0.0093)),
             max_tokens: None,
             max_output_tokens: Some(300),
         }),
@@ -338,6 +342,11 @@ fn submitted() -> (Outcome, &'static str) {
         compactions: Vec::new(),
         fired: Vec::new(),
         usage: Usage::default(),
+        cache: Some(CacheUse {
+            read_tokens: 9,
+            write_tokens: 4,
+            saved: Some(NanoUsdChange(-1_500_000)),
+        }),
         cost: NanoUsd(1_000_000_000),
         cost_upper: None,
         cost_unknown: false,
@@ -363,7 +372,8 @@ fn submitted() -> (Outcome, &'static str) {
         r#""structured":"x","turns":1,"model_calls":2,"tool_calls":1,"compactions":[],"fired":[],"#,
         r#""usage":{"input_tokens":null,"output_tokens":null,"cached_input_tokens":null,"#,
         r#""cache_write_tokens":null,"reasoning_tokens":null,"cache_apart":false,"#,
-        r#""reasoning_apart":false,"estimated":false},"cost_usd":1.0,"cost_upper_usd":null,"#,
+        r#""reasoning_apart":false,"estimated":false},"cache":{"read_tokens":9,"write_tokens":4,"#,
+        r#""saved_usd":-0.0015},"cost_usd":1.0,"cost_upper_usd":null,"#,
         r#""cost_unknown":false,"tokens_upper":null,"overrun_usd":0.0,"duration_ms":3000.0,"#,
         r#""retry_after_ms":null,"no_progress_snapshot":null,"error_diagnostic":null,"#,
         r#""would_fit":null,"halted_reason":null,"signal":null,"model":null,"provider":null,"#,

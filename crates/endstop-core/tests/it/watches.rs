@@ -211,11 +211,11 @@ fn misplaced_watch_names_valid_form() {
         (json!("stop:cycle"), "expected a table such as { cycle = \"stop\" }"),
         (json!(["stop:cycle"]), "for example { mode = \"stop\", rule = \"cycle\" }"),
     ] {
-        let error = Watch::read(&spec).unwrap_err();
+        let error = Watch::read(&spec).unwrap_err().to_string();
         assert!(error.contains(problem), "{spec}: {error}");
     }
     let error = Watch::parse("cycle:stop").unwrap_err();
-    assert_eq!(error, "the mode comes first: stop:cycle");
+    assert_eq!(error.to_string(), "the mode comes first: stop:cycle");
 }
 
 /// A list of watches keeps the default rule, as a table does.

@@ -4,6 +4,7 @@
 //! `play(seed)` plays one run and checks the laws of the kernel on the way. The test `kernel_laws`
 //! plays some thousands of seeds, the example `soak` a million.
 
+use crate::changes::{ChangeLaw, SECRET, only_reviewed};
 use crate::laws::{
     CompactionLaw, check_ceilings, check_compaction, check_declared, check_outcome, check_spent,
     only_stops, quotes_exactly, shortened,
@@ -100,6 +101,7 @@ pub struct Setup {
     pub limits: Limits,
     pub shared: bool,
     pub window: u64,
+    pub hooks: Hooks,
 }
 
 pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
@@ -191,8 +193,10 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             pre_iteration: rng.chance(15),
             chat_params: rng.chance(15),
             pre_tool: rng.chance(20),
+            post_tool: rng.chance(25),
+            pre_call: rng.chance(10),
             stop: rng.chance(20),
-            reply: false,
+            ..Hooks::default()
         },
         output_schema: rng.chance(25),
         compaction: CompactionSpec {
@@ -213,7 +217,8 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         nudge: rng.chance(80),
         ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "do it")])
     };
-    (spec, Setup { price, limits, shared, window })
+    let hooks = spec.hooks;
+    (spec, Setup { price, limits, shared, window, hooks })
 }
 
 /// The record of a run in this world.
@@ -268,11 +273,12 @@ pub const KINDS: [&str; 14] = [
     "terminate",
     "fault",
 ];
-pub const PHASES: [&str; 11] = [
+pub const PHASES: [&str; 12] = [
     "new",
     "consulting_prompt",
     "consulting_pre_iteration",
     "consulting_chat_params",
+    "consulting_pre_call",
     "consulting_stop",
     "reserving",
     "calling",
@@ -299,6 +305,7 @@ struct World {
     /// Consecutive times that nothing was due.
     idle: u32,
     compactions: CompactionLaw,
+    changes: ChangeLaw,
 }
 
 /// Plays one run; `Err` names the violated law.
@@ -350,6 +357,7 @@ fn play_from(
         partial: String::new(),
         idle: 0,
         compactions: CompactionLaw::default(),
+        changes: ChangeLaw::of(|| self::spec(&mut Rng(seed)).0, &events),
     };
     let mut pairs = Vec::new();
     let mut effects = Vec::new();
@@ -376,6 +384,7 @@ fn play_from(
             world.old.extend(gone);
             world.held.clear();
             world.wake = None;
+            world.changes = ChangeLaw::of(again, &events);
             let alive = on.step;
             for effect in on.perform {
                 world.take(effect, &alive)?;
@@ -411,6 +420,7 @@ fn play_from(
         let before = (run.epoch(), run.messages().to_vec());
         let (phase, kind) = (run.phase().as_str(), event.kind.clone());
         let compacted = matches!(event.kind, EventKind::Compacted { .. });
+        world.changes.answered(&kind);
         let step = run.handle(event, &mut effects);
         let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
         if let (Step::Continue(next), true) = (&step, calls) {
@@ -421,6 +431,7 @@ fn play_from(
             check_compaction(compacted, (before.0, &before.1), after)?;
         }
         world.compactions.heard(&effects);
+        world.changes.heard(&effects)?;
         if world.stopped {
             only_stops(&effects)?;
         }
@@ -441,6 +452,7 @@ fn play_from(
             Step::Ended(outcome) => {
                 check_spent(&setup.limits, &outcome)?;
                 check_outcome(&outcome)?;
+                only_reviewed(setup.hooks, &outcome)?;
                 check_declared(phase, &kind, &outcome)?;
                 if !world.held.is_empty() {
                     return Err(format!(
@@ -703,13 +715,20 @@ impl World {
                     4..=8 => ToolReport::new(ToolStatus::Ok, format!("r{}", self.rng.next())),
                     _ => ToolReport::new(ToolStatus::Ok, "same"),
                 };
+                if setup.hooks.post_tool && self.rng.chance(50) {
+                    report.content = SECRET.to_owned();
+                }
                 if self.rng.below(400) == 0 {
                     report.halt = Some("the tool says halt".to_owned());
                 }
                 EventKind::ToolEnded { tool, report }
             }
             Waiting::Consult(id, point) => {
-                let answer = match (self.rng.below(12), point) {
+                let secret = matches!(
+                    &point,
+                    ConsultPoint::PostTool { result, .. } if result.content.contains(SECRET)
+                );
+                let answer = match (self.rng.below(16), point) {
                     (0, ConsultPoint::Stop { .. } | ConsultPoint::Approval { .. }) => {
                         HookDecision::Halt("halt".to_owned())
                     }
@@ -722,7 +741,14 @@ impl World {
                     ) => HookDecision::Deny("not so".to_owned()),
                     (5, _) => HookDecision::ProceedWith("by the way".to_owned()),
                     (6, _) => HookDecision::OutputCap(1 + self.rng.below(2000)),
+                    (12..=14, point) => self.changed(point),
                     _ => HookDecision::Proceed,
+                };
+                // The hook removes the secret, whatever else it does.
+                let answer = match (answer, secret) {
+                    (answer @ (HookDecision::Halt(_) | HookDecision::Deny(_)), _)
+                    | (answer, false) => answer,
+                    (_, true) => HookDecision::ChangeResult(ChangedResult::ok("clean")),
                 };
                 EventKind::Answered { id, answer }
             }
@@ -754,6 +780,38 @@ impl World {
                 EventKind::Reserved { id, granted: NanoUsd(usd), granted_tokens: Some(tokens) }
             }
         }
+    }
+
+    /// Returns an answer that changes a call or a result, rarely one that is not valid.
+    fn changed(&mut self, point: ConsultPoint) -> HookDecision {
+        let answer = match point {
+            ConsultPoint::PreTool { call } | ConsultPoint::Approval { call } => {
+                let mut call = ToolCall { arguments: json!({"n": 7}).to_string(), ..call };
+                match self.rng.below(60) {
+                    0 => call.name = "write".to_owned(),
+                    1 => call.id = "other".to_owned(),
+                    2..=8 => call.arguments = "{broken".to_owned(),
+                    9..=30 => call.arguments = json!({"n": self.rng.below(9000)}).to_string(),
+                    _ => {}
+                }
+                HookDecision::ChangeCall(call)
+            }
+            ConsultPoint::PostTool { .. } if self.rng.chance(30) => {
+                HookDecision::ChangeResult(ChangedResult::error("failed after all"))
+            }
+            ConsultPoint::PostTool { .. } => HookDecision::ChangeResult(ChangedResult::ok("same")),
+            _ if self.rng.chance(5) => {
+                HookDecision::ChangeResult(ChangedResult::ok("not a result"))
+            }
+            _ => HookDecision::Proceed,
+        };
+        if self.rng.chance(20) {
+            return HookDecision::WithNote {
+                note: "by the way".to_owned(),
+                answer: Box::new(answer),
+            };
+        }
+        answer
     }
 
     /// Returns a compaction result that grows, changes nothing, or breaks the conversation.

@@ -14,8 +14,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// Returns a length for `sleep` that no other test uses.
 pub(crate) fn marker() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // The process id separates test processes that run at the same time.
-    100_000_000 + (std::process::id() % 1_000_000) * 100 + NEXT.fetch_add(1, Ordering::Relaxed)
+    // The process id separates test processes that run at the same time. No process has a thousand.
+    2_000_000_000 + (std::process::id() % 1_000_000) * 1000 + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Returns the processes that have exactly this word in their command line. Zombies have no command

@@ -21,7 +21,7 @@ use crate::model::{Step, Trajectory};
 use crate::pricing::Prices;
 use crate::replay::{Setting, replay};
 use endstop_core::detector::{Rule, RuleSet};
-use endstop_core::{PolicyError, Registry};
+use endstop_core::{NanoUsd, PolicyError, Registry};
 use std::collections::BTreeMap;
 
 /// Counts the effect of candidates on recorded runs.
@@ -258,7 +258,7 @@ fn watch(rule_set: &mut RuleSet, run: &Trajectory<'_>) {
         // Without any recorded cost, a cost rule must see no data instead of a cost of 0.
         if has_cost {
             cost += step.cost_usd.unwrap_or_default();
-            rule_set.cost_usd(cost);
+            rule_set.cost(NanoUsd::from_usd(cost));
         }
         rule_set.end();
     }

@@ -9,6 +9,12 @@ use std::fs;
 struct Numbers(u64);
 
 impl Numbers {
+    /// A sequence for each file, so that a new fixture does not change the cuts of the others.
+    fn of(name: &str, seed: u64) -> Numbers {
+        let byte = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Numbers(name.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, byte))
+    }
+
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % end
@@ -23,11 +29,37 @@ fn said(path: &std::path::Path, whole: &Read, cut: &Read, how: &str) {
     }
 }
 
+/// Returns `true` if a ReAct log ends with a judged or a correct answer, or after a heading. Some logs
+/// have no line with the correct answer.
+fn ends_between_runs(log: &[u8]) -> bool {
+    let last = log.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap();
+    last.starts_with(b"Correct answer:")
+        || last.starts_with(b"Observation") && last.ends_with(b"CORRECT")
+        || last.starts_with(b"---") && log.ends_with(b"\n")
+}
+
+#[test]
+fn react_log_cut_between_runs_reports_losses() {
+    let path = fixtures().into_iter().find(|path| path.ends_with("reflexion_hotpot_base.txt"));
+    let path = path.unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let whole = read_bytes(name, bytes.clone(), &Options::default());
+    let text = std::str::from_utf8(&bytes).unwrap();
+    // The bytes around each boundary of two runs; within a run every cut is one of the same kind.
+    let ends = text.match_indices("Correct answer:").flat_map(|(at, _)| at - 40..at + 120);
+    let ends = ends.filter(|end| *end < bytes.len() && !ends_between_runs(&bytes[..*end]));
+    for end in ends {
+        let cut = read_bytes(name, &bytes[..end], &Options::default());
+        said(&path, &whole, &cut, &format!("cut at {end}"));
+    }
+}
+
 #[test]
 fn truncated_files_report_losses() {
-    let mut numbers = Numbers(7);
     for path in fixtures() {
         let name = path.file_name().unwrap().to_str().unwrap();
+        let mut numbers = Numbers::of(name, 7);
         let bytes = fs::read(&path).unwrap();
         let whole = read_bytes(name, bytes.clone(), &Options::default());
         let mut halves = 0;
@@ -37,9 +69,9 @@ fn truncated_files_report_losses() {
             // A file of lines that ends after a complete line is indistinguishable from a complete
             // file.
             let between = bytes[..end].ends_with(b"\n") || bytes[end] == b'\n';
-            // The same is true for a plain-text log that ends with an answer.
-            let last = bytes[..end].trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap();
-            let answered = last.starts_with(b"Correct answer:") && name.ends_with(".txt");
+            // The same is true for a plain-text log that ends with an answer, or with the whole line
+            // of a heading, because a section may be empty.
+            let answered = name.ends_with(".txt") && ends_between_runs(&bytes[..end]);
             if !(between && name.ends_with(".jsonl") || answered) {
                 said(&path, &whole, &cut, &format!("cut at {end}"));
             }
@@ -60,9 +92,9 @@ fn truncated_files_report_losses() {
 
 #[test]
 fn changed_bytes_do_not_panic() {
-    let mut numbers = Numbers(11);
     for path in fixtures() {
         let name = path.file_name().unwrap().to_str().unwrap();
+        let mut numbers = Numbers::of(name, 11);
         let bytes = fs::read(&path).unwrap();
         let whole = read_bytes(name, bytes.clone(), &Options::default());
         for round in 0..60 {

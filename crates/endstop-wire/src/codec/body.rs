@@ -1,8 +1,10 @@
 //! The parts of a request's body that the encoders of the formats share.
 
+use super::history_marks::HistoryMarks;
 use super::request::{RequestSpec, ToolDefinition};
 use crate::json;
-use endstop_core::{Image, Message, MessageId};
+use crate::media::MediaSupport;
+use endstop_core::{Document, Image, Message, MessageId};
 use serde_json::{Map, Value};
 
 /// The encoded beginning of a body. It ends inside the list of messages, so that more can be added.
@@ -51,6 +53,7 @@ impl Kept {
         system: &str,
         messages: &[Message],
         epoch: u64,
+        media: MediaSupport,
         write: fn(&mut Vec<u8>, &Message),
     ) -> &mut Vec<u8> {
         let from = self.resume(messages, epoch);
@@ -61,7 +64,7 @@ impl Kept {
             }
         }
         for m in &messages[from..] {
-            write(&mut self.out, m);
+            write(&mut self.out, &media.lower(m));
         }
         self.settle(messages);
         self.out.push(b']');
@@ -103,15 +106,30 @@ impl<'a> Fields<'a> {
         schema: &str,
         close: &[u8],
     ) {
+        self.marked_tools(tools, open, schema, close, b"");
+    }
+
+    /// Writes the tools, the last one with a mark before it is closed.
+    pub(crate) fn marked_tools(
+        &mut self,
+        tools: &[ToolDefinition],
+        open: &[u8],
+        schema: &str,
+        close: &[u8],
+        mark: &[u8],
+    ) {
         if tools.is_empty() {
             return;
         }
         self.field("tools", |out| {
             out.push(b'[');
-            for tool in tools {
+            for (at, tool) in tools.iter().enumerate() {
                 json::comma(out);
                 out.extend_from_slice(open);
                 tool.fields(out, schema);
+                if at + 1 == tools.len() {
+                    out.extend_from_slice(mark);
+                }
                 out.extend_from_slice(close);
             }
             out.push(b']');
@@ -213,6 +231,7 @@ pub(crate) struct BlockHistory {
     pub(crate) kept: Kept,
     /// System messages at the start of the history.
     pub(crate) preamble: String,
+    pub(super) marks: HistoryMarks,
     /// Role of the message that is still open at the end of the encoded bytes.
     open: Option<&'static str>,
     /// Beginning of the body, up to the first message.
@@ -223,15 +242,25 @@ pub(crate) struct BlockHistory {
 
 impl BlockHistory {
     pub(crate) fn new(head: &'static str, blocks: &'static str) -> BlockHistory {
-        BlockHistory { kept: Kept::default(), preamble: String::new(), open: None, head, blocks }
+        BlockHistory {
+            kept: Kept::default(),
+            preamble: String::new(),
+            marks: HistoryMarks::default(),
+            open: None,
+            head,
+            blocks,
+        }
     }
 
     /// Returns the number of messages that are already encoded.
     pub(crate) fn resume(&mut self, messages: &[Message], epoch: u64) -> usize {
+        // Marks that were inserted for the last call shift the offsets of everything after them.
+        self.marks.remove(&mut self.kept.out);
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
             self.kept.out.extend_from_slice(self.head.as_bytes());
             self.open = None;
+            self.marks.clear();
             self.preamble.clear();
         }
         from
@@ -265,6 +294,13 @@ impl BlockHistory {
         json::key(out, self.blocks);
         out.push(b'[');
         out
+    }
+
+    /// Ends a block of the user that can carry a cache mark.
+    pub(crate) fn markable(&mut self, role: &str) {
+        if role == "user" {
+            self.marks.block(self.kept.out.len());
+        }
     }
 
     /// Closes the list of messages. Everything written afterwards belongs to this call only, and
@@ -302,6 +338,20 @@ pub(crate) fn instructions(out: &mut Vec<u8>, system: &str, preamble: &str) {
         out.extend_from_slice(b"\\n\\n");
     }
     json::escaped(out, preamble);
+}
+
+/// Writes the data URL of a document as a JSON string.
+pub(crate) fn document_url(out: &mut Vec<u8>, document: &Document) {
+    out.extend_from_slice(b"\"data:");
+    json::escaped(out, &document.media_type);
+    out.extend_from_slice(b";base64,");
+    json::escaped(out, &document.data);
+    out.push(b'"');
+}
+
+/// Returns the file name of a document, which some APIs require.
+pub(crate) fn document_name(document: &Document) -> &str {
+    document.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("document.pdf")
 }
 
 /// Writes the URL of an image as a JSON string. Image data becomes a data URL.

@@ -47,6 +47,7 @@ impl Common {
         to.output_tokens = new.output_tokens.or(to.output_tokens);
         to.cached_input_tokens = new.cached_input_tokens.or(to.cached_input_tokens);
         to.cache_write_tokens = new.cache_write_tokens.or(to.cache_write_tokens);
+        to.cache_write_1h_tokens = new.cache_write_1h_tokens.or(to.cache_write_1h_tokens);
         to.reasoning_tokens = new.reasoning_tokens.or(to.reasoning_tokens);
     }
 

@@ -24,7 +24,11 @@ pub(super) fn conclude(
     let (common, said) = turn.conclude(facts);
     let should_retry = errors::should_retry(headers);
     let complete = common.terminated || said.finish != Finish::Missing;
-    let Common { model, id, usage, cost, finish, error, broken, confidence, .. } = common;
+    let Common { model, id, mut usage, cost, finish, error, broken, confidence, .. } = common;
+    if facts.cached_for_hour && usage.cache_write_1h_tokens.is_none() {
+        // The server reports no lifetimes, and the request asked for this one only.
+        usage.cache_write_1h_tokens = usage.cache_write_tokens;
+    }
     let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;
     let call_missing = said.finish == Finish::ToolUse;
     let mut signal = of_content(&said, finish.as_deref(), complete, &usage, facts);

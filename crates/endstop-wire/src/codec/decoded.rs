@@ -11,6 +11,8 @@ pub struct RequestFacts {
     pub stop_strings: bool,
     /// Output cap of the request, in tokens.
     pub output_cap: Option<u64>,
+    /// `true` if the request asked for a cache entry that lives for an hour.
+    pub cached_for_hour: bool,
 }
 
 /// An increment of a streamed turn.
@@ -27,6 +29,9 @@ pub enum Delta<'a> {
     ToolCallStarted {
         /// Position of the call among the turn's calls, from 0.
         index: usize,
+        /// Id that the call has in the decoded turn, unless another call of the turn has the same
+        /// one; empty if it is not known yet.
+        id: &'a str,
         /// Name of the tool.
         name: &'a str,
     },

@@ -39,6 +39,7 @@ mod conclude;
 mod decoded;
 mod decoder;
 mod encoder;
+mod history_marks;
 mod request;
 
 pub use decoded::{Decoded, Delta, Eof, RequestFacts};

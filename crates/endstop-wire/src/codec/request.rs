@@ -1,6 +1,7 @@
 //! A request, the same for every wire format.
 
 use super::decoded::RequestFacts;
+use crate::caching::{CacheKey, CachePlan};
 use crate::json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -27,6 +28,8 @@ pub struct RequestSpec {
     pub context_window: Option<u64>,
     /// `true` to request a stream that also reports usage.
     pub stream: bool,
+    /// What requests carry for prompt caching.
+    pub cache: CachePlan,
     /// Additional request fields. They take precedence over fields made from the members above.
     pub extra: Map<String, Value>,
 }
@@ -58,7 +61,14 @@ impl RequestSpec {
         RequestFacts {
             stop_strings: !self.stop.is_empty(),
             output_cap: output_cap.or(self.max_output_tokens),
+            cached_for_hour: self.cache.marks.is_some_and(|marks| marks.hour),
         }
+    }
+
+    /// Returns the conversation's key for a provider that takes one.
+    pub(crate) fn cache_key(&self) -> Option<CacheKey> {
+        let tools = self.tools.iter().map(|tool| tool.name.as_str());
+        self.cache.key.then(|| CacheKey::new(self.system.as_deref().into_iter().chain(tools)))
     }
 
     /// Returns the system instructions, or an empty string if there are none. If `schema_in_words`

@@ -228,6 +228,7 @@ pub fn request_facts(request: &Value) -> RequestFacts {
             .find_map(|k| request[*k].as_u64())
             .or_else(|| ["maxOutputTokens", "maxTokens"].iter().find_map(|k| config[*k].as_u64()))
             .or_else(|| options["num_predict"].as_u64()),
+        cached_for_hour: false,
     }
 }
 

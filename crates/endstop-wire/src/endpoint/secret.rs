@@ -1,8 +1,19 @@
 //! A key that is never printed.
 
 use std::fmt;
+use zeroize::Zeroize;
 
-/// A key. Neither `Debug` nor `Display` reveals its value.
+/// A key. Neither `Debug` nor `Display` reveals its value, and its memory is overwritten when it is
+/// dropped.
+///
+/// ```
+/// use endstop_wire::endpoint::Secret;
+/// let key = Secret::from("sk-secret");
+/// assert_eq!(format!("{key} {key:?}"), "[secret] Secret(…)");
+/// assert_eq!(key.expose(), "sk-secret");
+/// ```
+///
+/// Copies that an HTTP client makes of a header are not overwritten.
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -15,6 +26,24 @@ impl Secret {
     /// Returns the key itself. Use it only to write the header.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl From<String> for Secret {
+    fn from(key: String) -> Secret {
+        Secret(key)
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(key: &str) -> Secret {
+        Secret(key.to_owned())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Translates parameters into the fields of an API's request.
 
 use super::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
+use crate::caching::{CachePlan, Marks};
 use crate::codec::RequestSpec;
 use crate::dialect::{Dialect, WireFormat};
 use serde_json::{Map, Value, json};
@@ -102,8 +103,10 @@ impl ModelParams {
         let mut fields = target.fields;
         reserved(&self.extra)?;
         merge(&mut fields, &self.extra, "")?;
-        complete(&mut fields, dialect, spec)?;
+        let cache = self.caching(dialect, &spec.model)?;
+        complete(&mut fields, dialect, spec, cache)?;
         merge_over(&mut spec.extra, fields);
+        spec.cache = cache;
         // Also a member, because a decoder must know that a stop string can end the response.
         spec.stop.clone_from(&self.stop);
         Ok(())
@@ -452,6 +455,7 @@ fn complete(
     fields: &mut Map<String, Value>,
     dialect: &Dialect,
     spec: &RequestSpec,
+    cache: CachePlan,
 ) -> Result<(), ParamError> {
     let (object, member, value) = match (dialect.family, &spec.output_schema) {
         (WireFormat::BedrockConverse, _) if !spec.tools.is_empty() => {
@@ -467,7 +471,8 @@ fn complete(
                 spec["inputSchema"] = json!({"json": schema});
                 json!({"toolSpec": spec})
             });
-            ("toolConfig", "tools", Value::Array(tools.collect()))
+            let mark = cache.marks.filter(|marks| marks.anywhere).map(Marks::point);
+            ("toolConfig", "tools", tools.chain(mark).collect())
         }
         (WireFormat::Anthropic | WireFormat::BedrockInvoke, Some(schema)) => {
             ("output_config", "format", json!({"type": "json_schema", "schema": schema.schema}))

@@ -14,12 +14,16 @@
 //! ```
 
 mod apply;
+mod cache;
 mod error;
+mod output_schema;
 mod values;
 
 pub use error::ParamError;
-pub use values::{Effort, Thinking, ToolChoice};
+pub use output_schema::check_output_schema;
+pub use values::{Effort, InvalidThinking, Thinking, ToolChoice};
 
+use crate::caching::Caching;
 use crate::endpoint::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -58,6 +62,9 @@ pub struct ModelParams {
     /// `false` to ask the provider not to store the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<bool>,
+    /// Use of prompt caches. If it is not set, requests carry what the provider takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Caching>,
     /// Further fields of the request, in the API's own spelling. Objects are merged with those that
     /// the other parameters make.
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -95,6 +102,7 @@ impl ModelParams {
             parallel_tool_calls: own.parallel_tool_calls.or(base.parallel_tool_calls),
             service_tier: own.service_tier.or(base.service_tier),
             store: own.store.or(base.store),
+            cache: own.cache.or(base.cache),
             extra,
             headers,
         }

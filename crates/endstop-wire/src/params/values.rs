@@ -73,20 +73,32 @@ impl Thinking {
     /// Parses a flag's value: `off`, `adaptive` or a number of tokens.
     ///
     /// # Errors
-    /// Names the choices.
-    pub fn parse(text: &str) -> Result<Thinking, String> {
+    /// The value is none of these.
+    pub fn parse(text: &str) -> Result<Thinking, InvalidThinking> {
         match (text, text.parse()) {
             ("off", _) => Ok(Thinking::Off),
             ("adaptive", _) => Ok(Thinking::Adaptive),
             (_, Ok(tokens)) if tokens > 0 => Ok(Thinking::Budget(tokens)),
-            _ => Err("expected `off`, `adaptive` or a number of tokens".to_owned()),
+            _ => Err(InvalidThinking),
         }
     }
 }
 
+/// The error for a value that is not a [`Thinking`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidThinking;
+
+impl fmt::Display for InvalidThinking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected `off`, `adaptive` or a number of tokens")
+    }
+}
+
+impl std::error::Error for InvalidThinking {}
+
 impl TryFrom<Value> for Thinking {
-    type Error = String;
-    fn try_from(value: Value) -> Result<Thinking, String> {
+    type Error = InvalidThinking;
+    fn try_from(value: Value) -> Result<Thinking, InvalidThinking> {
         Thinking::parse(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 }

@@ -56,7 +56,14 @@ impl KnownKeys {
             Value::String(text) => self.cut_string(text),
             Value::Array(list) => list.iter_mut().map(|one| self.cut_strings(one)).sum(),
             Value::Object(members) => {
-                let within: u64 = members.values_mut().map(|one| self.cut_strings(one)).sum();
+                let file = is_file(members);
+                let within: u64 = members
+                    .iter_mut()
+                    .map(|(name, one)| match one {
+                        Value::String(data) if file && name == "data" => self.cut_known(data),
+                        one => self.cut_strings(one),
+                    })
+                    .sum();
                 within + self.cut_names(members)
             }
             _ => 0,
@@ -72,6 +79,12 @@ impl KnownKeys {
             *text = String::from_utf8_lossy(&apply(text.as_bytes(), cuts)).into_owned();
         }
         count
+    }
+
+    /// Redacts the known keys in the base64 of a file. By chance its letters may look like a
+    /// credential of a known format, and the file would be damaged.
+    fn cut_known(&self, data: &mut String) -> u64 {
+        if self.find_known(data.as_bytes()).is_empty() { 0 } else { self.cut_string(data) }
     }
 
     /// Redacts member names. Names in Endstop's own records consist of lower case letters and
@@ -125,6 +138,24 @@ impl KnownKeys {
         }
         cuts
     }
+}
+
+/// The base64 of the first bytes of the files that a message may contain.
+const FILES: &[(&str, &str)] = &[
+    ("image/png", "iVBORw0KGg"),
+    ("image/jpeg", "/9j/"),
+    ("image/gif", "R0lGODdh"),
+    ("image/gif", "R0lGODlh"),
+    ("image/webp", "UklGR"),
+    ("application/pdf", "JVBERi0"),
+];
+
+/// `true` for the JSON of an inline image or document.
+fn is_file(members: &Map<String, Value>) -> bool {
+    let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (media_type, data) = (text("media_type"), text("data"));
+    let known = FILES.iter().any(|(kind, start)| *kind == media_type && data.starts_with(start));
+    known && data.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
 }
 
 /// Concatenation of the strings with one member name.
@@ -196,6 +227,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    #[test]
+    fn base64_of_file_keeps_chance_matches() {
+        let key = "4fQ9xTz71LmN0pWv8aBcD";
+        let keys = KnownKeys::new([key]);
+        let chance = format!("iVBORw0KGgo/AIza{}/", "a1B2c3D4e5".repeat(4));
+        let image = |data: &str| json!({"base64": {"media_type": "image/png", "data": data}});
+        assert!(keys.out_of_json(&image(&chance).to_string()).is_none());
+        // In any other string it counts.
+        assert_eq!(keys.out_of_json(&json!({"data": chance}).to_string()).unwrap().1, 1);
+        let text = format!("iVBORw0KGgo AIza{}", "a1B2c3D4e5".repeat(4));
+        assert!(keys.out_of_json(&image(&text).to_string()).is_some());
+        // A known key is cut everywhere.
+        let (clean, cuts) =
+            keys.out_of_json(&image(&format!("iVBORw0KGgo{key}")).to_string()).unwrap();
+        assert_eq!((clean, cuts), (image("iVBORw0KGgo[redacted]"), 1));
+    }
 
     const KEY: &str = "sk-proj-4fQ9xTz71LmN0pWv8aBcD";
 

@@ -310,5 +310,9 @@ impl SseDecoder {
 
 /// Returns the text, with invalid UTF-8 replaced.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
+    // The strict check reads whole words; the lossy conversion examines every byte.
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
+    }
 }

@@ -398,7 +398,10 @@ fn other_bodies_are_not_success() {
     let d = decode("openai-chat", &[text("x"), stop("end_turn")].concat());
     assert!(d.error.unwrap().message.contains("binary"));
     let request = json!({"inferenceConfig": {"maxTokens": 5, "stopSequences": ["END"]}});
-    assert_eq!(request_facts(&request), RequestFacts { stop_strings: true, output_cap: Some(5) });
+    assert_eq!(
+        request_facts(&request),
+        RequestFacts { stop_strings: true, output_cap: Some(5), ..RequestFacts::default() }
+    );
 }
 
 // --- InvokeModel ---

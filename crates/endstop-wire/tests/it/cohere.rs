@@ -245,7 +245,7 @@ fn calls_are_matched_by_index() {
     decoder
         .push(events(&stream).as_bytes(), &mut |delta| match delta {
             Delta::Reasoning(t) => seen.push(t.to_owned()),
-            Delta::ToolCallStarted { index, name } => seen.push(format!("{index} {name}")),
+            Delta::ToolCallStarted { index, name, .. } => seen.push(format!("{index} {name}")),
             Delta::ToolArguments { index, json } => seen.push(format!("{index} {json}")),
             other => panic!("{other:?}"),
         })
@@ -328,7 +328,15 @@ fn text(t: &str) -> Part {
 
 fn result(id: &str, status: ToolStatus, content: &str) -> Part {
     let (call_id, name, content) = (id.into(), "look".into(), content.into());
-    Part::ToolResult(ToolResult { call_id, name, status, content, started: true, pinned: false })
+    Part::ToolResult(ToolResult {
+        call_id,
+        name,
+        status,
+        content,
+        attachments: Vec::new(),
+        started: true,
+        pinned: false,
+    })
 }
 
 fn body(spec: &RequestSpec, messages: &[Message], cap: Option<u64>) -> Value {
@@ -337,7 +345,7 @@ fn body(spec: &RequestSpec, messages: &[Message], cap: Option<u64>) -> Value {
 
 fn spec() -> RequestSpec {
     RequestSpec {
-        model: "command-a-03-2025".into(),
+        model: "command-a-vision-07-2025".into(),
         system: Some("Be brief.".into()),
         max_output_tokens: Some(100),
         temperature: Some(0.5),
@@ -369,7 +377,7 @@ fn requests_have_documented_fields() {
     assert_eq!(
         b,
         json!({
-            "model": "command-a-03-2025", "max_tokens": 50, "temperature": 0.25, "seed": 7,
+            "model": "command-a-vision-07-2025", "max_tokens": 50, "temperature": 0.25, "seed": 7,
             "stop_sequences": ["END"], "stream": true,
             "response_format": {"type": "json_object", "json_schema": {"type": "object"}},
             "messages": [

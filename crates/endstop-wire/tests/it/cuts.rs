@@ -78,7 +78,7 @@ impl Recorded {
             stream
                 .push(piece, &mut |delta| match delta {
                     Delta::Text(t) | Delta::Reasoning(t) | Delta::Refusal(t) => said.push_str(t),
-                    Delta::ToolCallStarted { index, name } => {
+                    Delta::ToolCallStarted { index, name, .. } => {
                         said.push_str(&[&index.to_string(), " ", name, ">"].concat());
                     }
                     Delta::ToolArguments { index, json } => {

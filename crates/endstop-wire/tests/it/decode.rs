@@ -81,7 +81,7 @@ fn arguments_may_be_an_object() {
 
 #[test]
 fn matched_stop_string_is_reported() {
-    let facts = RequestFacts { stop_strings: true, output_cap: None };
+    let facts = RequestFacts { stop_strings: true, output_cap: None, ..RequestFacts::default() };
     for (field, value, reason) in [
         ("stop_reason", json!("END"), "stop_sequence"),
         ("matched_stop", json!("END"), "stop_sequence"),

@@ -4,7 +4,8 @@
 use endstop_core::{Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
 use endstop_wire::dialect::{ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, WireFormat, dialect};
 use endstop_wire::{
-    Dialect, Encoder, Headers, NamedSchema, RequestFacts, RequestSpec, ToolDefinition, decode_body,
+    CachePlan, Dialect, Encoder, Headers, NamedSchema, RequestFacts, RequestSpec, ToolDefinition,
+    decode_body,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ fn spec() -> RequestSpec {
         output_schema: Some(NamedSchema { name: "out".into(), schema: json!({"type": "object"}) }),
         context_window: Some(8192),
         stream: true,
+        cache: CachePlan::default(),
         extra: json!({"seed": 7, "temperature": 0.25}).as_object().unwrap().clone(),
     }
 }
@@ -46,6 +48,7 @@ fn result(id: &str, status: ToolStatus, content: &str) -> Part {
         name: "read".into(),
         status,
         content: content.into(),
+        attachments: Vec::new(),
         started: true,
         pinned: false,
     })

@@ -127,7 +127,10 @@ fn empty_answer_is_unknown() {
 #[test]
 fn stop_strings_lower_confidence() {
     let request = json!({"generationConfig": {"stopSequences": ["END"], "maxOutputTokens": 5}});
-    assert_eq!(request_facts(&request), RequestFacts { stop_strings: true, output_cap: Some(5) });
+    assert_eq!(
+        request_facts(&request),
+        RequestFacts { stop_strings: true, output_cap: Some(5), ..RequestFacts::default() }
+    );
     let row = json!({"api": "gemini", "body": said("x", "STOP").to_string(), "request": request});
     assert_eq!(detect(&row).unwrap()["signal"]["confidence"], "medium");
 }

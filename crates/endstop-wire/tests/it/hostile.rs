@@ -403,7 +403,7 @@ fn early_arguments_follow_the_name() {
     assert_eq!(
         seen,
         [
-            r#"ToolCallStarted { index: 0, name: "look" }"#,
+            r#"ToolCallStarted { index: 0, id: "c", name: "look" }"#,
             r#"ToolArguments { index: 0, json: "{\"a\"" }"#,
             r#"ToolArguments { index: 0, json: ":1" }"#,
             r#"ToolArguments { index: 0, json: "}" }"#,

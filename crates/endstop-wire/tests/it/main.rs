@@ -5,6 +5,7 @@
 mod bad_input;
 mod bedrock;
 mod bodies;
+mod caching;
 mod catalogue;
 mod cohere;
 mod cuts;
@@ -15,6 +16,7 @@ mod eventstream;
 mod finish_values;
 mod gemini;
 mod hostile;
+mod media;
 mod ollama;
 mod params;
 mod precedence;

@@ -247,7 +247,10 @@ fn overlong_prompt_is_recognised() {
 #[test]
 fn request_facts_come_from_options() {
     let request = json!({"options": {"stop": ["END"], "num_predict": 5}});
-    assert_eq!(request_facts(&request), RequestFacts { stop_strings: true, output_cap: Some(5) });
+    assert_eq!(
+        request_facts(&request),
+        RequestFacts { stop_strings: true, output_cap: Some(5), ..RequestFacts::default() }
+    );
     let mut body = end(Some("stop"));
     body["message"]["content"] = "x".into();
     let row = json!({"api": "ollama", "body": body.to_string(), "request": request});
@@ -258,7 +261,7 @@ fn request_facts_come_from_options() {
 
 fn spec() -> RequestSpec {
     RequestSpec {
-        model: "qwen3:4b".into(),
+        model: "qwen3-vl:4b".into(),
         system: Some("Be brief.".into()),
         max_output_tokens: Some(100),
         temperature: Some(0.5),
@@ -292,6 +295,7 @@ fn conversation_keeps_calls_and_images() {
             name: "read".into(),
             status: ToolStatus::Error,
             content: content.into(),
+            attachments: Vec::new(),
             started: true,
             pinned: false,
         })
@@ -360,7 +364,7 @@ fn settings_are_sent_as_options() {
     assert_eq!(b["options"], json!({"num_predict": 50, "temperature": 0.5, "stop": ["END"]}));
     assert_eq!(
         (&b["model"], &b["stream"], &b["truncate"]),
-        (&json!("qwen3:4b"), &json!(true), &json!(false))
+        (&json!("qwen3-vl:4b"), &json!(true), &json!(false))
     );
     // The server streams by default.
     let b = body(&RequestSpec::default(), &hi, None);

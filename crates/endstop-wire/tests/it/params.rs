@@ -6,8 +6,8 @@ use endstop_core::{Message, MessageId, Role};
 use endstop_wire::dialect::dialect;
 use endstop_wire::endpoint::Secret;
 use endstop_wire::{
-    Effort, Encoder, ModelParams, NamedSchema, ParamError, RequestSpec, Thinking, ToolChoice,
-    ToolDefinition,
+    CachePlan, Caching, Effort, Encoder, ModelParams, NamedSchema, ParamError, RequestSpec,
+    Thinking, ToolChoice, ToolDefinition,
 };
 use serde_json::{Map, Value, json};
 
@@ -27,10 +27,10 @@ fn fields(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// Returns the body of a request as text.
+/// Returns the body of a request as text, without cache marks, which have tests of their own.
 fn request(api: &str, params: &ModelParams, mut spec: RequestSpec) -> Result<String, ParamError> {
     let dialect = dialect(api).unwrap();
-    params.apply(dialect, &mut spec)?;
+    ModelParams { cache: Some(Caching::Off), ..params.clone() }.apply(dialect, &mut spec)?;
     let hello = [Message::text(MessageId(1), Role::User, "hello")];
     let bytes = Encoder::new(dialect, &spec).body(&hello, 0, Some(2000)).to_vec();
     Ok(String::from_utf8(bytes).unwrap())
@@ -485,7 +485,9 @@ fn no_parameters_change_no_request() {
         let dialect = dialect(api).unwrap();
         let mut with = spec("m");
         ModelParams::default().apply(dialect, &mut with).unwrap();
-        assert_eq!(with, spec("m"), "{api}");
+        // Caching is on by default.
+        let without = RequestSpec { cache: CachePlan::default(), ..with };
+        assert_eq!(without, spec("m"), "{api}");
     }
 }
 

@@ -1,16 +1,16 @@
 //! The builder of an [`Agent`]: collects the settings and validates them together.
 
+use super::build_error::BuildError;
 use super::config::Config;
-use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
 use super::shared::{Agent, Shared};
-use super::start_error::StartError;
 use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
+use crate::event::AgentEvent;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::{ModelParams, Provider};
-use crate::schema::OutputSchema;
+use crate::provider::{Caching, ModelParams, Provider};
+use crate::schema::{OutputSchema, OutputType};
 use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
 use endstop_core::{
     CompactionSpec, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolPolicy,
@@ -54,6 +54,7 @@ impl AgentBuilder {
                 finish_tool: false,
                 hooks: Vec::new(),
                 approver: None,
+                approval_events: false,
                 compactor: None,
                 proactive: None,
                 compaction: CompactionSpec::default(),
@@ -95,6 +96,13 @@ impl AgentBuilder {
     /// Adds a tool that the model may call.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// Adds several tools, for example a `Vec<Arc<dyn Tool>>`, an array of tools of one type, or the
+    /// tools of a [`ToolSet`].
+    pub fn tools<T: Tool + 'static>(mut self, tools: impl IntoIterator<Item = T>) -> Self {
+        self.tools.extend(tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>));
         self
     }
 
@@ -160,9 +168,25 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the approver, which decides about calls of tools with [`Permission::Ask`].
+    /// Sets the approver, which decides about calls of tools with [`Permission::Ask`]. With
+    /// [`approval_events`](Self::approval_events) the calls are reported as events as well, and the
+    /// first answer counts.
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.config.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Reports calls of tools with [`Permission::Ask`] as events
+    /// ([`AgentEvent::ApprovalRequested`]), to be answered with
+    /// [`RunHandle::answer`](crate::RunHandle::answer) or
+    /// [`RunHandle::approvals`](crate::RunHandle::approvals) (default: off). An
+    /// [`approver`](Self::approver) is then optional.
+    ///
+    /// A request has no time limit of its own: without an answer the call waits until the run is
+    /// stopped or reaches its `timeout`, and counts as not approved. An agent that runs as a tool
+    /// of another needs an approver, because no caller has its handle.
+    pub fn approval_events(mut self, on: bool) -> Self {
+        self.config.approval_events = on;
         self
     }
 
@@ -212,6 +236,16 @@ impl AgentBuilder {
         self
     }
 
+    /// Requires that each answer is a value of this type. A single run can require another one with
+    /// [`Agent::run_typed`], which also returns the value.
+    ///
+    /// A journalled run of `run_typed` can be resumed by an agent with the same output type.
+    pub fn output_type<T: OutputType>(mut self) -> Self {
+        self.config.schema = Some(Arc::new(OutputSchema::of::<T>()));
+        self.schema = None;
+        self
+    }
+
     /// Sets a budget shared with other runs.
     pub fn shared_budget(mut self, budget: SharedBudget) -> Self {
         self.config.budget = Some(budget);
@@ -252,6 +286,14 @@ impl AgentBuilder {
     /// that the provider's API does not take.
     pub fn params(mut self, params: ModelParams) -> Self {
         self.config.params = params;
+        self
+    }
+
+    /// Sets the use of prompt caches (default: [`Caching::Auto`]), which is the parameter
+    /// [`ModelParams::cache`]. [`build`](Self::build) refuses a lifetime that the provider does not
+    /// offer.
+    pub fn cache(mut self, caching: Caching) -> Self {
+        self.config.params.cache = Some(caching);
         self
     }
 
@@ -329,27 +371,19 @@ impl AgentBuilder {
     /// Two tools have the same name; a permission matches no tool; the schema is invalid; a cost
     /// ceiling is set without a price; a tool has the permission `ask` but there is no approver; a
     /// compaction share is out of range; or the provider does not take one of the parameters.
-    pub fn build(mut self) -> Result<Agent, StartError> {
+    pub fn build(mut self) -> Result<Agent, BuildError> {
         let config = &mut self.config;
-        let refuse = |what: String| Err(StartError::Config(what));
         config.finish_tool = self.finish_tool.unwrap_or(!self.tools.is_empty());
         for tool in self.tools {
             if config.finish_tool && tool.name() == "finish" {
-                let problem = "there are two tools named `finish`: rename yours, or switch off the other with `finish_tool(false)`";
-                return refuse(problem.to_owned());
+                return Err(BuildError::TwoFinishTools);
             }
-            if let Err(problem) = config.tools.add_shared(tool) {
-                return refuse(problem.to_string());
-            }
+            config.tools.add_shared(tool)?;
         }
         let names: Vec<&str> = config.tools.names().collect();
-        // A permission that matches nothing is probably a typo, and the intended tool would be
-        // without its rule.
         if let Some(pattern) = self.permissions.idle(&names).next() {
-            return refuse(format!(
-                "unknown tool `{pattern}` in a permission: expected one of {}",
-                names.join(", ")
-            ));
+            let tools = names.iter().map(|&name| name.to_owned()).collect();
+            return Err(BuildError::UnknownTool { pattern: pattern.to_owned(), tools });
         }
         config.tool_specs = config
             .tools
@@ -366,42 +400,36 @@ impl AgentBuilder {
             })
             .collect();
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);
-        if let Some(tool) = asks.filter(|_| config.approver.is_none()) {
-            return refuse(format!(
-                "the tool `{}` has the permission `ask`, but there is no approver; set `AgentBuilder::approver`",
-                tool.name
-            ));
+        if let Some(tool) = asks.filter(|_| config.approver.is_none() && !config.approval_events) {
+            return Err(BuildError::NoApprover { tool: tool.name.clone() });
         }
         if let Some(schema) = self.schema {
-            match OutputSchema::new(schema) {
-                Ok(schema) => config.schema = Some(Arc::new(schema)),
-                Err(problem) => return refuse(problem.to_string()),
-            }
+            config.schema = Some(Arc::new(OutputSchema::new(schema)?));
         }
         let least = config.compaction.least_gain;
         // Written so that NaN is refused as well.
         if !(least > 0.0 && least < 1.0) {
-            return refuse(format!(
-                "invalid `least_compaction` `{least}`: expected a share of the conversation above 0 and below 1"
-            ));
+            return Err(BuildError::Share {
+                setting: "least_compaction",
+                share: least,
+                expected: "a share of the conversation above 0 and below 1",
+            });
         }
         if let Some(ProactiveCompaction::AtShare(share)) = config.proactive
             && !(share > 0.0 && share <= 1.0)
         {
-            return refuse(format!(
-                "invalid `proactive_compaction` `{share}`: expected a share of the context window above 0 and at most 1"
-            ));
+            return Err(BuildError::Share {
+                setting: "proactive_compaction",
+                share,
+                expected: "a share of the context window above 0 and at most 1",
+            });
         }
         let shared = config.budget.as_ref().is_some_and(SharedBudget::bounds_cost);
         let ceiling = config.limits.max_budget_usd.is_some() || shared;
-        // Without a price every call would cost nothing, and the ceiling would never be reached.
         if ceiling && config.price.is_none() {
-            return refuse(format!(
-                "max_budget_usd needs a price, and none is known for `{}`: give one with `--price in=…,out=…` in US dollars per million tokens, or `AgentBuilder::price`",
-                config.provider.model()
-            ));
+            return Err(BuildError::NoPrice { model: config.provider.model().to_owned() });
         }
-        config.check_params(&config.params)?;
+        config.check_params(&config.params, config.schema.as_ref())?;
         Ok(Agent(Arc::new(Shared::new(self.config))))
     }
 }

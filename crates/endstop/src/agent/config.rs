@@ -4,16 +4,17 @@
 //! let Config { provider, limits, tools, .. } = &shared.config;
 //! ```
 
-use super::handle::AgentEvent;
 use super::policy::PolicyTemplate;
-use super::start_error::StartError;
 use crate::budget::SharedBudget;
+use crate::event::AgentEvent;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
-use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
+use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::{ToolContext, ToolSet};
-use endstop_core::{CompactionSpec, Limits, Price, ProactiveCompaction, ToolPolicy, Watch};
+use endstop_core::{
+    CompactionSpec, ConsultPoint, Limits, Price, ProactiveCompaction, ToolCall, ToolPolicy, Watch,
+};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub(super) struct Config {
     pub(super) finish_tool: bool,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
     pub(super) approver: Option<Arc<dyn Approver>>,
+    /// `true` if calls that need approval are reported as events, and answered through the handle.
+    pub(super) approval_events: bool,
     pub(super) compactor: Option<Arc<dyn Compactor>>,
     /// `None` selects the default: at [`COMPACTION_SHARE`](crate::compaction::COMPACTION_SHARE) if there is a compactor, otherwise
     /// never.
@@ -58,9 +61,32 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Refuses parameters that the provider does not take, or that contradict other settings.
-    pub(super) fn check_params(&self, params: &ModelParams) -> Result<(), StartError> {
-        if params.is_empty() {
+    /// Returns the price of the calls of a run with these parameters.
+    pub(super) fn price_with(&self, params: &ModelParams) -> Option<Price> {
+        // Only then can a call write entries for an hour, so only then is that its worst case.
+        let hour = params.cache == Some(Caching::OneHour);
+        self.price.map(|price| if hour { price.with_hour_writes() } else { price })
+    }
+
+    /// Returns the call that is about to be reported as waiting for approval, if the caller answers
+    /// by events. The handle of an inner run belongs to the tool that started it.
+    pub(super) fn approved_by_events(&self, point: &ConsultPoint) -> Option<ToolCall> {
+        match point {
+            ConsultPoint::Approval { call } if self.approval_events && self.outer.is_none() => {
+                Some(call.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Refuses parameters, and a schema of the answer, that the provider does not take, or that
+    /// contradict other settings.
+    pub(super) fn check_params(
+        &self,
+        params: &ModelParams,
+        schema: Option<&Arc<OutputSchema>>,
+    ) -> Result<(), ParamError> {
+        if params.is_empty() && schema.is_none() {
             return Ok(());
         }
         let mut names: Vec<String> = self.tools.names().map(str::to_owned).collect();
@@ -71,17 +97,17 @@ impl Config {
             names.into_iter().map(|name| ToolDefinition { name, ..ToolDefinition::default() });
         let spec = SessionSpec {
             tools: tools.collect(),
-            output_schema: self.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: schema.map(|schema| schema.as_value().clone()),
             params: params.clone(),
             ..SessionSpec::default()
         };
-        self.provider.check_params(&spec).map_err(StartError::Params)?;
+        self.provider.check_params(&spec)?;
         if let (Some(budget), Some(cap)) = (params.thinking_budget(), self.output_cap)
             && budget >= cap
         {
-            return Err(StartError::Params(ParamError::Conflict(format!(
+            return Err(ParamError::Conflict(format!(
                 "the thinking budget of {budget} tokens leaves nothing of the output cap of {cap}; raise `max_output_tokens`, or lower `thinking`"
-            ))));
+            )));
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! The input of a run, and the check of a conversation that the user supplied.
 //!
 //! ```text
-//! check_history("messages", &messages)?; // providers would accept it
+//! check_history(&messages)?; // providers would accept it
 //! ```
 
 use super::start_error::StartError;
-use crate::provider::ModelParams;
-use endstop_core::{Message, MessageId, Part, Role, history};
+use crate::provider::{ModelParams, Provider};
+use endstop_core::{Attachment, Message, MessageId, Part, Role, history};
 use std::borrow::Cow;
 
 /// The conversation of a run: its messages and the epoch of the provider's encoded state.
@@ -16,13 +16,15 @@ pub(crate) struct Conversation {
     pub(crate) epoch: u64,
 }
 
-/// The input of a run: text, or several parts such as text and images.
+/// The input of a run: text, or several parts such as text, images and documents.
 ///
 /// ```
-/// use endstop::{Part, RunInput};
+/// use endstop::{Image, MediaError, RunInput};
 /// let input: RunInput = "What is the capital of France?".into();
-/// let parts: RunInput = vec![Part::Text { text: "Describe this.".into() }].into();
-/// # let _ = (input, parts);
+/// fn describe(png: &[u8]) -> Result<RunInput, MediaError> {
+///     Ok(RunInput::new("Describe this.").with(Image::from_bytes(png, "image/png")?))
+/// }
+/// # let _ = (input, describe(b""));
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
@@ -37,22 +39,32 @@ impl RunInput {
         RunInput { parts: vec![Part::Text { text: text.into() }], ..RunInput::default() }
     }
 
+    /// Adds an image or a document. A run refuses one that the model or its API does not take, and
+    /// data that is not of its media type.
+    pub fn with(mut self, attachment: impl Into<Attachment>) -> RunInput {
+        self.parts.push(attachment.into().into_part());
+        self
+    }
+
     /// Sets parameters of this run's requests. Those that are set replace the agent's.
     pub fn params(mut self, params: ModelParams) -> RunInput {
         self.params = params;
         self
     }
 
-    pub(super) fn into_message(self) -> Result<Message, StartError> {
+    pub(super) fn into_message(self, provider: &dyn Provider) -> Result<Message, StartError> {
+        for attachment in self.parts.iter().filter_map(Part::attachment) {
+            attachment.check()?;
+            provider.check_attachment(&attachment).map_err(|source| {
+                let attachment = attachment.to_string();
+                StartError::UnsupportedMedia { attachment, source }
+            })?;
+        }
         let input = Message::new(MessageId(1), Role::User, self.parts);
         match history::problem(std::slice::from_ref(&input)) {
             None => Ok(input),
-            Some(problem) => Err(StartError::Config(match problem.name {
-                "empty_message" => {
-                    "the input is blank: expected text or an image for the model".to_owned()
-                }
-                _ => format!("invalid input: {}; expected text and images", problem.what),
-            })),
+            Some(problem) if problem.name == "empty_message" => Err(StartError::BlankInput),
+            Some(problem) => Err(StartError::Input(problem)),
         }
     }
 }
@@ -87,12 +99,19 @@ impl From<Vec<Part>> for RunInput {
     }
 }
 
-/// Returns an error if providers would refuse the conversation; `name` is the setting to report.
-pub(super) fn check_history(name: &str, messages: &[Message]) -> Result<(), StartError> {
+/// Numbers the messages that have no number yet.
+pub(super) fn number(messages: &mut [Message]) {
+    let mut last = messages.iter().map(|message| message.id.0).max().unwrap_or(0);
+    for message in messages.iter_mut().filter(|message| message.id == MessageId::NEW) {
+        last += 1;
+        message.id = MessageId(last);
+    }
+}
+
+/// Returns an error if providers would refuse the conversation.
+pub(super) fn check_history(messages: &[Message]) -> Result<(), StartError> {
     match history::problem(messages).filter(|_| !messages.is_empty()) {
         None => Ok(()),
-        Some(problem) => Err(StartError::Config(format!(
-            "invalid `{name}`: {problem}; repair the conversation before it is given to the session"
-        ))),
+        Some(problem) => Err(StartError::Conversation(problem)),
     }
 }

@@ -18,10 +18,10 @@ pub(crate) struct EndingCell(Arc<SetOnce<Arc<Outcome>>>);
 
 impl EndingCell {
     /// Writes the outcome. Returns `false` and changes nothing if there already is one.
-    pub(crate) fn write(&self, outcome: Outcome) -> bool {
+    pub(crate) fn write(&self, outcome: impl Into<Arc<Outcome>>) -> bool {
         // The waker is the caller's code. The outcome is written before it is called, so a panic
         // of the waker changes nothing; it must not reach the driver.
-        let written = catch_unwind(AssertUnwindSafe(|| self.0.set(Arc::new(outcome)).is_ok()));
+        let written = catch_unwind(AssertUnwindSafe(|| self.0.set(outcome.into()).is_ok()));
         written.unwrap_or(true)
     }
 
@@ -55,6 +55,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         epoch: 0,
         signal: None,
         usage: Usage::default(),
+        cache: None,
         cost: NanoUsd::ZERO,
         cost_upper: None,
         cost_unknown: true,

@@ -1,129 +1,101 @@
 //! The handle of a run: a stream of its events and a future of its outcome.
 //!
 //! Dropping the handle cancels the run; [`RunHandle::detach`] prevents that. A slow reader may miss
-//! text deltas (the event that ends the turn has the whole text), but never a lifecycle event.
+//! the rest of a turn's deltas (the event that ends the turn has the whole text), but no other event.
 
+use super::approvals::{AnswerError, Approval, Approvals};
 use super::ending::EndingCell;
+use super::shared::Shared;
 use crate::control::Control;
-use endstop_core::{Outcome, RunEvent, TurnDelta};
+use crate::event::queue::{EventSink, EventSource, queue};
+use crate::event::{AgentEvent, RequestId, RunPlace};
+use endstop_core::Outcome;
+use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
-use serde::Serialize;
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tokio::sync::mpsc;
-
-/// Number of text deltas that may wait for the reader. Further deltas are dropped.
-const MOST_DELTAS: usize = 1024;
-
-/// An event of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-#[non_exhaustive]
-#[expect(clippy::large_enum_variant, reason = "it is moved once, and a box is one more to match")]
-pub enum AgentEvent {
-    /// A step in the life of the run.
-    Run(RunEvent),
-    /// An increment of the current turn.
-    Delta(DeltaEvent),
-    /// A problem that does not affect the run, for example a journal that cannot be written.
-    Warning(WarningEvent),
-    /// The run has ended. Always the last event.
-    Ended(Arc<Outcome>),
-}
-
-/// An increment of the current turn.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DeltaEvent {
-    /// Always `delta`.
-    #[serde(rename = "type")]
-    kind: &'static str,
-    /// The received text, reasoning or tool-call fragment.
-    #[serde(flatten)]
-    pub delta: TurnDelta,
-}
-
-impl DeltaEvent {
-    pub(crate) fn new(delta: TurnDelta) -> DeltaEvent {
-        DeltaEvent { kind: "delta", delta }
-    }
-}
-
-/// A problem that does not affect the run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WarningEvent {
-    /// Always `warning`.
-    #[serde(rename = "type")]
-    kind: &'static str,
-    /// A description for people.
-    pub message: String,
-}
-
-impl WarningEvent {
-    /// Creates a warning with this message.
-    pub fn new(message: impl Into<String>) -> WarningEvent {
-        WarningEvent { kind: "warning", message: message.into() }
-    }
-}
 
 /// A handle to a running or ended run.
+///
+/// It is a stream of [`AgentEvent`]s and a future of the [`Outcome`]. [`text`](Self::text),
+/// [`sse`](Self::sse) and [`json_lines`](Self::json_lines) are streams of what a program usually
+/// needs of them.
 #[must_use = "dropping the handle cancels the run"]
-#[derive(Debug)]
 pub struct RunHandle {
-    events: mpsc::UnboundedReceiver<Box<AgentEvent>>,
-    waiting: Arc<AtomicUsize>,
+    events: EventSource,
     ending: EndingCell,
     control: Control,
+    run: Arc<RunPlace>,
+    agent: Option<Arc<Shared>>,
+    /// The values of the run's headers, which are secrets.
+    keys: KnownKeys,
+    approvals: Approvals,
     cancel_on_drop: bool,
 }
 
-/// The driver's end of the event channel. The channel allocates room for several events when it is
-/// created; events are boxed so that a waiting run uses less memory.
-#[derive(Clone, Debug)]
-pub(crate) struct EventSink {
-    events: mpsc::UnboundedSender<Box<AgentEvent>>,
-    waiting: Arc<AtomicUsize>,
-}
-
-impl EventSink {
-    /// `true` while the reader still takes events.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.events.is_closed()
-    }
-
-    pub(crate) fn send(&self, event: AgentEvent) {
-        if matches!(event, AgentEvent::Delta(_)) {
-            // Relaxed is enough because the count is only an approximate bound on memory.
-            if self.waiting.load(Ordering::Relaxed) >= MOST_DELTAS {
-                return;
-            }
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-        }
-        let _ = self.events.send(Box::new(event));
+impl fmt::Debug for RunHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle")
+            .field("run_id", &self.run_id())
+            .field("ended", &self.ending.get().is_some())
+            .finish_non_exhaustive()
     }
 }
 
 impl RunHandle {
     pub(super) fn new(ending: EndingCell, control: Control) -> (RunHandle, EventSink) {
-        let (sender, events) = mpsc::unbounded_channel();
-        let waiting = Arc::<AtomicUsize>::default();
-        let sink = EventSink { events: sender, waiting: Arc::clone(&waiting) };
-        (RunHandle { events, waiting, ending, control, cancel_on_drop: true }, sink)
+        let (sink, events) = queue();
+        let handle = RunHandle {
+            events,
+            ending,
+            approvals: Approvals::new(control.clone()),
+            control,
+            run: Arc::default(),
+            agent: None,
+            keys: KnownKeys::default(),
+            cancel_on_drop: true,
+        };
+        (handle, sink)
     }
 
-    /// Returns the next event, or `None` after the event with the outcome.
+    /// Names the run and its agent. `keys` are the secrets of the run itself.
+    pub(super) fn describe(
+        mut self,
+        run: Arc<RunPlace>,
+        agent: Arc<Shared>,
+        keys: KnownKeys,
+    ) -> RunHandle {
+        (self.run, self.agent, self.keys) = (run, Some(agent), keys);
+        self
+    }
+
+    /// Returns the id of the run, which its events, its outcome and its journal have, too.
+    pub fn run_id(&self) -> &str {
+        &self.run.id
+    }
+
+    /// Returns the next event, or `None` after the event with the outcome. Cancel-safe: if the
+    /// future is dropped, no event is lost.
     pub async fn next(&mut self) -> Option<AgentEvent> {
         std::future::poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
-        let polled = self.events.poll_recv(cx).map(|event| event.map(|event| *event));
-        if let Poll::Ready(Some(AgentEvent::Delta(_))) = &polled {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-        polled
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
+        self.events.poll(cx)
+    }
+
+    /// `true` if the event is of this run and not of one nested in it.
+    pub(super) fn is_own(&self, event: &AgentEvent) -> bool {
+        Arc::ptr_eq(&event.origin().run, &self.run)
+    }
+
+    /// Returns the values that must not appear in the written events.
+    pub(super) fn secrets(&self) -> KnownKeys {
+        let own = self.agent.as_ref().map(|agent| agent.config.provider.known_keys());
+        endstop_process::environment_secrets().and(&own.unwrap_or_default()).and(&self.keys)
     }
 
     /// Cancels this run only; a late call cannot stop a later run of the same session. Like
@@ -138,6 +110,43 @@ impl RunHandle {
     /// as `terminated`, unless it had ended before.
     pub fn terminate(&self) {
         self.control.terminate();
+    }
+
+    /// Answers a request for approval
+    /// ([`AgentBuilder::approval_events`](super::AgentBuilder::approval_events)).
+    ///
+    /// ```
+    /// # use endstop::testkit::{ScriptedModel, Turn};
+    /// # use endstop::tool::{ToolOutput, tool_fn};
+    /// # use endstop::{Agent, Permission};
+    /// # use endstop::{AgentEvent, Approval};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let model = ScriptedModel::new([Turn::call("rm", &serde_json::json!({})), Turn::text("Done.")]);
+    /// # let rm = tool_fn("rm", "Deletes.", |_: serde_json::Value, _| async { ToolOutput::ok("deleted") });
+    /// let agent = Agent::builder(model)
+    ///     .tool(rm)
+    ///     .permission("rm", Permission::Ask)
+    ///     .approval_events(true)
+    ///     .build()?;
+    /// let mut run = agent.run("Clean up.")?;
+    /// while let Some(event) = run.next().await {
+    ///     if let AgentEvent::ApprovalRequested { request_id, name, canonical, .. } = event {
+    ///         println!("{name} {canonical}");
+    ///         run.answer(request_id, Approval::Allow)?;
+    ///     }
+    /// }
+    /// # assert_eq!(run.await.termination.as_str(), "stop"); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such request, it was answered before, or the run no longer waits for it.
+    pub fn answer(&self, id: RequestId, approval: Approval) -> Result<(), AnswerError> {
+        self.approvals.answer(id, approval)
+    }
+
+    /// Returns the run's requests for approval, to answer them from another task.
+    pub fn approvals(&self) -> Approvals {
+        self.approvals.clone()
     }
 
     /// Drops the handle without cancelling the run.

@@ -10,8 +10,9 @@
 //! waker that is left behind is a leak; loom reports both.
 
 use super::ending::{EndingCell, lost};
-use super::handle::{AgentEvent, RunHandle};
+use super::handle::RunHandle;
 use crate::control::{Control, Request};
+use crate::event::{AgentEvent, Origin};
 use endstop_core::{Outcome, Termination};
 use loom::future::block_on;
 use loom::sync::atomic::AtomicBool;
@@ -43,6 +44,11 @@ fn orders(of: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync +
 
 fn ended(termination: Termination) -> Outcome {
     Outcome { termination, ..lost(false, Duration::ZERO) }
+}
+
+fn finished(outcome: &Outcome) -> AgentEvent {
+    let origin = Origin::new("", [], None);
+    AgentEvent::Finished { origin, outcome: std::sync::Arc::new(outcome.clone()) }
 }
 
 fn control() -> Control {
@@ -147,7 +153,7 @@ fn handle_drop_during_write_keeps_outcome() {
             None => Termination::Stop,
         };
         let outcome = ended(termination);
-        let event = AgentEvent::Ended(std::sync::Arc::new(outcome.clone()));
+        let event = finished(&outcome);
         assert!(cell.write(outcome));
         sink.send(event);
         dropped.join().unwrap();
@@ -163,7 +169,7 @@ fn outcome_await_during_write_cancels_nothing() {
         let (handle, sink) = RunHandle::new(cell.clone(), control.clone());
         let driver = thread::spawn(move || {
             let outcome = ended(Termination::Stop);
-            let event = AgentEvent::Ended(std::sync::Arc::new(outcome.clone()));
+            let event = finished(&outcome);
             assert!(cell.write(outcome));
             sink.send(event);
         });

@@ -19,6 +19,8 @@
 //! and the processes of tools.
 
 mod agent_tool;
+mod approvals;
+mod build_error;
 mod builder;
 mod config;
 mod consult;
@@ -32,18 +34,25 @@ mod pending;
 mod policy;
 mod recorder;
 mod resume;
+mod run_hooks;
 mod run_setup;
 mod session;
 mod session_state;
 mod shared;
 mod start_error;
+mod streams;
+mod typed;
 mod user_code;
 
 pub use agent_tool::AgentTool;
+pub use approvals::{AnswerError, Approval, Approvals};
+pub use build_error::BuildError;
 pub use builder::AgentBuilder;
 pub use conversation::RunInput;
-pub use handle::{AgentEvent, RunHandle, WarningEvent};
+pub use handle::RunHandle;
 pub use resume::Resume;
 pub use session::{Session, SessionSnapshot};
 pub use shared::{Agent, Lifecycle};
 pub use start_error::StartError;
+pub use streams::{EventBytes, OwnEvents, TextStream};
+pub use typed::{TypedHandle, TypedOutcome};

@@ -40,6 +40,7 @@ use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
 use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
+use crate::provider::ModelParams;
 use endstop_core::replay::{GoesOn, close, go_on};
 use endstop_core::{Event, MessageId, Outcome, Replay, Resumption, RunSpec, Step};
 use std::time::Duration;
@@ -49,6 +50,7 @@ use std::time::Duration;
 #[must_use]
 pub struct Resume {
     run: String,
+    params: ModelParams,
     accept_changes: bool,
     accept_redacted: bool,
 }
@@ -56,7 +58,22 @@ pub struct Resume {
 impl Resume {
     /// Resumes the run with this id.
     pub fn new(run: impl Into<String>) -> Resume {
-        Resume { run: run.into(), accept_changes: false, accept_redacted: false }
+        Resume {
+            run: run.into(),
+            params: ModelParams::default(),
+            accept_changes: false,
+            accept_redacted: false,
+        }
+    }
+
+    /// Sets parameters of the requests from here on, as [`RunInput::params`] does for a new run.
+    /// Those that are set replace the agent's. Parameters that differ from those of the run are a
+    /// change to [accept](Self::accept_changes).
+    ///
+    /// [`RunInput::params`]: crate::RunInput::params
+    pub fn params(mut self, params: ModelParams) -> Resume {
+        self.params = params;
+        self
     }
 
     /// Resumes even if the agent's model, tools, system prompt, policy or schema differ from those
@@ -110,10 +127,13 @@ impl Session {
         let slot = self.take_slot()?;
         let config = &slot.agent().config;
         let Some(journal) = &config.journal else {
-            let what = "the agent has no journal to resume from; set `AgentBuilder::journal`";
-            return Err(StartError::Config(what.to_owned()));
+            return Err(StartError::NoJournal);
         };
-        let opened = Opened::new(config, config.params.clone());
+        let params = how.params.over(&config.params);
+        if !how.params.is_empty() {
+            config.check_params(&params, config.schema.as_ref())?;
+        }
+        let opened = Opened::new(config, params, config.schema.clone());
         let again = find(&**journal, config, opened, &how)?;
         Ok(slot.launch(Beginning::Again(Box::new(again))))
     }
@@ -169,24 +189,20 @@ fn take_over(
     journal: &dyn Journal,
     run: &str,
 ) -> Result<(RecordedRun, Option<Box<dyn RunJournal>>), StartError> {
-    let recorded = journal.load(run).map_err(StartError::Journal)?;
+    let recorded = journal.load(run)?;
     if recorded.outcome.is_some() {
         return Ok((recorded, None));
     }
     // `go_on` takes ownership. Load again, because the other process may have written more before
     // that.
-    let log = journal.go_on(run).map_err(StartError::Journal)?;
-    Ok((journal.load(run).map_err(StartError::Journal)?, Some(log)))
+    let log = journal.go_on(run)?;
+    Ok((journal.load(run)?, Some(log)))
 }
 
 /// Checks that the run is complete, and that the caller accepts how it differs from the agent's.
 fn check(recorded: &RecordedRun, header: &RunHeader, how: &Resume) -> Result<(), StartError> {
     if let Some(damage) = &recorded.damage {
-        let what = format!(
-            "run {} cannot be resumed because a part of it is lost: {damage}; `endstop explain {0}` shows the rest",
-            how.run
-        );
-        return Err(StartError::Ended(what));
+        return Err(StartError::Damaged { run: how.run.clone(), damage: damage.clone() });
     }
     let changes = recorded.changes(header);
     if !changes.is_empty() && !how.accept_changes {
@@ -234,7 +250,7 @@ impl Past<'_> {
     fn at_interruption(&self, id: &str) -> Result<(GoesOn, RunSpec), StartError> {
         let spec = || RunSpec { run_id: Some(id.to_owned()), ..self.spec() };
         go_on(spec, self.recorded.events.clone(), self.with.clone())
-            .map_err(|why| StartError::Ended(format!("run {}: {why}", self.how.run)))
+            .map_err(|why| StartError::Ended { run: self.how.run.clone(), why })
             .map(|on| (on, spec()))
     }
 
@@ -261,7 +277,7 @@ impl Past<'_> {
         let redacted = self.recorded.redacted;
         let header =
             RunHeader { id: id.clone(), continues, redacted, spec: spec.again(None), ..header };
-        let log = journal.begin(&header).map_err(StartError::Journal)?;
+        let log = journal.begin(&header)?;
         Ok(Continuation { id, on, spec, log })
     }
 
@@ -288,7 +304,7 @@ fn resumption(recorded: &RecordedRun, now: RunSpec, config: &Config) -> Resumpti
         tools: Some(now.tools).filter(|tools| *tools != then.tools),
         model: changed(&then.model, now.model),
         provider: changed(&then.provider, now.provider),
-        price: config.price,
+        price: config.price_with(&config.params),
         wall_ms: Some(crate::clock::wall_ms()),
         ..Resumption::default()
     }

@@ -7,17 +7,23 @@
 //! ```
 
 use super::config::Config;
+use super::consult::FixedRequest;
 use super::conversation::Conversation;
 use super::policy::PolicyTemplate;
+use super::run_hooks::RunHooks;
 use super::user_code;
 use crate::compaction::COMPACTION_SHARE;
+use crate::hook::Hook;
 use crate::journal::RunHeader;
 use crate::provider::{ModelParams, ModelSession, SessionSpec, ToolDefinition};
+use crate::schema::OutputSchema;
 use endstop_core::{
-    CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolPolicy,
+    CompactionSpec, EventKind, Hooks, ImageTokens, Limits, Price, ProactiveCompaction, RunSpec,
+    ToolPolicy,
 };
 use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Default)]
@@ -26,21 +32,30 @@ pub(super) struct Opened {
     /// Bytes of each prompt in addition to the messages.
     pub(super) overhead: usize,
     pub(super) max_output: Option<u64>,
+    image_tokens: ImageTokens,
     pub(super) model: Option<String>,
     pub(super) provider: Option<String>,
     /// `None` if opening it panicked.
     pub(super) session: Option<Box<dyn ModelSession>>,
     pub(super) faults: Vec<EventKind>,
+    /// The schema of this run's answer.
+    pub(super) schema: Option<Arc<OutputSchema>>,
+    pub(super) run_hooks: Option<Box<RunHooks>>,
     params: ModelParams,
     /// The tool definitions sent to the model; filled only if there is a journal.
     definitions: Vec<ToolDefinition>,
 }
 
 impl Opened {
-    pub(super) fn new(config: &Config, params: ModelParams) -> Opened {
-        let mut opened = Opened { params, ..Opened::default() };
+    pub(super) fn new(
+        config: &Config,
+        params: ModelParams,
+        schema: Option<Arc<OutputSchema>>,
+    ) -> Opened {
+        let mut opened = Opened { params, schema, ..Opened::default() };
         let hooks = opened.ask(config, "hook", "a hook", || hook_points(config));
-        opened.hooks = hooks.unwrap_or_default();
+        let (hooks, on_event) = hooks.unwrap_or_default();
+        opened.hooks = hooks;
         let tools = opened.tool_definitions(config);
         opened.overhead = config.system.as_ref().map_or(0, String::len)
             + tools
@@ -51,10 +66,17 @@ impl Opened {
         if config.journal.is_some() {
             opened.definitions.clone_from(&tools);
         }
+        if hooks.pre_call || !on_event.is_empty() {
+            let fixed = hooks.pre_call.then(|| {
+                let (system, params) = (config.system.clone(), opened.params.clone());
+                Arc::new(FixedRequest { system, tools: tools.clone(), params })
+            });
+            opened.run_hooks = Some(Box::new(RunHooks { on_event, fixed }));
+        }
         let spec = SessionSpec {
             system: config.system.clone(),
             tools,
-            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: opened.schema.as_ref().map(|schema| schema.as_value().clone()),
             context_window: config.context_window,
             streaming: config.streaming,
             params: opened.params.clone(),
@@ -62,9 +84,11 @@ impl Opened {
         let provider = &config.provider;
         let known = opened.ask(config, "provider", "the provider", || {
             let (name, model) = (provider.name().to_owned(), provider.model().to_owned());
-            (name, model, provider.max_output(), provider.open(spec))
+            let tokens = provider.image_tokens();
+            (name, model, provider.max_output(), tokens, provider.open(spec))
         });
-        if let Some((name, model, max_output, session)) = known {
+        if let Some((name, model, max_output, tokens, session)) = known {
+            opened.image_tokens = tokens;
             (opened.provider, opened.model) = (Some(name), Some(model));
             (opened.max_output, opened.session) = (max_output, Some(session));
         }
@@ -82,7 +106,7 @@ impl Opened {
             tools: config.tool_specs.clone(),
             finish_tool: config.finish_tool,
             hooks: self.hooks,
-            output_schema: config.schema.is_some(),
+            output_schema: self.schema.is_some(),
             compaction: CompactionSpec {
                 proactive: config.proactive.unwrap_or(match &config.compactor {
                     Some(_) => ProactiveCompaction::AtShare(COMPACTION_SHARE),
@@ -94,6 +118,7 @@ impl Opened {
             context_window: config.context_window,
             max_output: self.max_output,
             prompt_overhead: self.overhead as u64,
+            image_tokens: self.image_tokens,
             output_cap: config.output_cap,
             thinking_budget: self.params.thinking_budget().unwrap_or_default(),
             // Reserving before each call is only useful if a ceiling can refuse the call.
@@ -125,7 +150,7 @@ impl Opened {
                 .map(|policy| policy.specification().unwrap_or_else(|| policy.name().into())),
             system: config.system.clone(),
             tools: self.definitions.clone(),
-            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            output_schema: self.schema.as_ref().map(|schema| schema.as_value().clone()),
             settings: config.journal_settings.clone(),
             redacted: 0,
             params: Some(self.params.shown()).filter(|_| !self.params.is_empty()),
@@ -138,6 +163,11 @@ impl Opened {
         let ModelParams { headers, service_tier, store, .. } = self.params.clone();
         let params = ModelParams { headers, service_tier, store, ..ModelParams::default() };
         (!params.is_empty()).then(|| Box::new(params))
+    }
+
+    /// Returns the price of the run's own calls.
+    pub(super) fn price(&self, config: &Config) -> Option<Price> {
+        config.price_with(&self.params)
     }
 
     /// Returns the values of the run's headers, which are secrets.
@@ -192,16 +222,22 @@ fn with_time_limit(mut schema: Value, tool: &ToolPolicy, limits: &Limits) -> Val
     schema
 }
 
-fn hook_points(config: &Config) -> Hooks {
-    let mut points = Hooks::default();
+/// Returns the points at which the kernel consults hooks, and the hooks that receive the events.
+fn hook_points(config: &Config) -> (Hooks, Vec<Arc<dyn Hook>>) {
+    let (mut points, mut on_event) = (Hooks::default(), Vec::new());
     for hook in &config.hooks {
         let asked = hook.points();
+        if asked.on_event {
+            on_event.push(Arc::clone(hook));
+        }
         points.prompt |= asked.prompt;
         points.pre_iteration |= asked.pre_iteration;
         points.chat_params |= asked.chat_params;
         points.pre_tool |= asked.pre_tool;
+        points.post_tool |= asked.post_tool;
+        points.pre_call |= asked.pre_call;
         points.stop |= asked.stop;
         points.reply |= asked.reply;
     }
-    points
+    (points, on_event)
 }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! let slot = session.take_slot()?; // no other run of the session starts
-//! let handle = slot.launch(Beginning::New(conversation, params));
+//! let handle = slot.launch(Beginning::New(conversation, params, schema));
 //! ```
 
-use super::conversation::{Conversation, RunInput, check_history};
+use super::conversation::{Conversation, RunInput, check_history, number};
 use super::driver::{Beginning, Driver};
 use super::ending::EndingCell;
 use super::handle::RunHandle;
@@ -13,6 +13,7 @@ use super::session_state::{Running, SessionShared, UnderWay};
 use super::shared::{Agent, Lifecycle, Shared};
 use super::start_error::StartError;
 use crate::control::Control;
+use crate::schema::OutputSchema;
 use crate::tool::ToolContext;
 use endstop_core::{Message, MessageId};
 use serde::{Deserialize, Serialize, Serializer};
@@ -69,8 +70,12 @@ impl RunSlot {
         let ending = EndingCell::default();
         let (handle, sink) = RunHandle::new(ending.clone(), self.control.clone());
         let shared = Arc::clone(&self.shared);
-        let driver =
-            Driver::new(shared, self.number, self.control.clone(), ending, sink, beginning);
+        let keys = beginning.keys();
+        let approvals = handle.approvals();
+        let control = self.control.clone();
+        let driver = Driver::new(shared, self.number, control, ending, sink, approvals, beginning);
+        let agent = Arc::clone(&self.shared.agent);
+        let handle = handle.describe(Arc::clone(driver.place()), agent, keys);
         // Observers receive `true` before the driver can end the run and queue `false`.
         self.shared.agent.tell_busy();
         self.runtime.spawn(self.shared.track(driver.drive()));
@@ -120,7 +125,8 @@ impl Agent {
         Session::new(Arc::clone(&self.0), Vec::new(), 0)
     }
 
-    /// Starts a conversation from stored messages or a [`SessionSnapshot`].
+    /// Starts a conversation from stored messages or a [`SessionSnapshot`]. Messages without a
+    /// number, such as those of [`Message::user`], are numbered.
     ///
     /// ```
     /// # use endstop::{Agent, SessionSnapshot, testkit::{ScriptedModel, Turn}};
@@ -140,8 +146,9 @@ impl Agent {
     /// duplicate message id, a call without a result, a result without a call, an empty message.
     /// The error names the message. An empty list is a new conversation.
     pub fn session_from(&self, stored: impl Into<SessionSnapshot>) -> Result<Session, StartError> {
-        let SessionSnapshot { messages } = stored.into();
-        check_history("messages", &messages)?;
+        let SessionSnapshot { mut messages } = stored.into();
+        number(&mut messages);
+        check_history(&messages)?;
         Ok(Session::new(Arc::clone(&self.0), messages, 0))
     }
 }
@@ -190,18 +197,30 @@ impl Session {
     /// The session or its agent was terminated, another run of the session is in progress, or the
     /// input is blank, or the provider does not take one of its parameters.
     pub fn run(&self, input: impl Into<RunInput>) -> Result<RunHandle, StartError> {
-        let input: RunInput = input.into();
-        let params = input.params.over(&self.0.agent.config.params);
-        if !input.params.is_empty() {
-            self.0.agent.config.check_params(&params)?;
+        self.start(input.into(), None)
+    }
+
+    /// Starts a run whose answer must satisfy this schema, or else the agent's.
+    pub(super) fn start(
+        &self,
+        input: RunInput,
+        schema: Option<Arc<OutputSchema>>,
+    ) -> Result<RunHandle, StartError> {
+        let config = &self.0.agent.config;
+        let params = input.params.over(&config.params);
+        let own = !input.params.is_empty() || schema.is_some();
+        let schema = schema.or_else(|| config.schema.clone());
+        if own {
+            config.check_params(&params, schema.as_ref())?;
         }
-        let input = input.into_message()?;
+        let input = input.into_message(&*config.provider)?;
         let slot = self.take_slot()?;
         let Conversation { mut messages, epoch } = slot.conversation.clone();
         // After a compaction the last message need not have the highest id.
         let id = MessageId(messages.iter().map(|message| message.id.0 + 1).max().unwrap_or(1));
         messages.push(Message { id, ..input });
-        Ok(slot.launch(Beginning::New(Conversation { messages, epoch }, Box::new(params))))
+        let conversation = Conversation { messages, epoch };
+        Ok(slot.launch(Beginning::New(conversation, Box::new(params), schema)))
     }
 
     /// Removes every message after `to`, or all messages if it is `None`.
@@ -227,12 +246,7 @@ impl Session {
                 None => 0,
                 Some(id) => match messages.iter().position(|message| message.id == id) {
                     Some(at) => at + 1,
-                    None => {
-                        return Err(StartError::Config(format!(
-                            "unknown message {} in `rollback`: expected the id of a message of the session",
-                            id.0
-                        )));
-                    }
+                    None => return Err(StartError::UnknownMessage(id)),
                 },
             };
             messages.truncate(keep);
@@ -264,7 +278,8 @@ impl Session {
         };
         // Without the lock, because the change is the caller's code and may call the session.
         change(&mut messages)?;
-        check_history("messages", &messages)?;
+        number(&mut messages);
+        check_history(&messages)?;
         let mut state = self.0.state();
         self.0.check_idle(&state)?;
         if state.changes != changes {
@@ -280,9 +295,7 @@ impl Session {
 
     /// Reserves the single run slot.
     pub(super) fn take_slot(&self) -> Result<RunSlot, StartError> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
-            StartError::Config("a run needs a tokio runtime: call it within one".to_owned())
-        })?;
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let shared = &self.0;
         let agent = &shared.agent;
         let mut state = shared.state();

@@ -7,9 +7,9 @@
 //! ```
 
 use super::config::Config;
-use super::handle::AgentEvent;
 use super::user_code::{self, Panicked};
 use crate::control::{Control, Request};
+use crate::event::AgentEvent;
 use crate::tool::Tool;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The reason why a run could not be started.
+//! The reason why a run could not be started, or a session not be changed.
 //!
 //! ```
 //! use endstop::StartError;
@@ -6,11 +6,14 @@
 //! ```
 
 use crate::journal::{Change, JournalError};
-use crate::provider::ParamError;
+use crate::provider::{ParamError, UnsupportedMedia};
+use endstop_core::history::HistoryProblem;
+use endstop_core::replay::CannotGoOn;
+use endstop_core::{MediaError, MessageId};
 
-/// The reason why a run could not be started. How a started run ended is an
-/// [`Outcome`](endstop_core::Outcome), never an error.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// The reason why a run could not be started, or a session not be changed. How a started run ended
+/// is an [`Outcome`](endstop_core::Outcome), never an error.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The agent or the session was terminated and cannot run again.
@@ -19,15 +22,44 @@ pub enum StartError {
     /// Another run of the session is in progress.
     #[error("the session is busy: a run is in progress")]
     Busy,
-    /// The configuration or the input is invalid; the string says how to fix it.
-    #[error("{0}")]
-    Config(String),
+    /// There is no tokio runtime to run on.
+    #[error("a run needs a tokio runtime: call it within one")]
+    NoRuntime,
+    /// The input has no text and no image.
+    #[error("the input is blank: expected text or an image for the model")]
+    BlankInput,
+    /// Providers would refuse the input.
+    #[error("invalid input: {}; expected text and images", .0.what)]
+    Input(#[source] HistoryProblem),
+    /// The data of an image or a document is not of its media type.
+    #[error("invalid input: {0}")]
+    Media(#[from] MediaError),
+    /// The model or its API does not take an image or a document of the input.
+    #[error("invalid input: [{attachment}] cannot be sent: {source}")]
+    UnsupportedMedia {
+        /// A description of the image or document.
+        attachment: String,
+        /// The reason.
+        source: UnsupportedMedia,
+    },
+    /// Providers would refuse the conversation.
+    #[error("invalid `messages`: {0}; repair the conversation before it is given to the session")]
+    Conversation(#[source] HistoryProblem),
+    /// The session has no message with this id.
+    #[error(
+        "unknown message {id} in `rollback`: expected the id of a message of the session",
+        id = .0.0
+    )]
+    UnknownMessage(MessageId),
     /// The provider does not take a parameter, or parameters contradict each other.
-    #[error("{0}")]
-    Params(ParamError),
+    #[error(transparent)]
+    Params(#[from] ParamError),
+    /// The agent has no journal to resume a run from.
+    #[error("the agent has no journal to resume from; set `AgentBuilder::journal`")]
+    NoJournal,
     /// The journal could not provide the run to resume.
-    #[error("{0}")]
-    Journal(JournalError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The configuration differs from the one the run started with. Pass
     /// [`Resume::accept_changes`](crate::Resume::accept_changes) to resume anyway.
     #[error("the configuration differs from the original run{}", list(.0))]
@@ -41,9 +73,25 @@ pub enum StartError {
         were = secrets(*.0)
     )]
     Redacted(u64),
-    /// The run has already ended; the string states why it cannot be resumed.
-    #[error("{0}")]
-    Ended(String),
+    /// A part of the journalled run is lost.
+    #[error(
+        "run {run} cannot be resumed because a part of it is lost: {damage}; `endstop explain {run}` shows the rest"
+    )]
+    Damaged {
+        /// The run.
+        run: String,
+        /// A description of the lost part.
+        damage: String,
+    },
+    /// The run has ended, and resuming it would change nothing.
+    #[error("run {run}: {why}")]
+    Ended {
+        /// The run.
+        run: String,
+        /// The reason.
+        #[source]
+        why: CannotGoOn,
+    },
 }
 
 fn secrets(cuts: u64) -> &'static str {

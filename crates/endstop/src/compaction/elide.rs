@@ -93,10 +93,16 @@ fn each_result(
             // Require half the size: a smaller gain is not worth the loss, and a note is never
             // replaced by another note.
             let short = shorter(result);
-            if short.len() * 2 < result.content.len() && !result.pinned {
+            if result.pinned {
+                continue;
+            }
+            if short.len() * 2 < result.content.len() {
                 result.content = short;
                 changed = true;
             }
+            // The text names them, so the model still reads that there was an image.
+            changed |= !result.attachments.is_empty();
+            result.attachments.clear();
         }
     }
     changed

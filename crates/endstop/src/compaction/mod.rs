@@ -10,7 +10,7 @@
 //! // Or in code, with custom strategies between them.
 //! let short = InOrder::new().then(ElideToolResults::default()).then(DropOldTurns::keep(6));
 //! let agent = Agent::builder(model()).compactor(short).build()?;
-//! # let _ = agent; Ok::<(), endstop::StartError>(())
+//! # let _ = agent; Ok::<(), endstop::BuildError>(())
 //! ```
 //!
 //! A strategy proposes a conversation and the kernel checks it: it must be shorter by a minimum

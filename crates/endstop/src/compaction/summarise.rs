@@ -16,7 +16,9 @@ use super::messages::{bytes, fresh_id};
 use super::request::CompactionRequest;
 use super::turns::{old, pieces};
 use crate::budget::{Amount, SharedBudget};
-use crate::provider::{CallEvent, CallSpec, ModelParams, Provider, Response, SessionSpec, detect};
+use crate::provider::{
+    Caching, CallEvent, CallSpec, ModelParams, Provider, Response, SessionSpec, detect,
+};
 use endstop_core::{
     Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta,
     Unreported, Usage,
@@ -155,6 +157,8 @@ impl Summarise {
             (None, Some(means)) => means.params.clone(),
             _ => ModelParams::default(),
         };
+        // The prompt of a summary is sent once, so that a cache entry would never be read.
+        let params = ModelParams { cache: Some(Caching::Off), ..params };
         let spec = SessionSpec {
             system: Some(INSTRUCTIONS.to_owned()),
             context_window: provider.context_window(),
@@ -169,14 +173,15 @@ impl Summarise {
                 messages: &asked,
                 epoch: 0,
                 output_cap: Some(self.most_output),
+                details: false,
             });
             loop {
                 match std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await {
-                    Some(CallEvent::Delta(delta)) => books.hears(&delta),
                     Some(CallEvent::Ended(response)) => return Ok(response),
                     Some(CallEvent::Failed(error, partial)) => {
                         return Err((error.to_string(), partial));
                     }
+                    Some(streamed) => books.hears(&streamed),
                     None => return Err(("the stream closed without its end".to_owned(), None)),
                 }
             }
@@ -266,10 +271,17 @@ impl<'a> Books<'a> {
         Ok(Books { request, price, held, most, prompt_bound, generated: 0, open: true })
     }
 
-    fn hears(&mut self, delta: &TurnDelta) {
-        self.generated += match delta {
-            TurnDelta::Text(text) => text.chars().count() as u64,
-            TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => *chars,
+    fn hears(&mut self, streamed: &CallEvent) {
+        self.generated += match streamed {
+            CallEvent::Delta(TurnDelta::Text(text))
+            | CallEvent::Reasoning(text)
+            | CallEvent::Refusal(text)
+            | CallEvent::ToolCallStarted { name: text, .. }
+            | CallEvent::ToolArguments { json: text, .. } => text.chars().count() as u64,
+            CallEvent::Delta(TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars)) => {
+                *chars
+            }
+            CallEvent::Ended(_) | CallEvent::Failed(..) => 0,
         };
     }
 
@@ -389,6 +401,7 @@ fn transcript(message: &Message) -> String {
             }
             Part::Refusal { text: said } => writeln!(text, "The agent refused: {}", excerpt(said)),
             Part::Image(_) => writeln!(text, "[an image]"),
+            Part::Document(_) => writeln!(text, "[a document]"),
             _ => Ok(()),
         };
     }

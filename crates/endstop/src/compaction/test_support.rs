@@ -21,6 +21,7 @@ pub(super) fn turn(n: u64, size: usize, pinned: bool) -> (Message, Message) {
         name: name.clone(),
         status: ToolStatus::Ok,
         content: "x".repeat(size),
+        attachments: Vec::new(),
         started: true,
         pinned,
     };

@@ -26,6 +26,25 @@
 //! to work or to sleep ([`Looks`]) has started, too; on Linux that takes some tens of milliseconds. On a
 //! single-threaded runtime there is never an entry of another thread, and `cancel` never waits.
 //!
+//! # Why a blocking start is observed
+//!
+//! The step of a start that counts is the insertion of its entry, the step of a stop is the record of
+//! its request, and one lock orders them. If the stop is first, the start is refused. If the start is
+//! first, the stop sees its entry, and returns after the entry was removed: the first poll has
+//! returned, so the user's first instruction was executed before. That removal is an exact mark, and
+//! it is the one that almost every stop waits for.
+//!
+//! Only a first poll that blocks its thread has no such mark, and none can be set for it, because
+//! none of our instructions runs between the user's first one and the return of the poll. A mark
+//! before the first instruction is not exact: the thread can be preempted between the two, and a stop
+//! that has seen the mark returns before the instruction is executed. A lock that is held during the
+//! poll is exact, but makes the stop wait for the code. Both in one step needs the system's help (a
+//! restartable sequence that is aborted before its last instruction), and with it unsafe code. So a
+//! stop observes the thread: processor time or a long sleep after the insertion is the evidence that
+//! it has passed the few instructions in between.
+//!
+//! # Inner runs
+//!
 //! A run that works for a tool call of another run has the other's control as its `outer` one. A
 //! start registers with all of them, so that a cancel of the outer run also refuses what the inner
 //! run would start before it is notified.
@@ -78,6 +97,8 @@ struct Asked {
     spent: bool,
     /// User code that is currently in its first poll.
     entries: Vec<Entry>,
+    /// Number of stops that wait for an entry to be removed.
+    waiting: usize,
     next: u64,
 }
 
@@ -100,8 +121,14 @@ struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let shared = &self.control.shared;
-        lock(&shared.asked).entries.retain(|entry| entry.number != self.number);
-        shared.started.notify_all();
+        let mut asked = lock(&shared.asked);
+        asked.entries.retain(|entry| entry.number != self.number);
+        let waiting = asked.waiting > 0;
+        drop(asked);
+        // A notification is a system call even if no thread waits, and every start ends here.
+        if waiting {
+            shared.started.notify_all();
+        }
     }
 }
 
@@ -189,7 +216,9 @@ impl Control {
             }
             // The timeout is needed because user code that blocks in its first poll sends no
             // notification.
+            asked.waiting += 1;
             asked = wait_timeout(&self.shared.started, asked, BETWEEN_LOOKS);
+            asked.waiting -= 1;
             let entries = asked.entries.iter().filter(|entry| waits(entry));
             let waiting: Vec<_> =
                 entries.map(|entry| (entry.number, entry.thread.clone())).collect();

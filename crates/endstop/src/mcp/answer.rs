@@ -1,12 +1,16 @@
-//! Converts a server's answer to text for the model.
+//! Converts a server's answer to text, images and documents for the model.
 //!
 //! ```text
 //! let output = output(ServerResult::CallToolResult(result)); // a tool's output
 //! ```
 
 use crate::tool::ToolOutput;
+use endstop_core::{Attachment, MediaError};
 use endstop_process::Capture;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
+
+/// The most bytes of the images and documents of a result, in base64.
+const MOST_ATTACHED: usize = 20 << 20;
 
 /// Returns the tool output for an answer of the server.
 pub(super) fn output(answer: ServerResult) -> ToolOutput {
@@ -22,14 +26,14 @@ pub(super) fn output(answer: ServerResult) -> ToolOutput {
     }
 }
 
-/// Returns the beginning and the end of a result as text. Content that a model cannot read as text
+/// Returns the beginning and the end of a result as text, and its images and documents. Other content
 /// is replaced by a placeholder.
 fn of_result(result: CallToolResult) -> ToolOutput {
     let mut kept = Kept::default();
     for block in result.content {
         match block {
             ContentBlock::Text(text) => kept.part(&text.text),
-            ContentBlock::Image(image) => kept.named("image", &image.mime_type, image.data.len()),
+            ContentBlock::Image(image) => kept.attachment("image", &image.mime_type, &image.data),
             ContentBlock::Audio(audio) => kept.named("audio", &audio.mime_type, audio.data.len()),
             ContentBlock::Resource(resource) => match resource.resource {
                 ResourceContents::TextResourceContents { uri, text, .. } => {
@@ -38,7 +42,7 @@ fn of_result(result: CallToolResult) -> ToolOutput {
                 }
                 ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
                     let kind = mime_type.as_deref().unwrap_or("unknown type");
-                    kept.named(&format!("resource {uri}"), kind, blob.len());
+                    kept.attachment(&format!("resource {uri}"), kind, &blob);
                 }
                 _ => kept.part("[resource of an unknown type]"),
             },
@@ -55,7 +59,9 @@ fn of_result(result: CallToolResult) -> ToolOutput {
         kept.part(&value.to_string());
     }
     let content = if kept.any { kept.capture.text() } else { "[no content]".to_owned() };
-    ToolOutput { content, is_error: result.is_error == Some(true), ..ToolOutput::default() }
+    let failed = result.is_error == Some(true);
+    let output = if failed { ToolOutput::error(content) } else { ToolOutput::ok(content) };
+    ToolOutput { attachments: kept.attachments, ..output }
 }
 
 /// Collects parts, one per line, within the size limit for the output of a command.
@@ -63,6 +69,9 @@ fn of_result(result: CallToolResult) -> ToolOutput {
 struct Kept {
     capture: Capture,
     any: bool,
+    attachments: Vec<Attachment>,
+    /// Bytes of the attachments in base64.
+    attached: usize,
 }
 
 impl Kept {
@@ -71,6 +80,34 @@ impl Kept {
             self.capture.take(b"\n");
         }
         self.capture.take(text.as_bytes());
+    }
+
+    /// Adds an image or a document, or a placeholder if it is not one.
+    fn attachment(&mut self, what: &str, kind: &str, data: &str) {
+        let attached = self.attached.saturating_add(data.len());
+        match Attachment::from_base64(data, kind) {
+            Ok(_) if attached > MOST_ATTACHED => {
+                let most = MOST_ATTACHED / 4 * 3;
+                let why = format!("the images of a result may have {most} bytes");
+                self.not_shown(what, kind, data.len(), &why);
+            }
+            Ok(mut attachment) => {
+                if let (Attachment::Document(document), Some(uri)) =
+                    (&mut attachment, what.strip_prefix("resource "))
+                {
+                    document.name = uri.rsplit('/').next().map(str::to_owned);
+                }
+                self.attached = attached;
+                self.part(&format!("[{attachment}]"));
+                self.attachments.push(attachment);
+            }
+            Err(MediaError::UnknownType(_)) => self.named(what, kind, data.len()),
+            Err(problem) => self.not_shown(what, kind, data.len(), &problem.to_string()),
+        }
+    }
+
+    fn not_shown(&mut self, what: &str, kind: &str, base64: usize, why: &str) {
+        self.part(&format!("[{what}: {kind}, {} bytes, not shown: {why}]", base64 / 4 * 3));
     }
 
     /// Adds a placeholder for content that exists only as base64.
@@ -98,7 +135,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "file:///b", "blob": "QUJD"}},
             {"type": "resource_link", "uri": "file:///c", "name": "see"},
         ], "structuredContent": {"not": "said twice"}});
-        let lines = "one\n[image: image/png, 3 bytes, not shown]\n\
+        let lines = "one\n[image: image/png, 3 bytes, not shown: invalid image: the data is not image/png]\n\
             [audio: audio/wav, 6 bytes, not shown]\n[resource file:///a]\ninside\n\
             [resource file:///b: unknown type, 3 bytes, not shown]\n[resource file:///c: see]";
         assert_eq!(said(all), ToolOutput::ok(lines));
@@ -107,6 +144,33 @@ mod tests {
         assert_eq!(said(json!({"content": []})), ToolOutput::ok("[no content]"));
         let failed = json!({"content": [{"type": "text", "text": "no"}], "isError": true});
         assert_eq!(said(failed), ToolOutput::error("no"));
+    }
+
+    #[test]
+    fn images_and_documents_are_attached() {
+        let (gif, pdf) = ("R0lGODlhgALgAQ==", "JVBERi0xLjQK");
+        let output = said(json!({"content": [
+            {"type": "image", "data": gif, "mimeType": "image/gif"},
+            {"type": "text", "text": "after"},
+            {"type": "resource", "resource":
+                {"uri": "file:///x/a.pdf", "blob": pdf, "mimeType": "application/pdf"}},
+            {"type": "image", "data": "no base64!", "mimeType": "image/gif"},
+        ]}));
+        let lines = "[image: image/gif, 640x480 pixels, 10 bytes]\nafter\n\
+            [document: a.pdf, application/pdf, 9 bytes]\n\
+            [image: image/gif, 6 bytes, not shown: invalid image or document: the data is not base64]";
+        assert_eq!(output.content, lines);
+        let [Attachment::Image(image), Attachment::Document(document)] = &output.attachments[..]
+        else {
+            panic!("{output:?}")
+        };
+        assert_eq!((image.size(), document.name.as_deref()), (Some((640, 480)), Some("a.pdf")));
+        // The images of a result are bounded together.
+        let large = format!("R0lGODlhgALgAQ{}", "A".repeat(12 << 20));
+        let twice = json!({"type": "image", "data": large, "mimeType": "image/gif"});
+        let output = said(json!({"content": [twice, twice]}));
+        assert_eq!(output.attachments.len(), 1);
+        assert!(output.content.contains("may have 15728640 bytes"), "{}", output.content);
     }
 
     #[test]
@@ -119,7 +183,7 @@ mod tests {
     #[test]
     fn other_answer_kind_is_error() {
         for other in [json!({"tools": []}), json!({"some": "thing"})] {
-            assert!(said(other.clone()).is_error, "{other}");
+            assert!(said(other.clone()).is_error(), "{other}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! ```
 
 use super::lines::LARGEST_MESSAGE;
-use crate::provider::network::{cleartext, client};
+use crate::provider::network::{Connection, cleartext, client};
 use endstop_wire::redact::address;
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -68,5 +68,7 @@ pub(super) fn transport(
         .custom_headers(custom);
     config.retry_config = Arc::new(AFewTimes);
     config.control_request_timeout = Duration::from_secs(2);
-    Ok(StreamableHttpClientTransport::with_client(client(&parsed)?, config))
+    let client = client(&parsed, Connection::default())
+        .map_err(|error| format!("the HTTP client could not be created: {error}"))?;
+    Ok(StreamableHttpClientTransport::with_client(client, config))
 }

@@ -15,6 +15,7 @@ pub(crate) use unknown::Keys;
 
 #[cfg(feature = "google-login")]
 mod fetched {
+    use crate::provider::http::HttpError;
     use crate::provider::network::web_address;
     use endstop_core::{ErrorClass, ModelError};
     use endstop_wire::catalog::providers::LoginVars;
@@ -51,7 +52,7 @@ mod fetched {
 
     impl Keys {
         #[expect(clippy::unnecessary_wraps, reason = "without the feature it fails")]
-        pub(crate) fn new(login: &Login, provider: &'static str) -> Result<Keys, String> {
+        pub(crate) fn new(login: &Login, provider: &'static str) -> Result<Keys, HttpError> {
             Ok(Keys { login: login.clone(), provider, source: OnceCell::new() })
         }
 
@@ -148,6 +149,7 @@ mod fetched {
 
 #[cfg(not(feature = "google-login"))]
 mod unknown {
+    use crate::provider::http::HttpError;
     use endstop_core::ModelError;
     use endstop_wire::endpoint::Login;
     use reqwest::header::HeaderValue;
@@ -157,10 +159,12 @@ mod unknown {
     pub(crate) enum Keys {}
 
     impl Keys {
-        pub(crate) fn new(_: &Login, provider: &'static str) -> Result<Keys, String> {
-            Err(format!(
-                "no key for {provider}: this program is built without application default credentials (feature `google-login`)"
-            ))
+        pub(crate) fn new(_: &Login, provider: &'static str) -> Result<Keys, HttpError> {
+            Err(HttpError::Unsupported {
+                provider: provider.to_owned(),
+                what: "application default credentials",
+                feature: "google-login",
+            })
         }
 
         #[expect(clippy::unused_async, reason = "as with the feature")]

@@ -29,10 +29,14 @@ mod transport;
 
 pub use endstop_core::TerminationSignal;
 use endstop_core::signal::{YesNo, default_detection};
+use endstop_core::{Attachment, ImageTokens, Message, Part, TurnDelta, Usage};
 pub use endstop_core::{Confidence, ErrorClass, ModelError, ModelTurn, SignalReason};
-use endstop_core::{Message, Part, TurnDelta, Usage};
+pub use endstop_wire::endpoint::Secret;
+pub use endstop_wire::media::UnsupportedMedia;
 use endstop_wire::redact::KnownKeys;
-pub use endstop_wire::{Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition};
+pub use endstop_wire::{
+    Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice, ToolDefinition,
+};
 use futures_core::Stream;
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
@@ -43,8 +47,28 @@ pub type CallStream = Pin<Box<dyn Stream<Item = CallEvent> + Send>>;
 /// An item of a call's stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallEvent {
-    /// An increment of the turn.
+    /// An increment of the turn: text, or the number of characters of reasoning or arguments.
     Delta(TurnDelta),
+    /// Reasoning in plain text; instead of its count if [`CallSpec::details`] is set.
+    Reasoning(String),
+    /// Text of a refusal that is not text of the answer; counts as reasoning.
+    Refusal(String),
+    /// Start of a tool call; its name counts as arguments.
+    ToolCallStarted {
+        /// Position of the call among the calls of the response, from 0.
+        index: u32,
+        /// The id that the call has in the response; empty if it is not known yet.
+        id: String,
+        /// Name of the tool.
+        name: String,
+    },
+    /// A fragment of a tool call's arguments; instead of its count if [`CallSpec::details`] is set.
+    ToolArguments {
+        /// Position of the call.
+        index: u32,
+        /// Fragment of JSON text.
+        json: String,
+    },
     /// The response is complete.
     Ended(Box<Response>),
     /// The call failed. Includes the part of the response that had arrived.
@@ -64,7 +88,8 @@ pub struct SessionSpec {
     pub context_window: Option<u64>,
     /// `true` to stream responses.
     pub streaming: bool,
-    /// Parameters of the requests. [`Provider::check_params`] has accepted them.
+    /// Parameters of the requests. [`Provider::check_params`] has accepted them, except
+    /// [`Caching::Off`] for a session of a single request.
     pub params: ModelParams,
 }
 
@@ -77,6 +102,9 @@ pub struct CallSpec<'a> {
     pub epoch: u64,
     /// The maximum number of output tokens; `None` selects the provider's default.
     pub output_cap: Option<u64>,
+    /// `true` if the caller reads reasoning and arguments as they arrive. If it is `false`, a
+    /// stream should report only the number of their characters, because that costs less.
+    pub details: bool,
 }
 
 /// A complete or partial response.
@@ -181,6 +209,21 @@ pub trait Provider: Send + Sync {
     /// Returns the model's maximum number of output tokens, if known.
     fn max_output(&self) -> Option<u64> {
         None
+    }
+
+    /// Returns the rule by which the model counts the tokens of images. A ceiling on cost or tokens
+    /// holds only if the number is not too small, so the default is the largest known.
+    fn image_tokens(&self) -> ImageTokens {
+        ImageTokens::Unknown
+    }
+
+    /// Checks if the model takes an image or a document that the user gives. The default accepts all.
+    ///
+    /// # Errors
+    /// The reason why not, for example the largest size.
+    fn check_attachment(&self, attachment: &Attachment) -> Result<(), UnsupportedMedia> {
+        let _ = attachment;
+        Ok(())
     }
 
     /// Returns the provider's credentials, which are redacted from journals and outcomes.

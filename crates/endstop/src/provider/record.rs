@@ -26,6 +26,7 @@ use bytes::Bytes;
 use endstop_core::{ModelError, Outcome};
 use endstop_wire::Headers;
 use endstop_wire::redact::{KnownKeys, REDACTED, address, is_secret_header, is_secret_parameter};
+use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};
@@ -277,17 +278,31 @@ pub(super) fn secrets(headers: &HeaderMap, url: &Url) -> Vec<Vec<u8>> {
         let value = value.as_bytes();
         secrets.push(credential(value).to_vec());
     }
-    let password = url.password().unwrap_or_default();
-    if !password.is_empty() {
-        secrets.push(password.as_bytes().to_vec());
-    }
-    if !password.is_empty() || !url.username().is_empty() {
-        // A URL with a user sends this encoded form in its `authorization` header.
-        let basic = format!("{}:{password}", url.username());
-        secrets.push(base64::engine::general_purpose::STANDARD.encode(basic).into_bytes());
-    }
+    secrets.extend(user_secrets(url));
     let parameters = url.query_pairs().filter(|(name, _)| is_secret_parameter(name));
     secrets.extend(parameters.map(|(_, value)| value.into_owned().into_bytes()));
+    secrets
+}
+
+/// Returns the credentials in the address of a server or a proxy: the password, as written and
+/// decoded, and the forms in which a request has user and password.
+pub(super) fn user_secrets(url: &Url) -> Vec<Vec<u8>> {
+    let mut secrets = Vec::new();
+    let (user, password) = (url.username(), url.password().unwrap_or_default());
+    let decoded = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
+    if !password.is_empty() {
+        secrets.push(password.as_bytes().to_vec());
+        secrets.push(decoded(password));
+    }
+    if !password.is_empty() || !user.is_empty() {
+        // A URL with a user sends this encoded form in its `authorization` header.
+        for (user, password) in [(user.into(), password.into()), (decoded(user), decoded(password))]
+        {
+            let basic: Vec<u8> = [user, vec![b':'], password].concat();
+            secrets.push(base64::engine::general_purpose::STANDARD.encode(basic).into_bytes());
+        }
+    }
+    secrets.dedup();
     secrets
 }
 

@@ -24,7 +24,7 @@ use endstop_core::decide::parse_json;
 use endstop_core::{ModelError, Price, Termination};
 use endstop_wire::Headers;
 use endstop_wire::catalog::providers;
-use endstop_wire::dialect::{Dialect, dialect};
+use endstop_wire::dialect::{Dialect, UnknownApi, dialect};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -167,7 +167,7 @@ impl Recording {
             if text.is_empty() {
                 continue;
             }
-            let value = match parse_json(text) {
+            let value = match parse_json(text).map_err(|error| error.to_string()) {
                 Ok(value) => value,
                 // Only the last line can be incomplete, because nothing was written after it.
                 Err(problem) if !line.ends_with(b"\n") => {
@@ -203,8 +203,8 @@ impl Recording {
     }
 
     /// Returns the dialect of the recorded exchanges.
-    pub(super) fn dialect(&self) -> Result<&'static Dialect, String> {
-        dialect(&self.header.api).map_err(|error| format!("`api`: {error}"))
+    pub(super) fn dialect(&self) -> Result<&'static Dialect, UnknownApi> {
+        dialect(&self.header.api)
     }
 
     fn line(&mut self, value: Value) -> Result<(), String> {

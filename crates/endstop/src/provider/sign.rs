@@ -5,6 +5,7 @@
 //! let more = signer.headers(&url, &headers, body, clock::now())?; // authorization, x-amz-date …
 //! ```
 
+use super::http::HttpError;
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4::SigningParams;
@@ -32,7 +33,7 @@ impl fmt::Debug for Signer {
 
 impl Signer {
     #[expect(clippy::unnecessary_wraps, reason = "without the feature it fails")]
-    pub(super) fn new(keys: &SigningKeys, _provider: &str) -> Result<Signer, String> {
+    pub(super) fn new(keys: &SigningKeys, _provider: &str) -> Result<Signer, HttpError> {
         let session = keys.session.as_ref().map(|token| token.expose().to_owned());
         Ok(Signer {
             identity: Credentials::new(&keys.id, keys.secret.expose(), session, None, "endstop"),

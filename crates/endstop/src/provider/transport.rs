@@ -1,7 +1,7 @@
 //! Transports of [`http`](super::http): the network, or a recording.
 //!
 //! ```text
-//! let mut sending = transport.send(&url, headers, body);
+//! let mut sending = transport.send(&address, headers, body);
 //! let head = ready!(sending.poll(cx))?; // status, headers, and the body to come
 //! while let Some(chunk) = ready!(head.body.poll_next(cx)) { take(chunk) }
 //! ```
@@ -14,23 +14,49 @@ use endstop_wire::Headers;
 use endstop_wire::redact::secrets_out;
 use futures_core::Stream;
 use reqwest::header::HeaderMap;
-use reqwest::{Client, Url};
+use reqwest::{Client, Method, Request, Url};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Sends requests over the network, or answers them from a recording.
 #[derive(Clone)]
 pub(super) enum Transport {
-    Network(Client),
+    Network {
+        client: Client,
+        /// The configured proxy, for messages.
+        proxy: Option<Arc<str>>,
+    },
     Recording(RecordingReplay),
+}
+
+/// An address that requests are sent to.
+#[derive(Debug)]
+pub(super) struct Address {
+    pub(super) url: Url,
+    /// `true` if the URL has a user or a password, which is sent as a header.
+    has_user: bool,
+}
+
+impl Address {
+    pub(super) fn new(url: Url) -> Arc<Address> {
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        Arc::new(Address { url, has_user })
+    }
+
+    /// Returns the address for messages.
+    pub(super) fn shown(&self) -> String {
+        shown(&self.url)
+    }
 }
 
 /// A request in progress.
 pub(super) enum Sending {
     Network {
         sending: Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>,
-        url: Url,
+        address: Arc<Address>,
+        proxy: Option<Arc<str>>,
     },
     /// The next exchange of a recording, or the error that there is none; `None` after it was
     /// handed over.
@@ -62,16 +88,25 @@ pub(super) enum Step {
 pub(super) struct ConnectionReset;
 
 impl Transport {
-    pub(super) fn send(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Sending {
-        match self {
-            Transport::Network(client) => Sending::Network {
-                sending: Box::pin(client.post(url.clone()).headers(headers).body(body).send()),
-                url: url.clone(),
-            },
+    pub(super) fn send(&self, address: &Arc<Address>, headers: HeaderMap, body: Bytes) -> Sending {
+        let url = &address.url;
+        let (client, proxy) = match self {
+            Transport::Network { client, proxy } => (client, proxy.clone()),
             Transport::Recording(replay) => {
-                Sending::Recording(Some(replay.call(url.as_str(), &body)))
+                return Sending::Recording(Some(replay.call(url.as_str(), &body)));
             }
-        }
+        };
+        let sending: Pin<Box<dyn Future<Output = _> + Send>> = if address.has_user {
+            // The request builder turns user and password into a header.
+            Box::pin(client.post(url.clone()).headers(headers).body(body).send())
+        } else {
+            // The prepared headers are moved; the request builder would copy them one by one.
+            let mut request = Request::new(Method::POST, url.clone());
+            *request.headers_mut() = headers;
+            *request.body_mut() = Some(body.into());
+            Box::pin(client.execute(request))
+        };
+        Sending::Network { sending, address: Arc::clone(address), proxy }
     }
 }
 
@@ -79,10 +114,12 @@ impl Sending {
     /// Polls for the head of the response, or the error why there is none.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, ModelError>> {
         match self {
-            Sending::Network { sending, url } => {
+            Sending::Network { sending, address, proxy } => {
                 let response = match ready!(sending.as_mut().poll(cx)) {
                     Ok(response) => response,
-                    Err(error) => return Poll::Ready(Err(unsent(&error, url))),
+                    Err(error) => {
+                        return Poll::Ready(Err(unsent(&error, &address.url, proxy.as_deref())));
+                    }
                 };
                 let headers = response
                     .headers()
@@ -164,20 +201,25 @@ pub(super) fn shown(url: &Url) -> String {
     out
 }
 
-/// Describes a request that got no response: the cause and the address, without secrets.
-fn unsent(error: &reqwest::Error, url: &Url) -> ModelError {
-    let mut message = String::new();
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    // The innermost cause is the informative one, for example "Connection refused".
-    while let Some(error) = cause {
-        message = error.to_string();
-        cause = error.source();
+/// Returns the innermost cause of an error, which is the informative one, for example "Connection
+/// refused".
+pub(super) fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(error) = cause.source() {
+        cause = error;
     }
+    cause.to_string()
+}
+
+/// Describes a request that got no response: the cause and the address, without secrets.
+fn unsent(error: &reqwest::Error, url: &Url, proxy: Option<&str>) -> ModelError {
+    let message = innermost(error);
     // A connection that failed is retried like an error of the server.
     let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::ServerError };
     let url = shown(url);
     let what = if error.is_connect() {
-        format!("the server could not be reached at {url}")
+        let through = proxy.map_or_else(String::new, |proxy| format!(" through the proxy {proxy}"));
+        format!("the server could not be reached at {url}{through}")
     } else {
         format!("the connection to {url} broke")
     };

@@ -1,5 +1,6 @@
 //! Stands in for the signatures of AWS in a program that is built without the feature `bedrock`.
 
+use super::http::HttpError;
 use endstop_wire::endpoint::SigningKeys;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
@@ -10,10 +11,12 @@ use std::time::SystemTime;
 pub(super) enum Signer {}
 
 impl Signer {
-    pub(super) fn new(_: &SigningKeys, provider: &str) -> Result<Signer, String> {
-        Err(format!(
-            "no key for {provider}: this program is built without the signatures of AWS (feature `bedrock`)"
-        ))
+    pub(super) fn new(_: &SigningKeys, provider: &str) -> Result<Signer, HttpError> {
+        Err(HttpError::Unsupported {
+            provider: provider.to_owned(),
+            what: "the signatures of AWS",
+            feature: "bedrock",
+        })
     }
 
     pub(super) fn secrets(&self) -> Vec<Vec<u8>> {

@@ -28,8 +28,7 @@ pub(super) fn run_spec(
             pre_iteration: hooks.pre_iteration.is_some(),
             chat_params: hooks.chat_params.is_some(),
             pre_tool: !hooks.pre_tool.is_empty(),
-            stop: false,
-            reply: false,
+            ..Hooks::default()
         },
         output_schema: has_schema,
         compaction: CompactionSpec {

@@ -13,6 +13,7 @@
 //! assert!(server.base_url().starts_with("http://127.0.0.1:"));
 //! ```
 
+pub mod cache_rules;
 mod formats;
 mod model;
 mod reply;

@@ -108,7 +108,7 @@ impl ModelSession for Script {
             let events = [CallEvent::Failed(error, None)].into();
             return Box::pin(Play { events, ..Play::default() });
         };
-        Box::pin(Play::of(&turn, call.output_cap))
+        Box::pin(Play::of(&turn, call.output_cap, call.details))
     }
 }
 
@@ -122,7 +122,7 @@ struct Play {
 }
 
 impl Play {
-    fn of(turn: &Turn, output_cap: Option<u64>) -> Play {
+    fn of(turn: &Turn, output_cap: Option<u64>, details: bool) -> Play {
         let mut events = VecDeque::new();
         if let Some((status, body)) = &turn.error {
             // The classes of the bare statuses; the scripted server also sends bodies that refine
@@ -143,9 +143,12 @@ impl Play {
         } else {
             let mut parts = Vec::new();
             if !turn.reasoning.is_empty() {
-                // Deltas of reasoning carry a count only; the text is in the completed turn.
-                let chars = turn.reasoning.chars().count() as u64;
-                events.push_back(CallEvent::Delta(TurnDelta::Reasoning(chars)));
+                events.push_back(if details {
+                    CallEvent::Reasoning(turn.reasoning.clone())
+                } else {
+                    let chars = turn.reasoning.chars().count() as u64;
+                    CallEvent::Delta(TurnDelta::Reasoning(chars))
+                });
                 parts.push(Part::Reasoning { text: turn.reasoning.clone() });
             }
             for word in turn.words() {
@@ -154,9 +157,16 @@ impl Play {
             if !turn.text.is_empty() {
                 parts.push(Part::Text { text: turn.text.clone() });
             }
-            for (id, name, arguments) in &turn.calls {
-                events
-                    .push_back(CallEvent::Delta(TurnDelta::ToolArguments(arguments.len() as u64)));
+            for (index, (id, name, arguments)) in turn.calls.iter().enumerate() {
+                if details {
+                    let (index, id) = (index as u32, id.clone());
+                    let started = CallEvent::ToolCallStarted { index, id, name: name.clone() };
+                    let json = arguments.clone();
+                    events.extend([started, CallEvent::ToolArguments { index, json }]);
+                } else {
+                    let chars = arguments.chars().count() as u64;
+                    events.push_back(CallEvent::Delta(TurnDelta::ToolArguments(chars)));
+                }
                 parts.push(Part::ToolCall(ToolCall {
                     id: id.clone(),
                     name: name.clone(),
@@ -208,7 +218,8 @@ impl Stream for Play {
             self.wait = None;
         }
         let event = self.events.pop_front();
-        if matches!(event, Some(CallEvent::Delta(_))) && !self.pace.is_zero() {
+        let ends = matches!(event, None | Some(CallEvent::Ended(_) | CallEvent::Failed(..)));
+        if !ends && !self.pace.is_zero() {
             self.wait = Some(Box::pin(tokio::time::sleep(self.pace)));
         }
         Poll::Ready(event)

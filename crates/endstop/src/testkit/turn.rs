@@ -14,6 +14,7 @@ pub struct Turn {
     pub(crate) calls: Vec<(String, String, String)>,
     pub(crate) finish: Option<String>,
     pub(crate) usage: Option<(u64, u64)>,
+    pub(crate) cached: Option<(u64, u64)>,
     pub(crate) error: Option<(u16, String)>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) delay: Duration,
@@ -97,6 +98,14 @@ impl Turn {
         self
     }
 
+    /// Sets the parts of the prompt tokens that were read from a cache and written to one. A
+    /// scripted model and the format `anthropic-messages` report them.
+    #[must_use]
+    pub fn cached(mut self, read: u64, written: u64) -> Turn {
+        self.cached = Some((read, written));
+        self
+    }
+
     /// Delays the response by this long.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Turn {
@@ -121,7 +130,13 @@ impl Turn {
                 .map(|(_, name, arguments)| name.len() + arguments.len())
                 .sum::<usize>();
         let (input, output) = self.usage.unwrap_or((50, said.div_ceil(4) as u64));
-        Usage { input_tokens: Some(input), output_tokens: Some(output), ..Usage::default() }
+        Usage {
+            input_tokens: Some(input),
+            output_tokens: Some(output),
+            cached_input_tokens: self.cached.map(|(read, _)| read),
+            cache_write_tokens: self.cached.map(|(_, written)| written),
+            ..Usage::default()
+        }
     }
 
     /// Returns the text in the chunks that a stream has.

@@ -13,6 +13,7 @@
 
 use crate::budget::SharedBudget;
 use crate::control::{Control, Request};
+use crate::event::queue::Nesting;
 use endstop_core::{NanoUsd, Unreported, Usage};
 use endstop_process::StopTokens;
 use serde_json::{Map, Value};
@@ -39,6 +40,8 @@ struct Inner {
     budget: OnceLock<SharedBudget>,
     /// The control of the call's run.
     run: OnceLock<Control>,
+    /// The place in which runs that the call starts are nested.
+    nesting: OnceLock<Nesting>,
     /// Work that outlives a dropped call, and that the run waits for.
     aftermath: TaskTracker,
     values: Mutex<Values>,
@@ -71,6 +74,7 @@ impl ToolContext {
         working_dir: Option<PathBuf>,
     ) -> ToolContext {
         let (budget, run, values) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        let nesting = OnceLock::new();
         let aftermath = TaskTracker::new();
         let inner = Inner {
             call_id,
@@ -80,6 +84,7 @@ impl ToolContext {
             working_dir,
             budget,
             run,
+            nesting,
             aftermath,
             values,
         };
@@ -209,6 +214,18 @@ impl ToolContext {
     pub(crate) fn bind_run(&self, control: Control) {
         // As in `bind`: no other code has the context yet.
         let _ = self.0.run.set(control);
+    }
+
+    /// Sets the place in which runs that the call starts are nested, once.
+    pub(crate) fn bind_nesting(&self, nesting: Nesting) {
+        // As in `bind`: no other code has the context yet.
+        let _ = self.0.nesting.set(nesting);
+    }
+
+    /// Returns the place in which runs that the call starts are nested; `None` if their events
+    /// would not be heard.
+    pub(crate) fn nesting(&self) -> Option<&Nesting> {
+        self.0.nesting.get()
     }
 
     /// Returns the control of the call's run; `None` for a call without a run.

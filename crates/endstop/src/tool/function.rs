@@ -17,7 +17,7 @@
 //! assert_eq!(weather.schema()["properties"]["city"]["description"], "The city, in English.");
 //! ```
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput};
+use super::{IntoToolOutput, Tool, ToolContext, ToolError, ToolFuture, ToolOutput};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
@@ -26,6 +26,17 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
+
+/// Types that can be the arguments of a tool: any that implements `Deserialize` and `JsonSchema`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the arguments of a tool",
+    label = "needs a JSON Schema, and must deserialize",
+    note = "add `#[derive(serde::Deserialize, schemars::JsonSchema)]` to `{Self}`, and own its data instead of borrowing it"
+)]
+pub trait ToolArguments: DeserializeOwned + JsonSchema + Send + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned + JsonSchema + Send + 'static> ToolArguments for T {}
 
 /// A tool made from a closure by [`tool_fn`].
 pub struct FunctionTool<A, F> {
@@ -44,23 +55,35 @@ pub struct FunctionTool<A, F> {
 
 /// Creates a tool from a closure; the JSON Schema is derived from the type of its arguments.
 ///
-/// The closure returns a [`ToolOutput`], a string, or a `Result` of either, whose error goes to the
-/// model. If the model's arguments do not match the type, the model receives an error and the
-/// closure is not called.
+/// The doc comments of the argument type's fields become the descriptions of the arguments. If
+/// `description` is empty, the doc comment of the type itself describes the tool.
+///
+/// The closure returns a string, a [`ToolOutput`], [`Json`](super::Json) of any value, or a `Result`
+/// of one of these, whose error goes to the model ([`IntoToolOutput`]). For a closure that uses `?`
+/// there is [`try_tool_fn`]. If the model's arguments do not match the type, the model receives an
+/// error and the closure is not called.
 pub fn tool_fn<A, F, R>(
     name: impl Into<String>,
     description: impl Into<String>,
     function: F,
 ) -> FunctionTool<A, F>
 where
-    A: DeserializeOwned + JsonSchema + Send + 'static,
+    A: ToolArguments,
     F: Fn(A, ToolContext) -> R + Send + Sync,
-    R: Future<Output: Into<ToolOutput>> + Send + 'static,
+    R: Future<Output: IntoToolOutput> + Send + 'static,
 {
+    let mut schema = schema_of::<A>();
+    let mut description = description.into();
+    if description.is_empty()
+        && let Some(Value::String(documented)) =
+            schema.as_object_mut().and_then(|fields| fields.shift_remove("description"))
+    {
+        description = documented;
+    }
     FunctionTool {
         name: name.into(),
-        description: description.into(),
-        schema: schema_of::<A>(),
+        description,
+        schema,
         function,
         parallel_safe: false,
         runs_code: false,
@@ -72,7 +95,42 @@ where
     }
 }
 
-/// Returns the schema in the form that providers accept: without references and without metadata.
+/// Creates a tool from a closure that uses `?`.
+///
+/// The same as [`tool_fn`], for a closure whose error type is [`ToolError`]. In a closure for
+/// `tool_fn` the compiler cannot infer the error type of `?` (E0283: type annotations needed),
+/// because the error may be of any type there; the last line would have to be
+/// `Ok::<_, ToolError>(…)`.
+///
+/// ```
+/// use endstop::tool::try_tool_fn;
+/// # use schemars::JsonSchema;
+/// # use serde::Deserialize;
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Double { number: String }
+///
+/// let double = try_tool_fn("double", "Doubles a number.", |args: Double, _context| async move {
+///     let number: i64 = args.number.parse()?;
+///     Ok((2 * number).to_string())
+/// });
+/// # let _ = double;
+/// ```
+pub fn try_tool_fn<A, F, R, O>(
+    name: impl Into<String>,
+    description: impl Into<String>,
+    function: F,
+) -> FunctionTool<A, F>
+where
+    A: ToolArguments,
+    F: Fn(A, ToolContext) -> R + Send + Sync,
+    R: Future<Output = Result<O, ToolError>> + Send + 'static,
+    O: IntoToolOutput,
+{
+    tool_fn(name, description, function)
+}
+
+/// Returns the schema in the form that providers accept: without metadata, and without references
+/// unless the type is recursive.
 fn schema_of<A: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         // Some providers do not resolve `$ref`.
@@ -141,9 +199,9 @@ impl<A, F> fmt::Debug for FunctionTool<A, F> {
 
 impl<A, F, R> Tool for FunctionTool<A, F>
 where
-    A: DeserializeOwned + JsonSchema + Send + 'static,
+    A: ToolArguments,
     F: Fn(A, ToolContext) -> R + Send + Sync,
-    R: Future<Output: Into<ToolOutput>> + Send + 'static,
+    R: Future<Output: IntoToolOutput> + Send + 'static,
 {
     fn name(&self) -> &str {
         &self.name
@@ -157,7 +215,9 @@ where
     fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_> {
         match serde_path_to_error::deserialize::<_, A>(Value::Object(arguments)) {
             Ok(arguments) => {
-                Box::pin(async move { (self.function)(arguments, context).await.into() })
+                Box::pin(
+                    async move { (self.function)(arguments, context).await.into_tool_output() },
+                )
             }
             Err(error) => {
                 let (path, problem) = (error.path().to_string(), error.inner());

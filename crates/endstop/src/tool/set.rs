@@ -120,6 +120,14 @@ impl ToolSet {
     }
 }
 
+impl IntoIterator for ToolSet {
+    type Item = Arc<dyn Tool>;
+    type IntoIter = std::vec::IntoIter<Arc<dyn Tool>>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl<'a> IntoIterator for &'a ToolSet {
     type Item = &'a Arc<dyn Tool>;
     type IntoIter = std::slice::Iter<'a, Arc<dyn Tool>>;

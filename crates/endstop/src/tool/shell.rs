@@ -149,12 +149,13 @@ fn report(finished: &Finished) -> ToolOutput {
         ""
     };
     let left = left(&finished.left);
-    ToolOutput {
-        content: format!("{content}[{stopped}{how}{held}{left}]"),
-        // An exit status is the command's own answer. Processes that are left behind are an error
-        // in any case.
-        is_error: !finished.exited() || !finished.left.is_empty(),
-        ..ToolOutput::default()
+    let content = format!("{content}[{stopped}{how}{held}{left}]");
+    // An exit status is the command's own answer. Processes that are left behind are an error in
+    // any case.
+    if finished.exited() && finished.left.is_empty() {
+        ToolOutput::ok(content)
+    } else {
+        ToolOutput::error(content)
     }
 }
 

@@ -2,15 +2,15 @@
 //! cost.
 
 use crate::support::{agent, eventually};
-use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
 use endstop::compaction::{CompactionRequest, InOrder, Summarise};
 use endstop::core::history;
+use endstop::event::AgentEvent;
 use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Message, MessageId, NanoUsd, Price, Role, RunEvent, Session, StartError,
+    Agent, AgentBuilder, BuildError, Message, MessageId, NanoUsd, Price, Role, Session,
     Termination,
     compaction::{Compaction, ProactiveCompaction},
 };
@@ -62,10 +62,7 @@ async fn compaction_starts_at_default_share() {
         let mut handle = after_small_talk(&agent).run("look").unwrap();
         let mut told = Vec::new();
         while let Some(event) = handle.next().await {
-            if let AgentEvent::Run(RunEvent::Compacted {
-                before, after, strategy, forced, ..
-            }) = event
-            {
+            if let AgentEvent::Compacted { before, after, strategy, forced, .. } = event {
                 told.push((before, after, strategy, forced));
             }
         }
@@ -110,7 +107,7 @@ fn invalid_share_is_refused() {
         filled(600).proactive_compaction(ProactiveCompaction::AtShare(1.5)),
     ] {
         let refused = builder.build().unwrap_err();
-        assert!(matches!(&refused, StartError::Config(why) if why.contains("expected a share of")));
+        assert!(matches!(&refused, BuildError::Share { .. }));
     }
 }
 

@@ -4,7 +4,7 @@ use crate::scenarios::{STRICT, Strict};
 use endstop::testkit::Turn;
 use endstop::{
     Image, Message, MessageId, Part, Role, StartError, Termination, ToolCall, ToolResult,
-    ToolStatus, agent::AgentEvent,
+    ToolStatus, event::AgentEvent,
 };
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn answered_turn_survives_failed_run() {
         .unwrap()
         .session();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await.unwrap(), AgentEvent::Delta(_)) {}
+    while !matches!(handle.next().await.unwrap(), AgentEvent::TextDelta { .. }) {}
     agent.cancel();
     let outcome = handle.await;
     assert_eq!((outcome.turns, outcome.messages.len()), (0, 2), "{outcome:?}");
@@ -54,6 +54,7 @@ fn result(call: &str) -> Part {
         name: "act".to_owned(),
         status: ToolStatus::Ok,
         content: "done".to_owned(),
+        attachments: Vec::new(),
         started: true,
         pinned: false,
     })
@@ -78,11 +79,23 @@ fn refused() -> Vec<(&'static str, Vec<Message>)> {
 }
 
 #[tokio::test]
+async fn session_numbers_new_messages() {
+    let agent = crate::support::agent([]).build().unwrap();
+    let given = vec![Message::user("I am Ada."), Message::assistant("Hello, Ada.")];
+    let session = agent.session_from(given).unwrap();
+    let ids = || session.messages().iter().map(|message| message.id.0).collect::<Vec<_>>();
+    assert_eq!(ids(), [1, 2]);
+    session.edit(|all| all.insert(0, Message::user("Hi."))).unwrap();
+    assert_eq!(ids(), [3, 1, 2], "numbers stay, and new ones are unused");
+}
+
+#[tokio::test]
 async fn invalid_history_is_refused_by_name() {
     for (name, messages) in refused() {
         let agent = crate::support::agent([]).build().unwrap();
         let problem = agent.session_from(messages.clone()).err().unwrap();
-        let StartError::Config(what) = &problem else { panic!("{problem:?}") };
+        assert!(matches!(&problem, StartError::Conversation(why) if why.name == name), "{problem}");
+        let what = problem.to_string();
         // The error names the message by its position.
         let expected = format!("invalid `messages`: {name}: ");
         assert!(what.starts_with(&expected), "{what}");

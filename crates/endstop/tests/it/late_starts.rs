@@ -10,8 +10,9 @@
 //! thread, without a journal and with one whose writes take 2 ms. The first instruction of all user
 //! code checks if the stop has returned.
 
-use endstop::agent::AgentEvent;
+use crate::support::HANG;
 use endstop::compaction::{CompactionRequest, DropOldTurns};
+use endstop::event::AgentEvent;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
@@ -22,10 +23,9 @@ use endstop::provider::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, Limits, Message, MessageId, Outcome, Permission, Role, RunEvent, Termination, ToolCall,
-    Watch,
+    Agent, Limits, Message, MessageId, Outcome, Permission, Role, Termination, ToolCall, Watch,
     compaction::{Compaction, ProactiveCompaction},
-    hook::{ConsultPoint, HookDecision, Hooks},
+    hook::{ChangedResult, ConsultPoint, HookDecision, Hooks},
     provider::{ErrorClass, ModelError},
 };
 use futures_core::Stream;
@@ -68,6 +68,8 @@ struct Counts {
 struct Probe {
     returned: Arc<AtomicBool>,
     counts: Arc<Counts>,
+    /// `true` if the hooks change calls and results.
+    changes: bool,
 }
 
 impl Probe {
@@ -82,10 +84,10 @@ impl Probe {
 
     fn tool(&self, name: &'static str) -> impl Tool + 'static {
         let probe = self.clone();
-        tool_fn(name, "Works.", move |_: Value, context: ToolContext| {
+        tool_fn(name, "Works.", move |arguments: Value, context: ToolContext| {
             let probe = probe.clone();
             async move {
-                probe.starts("tool");
+                probe.starts(if arguments["n"] == 9 { "changed tool" } else { "tool" });
                 match name {
                     "wait" => context.cancelled().await,
                     "halt" => return ToolOutput::halt("enough"),
@@ -167,13 +169,28 @@ impl Stream for ProbedStream {
 
 impl Hook for Probe {
     fn points(&self) -> Hooks {
-        Hooks { prompt: true, pre_tool: true, chat_params: true, ..Hooks::default() }
+        let changes = self.changes;
+        Hooks {
+            prompt: true,
+            pre_tool: true,
+            chat_params: true,
+            post_tool: changes,
+            pre_call: changes,
+            ..Hooks::default()
+        }
     }
     fn consult(&self, point: ConsultPoint) -> HookFuture<'_> {
         Box::pin(async move {
             self.starts("hook");
             match point {
                 ConsultPoint::Prompt => HookDecision::ProceedWith("Be quick.".to_owned()),
+                ConsultPoint::PreTool { call } if self.changes => {
+                    let arguments = json!({"n": 9, "task": "another"}).to_string();
+                    HookDecision::ChangeCall(ToolCall { arguments, ..call })
+                }
+                ConsultPoint::PostTool { .. } => {
+                    HookDecision::ChangeResult(ChangedResult::ok("changed"))
+                }
                 _ => HookDecision::Proceed,
             }
         })
@@ -261,17 +278,17 @@ fn stop(agent: &Agent, probe: &Probe, terminate: bool) {
 
 fn name(event: &AgentEvent) -> &'static str {
     match event {
-        AgentEvent::Delta(_) => "delta",
-        AgentEvent::Run(RunEvent::TurnStarted { .. }) => "turn_started",
-        AgentEvent::Run(RunEvent::TurnEnded { .. }) => "turn_ended",
-        AgentEvent::Run(RunEvent::AttemptFailed { .. }) => "attempt_failed",
-        AgentEvent::Run(RunEvent::ToolStarted { .. }) => "tool_started",
-        AgentEvent::Run(RunEvent::ToolEnded { .. }) => "tool_ended",
-        AgentEvent::Run(RunEvent::MessageInjected { .. }) => "told",
-        AgentEvent::Run(RunEvent::RuleHit(_)) => "fired",
-        AgentEvent::Run(RunEvent::Compacted { .. }) => "compacted",
-        AgentEvent::Run(RunEvent::CompactionFailed { .. }) => "compaction_failed",
-        AgentEvent::Run(RunEvent::Stopping { .. }) => "stopping",
+        AgentEvent::TextDelta { .. } => "delta",
+        AgentEvent::TurnStarted { .. } => "turn_started",
+        AgentEvent::TurnFinished { .. } => "turn_ended",
+        AgentEvent::AttemptFailed { .. } => "attempt_failed",
+        AgentEvent::ToolStarted { .. } => "tool_started",
+        AgentEvent::ToolFinished { .. } => "tool_ended",
+        AgentEvent::MessageInjected { .. } => "told",
+        AgentEvent::RuleHit { .. } => "fired",
+        AgentEvent::Compacted { .. } => "compacted",
+        AgentEvent::CompactionFailed { .. } => "compaction_failed",
+        AgentEvent::Stopping { .. } => "stopping",
         _ => "",
     }
 }
@@ -312,7 +329,8 @@ async fn run(
         _ => 1,
     };
     let terminate = nth.is_multiple_of(7);
-    let probe = Probe { returned: Arc::default(), counts: Arc::clone(counts) };
+    let changes = nth.is_multiple_of(2);
+    let probe = Probe { returned: Arc::default(), counts: Arc::clone(counts), changes };
     let inner = {
         let probe = probe.clone();
         AgentTool::new("ask", "Asks.", move || {
@@ -458,7 +476,8 @@ async fn nothing_starts_late(from: From, slow: bool) {
     assert!(late.is_empty(), "started after the stop had returned: {late:?} of {ran:?}");
     // Each event stopped some runs, and each kind of code could have started.
     assert_eq!(stopped.len(), EVENTS.len(), "{stopped:?}");
-    for what in ["tool", "model call", "request", "hook", "approval", "compaction"] {
+    for what in ["tool", "changed tool", "model call", "request", "hook", "approval", "compaction"]
+    {
         assert!(ran.contains_key(what), "{what}: {ran:?}");
     }
 }
@@ -489,24 +508,23 @@ async fn cancel_does_not_wait_for_tool() {
     // waiting.
     let (send, receive) = mpsc::channel::<()>();
     let (receive, started) = (Mutex::new(receive), Arc::new(AtomicBool::new(false)));
-    let begins = Arc::clone(&started);
-    let receive = Arc::new(receive);
+    let (begins, released) = (Arc::clone(&started), Arc::new(AtomicBool::new(false)));
+    let (receive, ends) = (Arc::new(receive), Arc::clone(&released));
     let agent = Agent::builder(ScriptedModel::new([Turn::call("block", &json!({}))]))
         .tool(tool_fn("block", "Blocks.", move |_: Value, _| {
             begins.store(true, Ordering::SeqCst);
-            let _ = receive.lock().unwrap().recv_timeout(Duration::from_secs(10));
+            ends.store(receive.lock().unwrap().recv_timeout(HANG).is_ok(), Ordering::SeqCst);
             async { "done" }
         }))
         .build()
         .unwrap();
     let handle = agent.run("go").unwrap();
     crate::support::eventually("the tool blocks", || started.load(Ordering::SeqCst)).await;
-    let began = std::time::Instant::now();
     agent.cancel();
-    let took = began.elapsed();
     send.send(()).unwrap();
     assert_eq!(handle.await.termination, Termination::Cancelled);
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    agent.settled().await;
+    assert!(released.load(Ordering::SeqCst), "the cancel waited for the tool");
 }
 
 #[tokio::test]
@@ -517,10 +535,8 @@ async fn tool_can_cancel_its_own_run() {
     let calls = Turn::call("stop", &json!({})).and_call("stop", &json!({"n": 2}));
     let agent = Agent::builder(ScriptedModel::new([calls]))
         .tool(tool_fn("stop", "Stops.", move |_: Value, _| {
-            let began = std::time::Instant::now();
             own.get().unwrap().cancel();
-            let took = began.elapsed();
-            async move { format!("{}", took < Duration::from_millis(40)) }
+            async { "stopped" }
         }))
         .build()
         .unwrap();
@@ -529,18 +545,20 @@ async fn tool_can_cancel_its_own_run() {
     assert_eq!(outcome.termination, Termination::Cancelled);
     let results: Vec<_> =
         outcome.messages.iter().flat_map(|message| message.tool_results()).collect();
-    assert_eq!((results[0].content.as_str(), results[0].started), ("true", true), "{results:?}");
+    let first = (results[0].content.as_str(), results[0].started);
+    assert_eq!(first, ("stopped", true), "{results:?}");
     assert!(!results[1].started, "{results:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancel_reaches_tools_before_the_journal() {
-    // The journal blocks the write of the cancel until the tool has received its stop request.
-    struct Stuck(SqliteJournal, Arc<AtomicBool>);
-    struct StuckRun(Box<dyn RunJournal>, Arc<AtomicBool>);
+    // The journal blocks the write of the cancel until the tool has received its stop request, or
+    // until it gives up.
+    struct Stuck(SqliteJournal, Arc<AtomicBool>, Arc<AtomicBool>);
+    struct StuckRun(Box<dyn RunJournal>, Arc<AtomicBool>, Arc<AtomicBool>);
     impl Journal for Stuck {
         fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
-            Ok(Box::new(StuckRun(self.0.begin(header)?, Arc::clone(&self.1))))
+            Ok(Box::new(StuckRun(self.0.begin(header)?, Arc::clone(&self.1), Arc::clone(&self.2))))
         }
         fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
             self.0.load(id)
@@ -554,8 +572,11 @@ async fn cancel_reaches_tools_before_the_journal() {
             let began = std::time::Instant::now();
             while records.iter().any(|record| record.name == "cancel")
                 && !self.1.load(Ordering::SeqCst)
-                && began.elapsed() < Duration::from_secs(10)
             {
+                self.2.store(began.elapsed() > HANG, Ordering::SeqCst);
+                if self.2.load(Ordering::SeqCst) {
+                    break;
+                }
                 std::thread::sleep(Duration::from_millis(1));
             }
             self.0.append(records)
@@ -568,6 +589,7 @@ async fn cancel_reaches_tools_before_the_journal() {
     let journal = SqliteJournal::open(dir.path().join("journal.db")).unwrap();
     let (started, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (begins, hears) = (Arc::clone(&started), Arc::clone(&heard));
+    let gave_up = Arc::new(AtomicBool::new(false));
     let agent = Agent::builder(ScriptedModel::new([Turn::call("wait", &json!({}))]))
         .tool(tool_fn("wait", "Waits.", move |_: Value, context: ToolContext| {
             let (begins, hears) = (Arc::clone(&begins), Arc::clone(&hears));
@@ -578,15 +600,13 @@ async fn cancel_reaches_tools_before_the_journal() {
                 ToolOutput::error("stopped")
             }
         }))
-        .journal(Stuck(journal, Arc::clone(&heard)))
+        .journal(Stuck(journal, Arc::clone(&heard), Arc::clone(&gave_up)))
         .build()
         .unwrap();
     let handle = agent.run("go").unwrap();
     crate::support::eventually("the tool waits", || started.load(Ordering::SeqCst)).await;
-    let began = std::time::Instant::now();
     agent.cancel();
     let outcome = handle.await;
     assert_eq!(outcome.termination, Termination::Cancelled);
-    let took = began.elapsed();
-    assert!(heard.load(Ordering::SeqCst) && took < Duration::from_secs(9), "{took:?}");
+    assert!(heard.load(Ordering::SeqCst) && !gave_up.load(Ordering::SeqCst));
 }

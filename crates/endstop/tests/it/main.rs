@@ -11,11 +11,15 @@
 )]
 
 mod addresses;
+mod attachments;
 mod azure;
 mod bedrock;
+mod caching;
 mod cohere;
 mod compaction;
 mod conversation;
+mod events;
+mod hooks;
 mod hostile_servers;
 #[cfg(target_os = "linux")]
 mod hostile_tools;
@@ -39,6 +43,9 @@ mod support;
 mod telemetry;
 mod testkit;
 mod tools;
+mod transport;
+mod typed;
+mod typed_tools;
 mod user_code;
 mod vertex;
 #[cfg(unix)]

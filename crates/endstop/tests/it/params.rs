@@ -8,7 +8,8 @@ use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::wire::endpoint::Secret;
 use endstop::{
-    Agent, AgentBuilder, ModelParams, RunInput, StartError, Termination, Thinking, ToolChoice,
+    Agent, AgentBuilder, BuildError, ModelParams, RunInput, StartError, Termination, Thinking,
+    ToolChoice,
 };
 use serde_json::{Map, Value, json};
 
@@ -31,7 +32,7 @@ fn acting(builder: AgentBuilder) -> AgentBuilder {
 
 fn refused(builder: AgentBuilder) -> String {
     match builder.build() {
-        Err(error @ StartError::Params(_)) => error.to_string(),
+        Err(error @ BuildError::Params(_)) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -209,6 +210,12 @@ async fn journal_has_parameters_without_header_values() {
         other => panic!("{other:?}"),
     }
     let same = agent(params()).resume(Resume::new(&id).accept_redacted());
+    assert!(!matches!(same, Err(StartError::Changed(_))), "{same:?}");
+    drop(same);
+    // Parameters of the resumed run replace the agent's.
+    let other = ModelParams { temperature: Some(0.9), ..params() };
+    let own = ModelParams { temperature: Some(0.5), ..ModelParams::default() };
+    let same = agent(other).resume(Resume::new(&id).params(own).accept_redacted());
     assert!(!matches!(same, Err(StartError::Changed(_))), "{same:?}");
     drop(same);
     for entry in std::fs::read_dir(dir.path()).unwrap() {

@@ -64,7 +64,8 @@ fn keyed(server: &Server, api: &str, key: &str) -> HttpProvider {
 async fn called(provider: &HttpProvider) -> (String, CallEvent) {
     let messages = [Message::text(MessageId(1), Role::User, "Go on.")];
     let mut session = provider.open(SessionSpec { streaming: true, ..SessionSpec::default() });
-    let mut call = session.call(CallSpec { messages: &messages, epoch: 0, output_cap: Some(4096) });
+    let call = CallSpec { messages: &messages, epoch: 0, output_cap: Some(4096), details: false };
+    let mut call = session.call(call);
     let mut text = String::new();
     loop {
         let event = std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await;

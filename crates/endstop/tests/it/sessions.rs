@@ -4,12 +4,12 @@
 //! [`Level`] and a [`Stop`].
 
 use crate::support::{eventually, marker, over, processes_with};
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{Shell, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
-    Agent, Lifecycle, Limits, Message, MessageId, Outcome, Part, Role, RunEvent, RunHandle,
-    Session, SessionSnapshot, StartError, Termination, ToolCall,
+    Agent, Lifecycle, Limits, Message, MessageId, Outcome, Part, Role, RunHandle, Session,
+    SessionSnapshot, StartError, Termination, ToolCall,
     policy::{StepContext, StepResult, TerminationPolicy, Verdict},
 };
 use serde_json::{Map, Value, json};
@@ -78,7 +78,7 @@ fn echo_server() -> Server {
 }
 
 async fn until_text(handle: &mut RunHandle) {
-    while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
 }
 
 fn said(outcome: &Outcome) -> &str {
@@ -282,6 +282,7 @@ async fn rollback_into_open_calls_is_refused() {
         name: "act".to_owned(),
         status: endstop::ToolStatus::Ok,
         content: "done".to_owned(),
+        attachments: Vec::new(),
         started: true,
         pinned: false,
     };
@@ -545,7 +546,7 @@ async fn every_stop_survives_panicking_observers() {
         let agent = Agent::builder(model)
             .on_busy(|_| panic!("asked to panic"))
             .on_event(|event| {
-                let told = matches!(event, AgentEvent::Run(RunEvent::Stopping { .. }));
+                let told = matches!(event, AgentEvent::Stopping { .. });
                 assert!(!told, "asked to panic");
             })
             .build()

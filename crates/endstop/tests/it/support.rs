@@ -27,12 +27,30 @@ pub fn at(base_url: &str, api: &str) -> AgentBuilder {
     Agent::builder(HttpProvider::new(&options, &|_| None).unwrap())
 }
 
-/// Waits until a condition holds; fails after ten seconds.
+/// Time after which a test counts as hanging. Long, because a busy machine may stop a test for seconds.
+pub const HANG: Duration = Duration::from_secs(60);
+
+/// Waits until a condition holds; fails after [`HANG`].
 pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(10), "after ten seconds still not: {what}");
+        assert!(began.elapsed() < HANG, "after {HANG:?} still not: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// An address that refuses connections while this exists: the local end of a connection, on which
+/// nothing listens. A port that is merely free may be given to another test's server.
+pub struct Refusing {
+    pub address: String,
+    _ends: (std::net::TcpListener, std::net::TcpStream),
+}
+
+impl Refusing {
+    pub fn new() -> Refusing {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        Refusing { address: stream.local_addr().unwrap().to_string(), _ends: (listener, stream) }
     }
 }
 

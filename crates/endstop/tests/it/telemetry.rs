@@ -175,7 +175,7 @@ async fn nested_run_is_child_of_tool() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn stalled_call_and_tool_record_timeout() {
     // A stream that stalls and is retried, and a tool that takes too long.
     let (spans, _listening) = Spans::listen();

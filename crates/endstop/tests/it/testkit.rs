@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = crate::support::HANG;
 
 async fn connect(server: &Server) -> TcpStream {
     let url = server.base_url();

@@ -106,7 +106,7 @@ async fn invalid_arguments_are_reported_to_model() {
         (json!({"city": "Bergen", "nights": 2, "room": "triple"}), "unknown variant `triple`"),
     ] {
         let output = tool.call(object(arguments), ToolContext::detached("call_1")).await;
-        assert!(output.is_error);
+        assert!(output.is_error());
         assert!(output.content.contains("invalid arguments"), "{}", output.content);
         assert!(output.content.contains(said), "{}", output.content);
     }
@@ -265,7 +265,7 @@ async fn unreadable_file_error_names_path() {
         (json!({"path": "latin1", "offset": 0}), "the argument `offset` must be a whole number"),
     ] {
         let output = call(&read, dir.path(), arguments).await;
-        assert!(output.is_error && output.content.contains(said), "{said}: {output:?}");
+        assert!(output.is_error() && output.content.contains(said), "{said}: {output:?}");
     }
 }
 
@@ -275,7 +275,7 @@ async fn large_file_is_truncated_with_note() {
     fs::write(dir.path().join("large"), "é\n".repeat(1_000_000)).unwrap();
     let read = ReadFile::default();
     let output = call(&read, dir.path(), json!({"path": "large"})).await;
-    assert!(!output.is_error && output.content.len() < 66_000);
+    assert!(!output.is_error() && output.content.len() < 66_000);
     assert!(output.content.contains("the file has 3000000 bytes: continue with `offset`"));
     let output = call(&read, dir.path(), json!({"path": "large", "offset": 999_999})).await;
     assert_eq!(output, ToolOutput::ok("é\né\n"));
@@ -291,7 +291,7 @@ async fn reading_opens_only_regular_files() {
     let read = ReadFile::default();
     for (path, what) in [("pipe", "a pipe"), ("/dev/zero", "a device")] {
         let reading = call(&read, dir.path(), json!({"path": path}));
-        let output = tokio::time::timeout(Duration::from_secs(10), reading).await.unwrap();
+        let output = tokio::time::timeout(crate::support::HANG, reading).await.unwrap();
         assert_eq!(output, ToolOutput::error(format!("{path}: is {what}, not a file")));
     }
 }
@@ -307,12 +307,12 @@ async fn writing_keeps_links_and_modes() {
     symlink("script", dir.path().join("link")).unwrap();
     let write = WriteFile::default();
     let output = call(&write, dir.path(), json!({"path": "link", "content": "new"})).await;
-    assert!(!output.is_error, "{output:?}");
+    assert!(!output.is_error(), "{output:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "new");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o755);
     assert!(dir.path().join("link").is_symlink());
     let output = call(&write, dir.path(), json!({"path": ".", "content": "x"})).await;
-    assert!(output.is_error && output.content.contains("is a folder"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("is a folder"), "{output:?}");
 }
 
 #[cfg(unix)]
@@ -346,9 +346,9 @@ async fn path_outside_root_is_refused() {
         absolute.as_str(),
     ] {
         let output = call(&read, &root, json!({"path": path})).await;
-        assert!(output.is_error && !output.content.contains("root:"), "{path}: {output:?}");
+        assert!(output.is_error() && !output.content.contains("root:"), "{path}: {output:?}");
         let output = call(&write, &root, json!({"path": path, "content": "x"})).await;
-        assert!(output.is_error, "{path}: {output:?}");
+        assert!(output.is_error(), "{path}: {output:?}");
     }
     assert_eq!(fs::read_to_string(outer.path().join("secret")).unwrap(), "secret");
     let mut names: Vec<_> =
@@ -361,7 +361,7 @@ async fn path_outside_root_is_refused() {
         assert_eq!(output, ToolOutput::ok("fine"), "{path}");
     }
     let output = call(&write, &root, json!({"path": "new/deep/file", "content": "x"})).await;
-    assert!(!output.is_error, "{output:?}");
+    assert!(!output.is_error(), "{output:?}");
     assert_eq!(fs::read_to_string(root.join("new/deep/file")).unwrap(), "x");
 }
 

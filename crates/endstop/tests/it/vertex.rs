@@ -15,7 +15,7 @@ use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Agent, Outcome, Termination};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
@@ -272,7 +272,7 @@ async fn cancel_does_not_wait_for_token() {
     agent.cancel();
     let outcome = run.await;
     assert_eq!(outcome.termination, Termination::Cancelled, "{outcome:?}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < crate::support::HANG, "{:?}", began.elapsed());
     assert!(server.requests().is_empty());
 }
 

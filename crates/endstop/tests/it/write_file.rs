@@ -18,7 +18,7 @@ async fn write(place: &Path, content: &str) -> ToolOutput {
 
 #[track_caller]
 fn refused(output: &ToolOutput, why: &str) {
-    assert!(output.is_error && output.content.ends_with(why), "no {why:?} in {output:?}");
+    assert!(output.is_error() && output.content.ends_with(why), "no {why:?} in {output:?}");
 }
 
 fn with_mode(place: &Path, content: &str, mode: u32) {
@@ -94,7 +94,7 @@ async fn hard_links_stay_linked() {
     fs::hard_link(&one, &other).unwrap();
     for new in ["short", "a new text that is longer than the old one", ""] {
         let output = write(&one, new).await;
-        assert!(!output.is_error, "{output:?}");
+        assert!(!output.is_error(), "{output:?}");
         assert_eq!((text(&one).as_str(), text(&other).as_str()), (new, new));
         assert_eq!(one.metadata().unwrap().ino(), other.metadata().unwrap().ino());
     }
@@ -111,7 +111,7 @@ async fn privileged_bits_are_dropped() {
     }
     fs::hard_link(&linked, dir.path().join("link")).unwrap();
     for file in [&renamed, &linked] {
-        assert!(!write(file, "new").await.is_error);
+        assert!(!write(file, "new").await.is_error());
         assert_eq!((text(file).as_str(), mode(file)), ("new", 0o755), "{file:?}");
     }
 }
@@ -124,7 +124,7 @@ async fn owner_is_kept() {
     // Only root can give a file away; for other users the owner is themselves.
     let owner = if is_root() { 65534 } else { file.metadata().unwrap().uid() };
     std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
-    assert!(!write(&file, "new").await.is_error);
+    assert!(!write(&file, "new").await.is_error());
     assert_eq!((text(&file).as_str(), file.metadata().unwrap().uid()), ("new", owner));
 }
 
@@ -139,7 +139,7 @@ async fn extended_attributes_are_kept() {
     if setxattr(&file, "user.note", b"mine", XattrFlags::empty()).is_err() {
         return;
     }
-    assert!(!write(&file, "new").await.is_error);
+    assert!(!write(&file, "new").await.is_error());
     let mut value = [0; 16];
     let length = getxattr(&file, "user.note", &mut value).unwrap();
     assert_eq!((text(&file).as_str(), &value[..length]), ("new", b"mine".as_slice()));
@@ -165,7 +165,7 @@ async fn private_text_is_never_exposed() {
     });
     let content = "x".repeat(16 << 20);
     while seen.load(Ordering::Relaxed) < 3 && !watcher.is_finished() {
-        assert!(!write(&file, &content).await.is_error);
+        assert!(!write(&file, &content).await.is_error());
     }
     done.store(true, Ordering::Relaxed);
     watcher.join().unwrap();

@@ -45,7 +45,7 @@ impl Site {
     fn server(&self) -> McpServer {
         McpServer::http("played", &self.url)
             .header("Authorization", "Bearer hidden-value-123")
-            .ready_within(Duration::from_secs(10))
+            .ready_within(Duration::from_secs(60))
     }
 
     fn messages(&self, method: &str) -> Vec<Value> {
@@ -187,7 +187,7 @@ async fn cancel_is_sent_over_http() {
     agent.cancel();
     let outcome = run.outcome().await;
     assert_eq!(outcome.termination, endstop::Termination::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     let id = site.messages("tools/call")[0]["id"].clone();
     crate::processes::soon("the server is notified", || {
         let told = site.messages("notifications/cancelled");
@@ -202,10 +202,10 @@ async fn closed_connection_is_tool_error() {
     for name in ["leave", "broken"] {
         let began = Instant::now();
         let output = call(&tools, name, "").await;
-        assert!(output.is_error, "{name}: {output:?}");
+        assert!(output.is_error(), "{name}: {output:?}");
         assert!(!output.content.contains("hidden"), "{name}: {output:?}");
         // The retries alone take four seconds.
-        assert!(began.elapsed() < Duration::from_secs(30), "{name}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(60), "{name}: {:?}", began.elapsed());
     }
     // The next call is a new request.
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
@@ -215,7 +215,7 @@ async fn huge_http_answer_is_refused() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     let output = call(&tools, "huge", "").await;
-    assert!(output.is_error && output.content.contains("16777216"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("16777216"), "{output:?}");
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 

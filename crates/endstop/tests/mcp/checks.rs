@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Bound for calls that must not hang. A server that hangs does so for a thousand seconds, so the
 /// bound may be long enough for a busy machine.
-const IN_TIME: Duration = Duration::from_secs(20);
+const IN_TIME: Duration = Duration::from_secs(60);
 
 pub fn all() -> Vec<(&'static str, fn())> {
     crate::checks![
@@ -135,7 +135,7 @@ async fn server_gets_no_secrets() {
 async fn refused(server: McpServer) -> McpError {
     let began = Instant::now();
     let error = server.connect().await.expect_err("it cannot be used");
-    assert!(began.elapsed() < Duration::from_secs(40), "{error} after {:?}", began.elapsed());
+    assert!(began.elapsed() < 2 * IN_TIME, "{error} after {:?}", began.elapsed());
     assert!(error.to_string().starts_with(&format!("MCP server `{}`: ", error.server)));
     error
 }
@@ -143,7 +143,7 @@ async fn refused(server: McpServer) -> McpError {
 async fn unusable_server_is_explained_error() {
     let soon = Duration::from_millis(700);
     // Long enough for the start of a server and its handshake on a busy machine.
-    let later = Duration::from_secs(3);
+    let later = Duration::from_secs(10);
     let mut folders = Vec::new();
     let mut played = |mode| {
         let played = Played::new(mode);
@@ -162,7 +162,7 @@ async fn unusable_server_is_explained_error() {
         (
             played("slow-list").ready_within(later),
             McpErrorKind::Timeout,
-            "not list its tools within 3 s",
+            "not list its tools within 10 s",
         ),
         (played("clash"), McpErrorKind::Tools, "`a.b` and `a/b` would both be named `played__a_b`"),
         (played("none"), McpErrorKind::Tools, "has no tools"),
@@ -298,11 +298,11 @@ async fn killed_server_ends_all_calls() {
     let (output, killed) = tokio::join!(calling, kill);
     assert!(killed.elapsed() < IN_TIME, "{:?}", killed.elapsed());
     let words = "the MCP server `played` exited during the call";
-    assert!(output.is_error && output.content.starts_with(words), "{output:?}");
+    assert!(output.is_error() && output.content.starts_with(words), "{output:?}");
     assert_end_is_reported(&tools, "(killed by signal 9)").await;
     let began = Instant::now();
     let output = call(&tools, "echo", "hello").await;
-    assert!(output.is_error && output.content.contains("It is not restarted"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("It is not restarted"), "{output:?}");
     assert!(began.elapsed() < IN_TIME);
     // The process that the server had started is dead too.
     gone(mark);
@@ -313,7 +313,7 @@ async fn exit_status_of_server_is_reported() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "die", "").await;
-    assert!(output.is_error && output.content.contains("exited during the call"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("exited during the call"), "{output:?}");
     assert_end_is_reported(&tools, "(exit status 7); its output: out of luck").await;
 }
 
@@ -323,7 +323,7 @@ async fn assert_end_is_reported(tools: &McpTools, words: &str) {
     let began = Instant::now();
     loop {
         let output = call(tools, "echo", "").await;
-        assert!(output.is_error, "{output:?}");
+        assert!(output.is_error(), "{output:?}");
         if output.content.contains(words) {
             return;
         }
@@ -351,7 +351,7 @@ async fn huge_answer_is_not_stored() {
     let output = call(&tools, "huge", "").await;
     let more = peak().saturating_sub(before);
     println!("  100 MiB in one message: {more} KiB more at the peak");
-    assert!(output.is_error && output.content.contains("104857"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("104857"), "{output:?}");
     assert!(more < 16 * 1024, "{more} KiB more at the peak");
     // The connection still works.
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
@@ -404,7 +404,7 @@ async fn lines_without_message_are_ignored() {
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "junk", "").await;
     assert!(
-        output.is_error && output.content.contains("not the result of a tool call"),
+        output.is_error() && output.content.contains("not the result of a tool call"),
         "{output:?}"
     );
     assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
@@ -427,7 +427,7 @@ async fn server_exits_when_input_ends() {
     // The server exited by itself.
     assert!(played.heard().ends_with("the end of the input\n"), "{}", played.heard());
     let output = call(&tools, "echo", "").await;
-    assert!(output.is_error && output.content.contains("exit status 0"), "{output:?}");
+    assert!(output.is_error() && output.content.contains("exit status 0"), "{output:?}");
     tools.close().await;
 }
 

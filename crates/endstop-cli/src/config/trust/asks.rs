@@ -62,6 +62,15 @@ impl Asks {
                 let with = vec![format!("{} receives the conversation and the key", host(&text))];
                 self.hosts.push(ask(&text, with));
             }
+            "http.proxy" if text != "off" => {
+                let with = vec![format!("requests to the model go through {}", host(&text))];
+                let address = endstop::wire::redact::address(&text);
+                self.hosts.push(ask(&address, with));
+            }
+            "http.ca_file" => {
+                let with = "its authorities can vouch for any server".to_owned();
+                self.other.push(ask(&text, vec![with]));
+            }
             "tools" => {
                 for name in value.as_array().into_iter().flatten() {
                     self.tools.push(ask(name.as_str().unwrap_or_default(), Vec::new()));

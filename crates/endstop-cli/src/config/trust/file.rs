@@ -15,7 +15,7 @@ use std::path::Path;
 pub(crate) const MOST: u64 = 1 << 20;
 
 /// The tables whose members are separate settings.
-const TABLES: [&str; 3] = ["limits", "mcp", "params"];
+const TABLES: [&str; 4] = ["http", "limits", "mcp", "params"];
 
 /// A parsed settings file.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Maps settings to the flags that set them. Flags override every file.
 
 use crate::args::RunArgs;
-use crate::param_args;
+use crate::{http_args, param_args};
 use endstop::Limits;
 use std::collections::BTreeMap;
 
@@ -15,6 +15,7 @@ pub(crate) fn of_key(name: &str) -> Option<String> {
         ("limits", limit) if Limits::NAMES.contains(&limit) => spelled(limit),
         ("limits", _) => return None,
         ("params", name) => param_args::flag(name),
+        ("http", name) => http_args::flag(name),
         (name, _) => spelled(name),
     };
     Some(flag)
@@ -54,6 +55,9 @@ pub(crate) fn given(args: &RunArgs) -> BTreeMap<String, String> {
     }
     for (name, flag) in args.params.given() {
         all.insert(format!("params.{name}"), flag);
+    }
+    for (name, flag) in args.http.given() {
+        all.insert(format!("http.{name}"), flag);
     }
     // Keyed by server, because a flag overrides only the server of the same name.
     for (name, _) in args.mcp.iter().filter_map(|flag| flag.split_once('=')) {

@@ -68,6 +68,12 @@ fn needed(stored: &Settings, own: &Settings, args: &RunArgs) -> Vec<(String, ser
     if let Some(url) = &stored.base_url {
         add("base_url", json!(url));
     }
+    let own_http = own.http.shown();
+    for (name, value) in stored.http.shown() {
+        if own_http.get(&name) != Some(&value) {
+            add(&format!("http.{name}"), value);
+        }
+    }
     if !stored.tools.is_empty() {
         add("tools", json!(stored.tools));
     }

@@ -21,11 +21,13 @@ pub(crate) enum Allowed {
 }
 
 /// Every key of a settings file.
-pub(crate) const KEYS: [(&str, Allowed); 20] = [
+pub(crate) const KEYS: [(&str, Allowed); 21] = [
     ("model", Allowed::Nothing),
     ("api", Allowed::Nothing),
     ("base_url", Allowed::Nothing),
     ("allow_http", Allowed::Only(false)),
+    // A proxy and an authority see the conversation and the key, or can.
+    ("http", Allowed::Nothing),
     ("system", Allowed::Nothing),
     // Also for an empty list, because only the user knows which tools the run needs.
     ("tools", Allowed::Nothing),

@@ -216,7 +216,13 @@ impl Layers {
             }
             _ => String::new(),
         };
-        output::note(&format!("endstop: settings from {}{host}", files.join(" and ")));
+        let through = match (settings.origins.get("http.proxy"), settings.http.proxy()) {
+            (Some(Origin::User(_) | Origin::Trusted(_) | Origin::Config(_)), Some(proxy)) => {
+                format!("; through the proxy {}", super::asks::host(proxy))
+            }
+            _ => String::new(),
+        };
+        output::note(&format!("endstop: settings from {}{host}{through}", files.join(" and ")));
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn added_watches(
     own: Option<&[Watch]>,
     value: &Value,
 ) -> Result<Option<Vec<Watch>>, String> {
-    let theirs = Watch::read(value)?;
+    let theirs = Watch::read(value).map_err(|error| error.to_string())?;
     let mut all = own.map_or_else(Watch::usual, <[Watch]>::to_vec);
     // `Watch::read` puts the default rules before those that a file names.
     let named = match value {

@@ -8,7 +8,7 @@ use crate::render::amounts::seconds;
 use crate::visible::visible;
 use endstop::core::limits::LimitRow;
 use endstop::{
-    Outcome, Termination,
+    NanoUsd, Outcome, Termination,
     core::{Decision, Layer},
     provider::ErrorClass,
 };
@@ -115,7 +115,8 @@ impl Facts<'_> {
         let fits = self.0.would_fit?;
         let ceiling = match self.0.termination {
             Termination::ErrorMaxBudgetUsd => {
-                fits.max_budget_usd.map(|usd| format!("raise --max-budget-usd to {usd} or more"))
+                let usd = fits.max_budget.map(NanoUsd::to_usd);
+                usd.map(|usd| format!("raise --max-budget-usd to {usd} or more"))
             }
             _ => fits.max_tokens.map(|tokens| format!("raise --max-tokens to {tokens} or more")),
         };

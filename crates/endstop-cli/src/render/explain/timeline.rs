@@ -4,7 +4,7 @@
 use crate::failure::{Failure, Result};
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, of_demo};
 use crate::render::card::Beside;
-use endstop::core::{RunEvent, call_key};
+use endstop::core::{PreTurnCheck, RunEvent, call_key};
 use endstop::journal::{RecordedRun, brief};
 use endstop::{
     Limits, NanoUsd, Outcome,
@@ -360,15 +360,18 @@ impl Timeline {
         end.at_ms = ms(outcome).max(end.at_ms);
         for check in &mut end.checks {
             let decided = self.is_decided_by(check.limit);
-            let value = match check.limit {
-                "max_turns" => Some(outcome.turns.into()),
+            let value = match check.check {
+                PreTurnCheck::MaxTurns => Some(outcome.turns.into()),
                 // The upper bound, because the budget limit is checked against it.
-                "max_budget_usd" => Some(outcome.cost_upper.unwrap_or(outcome.cost).to_usd()),
-                "timeout" => Some(ms(outcome) / 1e3),
-                // The outcome does not contain the final value of other limits, but a limit that
-                // decided was reached.
-                _ if decided => check.max,
-                _ => None,
+                PreTurnCheck::BudgetUsd => {
+                    Some(outcome.cost_upper.unwrap_or(outcome.cost).to_usd())
+                }
+                PreTurnCheck::BudgetTime => Some(ms(outcome) / 1e3),
+                // The outcome does not contain the final value of these, but a limit that decided
+                // was reached.
+                PreTurnCheck::Mistakes | PreTurnCheck::BudgetTokens | PreTurnCheck::NoProgress => {
+                    check.max.filter(|_| decided)
+                }
             };
             check.value = value.unwrap_or(check.value);
             check.met |= decided || check.max.is_some_and(|max| check.value >= max);

@@ -4,6 +4,7 @@ use crate::kernel::outcome::Ending;
 use crate::kernel::spec::ToolPolicy;
 use crate::message::{ToolCall, ToolResult};
 use crate::termination::Termination;
+use crate::usage::NanoUsd;
 
 /// The facts that the judge reads, by the point at which it is asked.
 pub(crate) enum Facts<'a> {
@@ -40,8 +41,8 @@ pub(crate) struct Step<'a> {
     pub(crate) fault: Option<Box<Ending>>,
     pub(crate) has_text: bool,
     pub(crate) tools: &'a [ToolPolicy],
-    /// The cost of the run so far in US dollars, if every part of it has a known price.
-    pub(crate) cost: Option<f64>,
+    /// The cost of the run so far, if every part of it has a known price.
+    pub(crate) cost: Option<NanoUsd>,
     /// The limit on unproductive turns, if the model is to be warned one turn before it.
     pub(crate) warn_before: Option<u32>,
 }

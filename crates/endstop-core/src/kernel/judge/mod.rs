@@ -194,7 +194,7 @@ impl Judge {
     fn ask_policy(&mut self, step: &Step<'_>) -> Flow<Verdict> {
         let Some(policy) = &mut self.policy else { return Continue(Verdict::Continue) };
         let result = step_result(step, &self.context);
-        self.context.cost_usd = step.cost;
+        self.context.cost = step.cost;
         let context = &self.context;
         guarded(policy.name().to_owned(), || policy.should_terminate(&result, context))
     }

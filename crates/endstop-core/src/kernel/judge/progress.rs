@@ -110,7 +110,10 @@ fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
     let mut parts: Vec<(u64, u64)> = calls
         .iter()
         .map(|(call, result)| {
-            (call_key(&call.name, &call.arguments), hash_of((result.status, &result.content)))
+            (
+                call_key(&call.name, &call.arguments),
+                hash_of((result.status, &result.content, &result.attachments)),
+            )
         })
         .collect();
     // Parallel calls may be written in any order.
@@ -130,6 +133,7 @@ mod tests {
             name: "read".into(),
             status: ToolStatus::Ok,
             content: result.into(),
+            attachments: Vec::new(),
             started: true,
             pinned: false,
         };

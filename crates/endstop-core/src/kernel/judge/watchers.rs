@@ -4,7 +4,8 @@ use super::facts::Step;
 use crate::detector::{Rule, RuleSet};
 use crate::kernel::effect::{Effect, RunEvent};
 use crate::kernel::excerpt::excerpt;
-use crate::kernel::watch::{RuleHit, Watch, WatchMode};
+use crate::kernel::watch::{RuleHit, Watch};
+use crate::kernel::watch_mode::WatchMode;
 use crate::message::{ToolCall, ToolResult};
 use crate::policy::{PolicyEnd, StepContext, Stop};
 use serde_json::Value;
@@ -135,7 +136,7 @@ impl Watchers {
             rule_set.reward(reward);
         }
         if let Some(cost) = step.cost {
-            rule_set.cost_usd(cost);
+            rule_set.cost(cost);
         }
         if context.message_arrived {
             rule_set.message_arrived();

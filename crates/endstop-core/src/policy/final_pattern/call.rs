@@ -26,7 +26,6 @@ use super::brackets::{Brackets, Closed};
 use super::callee::Callee;
 use super::markdown::Markdown;
 use super::opening::Openings;
-use memchr::memchr;
 
 /// The declaration that counts if there are several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,13 +166,17 @@ impl Scanner {
 
     /// Reads the next chunk. Chunks after [`finish`](Self::finish) are ignored.
     pub fn push(&mut self, piece: &str) {
+        if !self.skip(piece) {
+            self.read(piece);
+        }
+    }
+
+    /// Reads a chunk that [`skip`](Self::skip) has left.
+    pub(super) fn read(&mut self, piece: &str) {
         if self.finished {
             return;
         }
         let mut at = self.text.len();
-        if self.skip(piece) {
-            return;
-        }
         self.text.push_str(piece);
         while at < self.text.len() {
             if self.idle {
@@ -191,17 +194,17 @@ impl Scanner {
     }
 
     /// Stores a chunk that cannot change the result, and returns `true`; leaves any other chunk to
-    /// [`push`](Self::push).
+    /// [`read`](Self::read).
     #[inline]
     pub(super) fn skip(&mut self, piece: &str) -> bool {
-        // Models stream a few bytes at a time, and most chunks have no bracket. For a few bytes a
-        // loop costs less than the call of a vectorised search.
+        // Models stream a few bytes at a time, and most chunks have no bracket after a name. For a
+        // few bytes a loop costs less than the call of a vectorised search.
         let bytes = piece.as_bytes();
-        let bracket = match bytes.len() {
-            0..16 => bytes.contains(&b'('),
-            _ => memchr(b'(', bytes).is_some(),
+        let opens = match bytes.len() {
+            0..16 => bytes.iter().fold(0, |found, byte| found | u8::from(*byte == b'(')) != 0,
+            _ => self.openings.may_be_in(bytes),
         };
-        let skipped = self.idle && !self.finished && !bracket;
+        let skipped = self.idle && !opens && !self.finished;
         if skipped {
             self.text.push_str(piece);
         }

@@ -262,7 +262,7 @@ impl TerminationPolicy for FinalPattern {
         if scanner.skip(piece) {
             return None;
         }
-        scanner.push(piece);
+        scanner.read(piece);
         // An unknown variable may exist at the end of the turn, so no later declaration is decided.
         let resolved = resolve(&scanner.decided()?, context);
         self.undecided = resolved.is_err();

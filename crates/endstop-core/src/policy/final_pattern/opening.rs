@@ -7,7 +7,7 @@
 //! stops at each opening does not search the same text for names repeatedly.
 
 use super::callee::Callee;
-use memchr::{memchr, memmem};
+use memchr::{memchr, memchr_iter, memmem};
 
 /// Number of bytes that are searched at once.
 const BLOCK: usize = 4096;
@@ -42,6 +42,26 @@ impl Openings {
             begin = end;
         }
         None
+    }
+
+    /// Returns `false` if no bracket in this chunk can be one of an opening, judged by the byte before
+    /// it. A bracket whose name may be in an earlier chunk returns `true`.
+    #[inline]
+    pub(super) fn may_be_in(&self, chunk: &[u8]) -> bool {
+        memchr_iter(b'(', chunk).any(|bracket| {
+            let before = chunk.get(..bracket).unwrap_or_default();
+            let last = before.iter().rev().find(|byte| !matches!(byte, b' ' | b'\t'));
+            last.is_none_or(|last| self.ends_name(*last))
+        })
+    }
+
+    /// Returns `true` if a name can end in this byte. Most words do not, so this check is cheap.
+    fn ends_name(&self, byte: u8) -> bool {
+        match byte {
+            b'L' | b'R' | b'T' => true,
+            b'l' | b'r' | b't' => self.names.is_none(),
+            _ => false,
+        }
     }
 
     fn in_block(&self, text: &str, begin: usize, end: usize) -> Option<usize> {
@@ -79,11 +99,8 @@ impl Openings {
         while let [rest @ .., b' ' | b'\t'] = before {
             before = rest;
         }
-        // The names end in these letters and most words do not, so this check is cheap.
-        match before.last() {
-            Some(b'L' | b'R' | b'T') => {}
-            Some(b'l' | b'r' | b't') if self.names.is_none() => {}
-            _ => return false,
+        if !before.last().is_some_and(|last| self.ends_name(*last)) {
+            return false;
         }
         NAMES.iter().any(|callee| {
             let name = callee.as_str().as_bytes();

@@ -30,6 +30,9 @@ impl World<'_> {
         let calls = count(|open| matches!(open, Open::Call { .. }));
         let tools = count(|open| matches!(open, Open::Tool { .. }));
         let asked = count(|open| matches!(open, Open::Consult { .. }));
+        let reviews = count(|open| {
+            matches!(open, Open::Consult { point: ConsultPoint::PostTool { .. }, .. })
+        });
         let compacts = count(|open| matches!(open, Open::Compact { .. }));
         let validates = count(|open| matches!(open, Open::Validate { .. }));
         let reserves = count(|open| matches!(open, Open::Reserve { .. }));
@@ -41,7 +44,9 @@ impl World<'_> {
             ("validating", open) => open == [0, 0, 0, 0, 1, 0],
             ("reserving", open) => open == [0, 0, 0, 0, 0, 1],
             ("tools", [0, tools, asked, 0, 0, 0]) => {
-                tools + asked > 0 && asked < 2 && tools <= self.limits.tool_concurrency as usize
+                tools + asked > 0
+                    && asked - reviews < 2
+                    && tools <= self.limits.tool_concurrency as usize
             }
             ("stopping", [0, tools, 0, 0, 0, 0]) => tools > 0 && self.wake.is_some(),
             (_, open) => phase.starts_with("consulting") && open == [0, 0, 1, 0, 0, 0],

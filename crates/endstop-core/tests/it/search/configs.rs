@@ -92,6 +92,10 @@ pub(super) enum Said {
     Cap,
     Deny,
     Halt,
+    /// Changes the call or the result; at other points the answer is not valid.
+    Change,
+    /// Changes a call to arguments that do not parse.
+    Break,
 }
 
 const DONE: Reply = says("done", SignalReason::NaturalCompletion);
@@ -147,6 +151,7 @@ pub fn configs() -> Vec<Config> {
         approval(),
         deadline(),
         hooks(),
+        changes(),
         budget(),
         ceilings(),
         compaction(),
@@ -294,7 +299,8 @@ fn hooks() -> Config {
                 chat_params: true,
                 pre_tool: true,
                 stop: true,
-                reply: false,
+                pre_call: true,
+                ..Hooks::default()
             },
             ..spec()
         },
@@ -303,6 +309,28 @@ fn hooks() -> Config {
         pieces: vec![],
         reports: vec![OK],
         answers: vec![Said::Proceed, Said::Deny, Said::Halt, Said::With, Said::Cap],
+        ..plain()
+    }
+}
+
+fn changes() -> Config {
+    Config {
+        name: "changes",
+        deeper: 3,
+        spec: || RunSpec {
+            tools: vec![
+                ToolPolicy { parallel_safe: true, ..tool("read", Permission::Allow) },
+                tool("write", Permission::Ask),
+            ],
+            finish_tool: true,
+            hooks: Hooks { pre_tool: true, post_tool: true, ..Hooks::default() },
+            ..spec()
+        },
+        replies: vec![DONE, READS, MIXED],
+        failures: vec![],
+        pieces: vec![],
+        reports: vec![OK, Report::Halts],
+        answers: vec![Said::Proceed, Said::Deny, Said::Change, Said::Break],
         ..plain()
     }
 }

@@ -168,7 +168,9 @@ impl Before {
             Termination::ErrorNoProgress => boundary || layer == "policy",
             Termination::ErrorHalted => match event {
                 EventKind::Answered { answer, .. } => {
-                    matches!(answer, HookDecision::Halt(_) | HookDecision::Deny(_))
+                    // A tool's halt, and the step, wait for the hook's answer about the result.
+                    let held = layer == "tool" || layer == "policy";
+                    held || matches!(answer, HookDecision::Halt(_) | HookDecision::Deny(_))
                 }
                 EventKind::ToolEnded { report, .. } => report.halt.is_some() || layer == "policy",
                 _ => layer == "policy",

@@ -60,7 +60,7 @@ pub(super) enum Action {
 pub(super) enum Open {
     Call { id: EffectId, cap: Option<u64>, prompt: u64, text: String, pieces: u8 },
     Tool { id: EffectId, call: String, told_to_stop: bool },
-    Consult { id: EffectId },
+    Consult { id: EffectId, point: ConsultPoint },
     Compact { id: EffectId, short: Vec<Message> },
     Validate { id: EffectId },
     Reserve { id: EffectId, usd: [u64; 2], tokens: [u64; 2] },
@@ -71,7 +71,7 @@ impl Open {
         match self {
             Open::Call { id, .. }
             | Open::Tool { id, .. }
-            | Open::Consult { id }
+            | Open::Consult { id, .. }
             | Open::Compact { id, .. }
             | Open::Validate { id }
             | Open::Reserve { id, .. } => *id,
@@ -412,7 +412,7 @@ impl<'a> World<'a> {
                 self.give_back(granted, [spent.0, tokens]);
             }
             Effect::Validate { id, .. } => self.open.push(Open::Validate { id }),
-            Effect::Consult { id, .. } => self.open.push(Open::Consult { id }),
+            Effect::Consult { id, point } => self.open.push(Open::Consult { id, point }),
             Effect::Compact { id, forced, task, .. } => {
                 self.compactions.asked(id, forced)?;
                 let Step::Continue(run) = step else {
@@ -479,13 +479,15 @@ impl<'a> World<'a> {
                 };
                 EventKind::ToolEnded { tool: *id, report }
             }
-            Open::Consult { id } => {
+            Open::Consult { id, point } => {
                 let answer = match self.config.answers[with] {
                     Said::Proceed => HookDecision::Proceed,
                     Said::With => HookDecision::ProceedWith("by the way".to_owned()),
                     Said::Cap => HookDecision::OutputCap(700),
                     Said::Deny => HookDecision::Deny("not so".to_owned()),
                     Said::Halt => HookDecision::Halt("halt".to_owned()),
+                    Said::Change => changed(point, "{\"n\":9}"),
+                    Said::Break => changed(point, "{broken"),
                 };
                 EventKind::Answered { id: *id, answer }
             }
@@ -535,7 +537,7 @@ impl<'a> World<'a> {
                 };
                 EventKind::ToolEnded { tool: *id, report }
             }
-            Open::Consult { id } => {
+            Open::Consult { id, .. } => {
                 EventKind::Answered { id: *id, answer: HookDecision::Halt("late".to_owned()) }
             }
             Open::Compact { id, .. } => {
@@ -557,6 +559,16 @@ impl<'a> World<'a> {
             _ => String::new(),
         };
         format!("{:?} {}: {action:?}{what}", self.now, self.phase())
+    }
+}
+
+/// Returns the answer that changes what the point is about.
+fn changed(point: &ConsultPoint, arguments: &str) -> HookDecision {
+    match point {
+        ConsultPoint::PreTool { call } | ConsultPoint::Approval { call } => {
+            HookDecision::ChangeCall(ToolCall { arguments: arguments.to_owned(), ..call.clone() })
+        }
+        _ => HookDecision::ChangeResult(ChangedResult::error("changed")),
     }
 }
 

@@ -4,7 +4,7 @@ use endstop_core::{NanoUsd, Price};
 use std::fmt;
 
 /// Parses a price from the command line, in dollars per million tokens:
-/// `in=3,out=15[,cached=0.3][,cache_write=3.75]`.
+/// `in=3,out=15[,cached=0.3][,cache_write=3.75][,cache_write_1h=6]`.
 ///
 /// ```
 /// use endstop_wire::catalog::prices::parse_price;
@@ -15,7 +15,7 @@ use std::fmt;
 /// );
 /// ```
 pub fn parse_price(text: &str) -> Result<Price, PriceError> {
-    let mut found: [Option<NanoUsd>; 4] = [None; 4];
+    let mut found: [Option<NanoUsd>; FIELDS.len()] = [None; FIELDS.len()];
     for part in text.split(',').map(str::trim) {
         let (name, amount) =
             part.split_once('=').ok_or_else(|| PriceError::NotAField(part.to_owned()))?;
@@ -31,16 +31,17 @@ pub fn parse_price(text: &str) -> Result<Price, PriceError> {
         found[at] = Some(nano_usd(amount).map_err(bad)?);
     }
     // A missing `cached` or `cache_write` price stays `None`, which bills those tokens as input.
-    let [input, output, cached_input, cache_write] = found;
+    let [input, output, cached_input, cache_write, cache_write_1h] = found;
     Ok(Price {
         input: input.ok_or(PriceError::Missing(FIELDS[0]))?,
         output: output.ok_or(PriceError::Missing(FIELDS[1]))?,
         cached_input,
         cache_write,
+        cache_write_1h,
     })
 }
 
-const FIELDS: [&str; 4] = ["in", "out", "cached", "cache_write"];
+const FIELDS: [&str; 5] = ["in", "out", "cached", "cache_write", "cache_write_1h"];
 
 /// Error for a price that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +153,7 @@ mod tests {
             ("in=3,out=1,in=2", "price: `in` is given twice"),
             (
                 "in=3,output=1",
-                "price: unknown field `output`: expected one of in, out, cached, cache_write",
+                "price: unknown field `output`: expected one of in, out, cached, cache_write, cache_write_1h",
             ),
             ("in=3,out=", "price: `out`: `` is not an amount of dollars, such as 3 or 0.25"),
             ("in=$3,out=1", "price: `in`: `$3` is not an amount of dollars, such as 3 or 0.25"),

@@ -20,9 +20,9 @@
 //! - A provider is found by its exact id, because a similar name may be another company. An unknown
 //!   provider has no price.
 //!
-//! Prices are for ordinary synchronous calls. Not covered are priority tiers, searches and other
-//! tools that the provider runs and bills, and cache entries stored for an hour (cache writes have
-//! the price of the provider's default, shorter lifetime).
+//! Prices are for ordinary synchronous calls. Not covered are priority tiers, and searches and other
+//! tools that the provider runs and bills. Cache writes have the price of the provider's default
+//! lifetime; for a lifetime of an hour see [`Price::hour_write`].
 //!
 //! The catalogue is a plain-text table compiled into the program. A lookup reads the lines of one
 //! provider; nothing is parsed in advance or cached. The data comes from the `genai-prices` project
@@ -145,6 +145,8 @@ pub fn lookup(provider: &str, model: &str) -> Option<ModelInfo> {
             output: found.price(2)?,
             cached_input: found.price(3),
             cache_write: found.price(4),
+            // The catalogue has no column for it; the rule of `Price::hour_write` applies.
+            cache_write_1h: None,
         },
         exact: found.field(6).is_empty(),
         context_window: found.context_window(),

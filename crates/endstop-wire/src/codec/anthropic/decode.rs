@@ -1,6 +1,6 @@
 //! Anthropic decoder: collects stream events, or a complete body, into a turn.
 
-use super::wire::{Block, Delta as WireDelta, Event, Message, OutputDetails, Usage};
+use super::wire::{Block, CacheCreation, Delta as WireDelta, Event, Message, OutputDetails, Usage};
 use crate::bounded::{made_id, noted};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
@@ -95,12 +95,14 @@ impl Accumulator {
         let Some(u) = lenient::<Usage<'_>>(raw) else {
             return;
         };
+        let written = u.cache_creation.and_then(lenient::<CacheCreation>);
         let details = u.output_tokens_details.and_then(lenient::<OutputDetails>);
         self.common.count(&TokenUsage {
             input_tokens: u.input_tokens.0,
             output_tokens: u.output_tokens.0,
             cached_input_tokens: u.cache_read_input_tokens.0,
             cache_write_tokens: u.cache_creation_input_tokens.0,
+            cache_write_1h_tokens: written.and_then(|w| w.ephemeral_1h_input_tokens.0),
             reasoning_tokens: details.and_then(|d| d.thinking_tokens.0.or(d.reasoning_tokens.0)),
             ..TokenUsage::default()
         });
@@ -131,7 +133,8 @@ impl Accumulator {
                 let caller = block.caller.as_ref().map_or("", |c| c.kind.get());
                 let place = self.calls;
                 self.calls += 1;
-                sink(Delta::ToolCallStarted { index: place, name: block.name.get() });
+                let (id, name) = (block.id.get(), block.name.get());
+                sink(Delta::ToolCallStarted { index: place, id, name });
                 let input = block.input.map_or("", RawValue::get);
                 // A streamed call starts with the input `{}`; `parts` uses it only if no fragments
                 // follow.

@@ -5,11 +5,13 @@
 //! message.
 
 use super::call_ids::CallIds;
+use crate::caching::Marks;
 use crate::codec::body::{BlockHistory, Fields, instructions};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
-use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
+use crate::media::MediaSupport;
+use endstop_core::{Attachment, Document, Image, Message, Part, Role, ToolCall, ToolResult};
 
 /// Output cap in tokens if neither the spec nor the call sets one. The API requires a number.
 pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8192;
@@ -24,6 +26,8 @@ pub(crate) struct Encoder {
     own_cap: bool,
     own_system: bool,
     cap: u64,
+    marks: Option<Marks>,
+    media: MediaSupport,
     tail: Vec<u8>,
 }
 
@@ -37,6 +41,8 @@ impl Encoder {
             own_cap: spec.extra.contains_key("max_tokens"),
             own_system: spec.extra.contains_key("system"),
             cap: spec.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
+            marks: spec.cache.marks,
+            media: MediaSupport::of_format(WireFormat::Anthropic, &spec.model),
             tail: tail(spec),
         }
     }
@@ -64,20 +70,37 @@ impl Encoder {
             self.ids.clear();
         }
         for m in &messages[from..] {
-            self.message(m);
+            self.message(&self.media.lower(m));
         }
         self.history.close(messages);
-        let BlockHistory { kept, preamble, .. } = &mut self.history;
+        let BlockHistory { kept, preamble, marks, .. } = &mut self.history;
         let out = &mut kept.out;
+        if let Some(mark) = self.marks {
+            // Inside the block, before its closing brace.
+            marks.insert(out, mark.member(), 1);
+        }
         if !self.own_cap {
             json::key(out, "max_tokens");
             out.extend_from_slice(output_cap.unwrap_or(self.cap).to_string().as_bytes());
         }
         if !self.own_system && (self.system.is_some() || !preamble.is_empty()) {
+            let system = self.system.as_deref().unwrap_or("");
+            // An empty text cannot be marked.
+            let blank = system.is_empty() && preamble.trim().is_empty();
+            let mark = self.marks.filter(|_| !blank);
             json::key(out, "system");
+            out.extend_from_slice(if mark.is_some() {
+                b"[{\"type\":\"text\",\"text\":"
+            } else {
+                b""
+            });
             out.push(b'"');
-            instructions(out, self.system.as_deref().unwrap_or(""), preamble);
+            instructions(out, system, preamble);
             out.push(b'"');
+            if let Some(mark) = mark {
+                out.extend_from_slice(mark.member());
+                out.extend_from_slice(b"}]");
+            }
         }
         out.extend_from_slice(&self.tail);
         out
@@ -88,11 +111,17 @@ impl Encoder {
             return self.history.instruct(&m.plain_text());
         }
         let role = if m.role == Role::Assistant { "assistant" } else { "user" };
+        if m.role == Role::Assistant {
+            self.history.marks.turn();
+        }
         // Results must come first in their message, or the API rejects it.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 let id = self.ids.result(&result.call_id);
                 tool_result(self.history.block("user"), &id, result);
+                if !result.content.trim().is_empty() {
+                    self.markable("user");
+                }
             }
         }
         for part in &m.parts {
@@ -103,19 +132,35 @@ impl Encoder {
                     out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
                     json::string(out, text);
                     out.push(b'}');
+                    self.history.markable(role);
                 }
                 Part::ToolCall(call) => {
                     let id = self.ids.call(&call.id);
                     tool_use(self.history.block(role), &id, call);
                 }
-                Part::Image(i) => image(self.history.block(role), i),
+                Part::Image(i) => {
+                    image(self.history.block(role), i);
+                    self.markable(role);
+                }
+                Part::Document(d) => {
+                    document(self.history.block(role), d);
+                    self.markable(role);
+                }
                 Part::Opaque { api, json }
                     if api == WireFormat::Anthropic.as_str() && json::is_object(json) =>
                 {
+                    self.history.marks.import(json);
                     self.history.block(role).extend_from_slice(json.trim().as_bytes());
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Ends a block other than text that can carry a cache mark.
+    fn markable(&mut self, role: &str) {
+        if self.marks.is_some_and(|marks| marks.anywhere) {
+            self.history.markable(role);
         }
     }
 }
@@ -130,7 +175,8 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
 }
 
 fn options(mut fields: Fields<'_>, spec: &RequestSpec) -> Vec<u8> {
-    fields.tools(&spec.tools, b"{", "input_schema", b"}");
+    let mark = spec.cache.marks.filter(|marks| marks.anywhere).map_or(&b""[..], Marks::member);
+    fields.marked_tools(&spec.tools, b"{", "input_schema", b"}", mark);
     fields.sampling(spec, "stop_sequences");
     if let Some(schema) = &spec.output_schema {
         fields.field("output_config", |out| {
@@ -146,11 +192,36 @@ fn tool_result(out: &mut Vec<u8>, id: &str, result: &ToolResult) {
     out.extend_from_slice(b"{\"type\":\"tool_result\",\"tool_use_id\":");
     json::string(out, id);
     out.extend_from_slice(b",\"content\":");
-    json::string(out, &result.content);
+    if result.attachments.is_empty() {
+        json::string(out, &result.content);
+    } else {
+        result_blocks(out, result);
+    }
     if result.status.is_error() {
         out.extend_from_slice(b",\"is_error\":true");
     }
     out.push(b'}');
+}
+
+/// Writes the text of a result, its images and its documents.
+fn result_blocks(out: &mut Vec<u8>, result: &ToolResult) {
+    out.push(b'[');
+    // The API rejects blank text blocks.
+    if !result.content.trim().is_empty() {
+        out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
+        json::string(out, &result.content);
+        out.push(b'}');
+    }
+    for content in &result.attachments {
+        json::comma(out);
+        match content {
+            Attachment::Image(i) => image(out, i),
+            Attachment::Document(d) => document(out, d),
+            // `lower` has replaced what the format does not take.
+            _ => out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"[not shown]\"}"),
+        }
+    }
+    out.push(b']');
 }
 
 fn tool_use(out: &mut Vec<u8>, id: &str, call: &ToolCall) {
@@ -178,4 +249,19 @@ fn image(out: &mut Vec<u8>, image: &Image) {
         }
     }
     out.extend_from_slice(b"}}");
+}
+
+fn document(out: &mut Vec<u8>, document: &Document) {
+    out.extend_from_slice(
+        b"{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"media_type\":",
+    );
+    json::string(out, &document.media_type);
+    out.extend_from_slice(b",\"data\":");
+    json::string(out, &document.data);
+    out.push(b'}');
+    if let Some(name) = &document.name {
+        json::key(out, "title");
+        json::string(out, name);
+    }
+    out.push(b'}');
 }

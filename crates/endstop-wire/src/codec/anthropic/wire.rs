@@ -119,8 +119,18 @@ pub(super) struct Usage<'a> {
     pub(super) cache_read_input_tokens: Count,
     #[serde(default)]
     pub(super) cache_creation_input_tokens: Count,
+    /// The tokens by lifetime.
+    #[serde(borrow, default)]
+    pub(super) cache_creation: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) output_tokens_details: Option<&'a RawValue>,
+}
+
+/// Tokens written to the cache, by lifetime.
+#[derive(Deserialize)]
+pub(super) struct CacheCreation {
+    #[serde(default)]
+    pub(super) ephemeral_1h_input_tokens: Count,
 }
 
 #[derive(Deserialize)]

@@ -1,9 +1,9 @@
 //! Bedrock Converse decoder: collects a stream's messages, or a complete body, into a turn.
 
 use super::wire::{
-    Block, Delta as WireDelta, Event, Object, ReasoningDelta, Start, ToolUse, Usage,
+    Block, CacheDetail, Delta as WireDelta, Event, Object, ReasoningDelta, Start, ToolUse, Usage,
 };
-use crate::bounded::noted;
+use crate::bounded::{List, noted};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
@@ -95,14 +95,19 @@ impl Accumulator {
     }
 
     fn usage(&mut self, raw: Option<&RawValue>) {
-        let Some(u) = raw.and_then(lenient::<Usage>) else {
+        let Some(u) = raw.and_then(lenient::<Usage<'_>>) else {
             return;
         };
+        let details = u.cache_details.and_then(lenient::<List<CacheDetail<'_>>>);
+        let for_hour = details.and_then(|all| {
+            all.iter().find(|detail| detail.ttl.get() == "1h").and_then(|detail| detail.input.0)
+        });
         self.common.count(&TokenUsage {
             input_tokens: u.input.0,
             output_tokens: u.output.0,
             cached_input_tokens: u.cache_read.0,
             cache_write_tokens: u.cache_write.0,
+            cache_write_1h_tokens: for_hour,
             ..TokenUsage::default()
         });
     }
@@ -171,7 +176,7 @@ impl Accumulator {
         let place = call.name.filled().map(|name| {
             let index = self.calls;
             self.calls += 1;
-            sink(Delta::ToolCallStarted { index, name });
+            sink(Delta::ToolCallStarted { index, id: call.id.get(), name });
             if !input.is_empty() {
                 sink(Delta::ToolArguments { index, json: input });
             }

@@ -7,11 +7,13 @@
 //! as a string. The API fetches images from S3 only, so for any other URL the model receives the
 //! URL as text.
 
+use crate::caching::Marks;
 use crate::codec::body::{BlockHistory, Fields, Settings};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
-use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
+use crate::media::MediaSupport;
+use endstop_core::{Attachment, Document, Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
 /// The extra field that is merged field by field instead of replaced.
@@ -25,6 +27,8 @@ pub(crate) struct Encoder {
     /// `true` if the extra fields set the instructions.
     own_system: bool,
     config: Settings,
+    marks: Option<Marks>,
+    media: MediaSupport,
     tail: Vec<u8>,
 }
 
@@ -38,6 +42,8 @@ impl Encoder {
             system: spec.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default(),
             own_system: extra.contains_key("system"),
             config: config(spec, &own),
+            marks: spec.cache.marks,
+            media: MediaSupport::of_format(WireFormat::BedrockConverse, &spec.model),
             tail: tail(spec, &extra),
         }
     }
@@ -51,11 +57,14 @@ impl Encoder {
     ) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
-            self.message(m);
+            self.message(&self.media.lower(m));
         }
         self.history.close(messages);
-        let BlockHistory { kept, preamble, .. } = &mut self.history;
+        let BlockHistory { kept, preamble, marks, .. } = &mut self.history;
         let out = &mut kept.out;
+        if let Some(mark) = self.marks {
+            marks.insert(out, mark.block(), 0);
+        }
         self.config.write(out, output_cap);
         if !self.own_system && (!self.system.is_empty() || !preamble.is_empty()) {
             json::key(out, "system");
@@ -64,6 +73,7 @@ impl Encoder {
                 json::comma(out);
                 words(out, text);
             }
+            out.extend_from_slice(self.marks.map_or(b"", Marks::block));
             out.push(b']');
         }
         out.extend_from_slice(&self.tail);
@@ -80,26 +90,46 @@ impl Encoder {
             return;
         }
         let role = if m.role == Role::Assistant { "assistant" } else { "user" };
+        if m.role == Role::Assistant {
+            self.history.marks.turn();
+        }
         // Results must come first in their message.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 tool_result(self.history.block("user"), result);
+                self.markable("user");
             }
         }
         for part in &m.parts {
             match part {
                 Part::Text { text } | Part::Refusal { text } if !text.trim().is_empty() => {
                     words(self.history.block(role), text);
+                    self.history.markable(role);
                 }
                 Part::ToolCall(call) => tool_use(self.history.block(role), call),
-                Part::Image(i) => image(self.history.block(role), i),
+                Part::Image(i) => {
+                    image(self.history.block(role), i);
+                    self.markable(role);
+                }
+                Part::Document(d) => {
+                    document(self.history.block(role), d);
+                    self.markable(role);
+                }
                 Part::Opaque { api, json }
                     if api == WireFormat::BedrockConverse.as_str() && json::is_object(json) =>
                 {
+                    self.history.marks.import(json);
                     self.history.block(role).extend_from_slice(json.trim().as_bytes());
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Ends a block other than text that a cache mark may follow.
+    fn markable(&mut self, role: &str) {
+        if self.marks.is_some_and(|marks| marks.anywhere) {
+            self.history.markable(role);
         }
     }
 }
@@ -124,6 +154,8 @@ fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
                 tool.schema(out);
                 out.extend_from_slice(b"}}}");
             }
+            let mark = spec.cache.marks.filter(|marks| marks.anywhere);
+            out.extend_from_slice(mark.map_or(b"", Marks::block));
             out.extend_from_slice(b"]}");
         });
     }
@@ -158,6 +190,15 @@ fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
         words(out, &result.content);
     } else if failed {
         words(out, result.status.as_str());
+    }
+    for content in &result.attachments {
+        json::comma(out);
+        match content {
+            Attachment::Image(i) => image(out, i),
+            Attachment::Document(d) => document(out, d),
+            // `lower` has replaced what the format does not take.
+            _ => words(out, "[not shown]"),
+        }
     }
     out.push(b']');
     if failed {
@@ -201,5 +242,22 @@ fn image(out: &mut Vec<u8>, image: &Image) {
         json::string(out, value);
         out.push(b'}');
     }
+    out.extend_from_slice(b"}}}");
+}
+
+/// Writes a document. The API requires a name, and allows few characters in it.
+fn document(out: &mut Vec<u8>, document: &Document) {
+    let name = document.name.as_deref().unwrap_or("document");
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "-()[]".contains(c) { c } else { ' ' };
+    let words: Vec<String> =
+        stem.split_whitespace().map(|word| word.chars().map(allowed).collect()).collect();
+    // The API rejects two spaces in a row.
+    let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
+    let name = if words.is_empty() { "document".to_owned() } else { words.join(" ") };
+    out.extend_from_slice(b"{\"document\":{\"format\":\"pdf\",\"name\":");
+    json::string(out, &name);
+    out.extend_from_slice(b",\"source\":{\"bytes\":");
+    json::string(out, &document.data);
     out.extend_from_slice(b"}}}");
 }

@@ -159,9 +159,18 @@ pub(super) struct ReasoningText<'a> {
     pub(super) signature: Str<'a>,
 }
 
+/// Tokens written to the cache with one lifetime.
+#[derive(Deserialize)]
+pub(super) struct CacheDetail<'a> {
+    #[serde(borrow, default)]
+    pub(super) ttl: Str<'a>,
+    #[serde(default, rename = "inputTokens")]
+    pub(super) input: Count,
+}
+
 /// Token counts. Cached tokens are not included in the input.
 #[derive(Deserialize)]
-pub(super) struct Usage {
+pub(super) struct Usage<'a> {
     #[serde(default, rename = "inputTokens")]
     pub(super) input: Count,
     #[serde(default, rename = "outputTokens")]
@@ -170,4 +179,7 @@ pub(super) struct Usage {
     pub(super) cache_read: Count,
     #[serde(default, rename = "cacheWriteInputTokens")]
     pub(super) cache_write: Count,
+    /// The tokens written, by lifetime.
+    #[serde(borrow, default, rename = "cacheDetails")]
+    pub(super) cache_details: Option<&'a RawValue>,
 }

@@ -98,7 +98,10 @@ impl Accumulator {
             return; // a placeholder without a name, not a call
         };
         let index = self.calls.len();
-        sink(Delta::ToolCallStarted { index, name });
+        // The ids of this format are made from that of the response, which arrives first.
+        let of = self.common.id.as_deref();
+        let id = of.map(|of| made_id("call_", Some(of), index)).unwrap_or_default();
+        sink(Delta::ToolCallStarted { index, id: &id, name });
         let json = call.parameters.map_or("", RawValue::get);
         let json = if json == "null" { "" } else { json };
         if !json.is_empty() {

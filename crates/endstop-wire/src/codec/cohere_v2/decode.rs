@@ -138,7 +138,7 @@ impl Accumulator {
                 if let Some(index) = index {
                     self.places.insert(index, place);
                 }
-                sink(Delta::ToolCallStarted { index: place, name });
+                sink(Delta::ToolCallStarted { index: place, id: call.id.get(), name });
                 place
             }
         };

@@ -8,6 +8,7 @@ use crate::codec::body::{Fields, Kept, image_url, open_message};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
+use crate::media::MediaSupport;
 use endstop_core::{Image, Message, Part, Role, ToolCall};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,6 +17,7 @@ use serde_json::value::RawValue;
 #[derive(Clone, Debug)]
 pub(crate) struct Encoder {
     kept: Kept,
+    media: MediaSupport,
     system: String,
     /// `true` if the extra fields set the cap.
     own_cap: bool,
@@ -29,6 +31,7 @@ impl Encoder {
     pub(crate) fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
             kept: Kept::default(),
+            media: MediaSupport::of_format(WireFormat::CohereV2, &spec.model),
             system: spec.instructions(!spec.tools.is_empty()),
             own_cap: spec.extra.contains_key("max_tokens"),
             cap: spec.max_output_tokens,
@@ -43,7 +46,7 @@ impl Encoder {
         epoch: u64,
         output_cap: Option<u64>,
     ) -> &[u8] {
-        let out = self.kept.list(&self.system, messages, epoch, message);
+        let out = self.kept.list(&self.system, messages, epoch, self.media, message);
         if let Some(cap) = output_cap.or(self.cap).filter(|_| !self.own_cap) {
             json::key(out, "max_tokens");
             out.extend_from_slice(cap.to_string().as_bytes());

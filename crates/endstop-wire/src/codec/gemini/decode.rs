@@ -184,7 +184,13 @@ impl Accumulator {
             self.close(false, sink);
             let place = self.calls;
             self.calls += 1;
-            sink(Delta::ToolCallStarted { index: place, name });
+            let of = self.common.id.as_deref();
+            let made = match (call.id.filled(), of) {
+                (None, Some(of)) => made_id(MADE_ID, Some(of), place),
+                _ => String::new(),
+            };
+            let id = call.id.filled().unwrap_or(&made);
+            sink(Delta::ToolCallStarted { index: place, id, name });
             let arguments = call.args.map_or("", RawValue::get);
             let arguments = if arguments == "null" { "" } else { arguments };
             if !arguments.is_empty() {

@@ -9,7 +9,8 @@ use crate::codec::body::{BlockHistory, Fields, Settings, instructions};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
-use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
+use crate::media::MediaSupport;
+use endstop_core::{Attachment, Document, Image, Message, Part, Role, ToolCall, ToolResult};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -26,6 +27,7 @@ pub(crate) struct Encoder {
     /// `true` if the extra fields set the instructions.
     own_system: bool,
     config: Settings,
+    media: MediaSupport,
     tail: Vec<u8>,
 }
 
@@ -41,6 +43,7 @@ impl Encoder {
             system: spec.instructions(schema_or_tools(spec)),
             own_system: extra.contains_key("systemInstruction"),
             config: config(spec, &own),
+            media: MediaSupport::of_format(WireFormat::Gemini, &spec.model),
             tail: tail(spec, &extra),
         }
     }
@@ -54,7 +57,7 @@ impl Encoder {
     ) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
-            self.message(m);
+            self.message(&self.media.lower(m));
         }
         self.history.close(messages);
         let BlockHistory { kept, preamble, .. } = &mut self.history;
@@ -111,6 +114,7 @@ impl Encoder {
                     sign(out, signed);
                 }
                 Part::Image(i) => image(self.history.block(role), i),
+                Part::Document(d) => document(self.history.block(role), d),
                 Part::Opaque { api, json } if api == WireFormat::Gemini.as_str() => {
                     if let Ok(alone) = serde_json::from_str(json) {
                         pending = Some(alone);
@@ -216,7 +220,22 @@ fn function_response(out: &mut Vec<u8>, result: &ToolResult) {
     out.push(b'{');
     json::key(out, if result.status.is_error() { "error" } else { "output" });
     json::string(out, &result.content);
-    out.extend_from_slice(b"}}}");
+    out.push(b'}');
+    if !result.attachments.is_empty() {
+        json::key(out, "parts");
+        out.push(b'[');
+        for content in &result.attachments {
+            json::comma(out);
+            match content {
+                Attachment::Image(i) => image(out, i),
+                Attachment::Document(d) => document(out, d),
+                // `lower` has replaced what the format does not take.
+                _ => out.extend_from_slice(b"{}"),
+            }
+        }
+        out.push(b']');
+    }
+    out.extend_from_slice(b"}}");
 }
 
 /// Writes a call. Its part stays open, so that a signature can follow.
@@ -242,5 +261,13 @@ fn image(out: &mut Vec<u8>, image: &Image) {
             json::string(out, data);
         }
     }
+    out.extend_from_slice(b"}}");
+}
+
+fn document(out: &mut Vec<u8>, document: &Document) {
+    out.extend_from_slice(b"{\"inlineData\":{\"mimeType\":");
+    json::string(out, &document.media_type);
+    json::key(out, "data");
+    json::string(out, &document.data);
     out.extend_from_slice(b"}}");
 }

@@ -106,16 +106,16 @@ impl Accumulator {
         let name = function.name.get();
         let index = self.calls;
         self.calls += 1;
-        sink(Delta::ToolCallStarted { index, name });
-        let arguments = function.arguments.map(arguments).unwrap_or_default();
-        if !arguments.is_empty() {
-            sink(Delta::ToolArguments { index, json: &arguments });
-        }
         let made = || format!("{MADE_ID}{}_{index}", self.begun);
         let mut id = call.id.filled().map_or_else(made, str::to_owned);
         // Ids must be unique, because results are matched to calls by them.
         while !self.ids.insert(id.clone()) {
             id = format!("{MADE_ID}{id}_{index}");
+        }
+        sink(Delta::ToolCallStarted { index, id: &id, name });
+        let arguments = function.arguments.map(arguments).unwrap_or_default();
+        if !arguments.is_empty() {
+            sink(Delta::ToolArguments { index, json: &arguments });
         }
         self.parts.push(Part::ToolCall(ToolCall { id, name: name.to_owned(), arguments }));
     }

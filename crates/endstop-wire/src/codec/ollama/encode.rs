@@ -8,7 +8,9 @@
 use super::wire::MADE_ID;
 use crate::codec::body::{Fields, Kept, Settings, open_message};
 use crate::codec::request::RequestSpec;
+use crate::dialect::WireFormat;
 use crate::json;
+use crate::media::MediaSupport;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
@@ -19,6 +21,7 @@ const OPTIONS: &str = "options";
 #[derive(Clone, Debug)]
 pub(crate) struct Encoder {
     kept: Kept,
+    media: MediaSupport,
     system: String,
     options: Settings,
     /// All other fields and the closing brace.
@@ -38,6 +41,7 @@ impl Encoder {
         options.sampling(spec, "stop");
         Encoder {
             kept: Kept::default(),
+            media: MediaSupport::of_format(WireFormat::Ollama, &spec.model),
             system: spec.instructions(true),
             options: Settings::new(OPTIONS, "num_predict", spec.max_output_tokens, options),
             tail: tail(spec, &extra),
@@ -51,7 +55,7 @@ impl Encoder {
         epoch: u64,
         output_cap: Option<u64>,
     ) -> &[u8] {
-        let out = self.kept.list(&self.system, messages, epoch, message);
+        let out = self.kept.list(&self.system, messages, epoch, self.media, message);
         self.options.write(out, output_cap);
         out.extend_from_slice(&self.tail);
         out

@@ -149,7 +149,7 @@ impl Accumulator {
             choice.message.or(choice.delta)
         };
         if let Some(message) = said {
-            self.message(message, sink);
+            self.message(*message, sink);
         }
     }
 
@@ -297,7 +297,7 @@ impl Accumulator {
             if let Some(name) = function.name.filled() {
                 call.name.push_str(name);
                 call.shown = Some(self.shown);
-                sink(Delta::ToolCallStarted { index: self.shown, name });
+                sink(Delta::ToolCallStarted { index: self.shown, id: &call.id, name });
                 // Arguments that arrived before the name are reported now, so that deltas start
                 // with the name.
                 if !call.arguments.is_empty() {
@@ -360,6 +360,7 @@ impl Accumulator {
 
     fn tool_calls(&mut self) -> Vec<ToolCall> {
         let mut ids = HashSet::new();
+        let alone = self.calls.len() == 1;
         let mut out = Vec::with_capacity(self.calls.len());
         for (n, call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
             if call.name.is_empty() {
@@ -371,7 +372,7 @@ impl Accumulator {
                 id = made_id("call_", self.common.id.as_deref(), n);
             }
             // Ids must be unique, because results are matched to calls by them.
-            while !ids.insert(id.clone()) {
+            while !alone && !ids.insert(id.clone()) {
                 id = format!("{id}_{n}");
             }
             out.push(ToolCall { id, name: call.name, arguments: call.arguments });
@@ -381,6 +382,9 @@ impl Accumulator {
 
     /// Returns the fields that the server requires back with this message, as one opaque object.
     fn echo(&self, has_calls: bool) -> Option<Part> {
+        if self.details.is_empty() && self.dialect.echo_reasoning.is_none() {
+            return None;
+        }
         let mut json = Vec::new();
         json.push(b'{');
         if !self.details.is_empty() {

@@ -5,10 +5,14 @@
 //! calls, and a blank assistant message is inserted between a tool result and a user message.
 
 use super::call_id::call_id;
-use crate::codec::body::{Fields, Kept, image_url, open_message, plain_message};
+use crate::caching::CacheKey;
+use crate::codec::body::{
+    Fields, Kept, document_name, document_url, image_url, open_message, plain_message,
+};
 use crate::codec::request::RequestSpec;
 use crate::dialect::{CapField, Dialect, WireFormat};
 use crate::json;
+use crate::media::MediaSupport;
 use endstop_core::{Message, Part, Role, ToolCall};
 
 /// Encodes the requests of one conversation.
@@ -16,12 +20,14 @@ use endstop_core::{Message, Part, Role, ToolCall};
 pub(crate) struct Encoder {
     kept: Kept,
     way: Way,
+    media: MediaSupport,
     /// Role of the last encoded message.
     last: Option<Role>,
     system: Option<String>,
     /// Name of the cap's field, unless the spec's extra fields set it.
     cap_key: Option<&'static str>,
     cap: Option<u64>,
+    cache_key: Option<CacheKey>,
     /// All other fields and the closing brace.
     tail: Vec<u8>,
 }
@@ -43,10 +49,12 @@ impl Encoder {
         Encoder {
             kept: Kept::default(),
             way: Way { strict: dialect.strict, call_id_length: dialect.call_id_length },
+            media: MediaSupport::of(dialect, &spec.model),
             last: None,
             system: spec.system.clone(),
             cap_key: (!spec.extra.contains_key(cap_name)).then_some(cap_name),
             cap: spec.max_output_tokens,
+            cache_key: spec.cache_key(),
             tail: tail(spec, dialect),
         }
     }
@@ -62,16 +70,22 @@ impl Encoder {
         let out = &mut self.kept.out;
         if from == 0 {
             self.last = None;
+            self.cache_key.iter_mut().for_each(CacheKey::clear);
             out.extend_from_slice(b"{\"messages\":[");
             if let Some(system) = &self.system {
                 plain_message(out, "system", system);
             }
         }
         for m in &messages[from..] {
+            let begin = self.kept.out.len();
+            let m = self.media.lower(m);
             if self.way.strict {
-                self.strictly(m);
+                self.strictly(&m);
             } else {
-                message(&mut self.kept.out, m, self.way);
+                message(&mut self.kept.out, &m, self.way);
+            }
+            if let Some(key) = &mut self.cache_key {
+                key.read(m.role, &self.kept.out[begin..]);
             }
         }
         self.kept.settle(messages);
@@ -80,6 +94,10 @@ impl Encoder {
         if let (Some(key), Some(cap)) = (self.cap_key, output_cap.or(self.cap)) {
             json::key(out, key);
             out.extend_from_slice(cap.to_string().as_bytes());
+        }
+        if let Some(key) = self.cache_key.as_ref().and_then(CacheKey::get) {
+            json::key(out, "prompt_cache_key");
+            json::string(out, key);
         }
         out.extend_from_slice(&self.tail);
         &self.kept.out
@@ -93,7 +111,7 @@ impl Encoder {
             Part::Text { text } => !text.trim().is_empty(),
             Part::Refusal { text } => m.role == Role::Assistant && !text.trim().is_empty(),
             Part::ToolCall(_) => m.role == Role::Assistant,
-            Part::Image(_) => m.role != Role::Assistant,
+            Part::Image(_) | Part::Document(_) => m.role != Role::Assistant,
             _ => false,
         });
         if m.role == Role::Assistant {
@@ -160,7 +178,7 @@ fn message(out: &mut Vec<u8>, m: &Message, way: Way) {
 fn plain(out: &mut Vec<u8>, role: &str, m: &Message, way: Way) {
     // Results inside a user message come first, because they answer the previous turn.
     tool_results_of(out, m, way);
-    let is_said = |p: &Part| matches!(p, Part::Text { .. } | Part::Refusal { .. } | Part::Image(_));
+    let is_said = |p: &Part| is_content(p) || matches!(p, Part::Refusal { .. });
     if !m.parts.iter().any(is_said) {
         if !m.parts.iter().any(|p| matches!(p, Part::ToolResult(_))) {
             open_message(out, role);
@@ -171,11 +189,16 @@ fn plain(out: &mut Vec<u8>, role: &str, m: &Message, way: Way) {
     said(out, role, m);
 }
 
-/// Writes the content as a string, or as a list of parts if it contains images.
+/// `true` for a part that a user can say.
+fn is_content(part: &Part) -> bool {
+    matches!(part, Part::Text { .. } | Part::Image(_) | Part::Document(_))
+}
+
+/// Writes the content as a string, or as a list of parts if it contains images or documents.
 fn said(out: &mut Vec<u8>, role: &str, m: &Message) {
     open_message(out, role);
     json::key(out, "content");
-    if !m.parts.iter().any(|p| matches!(p, Part::Image(_))) {
+    if !m.parts.iter().any(|p| matches!(p, Part::Image(_) | Part::Document(_))) {
         text(out, m);
         out.push(b'}');
         return;
@@ -193,6 +216,14 @@ fn said(out: &mut Vec<u8>, role: &str, m: &Message) {
                 json::comma(out);
                 out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
                 image_url(out, image);
+                out.extend_from_slice(b"}}");
+            }
+            Part::Document(document) => {
+                json::comma(out);
+                out.extend_from_slice(b"{\"type\":\"file\",\"file\":{\"filename\":");
+                json::string(out, document_name(document));
+                json::key(out, "file_data");
+                document_url(out, document);
                 out.extend_from_slice(b"}}");
             }
             _ => {}
@@ -286,7 +317,7 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall, way: Way) {
 /// Writes one tool message per result. Other parts of the message follow as a user message.
 fn tool_results(out: &mut Vec<u8>, m: &Message, way: Way) {
     tool_results_of(out, m, way);
-    if m.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Image(_))) {
+    if m.parts.iter().any(is_content) {
         let rest = m.parts.iter().filter(|p| !matches!(p, Part::ToolResult(_))).cloned().collect();
         let rest = Message::new(m.id, Role::User, rest);
         plain(out, "user", &rest, way);

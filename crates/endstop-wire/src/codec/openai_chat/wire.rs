@@ -40,10 +40,11 @@ pub(super) struct Chunk<'a> {
 pub(super) struct Choice<'a> {
     #[serde(default)]
     pub(super) index: Count,
+    // Boxed because serde moves the fields several times while it collects them.
     #[serde(borrow, default)]
-    pub(super) delta: Option<Message<'a>>,
+    pub(super) delta: Option<Box<Message<'a>>>,
     #[serde(borrow, default)]
-    pub(super) message: Option<Message<'a>>,
+    pub(super) message: Option<Box<Message<'a>>>,
     #[serde(borrow, default)]
     pub(super) finish_reason: Str<'a>,
     /// vLLM: the matched stop string or token id.

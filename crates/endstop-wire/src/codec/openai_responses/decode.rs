@@ -232,7 +232,8 @@ impl Accumulator {
         let name = item.name.get();
         if client && !name.is_empty() && self.items[place].call.is_none() {
             self.items[place].call = Some(self.shown);
-            sink(Delta::ToolCallStarted { index: self.shown, name });
+            let id = items::call_id(item);
+            sink(Delta::ToolCallStarted { index: self.shown, id, name });
             self.shown += 1;
         }
     }

@@ -7,11 +7,14 @@
 //! without that content is then omitted, because the server would not know it.
 
 use super::items::{Answer, answer_of, call_id, write_answer};
+use super::media::{input_file, input_image};
 use super::wire::{Item, filled};
-use crate::codec::body::{Fields, Kept, image_url};
+use crate::caching::CacheKey;
+use crate::codec::body::{Fields, Kept};
 use crate::codec::request::RequestSpec;
 use crate::dialect::WireFormat;
 use crate::json;
+use crate::media::MediaSupport;
 use endstop_core::{Message, Part, Role, ToolCall};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -25,7 +28,9 @@ pub(crate) struct Encoder {
     own_cap: bool,
     /// `true` if the server stores its responses.
     stores: bool,
+    media: MediaSupport,
     cap: Option<u64>,
+    cache_key: Option<CacheKey>,
     tail: Vec<u8>,
 }
 
@@ -37,7 +42,9 @@ impl Encoder {
             special: HashMap::new(),
             own_cap: spec.extra.contains_key("max_output_tokens"),
             stores: spec.extra.get("store") != Some(&Value::Bool(false)),
+            media: MediaSupport::of_format(WireFormat::OpenAiResponses, &spec.model),
             cap: spec.max_output_tokens,
+            cache_key: spec.cache_key(),
             tail: tail(spec),
         }
     }
@@ -53,9 +60,14 @@ impl Encoder {
         if from == 0 {
             self.kept.out.extend_from_slice(b"{\"input\":[");
             self.special.clear();
+            self.cache_key.iter_mut().for_each(CacheKey::clear);
         }
         for m in &messages[from..] {
-            self.message(m);
+            let begin = self.kept.out.len();
+            self.message(&self.media.lower(m));
+            if let Some(key) = &mut self.cache_key {
+                key.read(m.role, &self.kept.out[begin..]);
+            }
         }
         self.kept.settle(messages);
         let out = &mut self.kept.out;
@@ -63,6 +75,10 @@ impl Encoder {
         if let (false, Some(cap)) = (self.own_cap, output_cap.or(self.cap)) {
             json::key(out, "max_output_tokens");
             out.extend_from_slice(cap.to_string().as_bytes());
+        }
+        if let Some(key) = self.cache_key.as_ref().and_then(CacheKey::get) {
+            json::key(out, "prompt_cache_key");
+            json::string(out, key);
         }
         out.extend_from_slice(&self.tail);
         &self.kept.out
@@ -186,7 +202,7 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
 fn is_said(part: &Part) -> bool {
     match part {
         Part::Text { text } | Part::Refusal { text } => !text.is_empty(),
-        Part::Image(_) => true,
+        Part::Image(_) | Part::Document(_) => true,
         _ => false,
     }
 }
@@ -241,11 +257,11 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
             // Images by the model are separate items, so they are not repeated here.
             Part::Image(image) if !assistant => {
                 json::comma(out);
-                out.extend_from_slice(
-                    b"{\"type\":\"input_image\",\"detail\":\"auto\",\"image_url\":",
-                );
-                image_url(out, image);
-                out.push(b'}');
+                input_image(out, image);
+            }
+            Part::Document(document) if !assistant => {
+                json::comma(out);
+                input_file(out, document);
             }
             _ => {}
         }

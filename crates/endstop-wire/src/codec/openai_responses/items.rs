@@ -1,8 +1,10 @@
 //! Output items that the client must answer, as data: the call to run and the type of its result.
 
+use super::media::output_parts;
 use super::wire::{Item, filled};
+use crate::codec::body::image_url;
 use crate::json::{self, Str, lenient};
-use endstop_core::ToolResult;
+use endstop_core::{Attachment, ToolResult};
 use serde_json::value::RawValue;
 
 /// Type of a result item.
@@ -105,6 +107,10 @@ pub(super) fn write_answer(
         out.extend_from_slice(caller.as_bytes());
     }
     match answer {
+        Answer::Function | Answer::Custom if !result.attachments.is_empty() => {
+            json::key(out, "output");
+            output_parts(out, result);
+        }
         Answer::Function | Answer::Custom | Answer::LocalShell => {
             json::key(out, "output");
             json::string(out, &result.content);
@@ -126,7 +132,14 @@ pub(super) fn write_answer(
         }
         Answer::Computer => {
             out.extend_from_slice(b",\"output\":{\"type\":\"computer_screenshot\",\"image_url\":");
-            json::string(out, &result.content);
+            let screenshot = result.attachments.iter().find_map(|content| match content {
+                Attachment::Image(image) => Some(image),
+                _ => None,
+            });
+            match screenshot {
+                Some(image) => image_url(out, image),
+                None => json::string(out, &result.content),
+            }
             out.push(b'}');
         }
         Answer::ToolSearch => {

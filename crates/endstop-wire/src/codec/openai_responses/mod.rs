@@ -25,6 +25,7 @@
 mod decode;
 mod encode;
 mod items;
+mod media;
 mod metadata;
 mod parts;
 mod wire;

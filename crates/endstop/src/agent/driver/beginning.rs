@@ -1,23 +1,26 @@
 //! Begins a run: a new one, or one that its journal resumes.
 //!
 //! ```text
-//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params));
+//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params, schema));
 //! ```
 
 use super::outer::Outer;
+use super::teller::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
+use crate::agent::approvals::Approvals;
 use crate::agent::conversation::Conversation;
 use crate::agent::ending::EndingCell;
-use crate::agent::handle::EventSink;
 use crate::agent::recorder::Recorder;
 use crate::agent::run_setup::Opened;
 use crate::agent::session_state::SessionShared;
 use crate::budget::Amount;
 use crate::control::Control;
+use crate::event::queue::EventSink;
 use crate::provider::ModelParams;
+use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use endstop_core::{Effect, EventKind, Outcome, Run, Step};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -30,6 +33,7 @@ impl Driver {
         control: Control,
         ending: EndingCell,
         sink: EventSink,
+        approvals: Approvals,
         beginning: Beginning,
     ) -> Driver {
         let shared = Arc::clone(&owner.agent);
@@ -39,10 +43,13 @@ impl Driver {
             control,
             heard: None,
             ending,
-            sink,
+            teller: Teller::new(sink),
+            approvals,
             run: None,
             session: None,
             service: None,
+            schema: None,
+            price: None,
             began: Instant::now(),
             earlier: Duration::ZERO,
             input: None,
@@ -51,12 +58,13 @@ impl Driver {
             trace: Trace::default(),
             call: None,
             tasks: JoinSet::new(),
-            task_of: HashMap::new(),
-            tools: HashMap::new(),
+            task_of: Vec::new(),
+            tools: BTreeMap::new(),
             tool_budget: None,
-            asked: HashMap::new(),
-            reserved: HashMap::new(),
+            asked: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
+            hooks: None,
             timer: None,
             effects: Vec::new(),
             queue: VecDeque::new(),
@@ -64,17 +72,25 @@ impl Driver {
             shared,
         };
         match beginning {
-            Beginning::New(conversation, params) => driver.set_up_new(conversation, *params),
+            Beginning::New(conversation, params, schema) => {
+                driver.set_up_new(conversation, *params, schema);
+            }
             Beginning::Again(again) => driver.set_up_resumed(*again),
         }
         driver
     }
 
     /// Sets up a new run.
-    fn set_up_new(&mut self, conversation: Conversation, params: ModelParams) {
-        let config = &self.shared.config;
-        let opened = Opened::new(config, params);
+    fn set_up_new(
+        &mut self,
+        conversation: Conversation,
+        params: ModelParams,
+        schema: Option<Arc<OutputSchema>>,
+    ) {
         let id = crate::clock::run_id();
+        self.name(&id, 0);
+        let config = &self.shared.config;
+        let opened = Opened::new(config, params, schema);
         // Without a journal the run cannot be resumed, and the budget need not remember it.
         if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
             budget.saw_run(&id);
@@ -83,14 +99,24 @@ impl Driver {
         let named = (opened.provider.as_deref(), opened.model.as_deref());
         self.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
         self.service = opened.service_params();
+        self.schema.clone_from(&opened.schema);
+        self.price = opened.price(config);
         let spec = opened.spec(config, conversation, id);
         if config.journal.is_some() {
             let header = opened.header(config, &spec);
             self.beginning = Some(First::Keep(Box::new(header)));
         }
         self.run = Some(Run::new(spec));
+        self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
+    }
+
+    /// Names the run in its events.
+    fn name(&mut self, id: &str, turns: u32) {
+        let outer = self.outer.as_ref().map(|outer| &outer.context);
+        let nesting = outer.and_then(|outer| Some((outer.nesting()?, outer.call_id())));
+        self.teller.name(id, nesting, turns);
     }
 
     /// Sets up a run at the point where it was interrupted.
@@ -100,6 +126,9 @@ impl Driver {
         let config = &self.shared.config;
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
         self.service = opened.service_params();
+        self.schema.clone_from(&opened.schema);
+        self.price = opened.price(config);
+        self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
         self.earlier = at;
@@ -112,10 +141,15 @@ impl Driver {
             }
             Step::Ended(outcome) => Some(outcome),
         };
+        let turns = match (&ended, &self.run) {
+            (Some(outcome), _) => outcome.turns,
+            (None, run) => run.as_ref().map_or(0, Run::turns),
+        };
         if let Some(budget) = &config.budget {
             budget.resume_run(&resumes, self.earlier_spending(ended.as_deref()));
             budget.saw_run(&id);
         }
+        self.name(&id, turns);
         self.beginning = Some(First::Perform(perform, ended));
     }
 
@@ -186,7 +220,7 @@ impl Driver {
         let config = &self.shared.config;
         let start = EventKind::Start {
             seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
-            price: config.price,
+            price: self.price,
             wall_ms: Some(crate::clock::wall_ms()),
         };
         self.feed(start).await

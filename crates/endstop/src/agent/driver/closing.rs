@@ -7,9 +7,9 @@
 
 use super::{Driver, in_provider};
 use crate::agent::ending::lost;
-use crate::agent::handle::{AgentEvent, WarningEvent};
 use crate::agent::pending::Pending;
 use crate::budget::Amount;
+use crate::event::AgentEvent;
 use crate::tool::{Spent, ToolContext};
 use endstop_core::{Effect, EffectId, Event, EventKind, Message, Outcome, Role, Step, Termination};
 use std::future::poll_fn;
@@ -100,7 +100,7 @@ impl Driver {
             }
         };
         if let Some(problem) = problem {
-            self.tell(AgentEvent::Warning(WarningEvent::new(problem)));
+            self.tell(|origin| AgentEvent::Warning { origin, message: problem });
         }
         outcome
     }
@@ -116,7 +116,12 @@ impl Driver {
     /// `true` if the model has answered anything since the run's input. If it has not, the session's
     /// conversation stays as it was before the run. Otherwise an input that the provider refuses
     /// would be sent again, and refused again, by each later run.
+    ///
+    /// `false` also if no session is left that could read the conversation: then it is not copied.
     fn answered(&self, outcome: &Outcome) -> bool {
+        if Arc::strong_count(&self.owner) == 1 {
+            return false;
+        }
         let says =
             |message: &Message| message.role == Role::Assistant && Some(message.id) > self.input;
         outcome.turns > 0 || outcome.messages.iter().any(says)
@@ -143,15 +148,26 @@ impl Driver {
             recorder.ended(&mut outcome);
             self.tell_problem();
         }
-        let event = AgentEvent::Ended(Arc::new(outcome.clone()));
-        // A panic of an observer on the last event can no longer change the ending.
-        let _ = self.shared.tell(&self.control, &event);
+        let outcome = Arc::new(outcome);
+        let event = self.is_heard().then(|| {
+            let (origin, outcome) = (self.event_origin(), Arc::clone(&outcome));
+            AgentEvent::Finished { origin, outcome }
+        });
+        if let Some(event) = &event {
+            // A panic of an observer on the last event can no longer change the ending.
+            let _ = self.shared.tell(&self.control, event);
+            if let Some(hooks) = &self.hooks {
+                let _ = hooks.tell(&self.control, &*self.shared.config.provider, event);
+            }
+        }
         // The session is idle before the outcome is visible, so that a caller can start the next run
         // at once.
         self.owner
-            .finished(self.number, Some(&outcome).filter(|_| whole && self.answered(&outcome)));
+            .finished(self.number, Some(&*outcome).filter(|_| whole && self.answered(&outcome)));
         self.ending.write(outcome);
-        self.sink.send(event);
+        if let Some(event) = event {
+            self.teller.send(event);
+        }
     }
 }
 

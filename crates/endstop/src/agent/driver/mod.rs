@@ -9,32 +9,39 @@ mod closing;
 mod outer;
 mod perform;
 mod spending;
+mod teller;
+mod telling;
 
 use super::conversation::Conversation;
 use super::ending::EndingCell;
-use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::recorder::Recorder;
+use super::run_hooks::RunHooks;
 use super::run_setup::Opened;
 use super::session_state::SessionShared;
 use super::shared::Shared;
 use super::user_code;
 use super::user_code::Panicked;
+use crate::agent::approvals::Approvals;
 use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
+use crate::event::{AgentEvent, RunPlace};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallStream, ModelParams, ModelSession, Provider, Response};
+use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Run, Step,
-    TerminationSignal, TurnDelta,
+    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Price, Run,
+    Step, TerminationSignal, TurnDelta,
 };
+use endstop_wire::redact::KnownKeys;
 use outer::Outer;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use teller::Teller;
 use tokio::task::{AbortHandle, Id, JoinSet, coop};
 use tokio::time::{Instant, Sleep};
 
@@ -63,9 +70,21 @@ struct Call {
 /// The state in which a run begins.
 pub(crate) enum Beginning {
     /// A new run.
-    New(Conversation, Box<ModelParams>),
+    New(Conversation, Box<ModelParams>, Option<Arc<OutputSchema>>),
     /// A run resumed from its journal.
     Again(Box<Again>),
+}
+
+impl Beginning {
+    /// Returns the values of the run's headers, which are secrets.
+    pub(super) fn keys(&self) -> KnownKeys {
+        match self {
+            Beginning::New(_, params, _) => {
+                KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()))
+            }
+            Beginning::Again(again) => again.opened.known_keys(),
+        }
+    }
 }
 
 /// A resumed run.
@@ -100,11 +119,16 @@ pub(crate) struct Driver {
     control: Control,
     heard: Option<Request>,
     ending: EndingCell,
-    sink: EventSink,
+    teller: Teller,
+    approvals: Approvals,
     run: Option<Run>,
     session: Option<Box<dyn ModelSession>>,
     /// The parameters of calls in addition to the conversation, if any is set.
     service: Option<Box<ModelParams>>,
+    /// The schema of the run's answer.
+    schema: Option<Arc<OutputSchema>>,
+    /// The price of the run's own calls.
+    price: Option<Price>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,
@@ -116,15 +140,17 @@ pub(crate) struct Driver {
     trace: Trace,
     call: Option<Call>,
     tasks: JoinSet<EventKind>,
-    /// The work of each task, to name it if it panics.
-    task_of: HashMap<Id, Work>,
-    tools: HashMap<EffectId, ToolContext>,
+    /// The work of each task, to name it if it panics. A list, because few tasks run at once.
+    task_of: Vec<(Id, Work)>,
+    tools: BTreeMap<EffectId, ToolContext>,
     /// The part of the run's ceilings that the tools of this turn may spend together.
     tool_budget: Option<SharedBudget>,
-    asked: HashMap<EffectId, AbortHandle>,
-    reserved: HashMap<EffectId, Amount>,
+    asked: BTreeMap<EffectId, AbortHandle>,
+    reserved: BTreeMap<EffectId, Amount>,
     /// The tool call of another run on whose behalf this run works.
     outer: Option<Box<Outer>>,
+    /// Boxed, and only there if a hook needs it, so that a waiting run uses less memory.
+    hooks: Option<Box<RunHooks>>,
     timer: Option<Pin<Box<Sleep>>>,
     effects: Vec<Effect>,
     queue: VecDeque<EventKind>,
@@ -132,6 +158,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
+    /// Returns the run that the events name.
+    pub(crate) fn place(&self) -> &Arc<RunPlace> {
+        self.teller.place()
+    }
+
     /// Drives the run until it ends.
     pub(crate) async fn drive(mut self) {
         let mut outcome = self.begin().await;
@@ -141,7 +172,8 @@ impl Driver {
             outcome = self.feed(event).await;
         }
         if let Some(outcome) = outcome {
-            self.finish(*outcome).await;
+            // Boxed because its state would take up most of a waiting run's task.
+            Box::pin(self.finish(*outcome)).await;
         }
     }
 
@@ -167,7 +199,7 @@ impl Driver {
     /// Reports a failure of the journal, once.
     fn tell_problem(&mut self) {
         if let Some(problem) = self.recorder.as_mut().and_then(|recorder| recorder.problem()) {
-            self.tell(AgentEvent::Warning(WarningEvent::new(problem)));
+            self.tell(|origin| AgentEvent::Warning { origin, message: problem });
         }
     }
 
@@ -253,6 +285,26 @@ impl Driver {
         match event {
             Some(CallEvent::Delta(delta)) => {
                 self.tell_delta(&delta);
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::Reasoning(text)) => {
+                let delta = TurnDelta::Reasoning(chars(&text));
+                self.tell(|origin| AgentEvent::ReasoningDelta { origin, text });
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::Refusal(text)) => {
+                let delta = TurnDelta::Reasoning(chars(&text));
+                self.tell(|origin| AgentEvent::RefusalDelta { origin, text });
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::ToolCallStarted { index, id, name }) => {
+                let delta = TurnDelta::ToolArguments(chars(&name));
+                self.tell_call(index, &id, name);
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::ToolArguments { index, json }) => {
+                let delta = TurnDelta::ToolArguments(chars(&json));
+                self.tell_arguments(index, json);
                 EventKind::Delta { call, delta }
             }
             Some(CallEvent::Ended(response)) => {
@@ -344,28 +396,16 @@ impl Driver {
         self.effects = effects;
         outcome
     }
-
-    fn tell(&mut self, event: AgentEvent) {
-        if let Err(panicked) = self.shared.tell(&self.control, &event) {
-            self.queue.push_back(panicked.into());
-        }
-        if self.sink.is_open() {
-            self.sink.send(event);
-        }
-    }
-
-    fn tell_delta(&mut self, delta: &TurnDelta) {
-        // Cloning every delta costs time, so skip it if there is no observer and no reader.
-        let heard = self.sink.is_open() || !self.shared.config.observers.is_empty();
-        if heard {
-            self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
-        }
-    }
 }
 
 /// `true` if the effect only stops work in progress.
 fn stops(effect: &Effect) -> bool {
     matches!(effect, Effect::AbortModel { .. } | Effect::AbortTools { .. } | Effect::Abandon { .. })
+}
+
+/// Returns the number of characters, which is all that the kernel needs of reasoning and arguments.
+fn chars(text: &str) -> u64 {
+    text.chars().count() as u64
 }
 
 fn requested(request: Request) -> EventKind {
@@ -378,4 +418,20 @@ fn requested(request: Request) -> EventKind {
 /// Runs code of the provider and catches its panics.
 fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, Panicked> {
     user_code::guard(provider, "provider", "the provider", code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Driver;
+
+    fn future_size<F>(_: impl FnOnce(Driver) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn waiting_run_holds_small_task() {
+        // The state that only the end of a run needs is boxed; inside, it made the task 7 kB.
+        let size = future_size(Driver::drive);
+        assert!(size <= 4096, "{size} bytes");
+    }
 }

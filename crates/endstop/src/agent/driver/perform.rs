@@ -6,14 +6,13 @@
 //! ```
 
 use super::{Call, Driver, Work, in_provider};
-use crate::agent::consult::{answer, whose};
-use crate::agent::handle::AgentEvent;
+use crate::agent::consult::{Question, whose};
 use crate::agent::user_code;
 use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};
 use crate::provider::CallSpec;
-use crate::tool::{Tool, ToolContext, ToolOutput};
+use crate::tool::{Tool, ToolContext};
 use endstop_core::{
     Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart,
     ToolStatus,
@@ -77,11 +76,21 @@ impl Driver {
                 self.settle(id, Amount { usd: spent, tokens });
             }
             Effect::Validate { id, candidate } => {
-                let result = match &self.shared.config.schema {
-                    Some(schema) => schema.validate(&candidate).map_err(|error| error.to_string()),
-                    None => Ok(candidate),
-                };
-                self.queue.push_back(EventKind::Validated { id, result });
+                let schema = self.schema.as_deref();
+                // A type's `Deserialize` is user code.
+                let result = user_code::guard(
+                    &*self.shared.config.provider,
+                    "schema",
+                    "the type of the answer",
+                    || match schema {
+                        Some(schema) => schema.validate(&candidate).map_err(|e| e.to_string()),
+                        None => Ok(candidate),
+                    },
+                );
+                self.queue.push_back(match result {
+                    Ok(result) => EventKind::Validated { id, result },
+                    Err(panicked) => panicked.into(),
+                });
             }
             Effect::Consult { id, point } => self.consult(id, point),
             Effect::Compact { id, forced, task, target, .. } => {
@@ -96,15 +105,16 @@ impl Driver {
             }
             Effect::Emit(event) => {
                 self.trace.told(&event);
-                self.tell(AgentEvent::Run(event));
+                self.tell_of_run(event);
             }
             _ => {}
         }
     }
 
     pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
+        let details = self.is_heard();
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
-        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
+        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap, details };
         let (trace, provider) = (&self.trace, &*self.shared.config.provider);
         let called = self.control.start(Request::Cancel, || {
             in_provider(provider, || trace.in_call(|| session.call(call)))
@@ -135,16 +145,32 @@ impl Driver {
         let run = self.trace.of_tool(id, run);
         let run = self.owner.track(run);
         let task = self.tasks.spawn(run);
-        self.task_of.insert(task.id(), Work::Tool { id, name });
+        self.task_of.push((task.id(), Work::Tool { id, name }));
     }
 
+    /// Asks the hooks or the approver at a point.
     pub(super) fn consult(&mut self, id: EffectId, point: ConsultPoint) {
-        let config = &self.shared.config;
-        let (hooks, approver) = (config.hooks.clone(), config.approver.clone());
+        let mut question = Question::new(&self.shared.config);
+        if let Some(hooks) = &self.hooks
+            && matches!(point, ConsultPoint::PreCall { .. })
+        {
+            // A copy, because the hook runs on another task.
+            question.messages = self.run.as_ref().map(Run::messages).unwrap_or_default().to_vec();
+            question.fixed.clone_from(&hooks.fixed);
+        }
+        // After a stop nothing is reported, because nothing would wait for the answer.
+        if let Some(call) = self.shared.config.approved_by_events(&point)
+            && self.control.pending(None).is_none()
+        {
+            let reply = self.approvals.open(id, call);
+            let (request_id, call) = (reply.id, reply.call.clone());
+            question.reply = Some(reply);
+            self.tell_approval(request_id, call);
+        }
         let (name, what) = whose(&point);
         let control = self.control.clone();
         self.ask(id, name, what, async move {
-            match answer(&hooks, approver.as_deref(), point, &control).await {
+            match question.answer(point, &control).await {
                 Some(answer) => EventKind::Answered { id, answer },
                 // The question was not asked because the run was stopped. The driver sees the
                 // request before this event, which does nothing.
@@ -163,7 +189,7 @@ impl Driver {
     ) {
         let question = self.trace.of_run(question);
         let task = self.tasks.spawn(self.owner.track(question));
-        self.task_of.insert(task.id(), Work::Question { id, name, what });
+        self.task_of.push((task.id(), Work::Question { id, name, what }));
         self.asked.insert(id, task);
     }
 
@@ -219,7 +245,8 @@ impl Driver {
             Ok((task, event)) => (task, Ok(event)),
             Err(error) => (error.id(), Err(error)),
         };
-        let work = self.task_of.remove(&task);
+        let at = self.task_of.iter().position(|(id, _)| *id == task);
+        let work = at.map(|at| self.task_of.swap_remove(at).1);
         let mut waited = true;
         match &work {
             Some(Work::Tool { id, .. }) => {
@@ -277,22 +304,12 @@ async fn run_tool(
         let body = async { tool.call(start.arguments, context.clone()).await };
         control.start_future(Request::Cancel, body).await
     };
-    let Some(ToolOutput { content, is_error, halt, pinned }) = output else {
+    let Some(output) = output else {
         let mut report = ToolReport::new(ToolStatus::Aborted, "aborted before it started");
         report.started = false;
         return EventKind::ToolEnded { tool: id, report };
     };
-    // A tool that finished its work despite the stop keeps its result.
-    let status = if context.is_cancelled() && is_error {
-        ToolStatus::Aborted
-    } else if is_error {
-        ToolStatus::Error
-    } else {
-        ToolStatus::Ok
-    };
+    let report = output.into_report(context.is_cancelled());
     let (variables, metrics) = context.take_values();
-    EventKind::ToolEnded {
-        tool: id,
-        report: ToolReport { status, content, halt, started: true, pinned, variables, metrics },
-    }
+    EventKind::ToolEnded { tool: id, report: ToolReport { variables, metrics, ..report } }
 }

@@ -97,6 +97,9 @@ impl Driver {
             self.shared.config.working_dir.clone(),
         );
         context.bind_run(self.control.clone());
+        if let Some(nesting) = self.teller.nesting() {
+            context.bind_nesting(nesting);
+        }
         if let Some(tool_budget) = self.tool_budget() {
             context.bind(tool_budget);
         }

@@ -6,7 +6,7 @@ use super::journal::SqliteJournal;
 use super::{driver, header, texts};
 use crate::journal::redaction::{cuts_for_model, cuts_of};
 use crate::journal::{JournalError, JournalErrorKind, RecordedRun};
-use endstop_core::{Event, EventKind, bounded_json};
+use endstop_core::{Event, EventKind, NanoUsd, bounded_json};
 use rusqlite::{Connection, Row};
 use serde::Serialize;
 use serde_json::Value;
@@ -35,8 +35,8 @@ pub struct RunSummary {
     pub category: Option<String>,
     /// Number of turns.
     pub turns: Option<u32>,
-    /// Cost in US dollars; `None` if it is not known.
-    pub cost_usd: Option<f64>,
+    /// Cost; `None` if it is not known.
+    pub cost: Option<NanoUsd>,
     /// `true` if a verifier accepted the work, `false` if it rejected it, `None` if there was none.
     pub verified: Option<bool>,
     /// `true` if the run has not ended and a live process drives it.
@@ -321,7 +321,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
         termination: row.get(7)?,
         category: row.get(8)?,
         turns: row.get(9)?,
-        cost_usd: row.get(10)?,
+        cost: row.get::<_, Option<f64>>(10)?.map(NanoUsd::from_usd),
         verified: row.get(11)?,
         running: false,
     })

@@ -1,26 +1,25 @@
 //! A call over HTTP: sends the request and decodes the response as it arrives.
 //!
 //! ```text
-//! let mut call = HttpCall::new(tap, dialect, asked, facts);
-//! call.send(Unsent { url, headers, body }, &provider); // now a stream of events
+//! let mut call = HttpCall::new(tap, prepared, address, facts);
+//! call.send(Unsent { headers, body }, &transport); // now a stream of events
 //! ```
 
 use super::super::record::Tap;
 use super::super::recording::Ended;
-use super::super::transport::{Body, ConnectionReset, Sending, Transport};
+use super::super::transport::{Address, Body, ConnectionReset, Sending, Transport};
 use super::super::{CallEvent, Response};
-use super::provider::HttpProvider;
+use super::deltas::take_delta;
+use super::prepared::Prepared;
 use bytes::Bytes;
-use endstop_core::{
-    ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
-};
+use endstop_core::{ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal};
 use endstop_wire::dialect::{Dialect, WireFormat};
-use endstop_wire::{Delta, Eof, RequestFacts, StreamDecoder};
+use endstop_wire::{Eof, RequestFacts, StreamDecoder};
 use futures_core::Stream;
-use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Bytes of a body that are read before other tasks on the thread get a turn. A buffered or
@@ -30,19 +29,8 @@ const TURN_BYTES: usize = 256 << 10;
 
 /// A request that may have to wait for its key.
 pub(super) struct Unsent {
-    pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-}
-
-impl Unsent {
-    fn start(self, provider: &HttpProvider) -> State {
-        let Some(keys) = provider.keys.clone() else {
-            return State::Sending(provider.transport.send(&self.url, self.headers, self.body));
-        };
-        let key = Box::pin(async move { keys.header().await });
-        State::Asking { key, request: self, transport: provider.transport.clone() }
-    }
 }
 
 type Key = Pin<Box<dyn Future<Output = Result<HeaderValue, ModelError>> + Send>>;
@@ -64,10 +52,11 @@ pub(super) struct HttpCall {
     state: State,
     /// The recorder of this call, if it is recorded.
     tap: Option<Box<Tap>>,
-    dialect: &'static Dialect,
-    /// The method, URL and model, for errors about them.
-    asked: String,
+    prepared: Arc<Prepared>,
+    address: Arc<Address>,
     facts: RequestFacts,
+    /// `true` if reasoning and arguments are reported as text.
+    details: bool,
     ready: VecDeque<CallEvent>,
     /// Bytes read since other tasks had a turn.
     read: usize,
@@ -76,24 +65,37 @@ pub(super) struct HttpCall {
 impl HttpCall {
     pub(super) fn new(
         tap: Option<Tap>,
-        dialect: &'static Dialect,
-        asked: String,
+        prepared: Arc<Prepared>,
+        address: Arc<Address>,
         facts: RequestFacts,
     ) -> HttpCall {
         HttpCall {
             state: State::Done,
             tap: tap.map(Box::new),
-            dialect,
-            asked,
+            prepared,
+            address,
             facts,
+            details: false,
             ready: VecDeque::new(),
             read: 0,
         }
     }
 
+    /// Reports reasoning and arguments as text if `details` is `true`.
+    pub(super) fn details(mut self, details: bool) -> HttpCall {
+        self.details = details;
+        self
+    }
+
     /// Sends the request, after its key was fetched.
-    pub(super) fn send(&mut self, request: Unsent, provider: &HttpProvider) {
-        self.state = request.start(provider);
+    pub(super) fn send(&mut self, request: Unsent, transport: &Transport) {
+        let Some(keys) = self.prepared.keys.clone() else {
+            let Unsent { headers, body } = request;
+            self.state = State::Sending(transport.send(&self.address, headers, body));
+            return;
+        };
+        let key = Box::pin(async move { keys.header().await });
+        self.state = State::Asking { key, request, transport: transport.clone() };
     }
 
     /// Reads and decodes the next chunk of the body. Returns how the body ended, or `None` if more
@@ -118,9 +120,9 @@ impl HttpCall {
                 if let Some(tap) = &mut self.tap {
                     tap.chunk(&chunk);
                 }
-                let mut deltas = Deltas::default();
-                let pushed = decoder.push(&chunk, &mut |delta| deltas.take(delta));
-                self.ready.extend(deltas.done.into_iter().map(CallEvent::Delta));
+                // `ready` is empty here, so only deltas of this chunk are merged.
+                let (ready, details) = (&mut self.ready, self.details);
+                let pushed = decoder.push(&chunk, &mut |delta| take_delta(ready, delta, details));
                 match pushed {
                     Ok(()) if !decoder.is_complete() => None,
                     // The decoder has seen the end of the message. Ignore the rest of the
@@ -144,9 +146,9 @@ impl HttpCall {
         if let State::Reading(_, decoder) = std::mem::replace(&mut self.state, State::Done) {
             let mut decoded = decoder.finish(eof);
             if let Some(error) = &mut decoded.error {
-                name_address(error, &self.asked);
+                name_address(error, || self.prepared.asked(&self.address));
             }
-            self.ready.push_back(ended(decoded, self.dialect));
+            self.ready.push_back(ended(decoded, self.prepared.dialect));
         }
     }
 
@@ -177,11 +179,11 @@ impl Stream for HttpCall {
                         // written.
                         request.headers.insert(AUTHORIZATION, key);
                         if let Some(tap) = &mut this.tap {
-                            tap.keyed(&request.url, &request.headers);
+                            tap.keyed(&this.address.url, &request.headers);
                         }
                         let body = request.body.clone();
                         let headers = std::mem::take(&mut request.headers);
-                        let sending = transport.send(&request.url, headers, body);
+                        let sending = transport.send(&this.address, headers, body);
                         this.state = State::Sending(sending);
                     }
                     Err(error) => this.fail(error),
@@ -191,8 +193,12 @@ impl Stream for HttpCall {
                         if let Some(tap) = &mut this.tap {
                             tap.head(head.status, &head.headers);
                         }
-                        let decoder =
-                            StreamDecoder::new(this.dialect, head.status, head.headers, this.facts);
+                        let decoder = StreamDecoder::new(
+                            this.prepared.dialect,
+                            head.status,
+                            head.headers,
+                            this.facts,
+                        );
                         this.state = State::Reading(head.body, Box::new(decoder));
                     }
                     Err(error) => this.fail(error),
@@ -209,44 +215,11 @@ impl Stream for HttpCall {
 
 /// Appends the request's URL and model to an error that means "not found", because either the
 /// address or the model name may be wrong.
-fn name_address(error: &mut ModelError, asked: &str) {
+fn name_address(error: &mut ModelError, asked: impl Fn() -> String) {
     let Some(status) = error.status else { return };
     let elsewhere = matches!(status, 300..400 | 404 | 405 | 410 | 501);
     if elsewhere || error.class == ErrorClass::NotFound {
-        error.message = format!("{} (HTTP {status} for {asked})", error.message);
-    }
-}
-
-/// The deltas of one read. Consecutive deltas of the same kind are merged.
-#[derive(Default)]
-struct Deltas {
-    done: Vec<TurnDelta>,
-}
-
-impl Deltas {
-    fn take(&mut self, delta: Delta<'_>) {
-        let count = |text: &str| text.chars().count() as u64;
-        match (delta, self.done.last_mut()) {
-            (Delta::Text(text), Some(TurnDelta::Text(so_far))) => so_far.push_str(text),
-            (Delta::Text(text), _) => self.done.push(TurnDelta::Text(text.to_owned())),
-            (Delta::Reasoning(text) | Delta::Refusal(text), Some(TurnDelta::Reasoning(n))) => {
-                // Refusals count as reasoning here; the finished turn has their text.
-                *n += count(text);
-            }
-            (Delta::Reasoning(text) | Delta::Refusal(text), _) => {
-                self.done.push(TurnDelta::Reasoning(count(text)));
-            }
-            (Delta::ToolArguments { json, .. }, Some(TurnDelta::ToolArguments(n))) => {
-                *n += count(json);
-            }
-            (Delta::ToolArguments { json, .. }, _) => {
-                self.done.push(TurnDelta::ToolArguments(count(json)));
-            }
-            (Delta::ToolCallStarted { name, .. }, _) => {
-                self.done.push(TurnDelta::ToolArguments(count(name)));
-            }
-            _ => {}
-        }
+        error.message = format!("{} (HTTP {status} for {})", error.message, asked());
     }
 }
 

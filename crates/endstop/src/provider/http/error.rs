@@ -8,12 +8,16 @@
 //! assert!(error.to_string().contains("OPENAI_API_KEY"));
 //! ```
 
+use super::super::network::AddressError;
+use super::super::transport::innermost;
+use super::headers::HeaderError;
 use endstop_wire::dialect::UnknownApi;
 use endstop_wire::endpoint::ResolveError;
+use std::sync::Arc;
 
 /// The reason why an HTTP provider could not be created. Its text names the fix and contains no
 /// credentials.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpError {
     /// The wire format is unknown.
@@ -33,14 +37,14 @@ pub enum HttpError {
         instead: String,
     },
     /// The model, its provider or its key cannot be resolved.
-    #[error("{0}")]
-    Resolve(ResolveError),
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     /// The provider has no dialect of the format.
-    #[error("{0}")]
-    Dialect(UnknownApi),
+    #[error(transparent)]
+    Dialect(#[from] UnknownApi),
     /// The address of the server is invalid.
     #[error(
-        "invalid {setting} `{address}`: {problem}; expected http://HOST[:PORT][/PATH] or https://…"
+        "invalid {setting} `{address}`: {source}; expected http://HOST[:PORT][/PATH] or https://…"
     )]
     Address {
         /// The variable or the option that has the address.
@@ -48,8 +52,42 @@ pub enum HttpError {
         /// The address, without credentials.
         address: String,
         /// The reason.
-        problem: String,
+        source: AddressError,
     },
+    /// A setting of the builder is not valid.
+    #[error("invalid `{setting}`: {problem}")]
+    Setting {
+        /// The method of the builder.
+        setting: &'static str,
+        /// The expected value.
+        problem: &'static str,
+    },
+    /// Two settings of the builder contradict each other.
+    #[error("`{setting}` contradicts `{other}`: {fix}")]
+    Conflict {
+        /// The method of the builder.
+        setting: &'static str,
+        /// The method that it contradicts.
+        other: &'static str,
+        /// The change that resolves the contradiction.
+        fix: &'static str,
+    },
+    /// The address of the proxy is invalid.
+    #[error(
+        "invalid `proxy` `{address}`: {source}; expected http://[USER:PASSWORD@]HOST[:PORT] or https://…"
+    )]
+    Proxy {
+        /// The address, without credentials.
+        address: String,
+        /// The reason.
+        source: AddressError,
+    },
+    /// The certificate of an authority is invalid.
+    #[error("invalid `ca_certificate`: {0}")]
+    Certificate(#[source] CertificateError),
+    /// An additional header cannot be sent.
+    #[error("invalid `header`: {0}")]
+    Headers(#[source] HeaderError),
     /// A header has characters that cannot be sent.
     #[error(
         "the header `{name}` cannot be sent: its value contains a character that is not allowed in a header, such as a line break; look at {variables}"
@@ -74,17 +112,84 @@ pub enum HttpError {
         variables: String,
     },
     /// Requests cannot be authorized, because this program is built without what it takes.
-    #[error("{0}")]
-    Unsupported(String),
+    #[error("no key for {provider}: this program is built without {what} (feature `{feature}`)")]
+    Unsupported {
+        /// The provider's name.
+        provider: String,
+        /// The kind of authorization.
+        what: &'static str,
+        /// The feature of this crate that provides it.
+        feature: &'static str,
+    },
     /// The HTTP client could not be created.
-    #[error("{0}")]
-    Client(String),
+    #[error("the HTTP client could not be created: {}", innermost(.0))]
+    Client(#[source] Arc<reqwest::Error>),
     /// The recorder already records another provider.
     #[error("the recorder already records another provider; create one recorder for each")]
     RecorderInUse,
     /// The header of a recording is invalid.
-    #[error("{0}")]
-    Recording(String),
+    #[error(transparent)]
+    Recording(#[from] RecordedError),
+}
+
+impl HttpError {
+    /// Returns the method of [`HttpProviderBuilder`](super::HttpProviderBuilder) that set the wrong
+    /// value, if the error concerns the connection or the headers. Programs use it to name the flag
+    /// or the line of a file that the value came from.
+    pub fn setting(&self) -> Option<&'static str> {
+        match self {
+            HttpError::Setting { setting, .. } | HttpError::Conflict { setting, .. } => {
+                Some(setting)
+            }
+            HttpError::Proxy { .. } => Some("proxy"),
+            HttpError::Certificate(_) => Some("ca_certificate"),
+            HttpError::Headers(_) => Some("header"),
+            _ => None,
+        }
+    }
+
+    pub(super) fn client(error: reqwest::Error) -> HttpError {
+        // The URL may contain a password.
+        HttpError::Client(Arc::new(error.without_url()))
+    }
+}
+
+/// The reason why the certificate of an authority cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// A block is not valid PEM.
+    #[error("a block is not valid PEM")]
+    Pem,
+    /// The text contains no certificate.
+    #[error("no certificate found; expected PEM, which has a line `-----BEGIN CERTIFICATE-----`")]
+    Missing,
+    /// A block is not the certificate of an authority.
+    #[error("a block is not a valid certificate: {}", innermost(.0))]
+    Invalid(#[source] Arc<reqwest::Error>),
+}
+
+/// The reason why a recording's header does not describe a provider.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordedError {
+    /// The provider is unknown.
+    #[error("`provider`: `{name}` is not known")]
+    Provider {
+        /// The recorded name.
+        name: String,
+    },
+    /// An address is invalid.
+    #[error("`{field}`: {source}")]
+    Address {
+        /// The field of the header.
+        field: &'static str,
+        /// The reason.
+        source: AddressError,
+    },
+    /// The wire format is unknown.
+    #[error("`api`: {0}")]
+    Api(#[source] UnknownApi),
 }
 
 fn unset(variables: &str) -> String {

@@ -1,20 +1,30 @@
 //! Providers over HTTP: clients of any server that uses a wire format of [`endstop_wire`].
 //!
 //! ```no_run
-//! use endstop::provider::http::{HttpOptions, HttpProvider};
+//! use endstop::provider::http::HttpProvider;
 //! // Reads the key from ANTHROPIC_API_KEY, like the provider's own SDK.
-//! let options = HttpOptions { model: "anthropic/claude-sonnet-4-5".into(), ..HttpOptions::default() };
-//! let provider = HttpProvider::from_env(&options).unwrap();
+//! let provider = HttpProvider::builder("anthropic/claude-sonnet-4-5").build().unwrap();
 //! ```
+//!
+//! The key, the address, headers and the connection can also be given as values: see
+//! [`HttpProviderBuilder`]. [`HttpOptions`] has the model and its server as plain data.
 
+mod builder;
 mod call;
+mod deltas;
 mod error;
+mod headers;
 mod options;
 mod params;
+mod prepared;
 mod provider;
+mod recorded;
 mod session;
 mod target;
 
-pub use error::HttpError;
+pub use super::network::AddressError;
+pub use builder::HttpProviderBuilder;
+pub use error::{CertificateError, HttpError, RecordedError};
+pub use headers::HeaderError;
 pub use options::HttpOptions;
 pub use provider::HttpProvider;

@@ -5,7 +5,7 @@
 //! let stream = session.call(CallSpec { messages, epoch, output_cap });
 //! ```
 
-use super::super::transport::{Transport, shown};
+use super::super::transport::{Address, Transport};
 use super::super::{
     CallSpec, CallStream, ModelSession, ParamError, Provider, Response, SessionSpec,
 };
@@ -13,42 +13,54 @@ use super::call::{HttpCall, Unsent};
 use super::provider::HttpProvider;
 use crate::clock;
 use bytes::Bytes;
-use endstop_core::{ErrorClass, ModelError, Price, TerminationSignal};
-use endstop_wire::redact::{KnownKeys, secrets_out};
+use endstop_core::{Attachment, ErrorClass, ImageTokens, ModelError, Price, TerminationSignal};
+use endstop_wire::media::{self, MediaSupport, UnsupportedMedia};
+use endstop_wire::params::check_output_schema;
+use endstop_wire::redact::KnownKeys;
 use endstop_wire::{Encoder, RequestSpec};
 use reqwest::header::HeaderMap;
+use std::sync::Arc;
 
 impl Provider for HttpProvider {
     fn name(&self) -> &str {
-        self.name
+        self.prepared.name
     }
     fn model(&self) -> &str {
-        &self.model
+        &self.prepared.model
     }
     fn open(&self, spec: SessionSpec) -> Box<dyn ModelSession> {
         let params = spec.params.clone();
         let more = self.more_headers(&spec);
         let mut request = self.request(spec);
-        let applied = params.apply(self.dialect, &mut request).and(more);
-        let mut provider = self.clone();
+        let applied = params.apply(self.prepared.dialect, &mut request).and(more);
+        let mut headers = Arc::clone(&self.prepared.headers);
         let refused = match applied {
+            Ok(more) if more.is_empty() => None,
             Ok(more) => {
-                provider.headers.extend(more);
+                Arc::make_mut(&mut headers).extend(more);
                 None
             }
             // `check_params` has accepted the parameters, unless the caller did not ask.
             Err(error) => Some(error.to_string()),
         };
+        let encoder = Encoder::new(self.prepared.dialect, &request);
+        // The encoder has written these; a waiting run need not hold them a second time.
+        (request.tools, request.system, request.output_schema) = (Vec::new(), None, None);
         Box::new(HttpSession {
-            encoder: Encoder::new(self.dialect, &request),
+            encoder,
+            address: Arc::clone(self.prepared.address(request.stream)),
             request,
-            provider,
+            provider: self.clone(),
+            headers,
             refused,
         })
     }
     fn check_params(&self, spec: &SessionSpec) -> Result<(), ParamError> {
+        if let Some(schema) = &spec.output_schema {
+            check_output_schema(self.prepared.dialect.family, schema)?;
+        }
         let mut request = self.request(spec.clone());
-        spec.params.apply(self.dialect, &mut request)?;
+        spec.params.apply(self.prepared.dialect, &mut request)?;
         self.more_headers(spec).map(drop)
     }
     fn is_terminal(&self, response: &Response) -> bool {
@@ -58,21 +70,28 @@ impl Provider for HttpProvider {
         response.signal.clone()
     }
     fn context_window(&self) -> Option<u64> {
-        self.limits.context_window
+        self.prepared.limits.context_window
     }
     fn max_output(&self) -> Option<u64> {
-        self.limits.max_output
+        self.prepared.limits.max_output
+    }
+    fn image_tokens(&self) -> ImageTokens {
+        media::image_tokens(self.prepared.dialect, &self.prepared.model)
+    }
+    fn check_attachment(&self, attachment: &Attachment) -> Result<(), UnsupportedMedia> {
+        MediaSupport::of(self.prepared.dialect, &self.prepared.model).check(attachment)
     }
     fn server(&self) -> Option<(&str, u16)> {
         // A recording is replayed without a server.
-        let Transport::Network(_) = &self.transport else { return None };
-        Some((self.url.host_str()?, self.url.port_or_known_default()?))
+        let Transport::Network { .. } = &self.transport else { return None };
+        let url = &self.prepared.whole.url;
+        Some((url.host_str()?, url.port_or_known_default()?))
     }
     fn price(&self) -> Option<Price> {
-        self.price
+        self.prepared.price
     }
     fn known_keys(&self) -> KnownKeys {
-        self.known.get_or_init(|| KnownKeys::new(self.secrets())).clone()
+        self.prepared.known_keys()
     }
 }
 
@@ -80,6 +99,9 @@ struct HttpSession {
     provider: HttpProvider,
     request: RequestSpec,
     encoder: Encoder,
+    address: Arc<Address>,
+    /// The headers of each request, without a signature.
+    headers: Arc<HeaderMap>,
     /// Why the parameters cannot be sent.
     refused: Option<String>,
 }
@@ -87,25 +109,25 @@ struct HttpSession {
 impl ModelSession for HttpSession {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
         let body = self.encoder.body(call.messages, call.epoch, call.output_cap);
-        let provider = &self.provider;
-        let url = if self.request.stream { &provider.stream_url } else { &provider.url };
+        let prepared = &self.provider.prepared;
+        let url = &self.address.url;
         // The signature covers the body, so every request is signed separately.
-        let mut headers = provider.headers.clone();
-        let signed = match &provider.signer {
-            Some(signer) => signer.headers(url, &headers, body, clock::now()),
-            None => Ok(HeaderMap::new()),
+        let mut headers = HeaderMap::clone(&self.headers);
+        let signed = match &prepared.signer {
+            Some(signer) => signer
+                .headers(url, &headers, body, clock::now())
+                .map(|signature| headers.extend(signature)),
+            None => Ok(()),
         };
         let body = Bytes::copy_from_slice(body);
-        if let Ok(more) = &signed {
-            headers.extend(more.clone());
-        }
-        let recorder = provider.recorder.as_ref();
+        let recorder = self.provider.recorder.as_ref();
         let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
-        let asked = format!("POST {}, model `{}`", shown(url), secrets_out(&provider.model));
         let facts = self.request.facts(call.output_cap);
-        let mut call = HttpCall::new(tap, provider.dialect, asked, facts);
+        let details = call.details;
+        let mut call = HttpCall::new(tap, Arc::clone(prepared), Arc::clone(&self.address), facts)
+            .details(details);
         match self.refused.clone().map_or(signed, Err) {
-            Ok(_) => call.send(Unsent { url: url.clone(), headers, body }, provider),
+            Ok(()) => call.send(Unsent { headers, body }, &self.provider.transport),
             Err(problem) => call.fail(ModelError::new(ErrorClass::InvalidRequest, problem)),
         }
         Box::pin(call)

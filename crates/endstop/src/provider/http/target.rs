@@ -7,7 +7,7 @@
 //! ```
 
 use super::super::login::Keys;
-use super::super::network::{cleartext, web_address};
+use super::super::network::{AddressError, cleartext, web_address};
 use super::super::sign::Signer;
 use super::error::HttpError;
 use super::options::HttpOptions;
@@ -58,12 +58,15 @@ pub(super) struct Target<'o> {
     dialect: Option<&'static Dialect>,
     /// `true` if no key is sent.
     keyless: bool,
+    /// `true` if the caller gave the key as a value.
+    key_given: bool,
 }
 
 impl<'o> Target<'o> {
     pub(super) fn resolve(
         options: &'o HttpOptions,
         requested: Requested,
+        key: Option<Secret>,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Target<'o>, HttpError> {
         let Requested { api, dialect } = requested;
@@ -76,7 +79,8 @@ impl<'o> Target<'o> {
         } else {
             options.model.clone()
         };
-        let mut overrides = Overrides { api, base_url: options.base_url.clone(), key: None };
+        let mut overrides = Overrides { api, base_url: options.base_url.clone(), key };
+        let key_given = overrides.key.is_some();
         let mut keyless = false;
         let resolved = match resolve_with(&spec, &overrides, env) {
             // A custom server may not require a key.
@@ -88,8 +92,7 @@ impl<'o> Target<'o> {
             }
             other => other,
         };
-        let resolved = resolved.map_err(HttpError::Resolve)?;
-        Ok(Target { options, resolved, dialect, keyless })
+        Ok(Target { options, resolved: resolved?, dialect, keyless, key_given })
     }
 
     fn own_address(&self) -> bool {
@@ -104,11 +107,11 @@ impl<'o> Target<'o> {
         let parsed = web_address(&resolved.base_url).and_then(|base| {
             if base.fragment().is_some() {
                 // The path would be appended to the fragment, so it would never be sent.
-                return Err("it has a fragment, which is never sent (`#`)".to_owned());
+                return Err(AddressError::Fragment);
             }
             Ok((web_address(&resolved.url())?, web_address(&resolved.stream_url())?))
         });
-        parsed.map_err(|problem: String| {
+        parsed.map_err(|source| {
             let of_place = resolved.place.as_ref().map(|place| place.vars.base_url);
             let variable =
                 of_place.or(resolved.provider.base_url_var).filter(|_| !self.own_address());
@@ -117,7 +120,7 @@ impl<'o> Target<'o> {
             HttpError::Address {
                 setting: variable.unwrap_or("base URL (--base-url)").to_owned(),
                 address: shown,
-                problem,
+                source,
             }
         })
     }
@@ -128,6 +131,10 @@ impl<'o> Target<'o> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut set = |name: &str, value: &str, secret: bool| -> Result<(), HttpError> {
+            if secret && self.key_given && HeaderValue::from_str(value).is_err() {
+                let problem = "it contains a character that is not allowed in a header";
+                return Err(HttpError::Setting { setting: "api_key", problem });
+            }
             let wrong = || HttpError::Header {
                 name: name.to_owned(),
                 variables: variables(resolved.provider, name).join(" or "),
@@ -150,7 +157,7 @@ impl<'o> Target<'o> {
     /// the plain format, unless the option or the host name selects a dialect.
     pub(super) fn dialect(&self, url: &Url) -> Result<&'static Dialect, HttpError> {
         let own_address = self.own_address();
-        let dialect = self.resolved.dialect(own_address).map_err(HttpError::Dialect)?;
+        let dialect = self.resolved.dialect(own_address)?;
         let by_name = self.dialect.filter(|dialect| WireFormat::named(dialect.name).is_none());
         let by_host = url.host_str().and_then(|host| wire_api::dialect_at(host, dialect.family));
         Ok(by_name.or(by_host).filter(|_| own_address).unwrap_or(dialect))
@@ -171,14 +178,14 @@ impl<'o> Target<'o> {
     pub(super) fn keys(&self) -> Result<Option<Keys>, HttpError> {
         let keys = self.resolved.login.as_ref();
         let keys = keys.map(|login| Keys::new(login, self.resolved.provider.name));
-        keys.transpose().map_err(HttpError::Unsupported)
+        keys.transpose()
     }
 
     /// Returns the signer, if requests are signed.
     pub(super) fn signer(&self) -> Result<Option<Signer>, HttpError> {
         let signer = self.resolved.signing.as_ref();
         let signer = signer.map(|keys| Signer::new(keys, self.resolved.provider.name));
-        signer.transpose().map_err(HttpError::Unsupported)
+        signer.transpose()
     }
 
     /// Refuses cleartext, but only if there is a secret to protect: a key, a signature or a
@@ -200,7 +207,11 @@ impl<'o> Target<'o> {
         Err(HttpError::Cleartext {
             provider: resolved.provider.name.to_owned(),
             host: url.host_str().unwrap_or_default().to_owned(),
-            variables: variables(resolved.provider, "").join(" and "),
+            variables: if self.key_given {
+                String::new()
+            } else {
+                variables(resolved.provider, "").join(" and ")
+            },
         })
     }
 }

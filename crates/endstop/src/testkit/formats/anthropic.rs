@@ -24,12 +24,23 @@ fn blocks(turn: &Turn) -> Vec<Value> {
     blocks
 }
 
+/// The usage of a turn. Anthropic's input tokens do not include cached ones.
+fn usage(turn: &Turn, output: Option<u64>) -> Value {
+    let used = turn.used();
+    let Some((read, written)) = turn.cached else {
+        return json!({"input_tokens": used.input_tokens, "output_tokens": output});
+    };
+    let plain = used.input_tokens.unwrap_or(0).saturating_sub(read).saturating_sub(written);
+    json!({"input_tokens": plain, "output_tokens": output, "cache_read_input_tokens": read,
+           "cache_creation_input_tokens": written})
+}
+
 pub(super) fn body(turn: &Turn) -> Value {
     let used = turn.used();
     json!({"id": "msg_script", "type": "message", "role": "assistant", "model": "script",
            "content": blocks(turn), "stop_reason": finish(turn),
            "stop_sequence": null,
-           "usage": {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens}})
+           "usage": usage(turn, used.output_tokens)})
 }
 
 pub(crate) fn events(turn: &Turn) -> Vec<String> {
@@ -41,7 +52,7 @@ pub(crate) fn events(turn: &Turn) -> Vec<String> {
     let mut events = vec![event(json!({"type": "message_start", "message": {
         "id": "msg_script", "type": "message", "role": "assistant", "model": "script",
         "content": [], "stop_reason": null, "stop_sequence": null,
-        "usage": {"input_tokens": used.input_tokens, "output_tokens": 1}}}))];
+        "usage": usage(turn, Some(1))}}))];
     events.push(event(json!({"type": "ping"})));
     for (index, block) in blocks(turn).into_iter().enumerate() {
         let kind = block["type"].as_str().unwrap_or_default().to_owned();

@@ -30,7 +30,7 @@ async fn run_is_stored_with_its_configuration() {
     assert_eq!(run.task, "What is it?");
     assert_eq!(run.termination.as_deref(), Some("submitted"));
     assert_eq!((run.turns, run.running), (Some(outcome.turns), false));
-    assert_eq!(run.cost_usd, Some(outcome.cost.to_usd()));
+    assert_eq!(run.cost, Some(outcome.cost));
     assert!(run.ended_ms.unwrap() >= run.started_ms && run.started_ms > 1_700_000_000_000);
 
     let whole = journal.load(&run.id).unwrap();

@@ -2,7 +2,7 @@
 //! damage is reported, and the outcome of the run is not lost.
 
 use super::{Place, agent, echo};
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::journal::{
     Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
     SqliteJournal,
@@ -130,8 +130,8 @@ async fn run_warns_if_journal_stays_locked() {
     let heard = Arc::clone(&warnings);
     let agent = agent([Turn::text("done")], &journal)
         .on_event(move |event| {
-            if let AgentEvent::Warning(warning) = event {
-                heard.lock().unwrap().push(warning.message.clone());
+            if let AgentEvent::Warning { message, .. } = event {
+                heard.lock().unwrap().push(message.clone());
             }
         })
         .build()

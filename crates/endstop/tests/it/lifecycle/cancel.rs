@@ -2,10 +2,10 @@
 
 use super::{Nothing, busy_log, counting_tool, results, slow, slow_server};
 use crate::support::{agent, eventually};
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
-use endstop::{Agent, Lifecycle, RunEvent, Termination, ToolStatus};
+use endstop::{Agent, Lifecycle, Termination, ToolStatus};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,12 +25,12 @@ async fn cancel_on_idle_loop_does_nothing() {
 async fn cancel_mid_stream_delivers_nothing_more() {
     let (server, agent) = slow_server();
     let mut handle = agent.run("m").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
     agent.cancel();
     let mut after = Vec::new();
     let outcome = loop {
         match handle.next().await {
-            Some(AgentEvent::Ended(outcome)) => break outcome,
+            Some(AgentEvent::Finished { outcome, .. }) => break outcome,
             Some(event) => after.push(event),
             None => panic!("the stream ended without an outcome"),
         }
@@ -38,7 +38,7 @@ async fn cancel_mid_stream_delivers_nothing_more() {
     assert!(handle.next().await.is_none(), "the outcome is the last event");
     assert_eq!(outcome.termination, Termination::Cancelled);
     assert!(
-        after.iter().all(|event| matches!(event, AgentEvent::Delta(_))),
+        after.iter().all(|event| matches!(event, AgentEvent::TextDelta { .. })),
         "only what was waiting already: {after:?}"
     );
     eventually("the connection is closed", || server.open_connections() == 0).await;
@@ -52,9 +52,7 @@ async fn text_before_cancel_is_preserved() {
     let mut handle = agent.run("m").unwrap();
     let mut shown = String::new();
     while shown.len() < 20 {
-        if let Some(AgentEvent::Delta(delta)) = handle.next().await
-            && let endstop::TurnDelta::Text(text) = delta.delta
-        {
+        if let Some(AgentEvent::TextDelta { text, .. }) = handle.next().await {
             shown.push_str(&text);
         }
     }
@@ -81,7 +79,7 @@ async fn cancel_during_tool_answers_its_call() {
         .unwrap()
         .session();
     let mut handle = agent.run("do something").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Run(RunEvent::ToolStarted { .. }))) {}
+    while !matches!(handle.next().await, Some(AgentEvent::ToolStarted { .. })) {}
     agent.cancel();
     let outcome = handle.outcome().await;
     assert_eq!(outcome.termination, Termination::Cancelled);
@@ -114,7 +112,7 @@ async fn finished_tool_keeps_its_result() {
     let mut handle = agent.run("m").unwrap();
     let mut started = 0;
     while started < 2 {
-        if let Some(AgentEvent::Run(RunEvent::ToolStarted { .. })) = handle.next().await {
+        if let Some(AgentEvent::ToolStarted { .. }) = handle.next().await {
             started += 1;
         }
     }
@@ -127,10 +125,8 @@ async fn finished_tool_keeps_its_result() {
 #[tokio::test]
 async fn cancelled_run_leaks_nothing_into_next() {
     let server = Server::start(|request| match request.number {
-        1 => {
-            Reply::turn(request, &Turn::call("work", &json!({})).after(Duration::from_millis(150)))
-        }
-        _ => Reply::turn(request, &Turn::text("second").after(Duration::from_millis(200))),
+        1 => Reply::turn(request, &Turn::call("work", &json!({})).after(Duration::from_secs(3))),
+        _ => Reply::turn(request, &Turn::text("second").after(Duration::from_millis(3200))),
     })
     .unwrap();
     let count = Arc::<AtomicUsize>::default();
@@ -147,8 +143,8 @@ async fn cancelled_run_leaks_nothing_into_next() {
     let mut turns = 0;
     let outcome = loop {
         match second.next().await {
-            Some(AgentEvent::Run(RunEvent::TurnStarted { .. })) => turns += 1,
-            Some(AgentEvent::Ended(outcome)) => break outcome,
+            Some(AgentEvent::TurnStarted { .. }) => turns += 1,
+            Some(AgentEvent::Finished { outcome, .. }) => break outcome,
             Some(_) => {}
             None => panic!("no outcome"),
         }

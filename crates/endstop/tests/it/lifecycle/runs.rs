@@ -13,7 +13,6 @@ use endstop::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 #[tokio::test]
 async fn observers_receive_true_and_false_once() {
@@ -120,7 +119,7 @@ async fn concurrent_settled_waiters_all_return() {
             for nth in 0..200 {
                 // Runs begin and end while the waiters wait.
                 let run = if nth % 6 == waiter { agent.run("hi").ok() } else { None };
-                let settled = tokio::time::timeout(Duration::from_secs(20), agent.settled());
+                let settled = tokio::time::timeout(crate::support::HANG, agent.settled());
                 assert!(settled.await.is_ok(), "waiter {waiter} waits for a loop that is idle");
                 drop(run);
             }

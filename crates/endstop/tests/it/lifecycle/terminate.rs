@@ -1,11 +1,11 @@
 //! Terminate: it is final, and nothing of a run outlives it.
 
 use super::{busy_log, counting_tool, history_is_answered, results, slow, slow_server};
-use crate::support::{agent, eventually, marker, processes_with};
-use endstop::agent::AgentEvent;
+use crate::support::{HANG, agent, eventually, marker, processes_with};
+use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::Shell;
-use endstop::{Agent, Lifecycle, Limits, RunEvent, StartError, Termination};
+use endstop::{Agent, Lifecycle, Limits, StartError, Termination};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,21 +56,19 @@ async fn terminate_survives_panicking_observers() {
 async fn terminate_mid_stream_closes_connection() {
     let (server, agent) = slow_server();
     let mut handle = agent.run("m").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
-    let asked = Instant::now();
+    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
     agent.terminate();
     let outcome = handle.outcome().await;
     assert_eq!(outcome.termination, Termination::Terminated);
     assert!(outcome.last_text.unwrap().starts_with("word"));
     eventually("the connection is closed", || server.open_connections() == 0).await;
-    assert!(asked.elapsed() < Duration::from_secs(1));
 }
 
 #[tokio::test]
 async fn terminate_while_connecting_ends_at_once() {
     for terminate in [true, false] {
         let server = Server::start(|request| {
-            Reply::turn(request, &Turn::text("late").after(Duration::from_secs(30)))
+            Reply::turn(request, &Turn::text("late").after(Duration::from_secs(3600)))
         })
         .unwrap();
         let agent = crate::support::over(&server, "openai-chat").build().unwrap();
@@ -85,7 +83,7 @@ async fn terminate_while_connecting_ends_at_once() {
         let outcome = handle.outcome().await;
         let expected = if terminate { Termination::Terminated } else { Termination::Cancelled };
         assert_eq!(outcome.termination, expected);
-        assert!(asked.elapsed() < Duration::from_millis(500));
+        assert!(asked.elapsed() < HANG);
         eventually("the connection is closed", || server.open_connections() == 0).await;
     }
 }
@@ -96,7 +94,7 @@ async fn terminate_in_backoff_ends_at_once() {
     let mut handle = agent.run("m").unwrap();
     loop {
         match handle.next().await {
-            Some(AgentEvent::Run(RunEvent::AttemptFailed { retry_in_ms: Some(_), .. })) => break,
+            Some(AgentEvent::AttemptFailed { retry_in_ms: Some(_), .. }) => break,
             Some(_) => {}
             None => panic!("no retry"),
         }
@@ -124,7 +122,6 @@ async fn terminate_kills_tool_processes() {
     let agent = builder.tool(Shell::default()).build().unwrap();
     let handle = agent.run("m").unwrap();
     eventually("both sleeps run", || processes_with(&mark) >= 2).await;
-    let asked = Instant::now();
     agent.terminate();
     assert_eq!(
         *log.lock().unwrap(),
@@ -134,7 +131,6 @@ async fn terminate_kills_tool_processes() {
     let outcome = handle.outcome().await;
     assert_eq!(outcome.termination, Termination::Terminated);
     eventually("no process is left", || processes_with(&mark) == 0).await;
-    assert!(asked.elapsed() < Duration::from_secs(1));
     assert_eq!(*log.lock().unwrap(), [true, false]);
     assert!(history_is_answered(&outcome));
     agent.settled().await;
@@ -184,7 +180,7 @@ async fn no_tool_starts_after_terminate() {
     let agent = agent([Turn::call("work", &json!({}))])
         .tool(counting_tool(&count))
         .on_event(move |event| {
-            if matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. }))
+            if matches!(event, AgentEvent::ToolStarted { .. })
                 && let Some(agent) = &*inner.lock().unwrap()
             {
                 agent.terminate();

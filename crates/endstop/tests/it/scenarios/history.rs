@@ -5,8 +5,7 @@ use endstop::hook::{Approver, HookFuture};
 use endstop::testkit::Turn;
 use endstop::tool::{Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Limits, Permission, RunEvent, Termination, ToolCall, ToolStatus, agent::AgentEvent,
-    hook::HookDecision,
+    Limits, Permission, Termination, ToolCall, ToolStatus, event::AgentEvent, hook::HookDecision,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -145,10 +144,7 @@ async fn conversation_continues_after_tool_cancel() {
             let limits = Limits { cancel_grace: Duration::from_millis(50), ..Limits::default() };
             let agent = strict.agent().tool(wait).limits(limits).build().unwrap().session();
             let mut handle = agent.run("go").unwrap();
-            while !matches!(
-                handle.next().await,
-                Some(AgentEvent::Run(RunEvent::ToolStarted { .. }))
-            ) {}
+            while !matches!(handle.next().await, Some(AgentEvent::ToolStarted { .. })) {}
             agent.cancel();
             let outcome = handle.await;
             assert_eq!(outcome.termination, Termination::Cancelled);

@@ -7,7 +7,7 @@ mod compaction;
 mod history;
 mod limits;
 
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn, strict};
 use endstop::{AgentBuilder, Outcome, Part, RunHandle, ToolResult};
 use std::path::Path;

@@ -5,7 +5,7 @@ use super::Case;
 use super::code::{Code, Does};
 use super::points::{Runs, points};
 use super::stops::{STOPS, Stop, is_stopped};
-use crate::support::eventually;
+use crate::support::{HANG, eventually};
 use endstop::Termination;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -39,7 +39,7 @@ async fn blocks(case: Case, runs: Runs, answered: bool, stop: Stop) {
     stop.0(&case.agent);
     let outcome = if runs == Runs::Apart {
         let ending = case.ending(start.join_next().await.unwrap().unwrap());
-        let outcome = tokio::time::timeout(Duration::from_secs(10), ending).await;
+        let outcome = tokio::time::timeout(HANG, ending).await;
         assert_eq!(code.under_way(), 1, "{point}: it blocks still");
         let settled = tokio::time::timeout(Duration::ZERO, case.agent.settled()).await;
         assert!(settled.is_err(), "{point}: settled, and it blocks still");

@@ -11,7 +11,6 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 use tokio::sync::Notify;
 
 pub const WORDS: &str = "asked to panic";
@@ -152,7 +151,7 @@ impl Code {
             Does::Block => {
                 let released = self.0.released.lock().unwrap();
                 released
-                    .recv_timeout(Duration::from_secs(20))
+                    .recv_timeout(4 * crate::support::HANG)
                     .expect("the code was never released");
             }
             Does::Veto(_) | Does::Hang | Does::PanicLater => {}

@@ -13,14 +13,16 @@ fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'stati
         ("prompt", _) => (halted, "hook", "prompt"),
         ("pre_iteration", _) => (halted, "hook", "pre_iteration"),
         ("chat_params", _) => (halted, "hook", "chat_params"),
+        ("pre_call", _) => (halted, "hook", "pre_call"),
         ("pre_tool", Veto::Halt) => (halted, "hook", "pre_tool"),
+        ("post_tool", Veto::Halt) => (halted, "hook", "post_tool"),
         // The answer was declared before the hook was called, or in the step at which the policy
         // halts.
         ("stop" | "step of text", Veto::Halt) => (Termination::Stop, "turn", "natural_completion"),
         ("approval", Veto::Halt) => (halted, "hook", "approval"),
         ("tool", Veto::Halt) => (halted, "tool", "act"),
         // The model receives the veto and answers in its next turn.
-        ("pre_tool" | "stop" | "approval" | "tool", Veto::No) => {
+        ("pre_tool" | "post_tool" | "stop" | "approval" | "tool", Veto::No) => {
             (Termination::Stop, "turn", "natural_completion")
         }
         ("compaction", _) => (Termination::ErrorCompactionFailed, "limit", "compaction"),
@@ -56,7 +58,7 @@ async fn veto_ends_run_or_reaches_model() {
             case.afterwards(&outcome).await;
         }
     }
-    assert_eq!(seen, 28, "a veto that is not tried");
+    assert_eq!(seen, 32, "a veto that is not tried");
 }
 
 /// The points at which the model's answer is complete when the code is called.
@@ -119,5 +121,5 @@ async fn run_deadline_bounds_a_hang() {
         case.afterwards(&outcome).await;
         tokio::time::pause();
     }
-    assert_eq!(seen, 10, "a future that is not tried");
+    assert_eq!(seen, 12, "a future that is not tried");
 }

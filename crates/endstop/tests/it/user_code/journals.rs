@@ -1,7 +1,7 @@
 //! Custom journals that panic: the run continues without a journal, and reports that.
 
 use crate::support::agent;
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::journal::{
     Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
 };
@@ -67,8 +67,8 @@ async fn panicking_journal_does_not_end_run() {
         let (mut warnings, mut endings) = (Vec::new(), 0);
         while let Some(event) = handle.next().await {
             match event {
-                AgentEvent::Warning(warning) => warnings.push(warning.message),
-                AgentEvent::Ended(_) => endings += 1,
+                AgentEvent::Warning { message, .. } => warnings.push(message),
+                AgentEvent::Finished { .. } => endings += 1,
                 _ => {}
             }
         }

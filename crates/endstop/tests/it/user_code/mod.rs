@@ -13,11 +13,10 @@ mod stops;
 
 use crate::scenarios::{STRICT, Strict, events};
 use code::Code;
-use endstop::agent::AgentEvent;
+use endstop::event::AgentEvent;
 use endstop::testkit::Turn;
 use endstop::{Agent, AgentBuilder, Message, Outcome, RunHandle, Session, StartError, Termination};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// A loop with user code, and the events of its observers.
 struct Case {
@@ -44,9 +43,12 @@ impl Case {
     async fn ending(&self, handle: RunHandle) -> Outcome {
         let (events, outcome) = events(handle).await;
         let point = self.point;
-        let endings = events.iter().filter(|e| matches!(e, AgentEvent::Ended(_))).count();
+        let endings = events.iter().filter(|e| matches!(e, AgentEvent::Finished { .. })).count();
         assert_eq!(endings, 1, "{point}: {events:?}");
-        assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{point}: the last event");
+        assert!(
+            matches!(events.last(), Some(AgentEvent::Finished { .. })),
+            "{point}: the last event"
+        );
         assert!(self.code.was_reached(), "{point}: it was never called: {outcome:?}");
         outcome
     }
@@ -57,7 +59,7 @@ impl Case {
     /// Needs real time, because the conversation is sent to a server.
     async fn afterwards(self, outcome: &Outcome) {
         let point = self.point;
-        let settled = tokio::time::timeout(Duration::from_secs(10), self.agent.settled()).await;
+        let settled = tokio::time::timeout(crate::support::HANG, self.agent.settled()).await;
         assert!(settled.is_ok(), "{point}: something of the loop is still running");
         assert_eq!(self.code.under_way(), 0, "{point}: the user's code is still running");
         assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");

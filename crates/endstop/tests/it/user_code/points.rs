@@ -6,8 +6,8 @@
 
 use super::code::{Code, Veto};
 use crate::support::agent;
-use endstop::agent::AgentEvent;
 use endstop::compaction::CompactionRequest;
+use endstop::event::AgentEvent;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
@@ -15,7 +15,7 @@ use endstop::provider::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
-    Agent, AgentBuilder, Message, MessageId, Permission, Role, RunEvent, ToolCall,
+    Agent, AgentBuilder, Message, MessageId, Permission, Role, ToolCall,
     compaction::{Compaction, ProactiveCompaction},
     hook::{ConsultPoint, HookDecision, Hooks},
     policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
@@ -58,11 +58,13 @@ pub fn points() -> Vec<Point> {
     let mut add = |name, runs, decides, make: Box<dyn Fn(&Code) -> AgentBuilder>| {
         all.push(Point { name, runs, decides, waits: false, answered: false, make });
     };
-    let hooks: [(&'static str, Hooks); 5] = [
+    let hooks: [(&'static str, Hooks); 7] = [
         ("prompt", Hooks { prompt: true, ..Hooks::default() }),
         ("pre_iteration", Hooks { pre_iteration: true, ..Hooks::default() }),
         ("chat_params", Hooks { chat_params: true, ..Hooks::default() }),
+        ("pre_call", Hooks { pre_call: true, ..Hooks::default() }),
         ("pre_tool", Hooks { pre_tool: true, ..Hooks::default() }),
+        ("post_tool", Hooks { post_tool: true, ..Hooks::default() }),
         ("stop", Hooks { stop: true, ..Hooks::default() }),
     ];
     for (name, at) in hooks {
@@ -150,6 +152,12 @@ pub fn points() -> Vec<Point> {
         add(at, runs, "provider", Box::new(make));
     }
     add(
+        "on_event",
+        Runs::Within,
+        "on_event",
+        Box::new(|code| acts(&Code::idle()).hook(Hears(code.clone()))),
+    );
+    add(
         "points of a hook",
         Runs::AtStart,
         "hook",
@@ -176,13 +184,13 @@ pub fn points() -> Vec<Point> {
 type Heard = fn(&AgentEvent) -> bool;
 
 const HEARD: [(&str, Heard); 7] = [
-    ("turn started", |event| matches!(event, AgentEvent::Run(RunEvent::TurnStarted { .. }))),
-    ("attempt failed", |event| matches!(event, AgentEvent::Run(RunEvent::AttemptFailed { .. }))),
-    ("delta", |event| matches!(event, AgentEvent::Delta(_))),
-    ("turn ended", |event| matches!(event, AgentEvent::Run(RunEvent::TurnEnded { .. }))),
-    ("tool started", |event| matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. }))),
-    ("tool ended", |event| matches!(event, AgentEvent::Run(RunEvent::ToolEnded { .. }))),
-    ("told", |event| matches!(event, AgentEvent::Run(RunEvent::MessageInjected { .. }))),
+    ("turn started", |event| matches!(event, AgentEvent::TurnStarted { .. })),
+    ("attempt failed", |event| matches!(event, AgentEvent::AttemptFailed { .. })),
+    ("delta", |event| matches!(event, AgentEvent::TextDelta { .. })),
+    ("turn ended", |event| matches!(event, AgentEvent::TurnFinished { .. })),
+    ("tool started", |event| matches!(event, AgentEvent::ToolStarted { .. })),
+    ("tool ended", |event| matches!(event, AgentEvent::ToolFinished { .. })),
+    ("told", |event| matches!(event, AgentEvent::MessageInjected { .. })),
 ];
 
 fn none() -> Hooks {
@@ -260,6 +268,23 @@ impl Hook for Lists {
     }
     fn consult(&self, _: ConsultPoint) -> HookFuture<'_> {
         Box::pin(std::future::ready(HookDecision::Proceed))
+    }
+}
+
+/// A hook that receives the events.
+struct Hears(Code);
+
+impl Hook for Hears {
+    fn points(&self) -> Hooks {
+        Hooks { on_event: true, ..Hooks::default() }
+    }
+    fn consult(&self, _: ConsultPoint) -> HookFuture<'_> {
+        Box::pin(std::future::ready(HookDecision::Proceed))
+    }
+    fn on_event(&self, event: &AgentEvent) {
+        if matches!(event, AgentEvent::ToolStarted { .. }) {
+            self.0.now();
+        }
     }
 }
 

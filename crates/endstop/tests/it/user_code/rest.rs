@@ -4,9 +4,9 @@
 
 use super::goes_on;
 use crate::support::{agent, eventually, marker, over, processes_with};
-use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
 use endstop::compaction::CompactionRequest;
+use endstop::event::AgentEvent;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::{
@@ -15,7 +15,7 @@ use endstop::provider::{
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Limits, NanoUsd, Part, Permission, Price, RunEvent, Termination, ToolCall,
+    Agent, AgentBuilder, Limits, NanoUsd, Part, Permission, Price, Termination, ToolCall,
     ToolResult, TurnDelta,
     compaction::ProactiveCompaction,
     hook::{ConsultPoint, HookDecision, Hooks},
@@ -47,7 +47,7 @@ async fn panicking_observer_does_not_affect_others() {
     }
     let outcome = handle.await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
-    assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{events:?}");
+    assert!(matches!(events.last(), Some(AgentEvent::Finished { .. })), "{events:?}");
     assert_eq!(*heard.lock().unwrap(), events, "also the ending");
 }
 
@@ -56,7 +56,7 @@ async fn panic_after_end_changes_nothing() {
     let busy = Arc::<Mutex<Vec<bool>>>::default();
     let heard = Arc::clone(&busy);
     let agent = agent([Turn::text("fine"), Turn::text("fine")])
-        .on_event(|event| assert!(!matches!(event, AgentEvent::Ended(_)), "asked to panic"))
+        .on_event(|event| assert!(!matches!(event, AgentEvent::Finished { .. }), "asked to panic"))
         .on_busy(|_| panic!("asked to panic"))
         .on_busy(move |now| heard.lock().unwrap().push(now))
         .build()
@@ -159,7 +159,7 @@ async fn stream_drop_panic_changes_nothing() {
             .unwrap()
             .session();
         let mut handle = session.run("go").unwrap();
-        while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+        while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
         let wanted = if terminate {
             session.terminate();
             Termination::Terminated
@@ -200,7 +200,7 @@ async fn always_ready_stream_starves_nothing() {
     assert!(outcome.decided_by.evidence.contains("turn_timeout"), "{outcome:?}");
     let agent = restless().build().unwrap();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::Delta(_))) {}
+    while !matches!(handle.next().await, Some(AgentEvent::HiddenDelta { .. })) {}
     agent.cancel();
     assert_eq!(handle.await.termination, Termination::Cancelled);
 }
@@ -346,7 +346,7 @@ async fn panic_mid_stream_closes_connection() {
     let ways: [(&str, In); 2] = [
         ("leaky", |builder| builder.policy(Leaky(Hooks::default()))),
         ("observer", |builder| {
-            builder.on_event(|event| assert!(!matches!(event, AgentEvent::Delta(_)), "no"))
+            builder.on_event(|event| assert!(!matches!(event, AgentEvent::TextDelta { .. }), "no"))
         }),
     ];
     for api in ["openai-chat", "anthropic-messages"] {
@@ -394,12 +394,12 @@ async fn panicking_tool_kills_other_processes() {
         .tool(boom.parallel_safe())
         .build()
         .unwrap();
-    let mut handle = agent.run("go").unwrap();
+    let mut own = agent.run("go").unwrap().own_events();
     let mut ended = 0;
-    while let Some(event) = handle.next().await {
-        ended += usize::from(matches!(event, AgentEvent::Run(RunEvent::ToolEnded { .. })));
+    while let Some(event) = own.next().await {
+        ended += usize::from(matches!(event, AgentEvent::ToolFinished { .. }));
     }
-    let outcome = handle.await;
+    let outcome = own.into_handle().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
     assert_eq!((outcome.decided_by.decision.as_str(), ended), ("boom", 2), "each call is answered");
     agent.settled().await;

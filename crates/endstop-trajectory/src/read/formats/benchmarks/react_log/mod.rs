@@ -24,8 +24,9 @@
 //!   heading: then the ending of a run without a judged answer is unknown.
 //! - Prompts for such agents look the same. A log is recognised by its headings, or by an answer
 //!   that was judged.
-//! - A log that was cut between two runs looks complete, but the numbers in its summary do not
-//!   match its runs.
+//! - A log that was cut between two runs, or at the end of a heading's line, looks complete,
+//!   because a section may be empty. The numbers in its summary do not match its runs then, but
+//!   excerpts of logs have such numbers, too.
 //! - All trials use the same questions. Correct answers are written again in each later trial: the
 //!   task is the question, and the run id is the file's name with the position of the run; the
 //!   trial is stored in the run.
@@ -177,6 +178,16 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         if let Some(run) = &mut log.open {
             run.cut = true;
         }
+    }
+    // A log that ends in a heading, or in the question after it, lacks at least one run.
+    let last = bytes.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    if log.open.is_none() && log.runs > 0 && !last.trim_ascii().is_empty() {
+        sink(Err(Problem {
+            file: place.file.to_owned(),
+            at: None,
+            kind: ProblemKind::Half,
+            what: "the log ends in the middle of a line between two runs".to_owned(),
+        }));
     }
     log.give(sink);
     if log.runs == 0 {

@@ -1,0 +1,110 @@
+//! Builds the events of a run, in this one place, and passes them to the observers and to the
+//! handles.
+//!
+//! ```text
+//! driver.tell(|origin| AgentEvent::Warning { origin, message }); // built only if it is heard
+//! driver.tell_delta(&delta);
+//! ```
+
+use super::Driver;
+use crate::agent::approvals::canonical;
+use crate::event::{AgentEvent, CallId, Origin, RequestId};
+use endstop_core::{RunEvent, ToolCall, TurnDelta};
+
+impl Driver {
+    /// `true` if an observer or a handle takes the events.
+    pub(super) fn is_heard(&self) -> bool {
+        self.teller.is_read()
+            || !self.shared.config.observers.is_empty()
+            || self.hooks.as_ref().is_some_and(|hooks| !hooks.on_event.is_empty())
+    }
+
+    /// Returns the origin of an event that is built now.
+    pub(super) fn event_origin(&self) -> Origin {
+        self.teller.origin.clone()
+    }
+
+    /// Passes an event to the observers and the handles; it is built only if there are any.
+    pub(super) fn tell(&mut self, event: impl FnOnce(Origin) -> AgentEvent) {
+        if self.is_heard() {
+            self.tell_built(event(self.event_origin()));
+        }
+    }
+
+    fn tell_built(&mut self, event: AgentEvent) {
+        if let Err(panicked) = self.shared.tell(&self.control, &event) {
+            self.queue.push_back(panicked.into());
+        }
+        if let Some(hooks) = &self.hooks
+            && let Err(panicked) = hooks.tell(&self.control, &*self.shared.config.provider, &event)
+        {
+            self.queue.push_back(panicked.into());
+        }
+        if self.teller.is_read() {
+            self.teller.send(event);
+        }
+    }
+
+    /// Passes on an event of the kernel.
+    pub(super) fn tell_of_run(&mut self, event: RunEvent) {
+        if let RunEvent::TurnStarted { turn, .. } = event {
+            self.teller.origin.turn = turn;
+            self.teller.calls.clear();
+        }
+        if !self.is_heard() {
+            return;
+        }
+        if let Some((first, second)) = AgentEvent::of_kernel(self.event_origin(), event) {
+            if let Some(first) = first {
+                self.tell_built(first);
+            }
+            self.tell_built(second);
+        }
+    }
+
+    /// Passes on an increment of the turn.
+    pub(super) fn tell_delta(&mut self, delta: &TurnDelta) {
+        // An empty delta is a ping, not content.
+        if delta.is_empty() {
+            return;
+        }
+        self.tell(|origin| match delta {
+            TurnDelta::Text(text) => AgentEvent::TextDelta { origin, text: text.clone() },
+            TurnDelta::Reasoning(reasoning) => {
+                AgentEvent::HiddenDelta { origin, reasoning: *reasoning, arguments: 0 }
+            }
+            TurnDelta::ToolArguments(arguments) => {
+                AgentEvent::HiddenDelta { origin, reasoning: 0, arguments: *arguments }
+            }
+        });
+    }
+
+    /// Passes on the start of a tool call that the model is writing. An empty id is not known yet.
+    pub(super) fn tell_call(&mut self, index: u32, id: &str, name: String) {
+        let call_id = Some(id).filter(|id| !id.is_empty()).map(CallId::from);
+        let calls = &mut self.teller.calls;
+        // Positions are consecutive, so another one is an error of the provider and has no id.
+        if calls.len() == index as usize {
+            calls.push(call_id.clone());
+        }
+        self.tell(|origin| AgentEvent::ToolCallStarted { origin, index, call_id, name });
+    }
+
+    /// Passes on that a call waits for approval.
+    pub(super) fn tell_approval(&mut self, request_id: RequestId, call: ToolCall) {
+        self.tell(|origin| AgentEvent::ApprovalRequested {
+            origin,
+            request_id,
+            canonical: canonical(&call).into(),
+            call_id: call.id.into(),
+            name: call.name,
+            arguments: call.arguments,
+        });
+    }
+
+    /// Passes on a fragment of a tool call's arguments.
+    pub(super) fn tell_arguments(&mut self, index: u32, arguments: String) {
+        let call_id = self.teller.calls.get(index as usize).cloned().flatten();
+        self.tell(|origin| AgentEvent::ToolArgumentsDelta { origin, index, call_id, arguments });
+    }
+}

@@ -1,0 +1,43 @@
+//! The events of a run, one level deep, and their writers.
+//!
+//! A [`RunHandle`](crate::RunHandle) is a stream of [`AgentEvent`]s. Each event carries its
+//! [`Origin`]: the run, the turn, and the path if the run is nested in another one.
+//!
+//! ```
+//! use endstop::Agent;
+//! use endstop::event::AgentEvent;
+//! use endstop::testkit::{ScriptedModel, Turn};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
+//! let mut handle = agent.run("What is it?")?;
+//! while let Some(event) = handle.next().await {
+//!     match event {
+//!         AgentEvent::TextDelta { text, .. } => print!("{text}"),
+//!         AgentEvent::ToolStarted { name, .. } => println!("→ {name}"),
+//!         AgentEvent::Finished { outcome, .. } => println!("\n{}", outcome.termination),
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! - An event is built only if an observer or a reader of the handle exists.
+//! - The JSON form has the key `type`, the keys of the [`Origin`], and the fields of the variant.
+//!   It can be read back.
+//! - [`RunHandle::sse`](crate::RunHandle::sse) and
+//!   [`RunHandle::json_lines`](crate::RunHandle::json_lines) are streams of bytes for a web server.
+
+mod flat;
+mod from_kernel;
+mod origin;
+pub(crate) mod queue;
+mod redaction;
+mod request_id;
+mod writer;
+
+pub use flat::AgentEvent;
+pub(crate) use origin::RunPlace;
+pub use origin::{CallId, Origin};
+pub use request_id::RequestId;
+pub use writer::EventWriter;

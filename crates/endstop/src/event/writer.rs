@@ -1,0 +1,90 @@
+//! Writes events as server-sent events or as lines of JSON.
+//!
+//! ```
+//! use endstop::event::{AgentEvent, EventWriter, Origin};
+//! let mut writer = EventWriter::sse(Default::default());
+//! let text = "Hello.\n\ndata: forged".to_owned();
+//! let written = writer.write(AgentEvent::TextDelta { origin: Origin::new("k3v9", [], Some(1)), text });
+//! let expected = "event: text_delta\n\
+//!     data: {\"type\":\"text_delta\",\"run_id\":\"k3v9\",\"turn\":1,\"text\":\"Hello.\\n\\ndata: forged\"}\n\n";
+//! assert_eq!(String::from_utf8(written).unwrap(), expected);
+//! ```
+
+use super::flat::AgentEvent;
+use super::redaction::Redaction;
+use endstop_wire::redact::KnownKeys;
+
+/// Writes events as server-sent events or as lines of JSON, without secrets.
+///
+/// One writer writes one stream: it holds text back that could be the beginning of a secret, until
+/// the next delta or the end of the turn. [`RunHandle::sse`](crate::RunHandle::sse) and
+/// [`RunHandle::json_lines`](crate::RunHandle::json_lines) write a whole run.
+#[derive(Debug)]
+pub struct EventWriter {
+    sse: bool,
+    /// `None` if secrets are written.
+    redaction: Option<Redaction>,
+}
+
+impl EventWriter {
+    /// Creates a writer of server-sent events. The name of each is [`AgentEvent::kind`], its data the
+    /// JSON of the event in one line. These secrets and credentials of a known format are redacted.
+    pub fn sse(secrets: KnownKeys) -> EventWriter {
+        EventWriter { sse: true, redaction: Some(Redaction::new(secrets)) }
+    }
+
+    /// Creates a writer of lines of JSON. These secrets and credentials of a known format are
+    /// redacted.
+    pub fn json_lines(secrets: KnownKeys) -> EventWriter {
+        EventWriter { sse: false, redaction: Some(Redaction::new(secrets)) }
+    }
+
+    /// Writes events as they are, with any secret in them.
+    #[must_use]
+    pub fn unredacted(mut self) -> EventWriter {
+        self.redaction = None;
+        self
+    }
+
+    /// Returns the bytes to write for this event. They are empty if the whole text of a delta could
+    /// belong to a secret, and more than one event if such a text has ended.
+    pub fn write(&mut self, event: AgentEvent) -> Vec<u8> {
+        let (sse, mut out) = (self.sse, Vec::new());
+        match &mut self.redaction {
+            None => put(sse, None, &event, &mut out),
+            Some(redaction) => {
+                let secrets = redaction.secrets.clone();
+                redaction.take(event, &mut |event| put(sse, Some(&secrets), &event, &mut out));
+            }
+        }
+        out
+    }
+
+    /// Returns the text that was held back, if the stream ended before
+    /// [`AgentEvent::Finished`].
+    pub fn finish(&mut self) -> Vec<u8> {
+        let (sse, mut out) = (self.sse, Vec::new());
+        if let Some(redaction) = &mut self.redaction {
+            let secrets = redaction.secrets.clone();
+            redaction.finish_all(&mut |event| put(sse, Some(&secrets), &event, &mut out));
+        }
+        out
+    }
+}
+
+/// Appends an event.
+fn put(sse: bool, secrets: Option<&KnownKeys>, event: &AgentEvent, out: &mut Vec<u8>) {
+    // Events contain no map with keys that JSON does not have, so this cannot fail.
+    let Ok(mut json) = serde_json::to_string(event) else { return };
+    if let Some(secrets) = secrets {
+        json = secrets.out_of_json_text(json);
+    }
+    if sse {
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(event.kind().as_bytes());
+        out.extend_from_slice(b"\ndata: ");
+    }
+    // JSON escapes the line breaks in strings, so the text of a model cannot end the line.
+    out.extend_from_slice(json.as_bytes());
+    out.extend_from_slice(if sse { b"\n\n" } else { b"\n" });
+}
