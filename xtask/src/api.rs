@@ -46,7 +46,7 @@ pub(crate) fn run() -> Result<(), String> {
     let mut found = Found { crates: &crates, items: BTreeMap::new() };
     for (name, krate) in &crates {
         let root = &krate["index"][id(&krate["root"])];
-        found.module(krate, root, vec![name.clone()], &BTreeSet::new());
+        found.module(krate, root, std::slice::from_ref(name), &BTreeSet::new());
     }
     let at_root = |paths: &BTreeSet<Vec<String>>| {
         paths.iter().any(|path| path.len() == 2 && path[0] == "endstop")
@@ -127,7 +127,7 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     /// Adds the public items of a module, which is visible as `at`. `seen` has the modules that
     /// are open, because modules can re-export each other.
-    fn module(&mut self, krate: &Value, module: &Value, at: Vec<String>, seen: &BTreeSet<String>) {
+    fn module(&mut self, krate: &Value, module: &Value, at: &[String], seen: &BTreeSet<String>) {
         let items = module["inner"]["module"]["items"].as_array();
         for item in items.into_iter().flatten().map(|item| &krate["index"][id(item)]) {
             let Some((kind, inner)) =
@@ -136,13 +136,13 @@ impl<'a> Found<'a> {
                 continue;
             };
             if kind == "use" {
-                self.import(krate, inner, &at, seen);
+                self.import(krate, inner, at, seen);
             } else if item["visibility"] == "public"
                 && let Some(name) = item["name"].as_str()
             {
-                let path = [&at[..], &[name.to_owned()]].concat();
+                let path = [at, &[name.to_owned()]].concat();
                 if kind == "module" {
-                    self.module(krate, item, path, seen);
+                    self.module(krate, item, &path, seen);
                 } else {
                     let defined = path_of(krate, &id(&item["id"])).unwrap_or_else(|| path.clone());
                     self.add(kind, defined, path);
@@ -166,9 +166,9 @@ impl<'a> Found<'a> {
         } else if !seen.contains(&defined.join("::")) {
             let seen = seen.iter().cloned().chain([defined.join("::")]).collect();
             if item.is_object() {
-                self.module(krate, item, path, &seen);
+                self.module(krate, item, &path, &seen);
             } else if let Some((other, module)) = self.elsewhere(&defined) {
-                self.module(other, module, path, &seen);
+                self.module(other, module, &path, &seen);
             }
         }
     }

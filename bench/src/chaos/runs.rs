@@ -189,13 +189,12 @@ impl<'a> Conversation<'a> {
         }
         if dice.percent(8) {
             let (inner, at_work, rough) = (limits.clone(), at_work.clone(), rough.clone());
-            let ask = AgentTool::new("ask", "Asks another.", move || {
-                let agent = tools(provider.clone(), &at_work).limits(inner.clone());
-                match &rough {
-                    Some(rough) => rough.stand_in(agent),
-                    None => agent,
-                }
-            });
+            let mut other = tools(provider.clone(), &at_work).limits(inner);
+            if let Some(rough) = &rough {
+                other = rough.stand_in(other);
+            }
+            let other = other.build().map_err(|problem| problem.to_string())?;
+            let ask = AgentTool::new("ask", "Asks another.", other);
             // Half of the nested runs are stopped by the time limit of their tool.
             let ask = if dice.percent(50) { ask.timeout(dice.millis(20, 200)) } else { ask };
             builder = builder.tool(ask);

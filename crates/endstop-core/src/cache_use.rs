@@ -18,7 +18,10 @@ use std::fmt;
 
 /// A difference of two amounts of money, in nano-dollars: negative if more was paid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NanoUsdChange(pub i64);
+pub struct NanoUsdChange(
+    /// The difference in nano-dollars.
+    pub i64,
+);
 
 impl NanoUsdChange {
     /// The difference in dollars, for display only: do not compute with it.

@@ -14,7 +14,7 @@
 //! | providers | what a request carries |
 //! |---|---|
 //! | Anthropic, also on Vertex AI | marks `cache_control` |
-//! | Amazon Bedrock, for the models of [`models`] | `cachePoint` blocks, or `cache_control` for InvokeModel |
+//! | Amazon Bedrock, for the models of `models` | `cachePoint` blocks, or `cache_control` for InvokeModel |
 //! | OpenAI itself | `prompt_cache_key`; the provider finds the longest known prefix by itself |
 //! | all others | nothing; most cache the longest known prefix by themselves |
 //!

@@ -73,7 +73,7 @@ impl Thinking {
     /// Parses a flag's value: `off`, `adaptive` or a number of tokens.
     ///
     /// # Errors
-    /// The value is none of these.
+    /// The value has another form.
     pub fn parse(text: &str) -> Result<Thinking, InvalidThinking> {
         match (text, text.parse()) {
             ("off", _) => Ok(Thinking::Off),

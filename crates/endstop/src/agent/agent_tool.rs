@@ -1,15 +1,14 @@
-//! A tool that runs an agent: each call is a run of a fresh agent, under the run that called it.
+//! A tool that runs an agent: each call is a run of its own, under the run that called it.
 //!
 //! ```
 //! use endstop::Agent;
 //! use endstop::testkit::{ScriptedModel, Turn};
 //! use endstop::tool::AgentTool;
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
-//! let researcher = AgentTool::new("research", "Finds out what is asked.", || {
-//!     Agent::builder(ScriptedModel::new([Turn::text("It is 42.")]))
-//! });
+//! let researcher = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build().unwrap();
+//! let research = AgentTool::new("research", "Finds out what is asked.", researcher);
 //! let boss = [Turn::call("research", &serde_json::json!({"task": "What is it?"})), Turn::text("42.")];
-//! let agent = Agent::builder(ScriptedModel::new(boss)).tool(researcher).build().unwrap();
+//! let agent = Agent::builder(ScriptedModel::new(boss)).tool(research).build().unwrap();
 //! assert!(agent.run("Ask around.").unwrap().await.is_success());
 //! # }
 //! ```
@@ -17,14 +16,18 @@
 //! - A cancel, a terminate, a deadline and the time limit of the call also stop the inner run, at
 //!   any depth, and nothing of it outlives the call. After a `cancel` of the outer run has
 //!   returned, the inner run starts no tool and no model call.
+//! - The agent's own stops apply as well: `terminate` on it ends the inner runs, and later calls are
+//!   refused. Any number of calls, and of other runs of the agent, can be in progress.
 //! - The spending of the inner run counts towards the outer run's cost, tokens and ceilings, and is
 //!   recorded in the outer run's journal, as soon as it occurs. Before each call the inner run
 //!   reserves from what is left of those ceilings.
 //! - The outer model receives the inner answer if the run succeeded. Otherwise it receives an error
 //!   that names the termination, with the last text.
 
-use super::builder::AgentBuilder;
+use super::build_error::BuildError;
+use super::session::Session;
 use super::shared::Agent;
+use crate::budget::SharedBudget;
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
 use endstop_core::Outcome;
 use serde_json::{Map, Value, json};
@@ -36,17 +39,18 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// A tool that runs an agent.
-pub struct AgentTool<F> {
+pub struct AgentTool {
     name: String,
     description: String,
-    make: F,
+    agent: Agent,
     timeout: Duration,
 }
 
-impl<F: Fn() -> AgentBuilder + Send + Sync> AgentTool<F> {
-    /// Creates a tool with this name. Each call builds an agent and runs it on the argument `task`.
-    pub fn new(name: impl Into<String>, description: impl Into<String>, make: F) -> AgentTool<F> {
-        AgentTool { name: name.into(), description: description.into(), make, timeout: TIMEOUT }
+impl AgentTool {
+    /// Creates a tool with this name. Each call runs the agent on the argument `task`, in a new
+    /// conversation.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, agent: Agent) -> AgentTool {
+        AgentTool { name: name.into(), description: description.into(), agent, timeout: TIMEOUT }
     }
 
     /// Sets the time limit of a call (default: an hour). The agent's own limits apply as well.
@@ -57,13 +61,13 @@ impl<F: Fn() -> AgentBuilder + Send + Sync> AgentTool<F> {
     }
 }
 
-impl<F> fmt::Debug for AgentTool<F> {
+impl fmt::Debug for AgentTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentTool").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
+impl Tool for AgentTool {
     fn name(&self) -> &str {
         &self.name
     }
@@ -83,12 +87,13 @@ impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
                 Ok(task) => task.to_owned(),
                 Err(problem) => return problem,
             };
-            // `within` binds the inner run to the budget and the stops of the outer run.
-            let agent = match (self.make)().within(&context).build() {
-                Ok(agent) => agent,
-                Err(problem) => return ToolOutput::error(format!("the agent: {problem}")),
-            };
-            told(&run(agent, task, &context).await)
+            let config = &self.agent.0.config;
+            let bounded = context.budget().as_ref().is_some_and(SharedBudget::bounds_cost);
+            if bounded && config.price.is_none() {
+                let problem = BuildError::NoPrice { model: config.provider.model().to_owned() };
+                return ToolOutput::error(format!("the agent: {problem}"));
+            }
+            told(&run(Session::within(&self.agent, &context), task, &context).await)
         })
     }
     fn parallel_safe(&self) -> bool {
@@ -99,22 +104,22 @@ impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
     }
 }
 
-/// Terminates an agent when its run is no longer needed; the outer run waits for its end.
-struct Held<'a>(Agent, &'a ToolContext);
+/// Terminates a session when its run is no longer needed; the outer run waits for its end.
+struct Held<'a>(Session, &'a ToolContext);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.terminate();
-        let agent = self.0.clone();
-        self.1.leave_behind(async move { agent.settled().await });
+        let session = self.0.clone();
+        self.1.leave_behind(async move { session.settled().await });
     }
 }
 
-/// Runs the agent for this call. Returns `Err` if it could not start. Its driver reports the
+/// Runs the session for this call. Returns `Err` if it could not start. Its driver reports the
 /// spending.
-async fn run(agent: Agent, task: String, context: &ToolContext) -> Result<Outcome, String> {
-    let agent = Held(agent, context);
-    let handle = agent.0.run(task).map_err(|problem| problem.to_string())?;
+async fn run(session: Session, task: String, context: &ToolContext) -> Result<Outcome, String> {
+    let session = Held(session, context);
+    let handle = session.0.run(task).map_err(|problem| problem.to_string())?;
     let mut outcome = pin!(handle.outcome());
     let (mut cancelled, mut terminated) = (false, false);
     let outcome = loop {
@@ -123,17 +128,17 @@ async fn run(agent: Agent, task: String, context: &ToolContext) -> Result<Outcom
             biased;
             () = context.cancelled(), if !cancelled => {
                 cancelled = true;
-                agent.0.cancel();
+                session.0.cancel();
             }
             () = context.terminated(), if !terminated => {
                 terminated = true;
-                agent.0.terminate();
+                session.0.terminate();
             }
             outcome = &mut outcome => break outcome,
         }
     };
     // The tools have ended with the run; this waits for the last of its tasks.
-    agent.0.settled().await;
+    session.0.settled().await;
     Ok(outcome)
 }
 

@@ -11,7 +11,7 @@ use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, Provider};
 use crate::schema::{OutputSchema, OutputType};
-use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
+use crate::tool::{Permissions, Tool, ToolSet};
 use endstop_core::{
     CompactionSpec, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolPolicy,
     Watch,
@@ -72,7 +72,6 @@ impl AgentBuilder {
                 busy_observers: Vec::new(),
                 journal: None,
                 journal_settings: Value::Null,
-                outer: None,
             },
             tools: Vec::new(),
             permissions: Permissions::default(),
@@ -249,17 +248,6 @@ impl AgentBuilder {
     /// Sets a budget shared with other runs.
     pub fn shared_budget(mut self, budget: SharedBudget) -> Self {
         self.config.budget = Some(budget);
-        self
-    }
-
-    /// Makes the agent work on behalf of another run's tool call: it spends within that run's
-    /// budget, stops with that run, and reports its spending to it.
-    pub(crate) fn within(mut self, context: &ToolContext) -> Self {
-        self.config.budget = match (self.config.budget, context.budget()) {
-            (Some(own), Some(outer)) => Some(SharedBudget::both(&own, &outer)),
-            (own, outer) => own.or(outer),
-        };
-        self.config.outer = Some(context.clone());
         self
     }
 

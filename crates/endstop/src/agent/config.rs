@@ -11,7 +11,7 @@ use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
-use crate::tool::{ToolContext, ToolSet};
+use crate::tool::ToolSet;
 use endstop_core::{
     CompactionSpec, ConsultPoint, Limits, Price, ProactiveCompaction, ToolCall, ToolPolicy, Watch,
 };
@@ -56,8 +56,6 @@ pub(super) struct Config {
     pub(super) busy_observers: Vec<BusyObserver>,
     pub(super) journal: Option<Arc<dyn Journal>>,
     pub(super) journal_settings: Value,
-    /// The tool call of another run on whose behalf this agent works.
-    pub(super) outer: Option<ToolContext>,
 }
 
 impl Config {
@@ -69,12 +67,10 @@ impl Config {
     }
 
     /// Returns the call that is about to be reported as waiting for approval, if the caller answers
-    /// by events. The handle of an inner run belongs to the tool that started it.
+    /// by events.
     pub(super) fn approved_by_events(&self, point: &ConsultPoint) -> Option<ToolCall> {
         match point {
-            ConsultPoint::Approval { call } if self.approval_events && self.outer.is_none() => {
-                Some(call.clone())
-            }
+            ConsultPoint::Approval { call } if self.approval_events => Some(call.clone()),
             _ => None,
         }
     }

@@ -158,6 +158,11 @@ impl Session {
         Session(Arc::new(SessionShared::new(agent, messages, epoch)))
     }
 
+    /// Creates a session for a tool call of another run.
+    pub(super) fn within(agent: &Agent, context: &ToolContext) -> Session {
+        Session(Arc::new(SessionShared::within(Arc::clone(&agent.0), context)))
+    }
+
     /// Returns the lifecycle state. It is `Terminated` if the agent was terminated, too.
     pub fn lifecycle(&self) -> Lifecycle {
         match self.0.check_idle(&self.0.state()) {
@@ -300,7 +305,7 @@ impl Session {
         let agent = &shared.agent;
         let mut state = shared.state();
         shared.check_idle(&state)?;
-        let outer = agent.config.outer.as_ref().and_then(ToolContext::control);
+        let outer = shared.outer.as_ref().and_then(ToolContext::control);
         let control = Control::within(outer);
         // From here on a stop of the agent reaches the run.
         let number = agent.admit(&control).ok_or(StartError::Terminated)?;

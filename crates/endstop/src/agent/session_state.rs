@@ -7,7 +7,9 @@
 
 use super::shared::{Shared, closed_tracker};
 use super::start_error::StartError;
+use crate::budget::SharedBudget;
 use crate::control::Control;
+use crate::tool::ToolContext;
 use endstop_core::{Message, Outcome};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +19,10 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 /// The state that the clones of a session and its driver share.
 pub(crate) struct SessionShared {
     pub(super) agent: Arc<Shared>,
+    /// The tool call of another run on whose behalf the session works.
+    pub(super) outer: Option<ToolContext>,
+    /// The budget of its runs: that of the agent, and what the outer run has left.
+    pub(super) budget: Option<SharedBudget>,
     tasks: TaskTracker,
     state: Mutex<State>,
 }
@@ -44,7 +50,19 @@ pub(super) struct UnderWay {
 impl SessionShared {
     pub(super) fn new(agent: Arc<Shared>, messages: Vec<Message>, epoch: u64) -> SessionShared {
         let state = State { terminated: false, running: None, messages, epoch, changes: 0 };
-        SessionShared { agent, tasks: closed_tracker(), state: Mutex::new(state) }
+        let (outer, budget) = (None, agent.config.budget.clone());
+        SessionShared { agent, outer, budget, tasks: closed_tracker(), state: Mutex::new(state) }
+    }
+
+    /// Creates a session that works on behalf of another run's tool call: it spends within that
+    /// run's budget, stops with that run, and reports its spending to it.
+    pub(super) fn within(agent: Arc<Shared>, context: &ToolContext) -> SessionShared {
+        let session = SessionShared::new(agent, Vec::new(), 0);
+        let budget = match (&session.budget, context.budget()) {
+            (Some(own), Some(outer)) => Some(SharedBudget::both(own, &outer)),
+            (own, outer) => own.clone().or(outer),
+        };
+        SessionShared { outer: Some(context.clone()), budget, ..session }
     }
 
     /// Waits until nothing of the session is active.

@@ -166,7 +166,7 @@ mod tests {
         };
         assert_eq!((image.size(), document.name.as_deref()), (Some((640, 480)), Some("a.pdf")));
         // The images of a result are bounded together.
-        let large = format!("R0lGODlhgALgAQ{}", "A".repeat(12 << 20));
+        let large = format!("R0lGODlhgALgAQAA{}", "A".repeat(12 << 20));
         let twice = json!({"type": "image", "data": large, "mimeType": "image/gif"});
         let output = said(json!({"content": [twice, twice]}));
         assert_eq!(output.attachments.len(), 1);

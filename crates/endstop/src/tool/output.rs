@@ -214,7 +214,10 @@ impl From<Attachment> for OutputPart {
 ///
 /// A value that JSON cannot express, such as NaN, becomes an error for the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Json<T>(pub T);
+pub struct Json<T>(
+    /// The value, which the model receives as JSON.
+    pub T,
+);
 
 /// Types that the closure of a tool may return.
 #[diagnostic::on_unimplemented(

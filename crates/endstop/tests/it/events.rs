@@ -112,7 +112,7 @@ fn deep(levels: usize) -> endstop::AgentBuilder {
         return agent([Turn::text("the bottom")]);
     }
     agent([Turn::call("ask", &json!({"task": "go deeper"})), Turn::text(format!("level {levels}"))])
-        .tool(AgentTool::new("ask", "Asks.", move || deep(levels - 1)))
+        .tool(AgentTool::new("ask", "Asks.", deep(levels - 1).build().unwrap()))
 }
 
 #[tokio::test]
@@ -452,7 +452,11 @@ async fn event_equals_itself_after_json() {
         Turn::text("done").usage(10, 5),
     ];
     let agent = agent(script)
-        .tool(AgentTool::new("ask", "Asks.", || crate::support::agent([Turn::text("inner")])))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            crate::support::agent([Turn::text("inner")]).build().unwrap(),
+        ))
         .build()
         .unwrap();
     all_events.extend(all(agent.run("go").unwrap()).await.0);

@@ -333,10 +333,16 @@ async fn run(
     let probe = Probe { returned: Arc::default(), counts: Arc::clone(counts), changes };
     let inner = {
         let probe = probe.clone();
-        AgentTool::new("ask", "Asks.", move || {
-            let turns = [Turn::call("work", &json!({})), Turn::text("so")].map(Some);
-            Agent::builder(probe.model(turns)).tool(probe.tool("work"))
-        })
+        AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                let turns = [Turn::call("work", &json!({})), Turn::text("so")].map(Some);
+                Agent::builder(probe.model(turns)).tool(probe.tool("work"))
+            }
+            .build()
+            .unwrap(),
+        )
     };
     let four = |last: &str, arguments: &Value| {
         let turn = Turn::call("work", &json!({"n": 1})).and_call("work", &json!({"n": 2}));

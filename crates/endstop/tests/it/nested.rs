@@ -30,7 +30,11 @@ fn deep(levels: usize, mark: &str) -> AgentBuilder {
             .tool(Shell::default().with_timeout(Duration::from_secs(900)));
     }
     let mark = mark.to_owned();
-    agent([ask("go deeper")]).tool(AgentTool::new("ask", "Asks.", move || deep(levels - 1, &mark)))
+    agent([ask("go deeper")]).tool(AgentTool::new(
+        "ask",
+        "Asks.",
+        deep(levels - 1, &mark).build().unwrap(),
+    ))
 }
 
 fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
@@ -95,11 +99,21 @@ async fn stopped_deep(stop: impl AsyncFnOnce(&Agent), termination: Termination) 
 #[tokio::test]
 async fn inner_limit_is_a_tool_error() {
     let agent = agent([ask("everything"), Turn::text("I could not find out.")])
-        .tool(AgentTool::new("ask", "Asks.", || {
-            Agent::builder(ScriptedModel::new([ask("more")]).repeat_last())
-                .tool(AgentTool::new("ask", "Asks.", || agent_that_says("nothing")))
-                .limits(Limits { max_turns: Some(1), ..Limits::default() })
-        }))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                Agent::builder(ScriptedModel::new([ask("more")]).repeat_last())
+                    .tool(AgentTool::new(
+                        "ask",
+                        "Asks.",
+                        agent_that_says("nothing").build().unwrap(),
+                    ))
+                    .limits(Limits { max_turns: Some(1), ..Limits::default() })
+            }
+            .build()
+            .unwrap(),
+        ))
         .build()
         .unwrap();
     let mut handle = agent.run("go").unwrap();
@@ -126,7 +140,10 @@ async fn inner_success_returns_answer_and_cost() {
     };
     let model = ScriptedModel::new([ask("what is it").usage(10, 1), Turn::text("42").usage(20, 2)])
         .price(price());
-    let agent = Agent::builder(model).tool(AgentTool::new("ask", "Asks.", inner)).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(AgentTool::new("ask", "Asks.", inner().build().unwrap()))
+        .build()
+        .unwrap();
     let outcome = agent.run("go").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop);
     assert_eq!(results(&outcome), [(ToolStatus::Ok, "42".to_owned())]);
@@ -140,7 +157,11 @@ async fn inner_success_returns_answer_and_cost() {
 async fn unknown_inner_cost_is_unknown_outside() {
     let model = ScriptedModel::new([ask("what"), Turn::text("42")]).price(price());
     let agent = Agent::builder(model)
-        .tool(AgentTool::new("ask", "Asks.", || agent([Turn::text("42").usage(9, 9)])))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            agent([Turn::text("42").usage(9, 9)]).build().unwrap(),
+        ))
         .build()
         .unwrap();
     assert!(agent.run("go").unwrap().await.cost_unknown);
@@ -150,10 +171,17 @@ async fn unknown_inner_cost_is_unknown_outside() {
 fn spender() -> AgentBuilder {
     let turn = ask("more").usage(100, 999);
     Agent::builder(ScriptedModel::new([turn]).repeat_last().price(price()))
-        .tool(AgentTool::new("ask", "Asks.", || {
-            let said = ScriptedModel::new([Turn::text("so").usage(100, 999)]).price(price());
-            Agent::builder(said).max_output_tokens(1_000)
-        }))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                let said = ScriptedModel::new([Turn::text("so").usage(100, 999)]).repeat_last();
+                let said = said.price(price());
+                Agent::builder(said).max_output_tokens(1_000)
+            }
+            .build()
+            .unwrap(),
+        ))
         .limits(Limits { max_unproductive_turns: None, ..Limits::default() })
         .max_output_tokens(1_000)
 }
@@ -170,7 +198,7 @@ async fn ceiling_holds_for_all_inner_runs() {
             max_unproductive_turns: None,
             ..Limits::default()
         })
-        .tool(AgentTool::new("more", "Asks.", spender))
+        .tool(AgentTool::new("more", "Asks.", spender().build().unwrap()))
         .on_event(move |event| {
             *count.lock().unwrap() += usize::from(matches!(event, AgentEvent::Finished { .. }));
         })
@@ -187,8 +215,12 @@ async fn ceiling_holds_for_all_inner_runs() {
 fn family(levels: usize, output: u64) -> AgentBuilder {
     let two = ask("one").and_call("ask", &json!({"task": "two"})).usage(10, output);
     let turns = if levels == 0 { [Turn::text("so").usage(10, output)] } else { [two] };
-    Agent::builder(ScriptedModel::new(turns).repeat_last())
-        .tool(AgentTool::new("ask", "Asks.", move || family(levels.saturating_sub(1), output)))
+    let mut agent = Agent::builder(ScriptedModel::new(turns).repeat_last());
+    if levels > 0 {
+        let inner = family(levels - 1, output).build().unwrap();
+        agent = agent.tool(AgentTool::new("ask", "Asks.", inner));
+    }
+    agent
         .limits(Limits {
             max_unproductive_turns: None,
             max_consecutive_mistakes: None,
@@ -230,13 +262,19 @@ async fn shared_budget_continues_a_cut_answer() {
     // A high ceiling of the outer run does not lower the caps of an inner run.
     let model = ScriptedModel::new([ask("it").usage(10, 10), Turn::text("done").usage(10, 10)]);
     let agent = Agent::builder(model.price(price()))
-        .tool(AgentTool::new("ask", "Asks.", || {
-            let half = Turn::text("The first half,").finish("length").usage(20, 1_000);
-            let rest = Turn::text(" and the second.").usage(20, 10);
-            Agent::builder(ScriptedModel::new([half, rest]).price(price()))
-                .max_output_tokens(1_000)
-                .limits(Limits { max_continuations: 1, ..Limits::default() })
-        }))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                let half = Turn::text("The first half,").finish("length").usage(20, 1_000);
+                let rest = Turn::text(" and the second.").usage(20, 10);
+                Agent::builder(ScriptedModel::new([half, rest]).price(price()))
+                    .max_output_tokens(1_000)
+                    .limits(Limits { max_continuations: 1, ..Limits::default() })
+            }
+            .build()
+            .unwrap(),
+        ))
         .limits(Limits {
             max_budget_usd: Some(100.0),
             max_tokens: Some(1_000_000),
@@ -258,10 +296,17 @@ async fn parallel_inner_runs_share_remaining_budget() {
         (0..3).fold(ask("0"), |turn, n| turn.and_call("ask", &json!({"task": n.to_string()})));
     let model = ScriptedModel::new([four.usage(10, 10), Turn::text("done").usage(10, 10)]);
     let agent = Agent::builder(model.price(price()))
-        .tool(AgentTool::new("ask", "Asks.", || {
-            let slow = Turn::text("so").usage(100, 1_000).after(Duration::from_millis(20));
-            Agent::builder(ScriptedModel::new([slow]).price(price())).max_output_tokens(1_000)
-        }))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                let slow = Turn::text("so").usage(100, 1_000).after(Duration::from_millis(20));
+                Agent::builder(ScriptedModel::new([slow]).repeat_last().price(price()))
+                    .max_output_tokens(1_000)
+            }
+            .build()
+            .unwrap(),
+        ))
         .shared_budget(whole.clone())
         .max_output_tokens(300)
         .build()
@@ -286,12 +331,18 @@ async fn budget_given_twice_is_booked_once() {
     let inner = whole.clone();
     let model = ScriptedModel::new([ask("it").usage(10, 1), Turn::text("done").usage(10, 1)]);
     let agent = Agent::builder(model.price(price()))
-        .tool(AgentTool::new("ask", "Asks.", move || {
-            let said = Turn::text("so").usage(100, 500);
-            Agent::builder(ScriptedModel::new([said]).price(price()))
-                .shared_budget(inner.clone())
-                .max_output_tokens(1_000)
-        }))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                let said = Turn::text("so").usage(100, 500);
+                Agent::builder(ScriptedModel::new([said]).price(price()))
+                    .shared_budget(inner.clone())
+                    .max_output_tokens(1_000)
+            }
+            .build()
+            .unwrap(),
+        ))
         .shared_budget(whole.clone())
         .limits(Limits { max_budget_usd: Some(5.0), ..Limits::default() })
         .max_output_tokens(300)
@@ -306,7 +357,7 @@ async fn budget_given_twice_is_booked_once() {
 async fn ceiling_without_price_prevents_inner_run() {
     let model = ScriptedModel::new([ask("what").usage(1, 1), Turn::text("I cannot.").usage(1, 1)]);
     let agent = Agent::builder(model.price(price()))
-        .tool(AgentTool::new("ask", "Asks.", || agent_that_says("for free")))
+        .tool(AgentTool::new("ask", "Asks.", agent_that_says("for free").build().unwrap()))
         .limits(Limits { max_budget_usd: Some(5.0), ..Limits::default() })
         .max_output_tokens(300)
         .on_event(|e| eprintln!("{e:?}"))
@@ -327,21 +378,28 @@ async fn stopped_run_counts_inner_spending() {
             Agent::builder(ScriptedModel::new(turns).price(price())).tool(AgentTool::new(
                 "ask",
                 "Asks.",
-                || agent_that_says("fine"),
+                agent_that_says("fine").build().unwrap(),
             ))
         };
         let model = ScriptedModel::new([ask("go").usage(10, 1)]).price(price());
         let told = Arc::new(Mutex::new(0));
         let count = Arc::clone(&told);
         let agent = Agent::builder(model)
-            .tool(AgentTool::new("ask", "Asks.", move || {
-                let count = Arc::clone(&count);
-                inner().on_event(move |event| {
-                    if matches!(event, AgentEvent::TurnStarted { .. } if event.turn() == Some(2)) {
-                        *count.lock().unwrap() += 1;
-                    }
-                })
-            }))
+            .tool(AgentTool::new(
+                "ask",
+                "Asks.",
+                {
+                    let count = Arc::clone(&count);
+                    inner().on_event(move |event| {
+                        if matches!(event, AgentEvent::TurnStarted { .. } if event.turn() == Some(2))
+                        {
+                            *count.lock().unwrap() += 1;
+                        }
+                    })
+                }
+                .build()
+                .unwrap(),
+            ))
             .build()
             .unwrap();
         let handle = agent.run("go").unwrap();
@@ -371,22 +429,28 @@ async fn terminate_leaves_nothing_of_inner_run() {
         let there = Arc::new(Mutex::new(0));
         let count = Arc::clone(&there);
         let agent = agent([ask("it")])
-            .tool(AgentTool::new("ask", "Asks.", move || {
-                let count = Arc::clone(&count);
-                agent([Turn::call("hang", &json!({}))]).tool(tool_fn(
-                    "hang",
-                    "Hangs.",
-                    move |_: serde_json::Value, _| {
-                        *count.lock().unwrap() += 1;
-                        let there = There(Arc::clone(&count));
-                        async move {
-                            std::future::pending::<()>().await;
-                            drop(there);
-                            "never"
-                        }
-                    },
-                ))
-            }))
+            .tool(AgentTool::new(
+                "ask",
+                "Asks.",
+                {
+                    let count = Arc::clone(&count);
+                    agent([Turn::call("hang", &json!({}))]).tool(tool_fn(
+                        "hang",
+                        "Hangs.",
+                        move |_: serde_json::Value, _| {
+                            *count.lock().unwrap() += 1;
+                            let there = There(Arc::clone(&count));
+                            async move {
+                                std::future::pending::<()>().await;
+                                drop(there);
+                                "never"
+                            }
+                        },
+                    ))
+                }
+                .build()
+                .unwrap(),
+            ))
             .build()
             .unwrap();
         let handle = agent.run("go").unwrap();
@@ -429,4 +493,29 @@ fn runtime_shutdown_charges_running_call() {
     assert!(outcome.usage.estimated && outcome.cost > NanoUsd::ZERO, "{outcome:?}");
     let upper = outcome.cost_upper.unwrap();
     assert_eq!((whole.spent(), whole.reserved()), (upper, NanoUsd::ZERO));
+}
+
+#[tokio::test]
+async fn inner_agent_serves_many_calls() {
+    let inner = Agent::builder(ScriptedModel::new([Turn::text("so")]).repeat_last());
+    let inner = inner.build().unwrap();
+    let two = ask("one").and_call("ask", &json!({"task": "two"}));
+    let outer = agent([two, ask("three"), Turn::text("done")])
+        .tool(AgentTool::new("ask", "Asks.", inner.clone()))
+        .build()
+        .unwrap();
+    let outcome = outer.run("go").unwrap().await;
+    let told = (ToolStatus::Ok, "so".to_owned());
+    assert_eq!(results(&outcome), [told.clone(), told.clone(), told]);
+    // The agent is not used up, and its own terminate refuses later calls.
+    assert!(inner.run("alone").unwrap().await.is_success());
+    inner.terminate();
+    let outer = agent([ask("four"), Turn::text("done")])
+        .tool(AgentTool::new("ask", "Asks.", inner))
+        .build()
+        .unwrap();
+    let outcome = outer.run("go").unwrap().await;
+    let [(status, told)] = &results(&outcome)[..] else { panic!("{outcome:?}") };
+    assert_eq!(*status, ToolStatus::Error);
+    assert!(told.contains("AgentLoop has been terminated"), "{told}");
 }

@@ -124,14 +124,21 @@ async fn nested_run_is_child_of_tool() {
     let (spans, _listening) = Spans::listen();
     let caller = tracing::info_span!("caller");
     let boss = agent([Turn::call("ask", &json!({"task": "What is it?"})), Turn::text("42.")])
-        .tool(AgentTool::new("ask", "Asks.", || {
-            let script = [Turn::call("look", &json!({"where": "here"})), Turn::text("Found: 42.")];
-            Agent::builder(ScriptedModel::new(script)).tool(tool_fn(
-                "look",
-                "Looks.",
-                |_: Value, _| async { "a secret place" },
-            ))
-        }))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                let script =
+                    [Turn::call("look", &json!({"where": "here"})), Turn::text("Found: 42.")];
+                Agent::builder(ScriptedModel::new(script)).tool(tool_fn(
+                    "look",
+                    "Looks.",
+                    |_: Value, _| async { "a secret place" },
+                ))
+            }
+            .build()
+            .unwrap(),
+        ))
         .build()
         .unwrap();
     let outcome = caller.in_scope(|| boss.run("Ask around.").unwrap()).await;

@@ -36,7 +36,7 @@ impl Driver {
         approvals: Approvals,
         beginning: Beginning,
     ) -> Driver {
-        let shared = Arc::clone(&owner.agent);
+        let (shared, outer) = (Arc::clone(&owner.agent), owner.outer.clone());
         let mut driver = Driver {
             owner,
             number,
@@ -63,7 +63,7 @@ impl Driver {
             tool_budget: None,
             asked: BTreeMap::new(),
             reserved: BTreeMap::new(),
-            outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
+            outer: outer.map(|context| Box::new(Outer::new(context))),
             hooks: None,
             timer: None,
             effects: Vec::new(),
@@ -92,7 +92,7 @@ impl Driver {
         let config = &self.shared.config;
         let opened = Opened::new(config, params, schema);
         // Without a journal the run cannot be resumed, and the budget need not remember it.
-        if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
+        if let (Some(budget), Some(_)) = (&self.owner.budget, &config.journal) {
             budget.saw_run(&id);
         }
         self.input = conversation.messages.iter().map(|message| message.id).max();
@@ -101,7 +101,9 @@ impl Driver {
         self.service = opened.service_params();
         self.schema.clone_from(&opened.schema);
         self.price = opened.price(config);
-        let spec = opened.spec(config, conversation, id);
+        let mut spec = opened.spec(config, conversation, id);
+        spec.shared_budget = self.owner.budget.is_some();
+        spec.reserve |= spec.shared_budget;
         if config.journal.is_some() {
             let header = opened.header(config, &spec);
             self.beginning = Some(First::Keep(Box::new(header)));
@@ -145,7 +147,7 @@ impl Driver {
             (Some(outcome), _) => outcome.turns,
             (None, run) => run.as_ref().map_or(0, Run::turns),
         };
-        if let Some(budget) = &config.budget {
+        if let Some(budget) = &self.owner.budget {
             budget.resume_run(&resumes, self.earlier_spending(ended.as_deref()));
             budget.saw_run(&id);
         }

@@ -139,7 +139,7 @@ impl Driver {
             self.settle(id, Amount::ZERO);
         }
         // A successful run is never resumed, so the budget can forget it.
-        if let (Some(budget), Some(id)) = (&self.shared.config.budget, &outcome.run_id)
+        if let (Some(budget), Some(id)) = (&self.owner.budget, &outcome.run_id)
             && outcome.is_success()
         {
             budget.forget_run(id);

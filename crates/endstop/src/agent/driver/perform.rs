@@ -59,7 +59,7 @@ impl Driver {
             Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
                 let want = Amount { usd: want, tokens: want_tokens };
                 let least = Amount { usd: least, tokens: least_tokens };
-                let budget = self.shared.config.budget.as_ref();
+                let budget = self.owner.budget.as_ref();
                 let granted = budget.map_or(Ok(want), |budget| budget.reserve_amount(want, least));
                 // A refused reservation is recorded as zero, so that `settle` returns nothing to
                 // the budget.
@@ -158,9 +158,11 @@ impl Driver {
             question.messages = self.run.as_ref().map(Run::messages).unwrap_or_default().to_vec();
             question.fixed.clone_from(&hooks.fixed);
         }
-        // After a stop nothing is reported, because nothing would wait for the answer.
-        if let Some(call) = self.shared.config.approved_by_events(&point)
+        // After a stop nothing is reported, because nothing would wait for the answer. The handle of
+        // an inner run belongs to the tool that started it.
+        if self.outer.is_none()
             && self.control.pending(None).is_none()
+            && let Some(call) = self.shared.config.approved_by_events(&point)
         {
             let reply = self.approvals.open(id, call);
             let (request_id, call) = (reply.id, reply.call.clone());

@@ -82,7 +82,7 @@ impl Driver {
 
     pub(super) fn settle(&mut self, id: EffectId, spent: Amount) {
         let granted = self.reserved.remove(&id).unwrap_or_default();
-        if let Some(budget) = &self.shared.config.budget {
+        if let Some(budget) = &self.owner.budget {
             budget.settle_amount(granted, spent);
         }
     }
@@ -116,7 +116,7 @@ impl Driver {
             let max = config.limits.max_budget_usd.map(NanoUsd::from_usd);
             let left = max.map(|max| max.saturating_sub(usd));
             let tokens = config.limits.max_tokens.map(|max| max.saturating_sub(used));
-            self.tool_budget = SharedBudget::within(config.budget.as_ref(), left, tokens);
+            self.tool_budget = SharedBudget::within(self.owner.budget.as_ref(), left, tokens);
         }
         self.tool_budget.clone()
     }

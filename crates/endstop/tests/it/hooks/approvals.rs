@@ -209,7 +209,7 @@ async fn inner_run_without_approver_is_denied() {
     let ran = Ran::default();
     let inner = {
         let ran = Arc::clone(&ran);
-        AgentTool::new("ask", "Asks.", move || asks(&ran).approval_events(true))
+        AgentTool::new("ask", "Asks.", asks(&ran).approval_events(true).build().unwrap())
     };
     let turns = [Turn::call("ask", &json!({"task": "it"})), Turn::text("so")];
     let agent = Agent::builder(ScriptedModel::new(turns)).tool(inner).build().unwrap();

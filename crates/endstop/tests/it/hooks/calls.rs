@@ -350,7 +350,7 @@ async fn hook_hears_what_observer_hears() {
         agent.run("go").unwrap().await;
         let (heard, told) = (heard.lock().unwrap().clone(), hook.1.lock().unwrap().clone());
         if declared {
-            assert!(heard.len() > 8 && heard.iter().any(|event| event["type"] == "delta"));
+            assert!(heard.len() > 8 && heard.iter().any(|event| event["type"] == "text_delta"));
             assert_eq!(told, heard);
         } else {
             assert!(told.is_empty(), "{told:?}");

@@ -336,22 +336,31 @@ async fn inner_spending_is_journalled_at_once() {
     let waits = Arc::clone(&spent);
     let tool = move || {
         let waits = Arc::clone(&waits);
-        AgentTool::new("ask", "Asks.", move || {
-            let look = |n| Turn::call("look", &json!({ "n": n })).usage(1_000, 100);
-            let turns = [look(1), look(2), Turn::text("so")];
-            let (waits, calls) = (Arc::clone(&waits), AtomicU32::new(0));
-            // Each inner turn ends before its spending is in the journal, and the next waits for
-            // that.
-            let look = tool_fn("look", "Looks.", move |_: serde_json::Value, _| {
-                let (waits, nth) = (Arc::clone(&waits), calls.fetch_add(1, Ordering::SeqCst) + 1);
-                async move {
-                    eventually("the outer journal has it", || waits.load(Ordering::SeqCst) >= nth)
+        AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                let look = |n| Turn::call("look", &json!({ "n": n })).usage(1_000, 100);
+                let turns = [look(1), look(2), Turn::text("so")];
+                let (waits, calls) = (Arc::clone(&waits), AtomicU32::new(0));
+                // Each inner turn ends before its spending is in the journal, and the next waits for
+                // that.
+                let look = tool_fn("look", "Looks.", move |_: serde_json::Value, _| {
+                    let (waits, nth) =
+                        (Arc::clone(&waits), calls.fetch_add(1, Ordering::SeqCst) + 1);
+                    async move {
+                        eventually("the outer journal has it", || {
+                            waits.load(Ordering::SeqCst) >= nth
+                        })
                         .await;
-                    ToolOutput::ok("seen")
-                }
-            });
-            Agent::builder(ScriptedModel::new(turns).price(price())).tool(look)
-        })
+                        ToolOutput::ok("seen")
+                    }
+                });
+                Agent::builder(ScriptedModel::new(turns).price(price())).tool(look)
+            }
+            .build()
+            .unwrap(),
+        )
     };
     let id = {
         let journal = Watched(place.journal(), log);

@@ -344,14 +344,20 @@ async fn run_ends_after_its_inner_runs() {
     let inner_ended = Reached::default();
     let ended = inner_ended.clone();
     let agent = agent([Turn::call("ask", &json!({"task": "it"})), Turn::text("done")])
-        .tool(AgentTool::new("ask", "Asks.", move || {
-            let ended = ended.clone();
-            agent([Turn::text("so").after(Duration::from_millis(50))]).on_event(move |event| {
-                if matches!(event, AgentEvent::Finished { .. }) {
-                    ended.now();
-                }
-            })
-        }))
+        .tool(AgentTool::new(
+            "ask",
+            "Asks.",
+            {
+                let ended = ended.clone();
+                agent([Turn::text("so").after(Duration::from_millis(50))]).on_event(move |event| {
+                    if matches!(event, AgentEvent::Finished { .. }) {
+                        ended.now();
+                    }
+                })
+            }
+            .build()
+            .unwrap(),
+        ))
         .build()
         .unwrap();
     let mut handle = agent.run("go").unwrap();

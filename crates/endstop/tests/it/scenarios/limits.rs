@@ -235,7 +235,7 @@ async fn endless_same_call_is_detected() {
     assert_eq!((outcome.category(), outcome.exit_status()), (Category::Capacity, 20));
 
     let agent = agent([Turn::call("ask", &json!({"task": "it"})), Turn::text("It is stuck.")])
-        .tool(AgentTool::new("ask", "Asks.", stuck))
+        .tool(AgentTool::new("ask", "Asks.", stuck().build().unwrap()))
         .build()
         .unwrap();
     let outcome = agent.run("go").unwrap().await;

@@ -5,7 +5,6 @@
 //! ```
 
 use super::code::{Code, Veto};
-use crate::support::agent;
 use endstop::compaction::CompactionRequest;
 use endstop::event::AgentEvent;
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
@@ -13,7 +12,7 @@ use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, Tool, ToolContext, ToolFuture, ToolOutput};
+use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
     Agent, AgentBuilder, Message, MessageId, Permission, Role, ToolCall,
     compaction::{Compaction, ProactiveCompaction},
@@ -101,20 +100,6 @@ pub fn points() -> Vec<Point> {
         }),
     );
     add("tool", Runs::Apart, "act", Box::new(acts));
-    add(
-        "agent within",
-        Runs::Apart,
-        "ask",
-        Box::new(|code| {
-            let code = code.clone();
-            let ask = AgentTool::new("ask", "Asks.", move || {
-                code.now();
-                agent([Turn::text("42")])
-            });
-            script([Turn::call("ask", &json!({"task": "what is it"})), Turn::text("fine")])
-                .tool(ask)
-        }),
-    );
 
     let policies =
         ["reset", "begin_turn", "look", "on_text_complete", "step of tools", "step of text"];
@@ -170,9 +155,8 @@ pub fn points() -> Vec<Point> {
         add(at, Runs::AtStart, "act", Box::new(make));
     }
     for point in &mut all {
-        let functions = ["agent within"];
         point.waits = match point.runs {
-            Runs::Apart => !functions.contains(&point.name),
+            Runs::Apart => true,
             _ => point.name == "stream",
         };
         let answers = ["step of text", "detect_termination", "is_terminal"];

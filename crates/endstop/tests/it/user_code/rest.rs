@@ -390,7 +390,7 @@ async fn panicking_tool_kills_other_processes() {
     });
     let calls = Turn::call("ask", &json!({"task": "sleep"})).and_call("boom", &json!({}));
     let agent = agent([calls])
-        .tool(AgentTool::new("ask", "Asks.", inner))
+        .tool(AgentTool::new("ask", "Asks.", inner().build().unwrap()))
         .tool(boom.parallel_safe())
         .build()
         .unwrap();
