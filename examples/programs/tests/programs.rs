@@ -229,5 +229,5 @@ async fn sse_streams_events_until_the_outcome() {
         deltas.map(|event| event["text"].as_str().unwrap()).collect::<String>(),
         "Hello there."
     );
-    assert_eq!(events.last().unwrap()["type"], "run_ended", "{text}");
+    assert_eq!(events.last().unwrap()["type"], "finished", "{text}");
 }

@@ -17,11 +17,11 @@ async fn serve(mut socket: WebSocket, agent: Agent) -> Result<(), Box<dyn std::e
         if let AgentEvent::ApprovalRequested { request_id, .. } = event {
             // A browser that goes away ends this function, and the dropped handle cancels the run.
             let answer = socket.recv().await.ok_or("the browser left")??;
-            let allow = answer.to_text()? == "yes";
-            run.answer(
-                &request_id,
-                if allow { Approval::Allow } else { Approval::deny("The user said no.") },
-            )?;
+            let approval = match answer.to_text()? {
+                "yes" => Approval::Allow,
+                _ => Approval::Deny("The user said no.".to_owned()),
+            };
+            run.answer(request_id, approval)?;
         }
     }
     Ok(())
@@ -32,6 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = Agent::builder(HttpProvider::builder("openai/gpt-4.1-mini").build()?)
         .tool(Shell::default())
         .permission("shell", Permission::Ask)
+        .approval_events(true)
         .build()?;
     let upgrade = |upgrade: WebSocketUpgrade, State(agent): State<Agent>| async move {
         upgrade.on_upgrade(|socket| async { drop(serve(socket, agent).await) })

@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             tokio::select! {
                 event = run.next() => match event {
                     Some(AgentEvent::TextDelta { text, .. }) => print!("{text}"),
-                    Some(AgentEvent::Ended { outcome, .. }) => println!("\n[{outcome}]"),
+                    Some(AgentEvent::Finished { outcome, .. }) => println!("\n[{outcome}]"),
                     Some(_) => {}
                     None => break,
                 },

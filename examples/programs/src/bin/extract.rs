@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = Agent::builder(HttpProvider::builder("openai/gpt-4.1-mini").build()?)
         .system("Extract the invoice from the text.")
         .build()?;
-    let invoice: Invoice = agent.run_typed(text)?.await.into_value()?;
+    let invoice: Invoice = agent.run_typed(text)?.await.into_result()?;
     println!("{}", serde_json::to_string_pretty(&invoice)?);
     println!("{} cents in total", invoice.items.iter().map(|item| item.cents).sum::<u64>());
     Ok(())

@@ -3,10 +3,11 @@
 
 use endstop::Agent;
 use endstop::provider::http::HttpProvider;
-use endstop::tool::{ToolError, ToolOutput, tool_fn};
+use endstop::tool::{ToolError, ToolOutput, try_tool_fn};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+/// Shows an image.
 #[derive(Deserialize, JsonSchema)]
 struct Look {
     /// The name of a PNG file, without its folder.
@@ -16,14 +17,14 @@ struct Look {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args().nth(1).ok_or("usage: image_tool FOLDER")?;
-    let look = tool_fn("look", "Shows an image.", move |look: Look, _| {
+    let look = try_tool_fn("look", "", move |look: Look, _context| {
         let place = std::path::Path::new(&folder).join(&look.file);
         async move {
             if look.file.contains(['/', '\\']) || look.file == ".." {
                 return Err(ToolError::denied("only names without a folder"));
             }
             let bytes = tokio::fs::read(place).await?;
-            Ok(ToolOutput::image("image/png", bytes)?.and_text(look.file))
+            Ok(ToolOutput::file(&bytes, "image/png")?)
         }
     });
     let agent = Agent::builder(HttpProvider::builder("anthropic/claude-sonnet-4-5").build()?)

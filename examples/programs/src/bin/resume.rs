@@ -17,9 +17,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .tool(Shell::default())
         .journal(journal.clone())
         .build()?;
-    let open = journal.runs()?.into_iter().find(|run| run.ended.is_none());
+    let open = journal.runs(100)?.into_iter().find(|run| run.outcome.is_none());
     let run = match open {
-        Some(open) => agent.resume(Resume::run(open.id))?,
+        Some(open) => agent.resume(Resume::new(open.id))?,
         None => agent.run(task.as_str())?,
     };
     let outcome = run.await;
