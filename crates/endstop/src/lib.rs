@@ -51,9 +51,9 @@ pub use agent::{
 };
 pub use endstop_core as core;
 pub use endstop_core::{
-    Attachment, CacheUse, Category, DecidedBy, Document, Image, Limits, Message, MessageId,
-    NanoUsd, Outcome, Part, Permission, Price, Role, RunEvent, Termination, ToolCall, ToolResult,
-    ToolStatus, TurnDelta, Unsuccessful, Usage, Watch, WatchMode,
+    Attachment, CacheUse, Category, DecidedBy, Document, Image, Limits, MediaError, Message,
+    MessageId, NanoUsd, Outcome, Part, Permission, Price, Role, RunEvent, Termination, ToolCall,
+    ToolResult, ToolStatus, TurnDelta, Unsuccessful, Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;
 pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
