@@ -1,10 +1,8 @@
 //! Approval over a web socket: the browser sends a task, sees each call, and answers `yes` or `no`.
-#![allow(clippy::print_stdout, reason = "the program prints its address")]
 
-use axum::Router;
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::routing::any;
+use axum::{Router, routing::any};
 use endstop::provider::http::HttpProvider;
 use endstop::tool::Shell;
 use endstop::{Agent, AgentEvent, Approval, Permission};
@@ -16,12 +14,9 @@ async fn serve(mut socket: WebSocket, agent: Agent) -> Result<(), Box<dyn std::e
         socket.send(Message::from(serde_json::to_string(&event)?)).await?;
         if let AgentEvent::ApprovalRequested { request_id, .. } = event {
             // A browser that goes away ends this function, and the dropped handle cancels the run.
-            let answer = socket.recv().await.ok_or("the browser left")??;
-            let approval = match answer.to_text()? {
-                "yes" => Approval::Allow,
-                _ => Approval::Deny("The user said no.".to_owned()),
-            };
-            run.answer(request_id, approval)?;
+            let answer = socket.recv().await.ok_or("the browser left")??.into_text()?;
+            let denied = Approval::Deny("The user said no.".to_owned());
+            run.answer(request_id, if answer == "yes" { Approval::Allow } else { denied })?;
         }
     }
     Ok(())

@@ -1,5 +1,4 @@
 //! Branches of one conversation: the same history is continued in three directions at once.
-#![allow(clippy::print_stdout, reason = "the program prints its result")]
 
 use endstop::Agent;
 use endstop::provider::http::HttpProvider;

@@ -1,5 +1,4 @@
 //! A chat service: one agent for all users, one session for each. `POST /USER` with a message.
-#![allow(clippy::print_stdout, reason = "the program prints its address")]
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -7,7 +6,8 @@ use axum::{Router, routing::post};
 use endstop::provider::http::HttpProvider;
 use endstop::{Agent, Session};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 #[derive(Clone)]
 struct Chats {
@@ -20,16 +20,14 @@ async fn say(
     Path(user): Path<String>,
     message: String,
 ) -> Result<String, (StatusCode, String)> {
-    let session = {
-        let mut sessions = chats.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.entry(user).or_insert_with(|| chats.agent.session()).clone()
-    };
-    let run =
-        session.run(message).map_err(|refused| (StatusCode::CONFLICT, refused.to_string()))?;
-    // A cut or truncated answer is no success, so the user never takes it for a whole one.
-    let done = run.await.into_result();
+    let mut sessions = chats.sessions.lock().await;
+    let session = sessions.entry(user).or_insert_with(|| chats.agent.session()).clone();
+    drop(sessions);
+    let run = session.run(message).map_err(|busy| (StatusCode::CONFLICT, busy.to_string()))?;
+    // A cut or truncated answer is an error, so that no user takes it for a whole one.
+    let done =
+        run.await.into_result().map_err(|ended| (StatusCode::BAD_GATEWAY, ended.to_string()));
     done.map(|outcome| outcome.answer().unwrap_or_default())
-        .map_err(|ended| (StatusCode::BAD_GATEWAY, ended.to_string()))
 }
 
 #[tokio::main]

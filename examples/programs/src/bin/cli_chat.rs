@@ -1,5 +1,4 @@
 //! A chat on the terminal: the text appears as it arrives, and Ctrl-C stops the answer, not the chat.
-#![allow(clippy::print_stdout, reason = "the program is a chat on the terminal")]
 
 use endstop::provider::http::HttpProvider;
 use endstop::{Agent, AgentEvent};

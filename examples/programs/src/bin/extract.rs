@@ -1,5 +1,4 @@
 //! Typed extraction: text on stdin, a validated value of a Rust type as the answer.
-#![allow(clippy::print_stdout, reason = "the program prints its result")]
 
 use endstop::Agent;
 use endstop::provider::http::HttpProvider;

@@ -1,5 +1,4 @@
 //! A tool with images: the model looks at files of a folder and describes them.
-#![allow(clippy::print_stdout, reason = "the program prints its result")]
 
 use endstop::Agent;
 use endstop::provider::http::HttpProvider;

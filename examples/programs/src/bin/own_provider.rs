@@ -1,10 +1,8 @@
 //! A provider from nothing: it answers with the user's words in reverse.
-#![allow(clippy::print_stdout, reason = "the program prints its result")]
 
 use endstop::Agent;
-use endstop::provider::{
-    CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
-};
+use endstop::provider::{CallEvent, CallSpec, CallStream, ModelSession};
+use endstop::provider::{Provider, Response, SessionSpec};
 use futures_util::stream;
 
 #[derive(Clone)]

@@ -1,5 +1,4 @@
 //! Parallel research: a lead agent calls sub-agents at the same time, all under one budget.
-#![allow(clippy::print_stdout, reason = "the program prints its result")]
 
 use endstop::provider::http::HttpProvider;
 use endstop::tool::AgentTool;

@@ -1,23 +1,21 @@
 //! A run that survives its process: started anew it goes on where the last process was killed.
-#![allow(clippy::print_stdout, reason = "the program prints its result")]
 
 use endstop::journal::SqliteJournal;
 use endstop::provider::http::HttpProvider;
 use endstop::tool::Shell;
 use endstop::{Agent, Resume};
-use std::sync::Arc;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [file, task] = &std::env::args().skip(1).collect::<Vec<_>>()[..] else {
         return Err("usage: resume JOURNAL TASK".into());
     };
-    let journal = Arc::new(SqliteJournal::open(file)?);
+    let journal = SqliteJournal::open(file)?;
     let agent = Agent::builder(HttpProvider::builder("openai/gpt-4.1-mini").build()?)
         .tool(Shell::default())
         .journal(journal.clone())
         .build()?;
-    let open = journal.runs(100)?.into_iter().find(|run| run.outcome.is_none());
+    let open = journal.runs(100)?.into_iter().find(|run| run.termination.is_none());
     let run = match open {
         Some(open) => agent.resume(Resume::new(open.id))?,
         None => agent.run(task.as_str())?,

@@ -1,5 +1,4 @@
 //! Streaming to a browser: `POST /` with a task answers with server-sent events.
-#![allow(clippy::print_stdout, reason = "the program prints its address")]
 
 use axum::body::Body;
 use axum::extract::State;
