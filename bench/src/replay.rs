@@ -10,8 +10,9 @@ use endstop::wire::{
     Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolDefinition, dialect,
 };
 use endstop::{
-    Message, MessageId, Outcome, Role, Termination, ToolStatus, TurnDelta,
+    Message, MessageId, Outcome, Role, Termination, ToolStatus,
     core::{Effect, EffectId, EventKind, Run, RunSpec, Step, ToolReport},
+    provider::TurnDelta,
 };
 use serde_json::json;
 use std::collections::VecDeque;

@@ -11,7 +11,7 @@
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
-use endstop::{Agent, Outcome, TurnDelta};
+use endstop::{Agent, Outcome, provider::TurnDelta};
 use futures_core::Stream;
 use serde_json::json;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};

@@ -52,8 +52,8 @@ pub use agent::{
 pub use endstop_core as core;
 pub use endstop_core::{
     Attachment, CacheUse, Category, DecidedBy, Document, Image, Limits, MediaError, Message,
-    MessageId, NanoUsd, Outcome, Part, Permission, Price, Role, RunEvent, Termination, ToolCall,
-    ToolResult, ToolStatus, TurnDelta, Unsuccessful, Usage, Watch, WatchMode,
+    MessageId, NanoUsd, Outcome, Part, Permission, Price, Role, Termination, ToolCall, ToolResult,
+    ToolStatus, Unsuccessful, Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;
 pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};

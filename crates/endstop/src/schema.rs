@@ -120,14 +120,6 @@ impl OutputSchema {
         OutputSchema { schema: portable::portable(schema), validator, of_type }
     }
 
-    /// Returns the value of the type that this schema was derived from.
-    ///
-    /// # Errors
-    /// The type does not deserialize from the answer; the message names the place.
-    pub(crate) fn value<T: DeserializeOwned>(&self, answer: &Value) -> Result<T, String> {
-        deserialize(answer)
-    }
-
     /// Returns the schema as it is sent to the model. A schema that was given is unchanged.
     pub fn as_value(&self) -> &Value {
         &self.schema
@@ -140,10 +132,11 @@ impl OutputSchema {
     pub fn validate(&self, candidate: &Value) -> Result<Value, SchemaError> {
         let answer = structured::accept(candidate, |value| self.check(value))
             .map_err(|problem| SchemaError::Unsatisfied(problem.to_string()))?;
-        Ok(match self.is_wrapped(&answer) {
-            true => answer.get("value").cloned().unwrap_or_default(),
-            false => answer,
-        })
+        if self.is_wrapped(&answer) {
+            Ok(answer.get("value").cloned().unwrap_or_default())
+        } else {
+            Ok(answer)
+        }
     }
 
     /// `true` if a valid answer has its value in the field `value`.
@@ -196,7 +189,11 @@ fn validator_of(schema: &Value) -> Option<jsonschema::Validator> {
     jsonschema::validator_for(schema).ok()
 }
 
-fn deserialize<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+/// Returns the value of a type.
+///
+/// # Errors
+/// The type does not deserialize from the value; the message names the place.
+pub(crate) fn deserialize<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let (path, problem) = (error.path().to_string(), error.inner());
         // The path `.` stands for the value as a whole.

@@ -17,8 +17,8 @@ use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::{
-    Agent, Limits, Outcome, TurnDelta,
-    provider::{Confidence, SignalReason, TerminationSignal},
+    Agent, Limits, Outcome,
+    provider::{Confidence, SignalReason, TerminationSignal, TurnDelta},
 };
 use serde_json::Value;
 use std::error::Error;

@@ -140,7 +140,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
         questions,
         json,
     };
-    let begin = Begin::Again(how, Box::new(Earlier::of(&id, &recorded)));
+    let begin = Begin::Again(Box::new(how), Box::new(Earlier::of(&id, &recorded)));
     session.perform(runtime, &agent, begin, &limits, dir.as_deref())
 }
 

@@ -290,7 +290,7 @@ impl Settings {
             }
             "watch" => {
                 self.watches =
-                    Some(Watch::read(value).map_err(|error| in_table(error.to_string()))?)
+                    Some(Watch::read(value).map_err(|error| in_table(error.to_string()))?);
             }
             limit if Limits::NAMES.contains(&limit) => {
                 return Err(wrong(&format!(

@@ -6,8 +6,8 @@ use endstop::core::Event;
 use endstop::core::replay::Replay;
 use endstop::journal::{JournalError, RecordedRun, SqliteJournal};
 use endstop::{
-    NanoUsd, Outcome, Part, RunEvent, Termination, Usage,
-    core::{Effect, EventKind, RunSpec},
+    NanoUsd, Outcome, Part, Termination, Usage,
+    core::{Effect, EventKind, RunEvent, RunSpec},
     policy::Registry,
     provider::ModelTurn,
 };

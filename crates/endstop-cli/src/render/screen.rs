@@ -157,7 +157,7 @@ impl Screen {
                 self.note(&format!("✗ {}{then}", shorten(&error.to_string(), 300)));
             }
             AgentEvent::ToolStarted { .. } | AgentEvent::ToolFinished { .. } => {
-                self.tool_event(event)
+                self.tool_event(event);
             }
             AgentEvent::MessageInjected { why, text, .. } => {
                 self.note(&format!("! message to the model ({why}): {}", shorten(text, 200)));

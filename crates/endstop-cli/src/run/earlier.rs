@@ -5,11 +5,8 @@ use crate::output;
 use crate::render::amounts::count;
 use crate::run::approve::line;
 use crate::visible::shorten;
+use endstop::core::{Effect, Replay, RunEvent};
 use endstop::journal::{Change, RecordedRun};
-use endstop::{
-    RunEvent,
-    core::{Effect, Replay},
-};
 use std::collections::HashMap;
 use std::io::{self, IsTerminal};
 

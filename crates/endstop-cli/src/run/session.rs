@@ -77,7 +77,7 @@ struct View {
 /// The start of a run: a new task, or a resume.
 pub(crate) enum Begin {
     Task(String),
-    Again(Resume, Box<Earlier>),
+    Again(Box<Resume>, Box<Earlier>),
 }
 
 impl RunSession {
@@ -330,7 +330,7 @@ fn start(agent: &Agent, begin: Begin, screen: &mut Screen) -> Result<RunHandle> 
     match begin {
         Begin::Task(task) => agent.run(task).map_err(refused),
         Begin::Again(how, earlier) => {
-            let handle = match agent.resume(how.clone()) {
+            let handle = match agent.resume(Resume::clone(&how)) {
                 Err(StartError::Changed(changes)) => {
                     accepted(&changes)?;
                     agent.resume(how.accept_changes()).map_err(refused)?

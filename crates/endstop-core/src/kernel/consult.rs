@@ -36,7 +36,7 @@ pub(super) fn consulted(
             return Break(Ending::halted(Layer::Hook, decision, reason));
         }
         HookDecision::ProceedWith(text) => {
-            context.inject_message(InjectionReason::Hook, text, effects)
+            context.inject_message(InjectionReason::Hook, text, effects);
         }
         HookDecision::OutputCap(cap) => context.output_cap = Some(cap),
         HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) => {

@@ -13,7 +13,7 @@
 //! A ceiling on cost or tokens is checked before the call, so the number must never be too small.
 //! Sizes are those of the file; no formula charges more for an image that was scaled down.
 
-use super::{Attachment, Document, Image};
+use super::attachment::{Attachment, Document, Image, decoded};
 use serde::{Deserialize, Serialize};
 
 /// The most tiles of 512 pixels after scaling: 2048 by 768 pixels.
@@ -118,7 +118,7 @@ impl ImageTokens {
     /// page that can be counted.
     pub fn of_document(self, document: &Document) -> u64 {
         let bytes = (document.data.len() / 4 * 3) as u64;
-        let Some(file) = super::decoded(&document.data, usize::MAX) else { return bytes };
+        let Some(file) = decoded(&document.data, usize::MAX) else { return bytes };
         let page = self.of_size(Some(PAGE)).saturating_add(PAGE_TEXT);
         bytes.max(pages(&file).saturating_mul(page))
     }

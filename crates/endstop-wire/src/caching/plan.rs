@@ -1,7 +1,7 @@
 //! What a request carries for prompt caching: marks, a key, or nothing.
 
-use super::Caching;
 use super::models::bedrock;
+use super::setting::Caching;
 use crate::dialect::{Dialect, WireFormat};
 use serde_json::{Map, Value, json};
 

@@ -52,7 +52,7 @@ impl Opened {
         params: ModelParams,
         schema: Option<Arc<OutputSchema>>,
     ) -> Opened {
-        let mut opened = Opened { params, schema, ..Opened::default() };
+        let mut opened = Opened { schema, params, ..Opened::default() };
         let hooks = opened.ask(config, "hook", "a hook", || hook_points(config));
         let (hooks, on_event) = hooks.unwrap_or_default();
         opened.hooks = hooks;

@@ -30,7 +30,7 @@ use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
 use crate::event::AgentEvent;
-use crate::schema::{OutputSchema, OutputType};
+use crate::schema::{OutputSchema, OutputType, deserialize};
 use endstop_core::{DecidedBy, Decision, Layer, Outcome, Termination, Unsuccessful};
 use futures_core::Stream;
 use serde::de::DeserializeOwned;
@@ -77,8 +77,8 @@ impl Session {
         T: OutputType,
     {
         let schema = Arc::new(OutputSchema::of::<T>());
-        let handle = self.start(input.into(), Some(Arc::clone(&schema)))?;
-        Ok(TypedHandle { handle, schema, value: PhantomData })
+        let handle = self.start(input.into(), Some(schema))?;
+        Ok(TypedHandle { handle, value: PhantomData })
     }
 }
 
@@ -87,7 +87,6 @@ impl Session {
 #[must_use = "dropping the handle cancels the run"]
 pub struct TypedHandle<T> {
     handle: RunHandle,
-    schema: Arc<OutputSchema>,
     value: PhantomData<fn() -> T>,
 }
 
@@ -120,8 +119,7 @@ impl<T: DeserializeOwned> TypedHandle<T> {
 
     /// Waits for the outcome and discards all further events.
     pub async fn outcome(self) -> TypedOutcome<T> {
-        let TypedHandle { handle, schema, .. } = self;
-        TypedOutcome::new(handle.outcome().await, &schema)
+        TypedOutcome::new(self.handle.outcome().await)
     }
 }
 
@@ -176,12 +174,12 @@ impl<T> TypedOutcome<T> {
 }
 
 impl<T: DeserializeOwned> TypedOutcome<T> {
-    fn new(mut outcome: Outcome, schema: &OutputSchema) -> TypedOutcome<T> {
+    fn new(mut outcome: Outcome) -> TypedOutcome<T> {
         if !outcome.is_success() {
             return TypedOutcome { outcome, value: None };
         }
         let answer = outcome.structured.clone().ok_or_else(|| "there is no value".to_owned());
-        match answer.and_then(|answer| schema.value(&answer)) {
+        match answer.and_then(|answer| deserialize(&answer)) {
             Ok(value) => TypedOutcome { outcome, value: Some(value) },
             // The answer was deserialized when it was validated. A type whose `Deserialize` does
             // not give the same result twice must not make a success without a value.

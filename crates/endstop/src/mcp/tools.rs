@@ -85,7 +85,7 @@ impl McpTools {
 
 impl fmt::Debug for McpTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.tools.iter().map(|tool| tool.name()).collect();
+        let names: Vec<&str> = self.tools.iter().map(Tool::name).collect();
         f.debug_struct("McpTools")
             .field("server", &self.name())
             .field("tools", &names)

@@ -27,10 +27,11 @@ mod sign;
 #[cfg(feature = "http")]
 mod transport;
 
-pub use endstop_core::TerminationSignal;
 use endstop_core::signal::{YesNo, default_detection};
-use endstop_core::{Attachment, ImageTokens, Message, Part, TurnDelta, Usage};
-pub use endstop_core::{Confidence, ErrorClass, ModelError, ModelTurn, SignalReason};
+use endstop_core::{Attachment, ImageTokens, Message, Part, Usage};
+pub use endstop_core::{
+    Confidence, ErrorClass, ModelError, ModelTurn, SignalReason, TerminationSignal, TurnDelta,
+};
 pub use endstop_wire::endpoint::Secret;
 pub use endstop_wire::media::UnsupportedMedia;
 use endstop_wire::redact::KnownKeys;

@@ -150,7 +150,8 @@ mod tests {
     use super::problem;
     use serde_json::{Value, json};
 
-    fn text(mark: Value) -> Value {
+    fn text(mark: impl Into<Value>) -> Value {
+        let mark = mark.into();
         json!({"type": "text", "text": "hi", "cache_control": mark})
     }
 

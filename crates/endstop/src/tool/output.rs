@@ -144,7 +144,9 @@ impl ToolOutput {
         // A provider would refuse the request with the damaged data, in this turn and all others.
         let wrong = self.attachments.extract_if(.., |one| one.check().is_err());
         for problem in wrong.filter_map(|one| one.check().err()) {
-            self.content.push_str(&format!("\n[not shown: {problem}]"));
+            self.content.push_str("\n[not shown: ");
+            self.content.push_str(&problem.to_string());
+            self.content.push(']');
         }
         ToolReport {
             attachments: self.attachments,

@@ -92,7 +92,7 @@ impl ToolSet {
 
     /// Returns the names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|tool| tool.name())
+        self.0.iter().map(Tool::name)
     }
 
     /// Returns the tools, in order.

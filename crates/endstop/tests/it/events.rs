@@ -221,6 +221,7 @@ async fn dropped_next_loses_no_event() {
     assert!(handle.next().await.is_none());
 }
 
+#[expect(clippy::disallowed_methods, reason = "no run has these tasks")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_sessions_share_no_event() {
     let server = Server::start(|request| {

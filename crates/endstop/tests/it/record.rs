@@ -70,7 +70,7 @@ async fn called(provider: &HttpProvider) -> (String, CallEvent) {
     loop {
         let event = std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await;
         match event.expect("a call ends with its end") {
-            CallEvent::Delta(endstop::TurnDelta::Text(more)) => text.push_str(&more),
+            CallEvent::Delta(endstop::provider::TurnDelta::Text(more)) => text.push_str(&more),
             CallEvent::Delta(_) => {}
             ended => return (text, ended),
         }

@@ -55,6 +55,7 @@ async fn failed(provider: &HttpProvider) -> ModelError {
 }
 
 /// Accepts connections and hands each to a task.
+#[expect(clippy::disallowed_methods, reason = "no run has these tasks")]
 async fn listen<F: Future<Output = ()> + Send + 'static>(
     serve: impl Fn(TcpStream) -> F + Send + 'static,
 ) -> u16 {

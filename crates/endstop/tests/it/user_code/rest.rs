@@ -16,10 +16,11 @@ use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, AgentBuilder, Limits, NanoUsd, Part, Permission, Price, Termination, ToolCall,
-    ToolResult, TurnDelta,
+    ToolResult,
     compaction::ProactiveCompaction,
     hook::{ConsultPoint, HookDecision, Hooks},
     policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict},
+    provider::TurnDelta,
 };
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
