@@ -1,6 +1,5 @@
 //! Typed extraction: text on stdin, a validated value of a Rust type as the answer.
 use rig::extractor::ExtractorBuilder;
-use rig::prelude::*;
 use rig::providers::openai::OpenAI;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
