@@ -25,7 +25,7 @@ impl Provider for Reverse {
 
 impl ModelSession for Reverse {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
-        let said = call.messages.last().map(|message| message.plain_text()).unwrap_or_default();
+        let said = call.messages.last().map(endstop::Message::plain_text).unwrap_or_default();
         let mut response = Response::text(said.chars().rev().collect::<String>());
         response.metadata.insert("done".to_owned(), true.into());
         Box::pin(stream::iter([CallEvent::Ended(Box::new(response))]))

@@ -1,4 +1,4 @@
-//! A run that survives its process: started anew it goes on where the last process was killed.
+//! A run that survives its process: started again, it continues where the last process was killed.
 
 use endstop::journal::SqliteJournal;
 use endstop::provider::http::HttpProvider;

@@ -309,6 +309,7 @@ async fn accepted_answer_is_never_overruled() {
     assert!(ran.lock().unwrap().is_empty(), "an accepted denial was ignored");
 }
 
+#[expect(clippy::disallowed_methods, reason = "no run has these tasks")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_of_concurrent_answers_wins() {
     for _ in 0..20 {
