@@ -2,7 +2,7 @@
 
 use endstop::Agent;
 use endstop::provider::http::HttpProvider;
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,13 +11,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     session.run("Name a city for a weekend in May.")?.await.into_result()?;
 
     let branches = ["What to eat there?", "What to see there?", "Another city, please."];
-    let mut runs = Vec::new();
-    for question in branches {
+    let runs = branches.map(|question| {
         let branch = session.fork();
-        runs.push(async move { (question, branch.run(question).map(|run| run.into_future())) });
-    }
-    for (question, run) in join_all(runs).await {
-        println!("{question} {}", run?.await.answer().unwrap_or_default());
+        async move { Ok::<_, endstop::StartError>((question, branch.run(question)?.await)) }
+    });
+    for (question, outcome) in try_join_all(runs).await? {
+        println!("{question} {}", outcome.answer().unwrap_or_default());
     }
     // The original has the first question only, and can be asked something else.
     println!("{} messages in the original", session.messages().len());
