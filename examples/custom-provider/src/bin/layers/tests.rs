@@ -9,7 +9,8 @@ use endstop::provider::{
 };
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::{
-    Agent, AgentEvent, Limits, ModelParams, NanoUsd, Outcome, Price, Termination, TurnDelta, Usage,
+    Agent, AgentEvent, Limits, ModelParams, NanoUsd, Outcome, Price, Termination, Usage,
+    provider::TurnDelta,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
