@@ -263,7 +263,7 @@ impl Outcome {
 }
 
 /// A run that did not succeed, as an error to use with `?`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Unsuccessful(
     /// The outcome of the run.
     pub Outcome,
@@ -276,6 +276,14 @@ impl fmt::Display for Unsuccessful {
             write!(f, ": {}", self.0.decided_by.evidence)?;
         }
         Ok(())
+    }
+}
+
+/// The text of `Display`, because a `main` that returns an error prints its `Debug`, and the outcome
+/// has the whole conversation.
+impl fmt::Debug for Unsuccessful {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unsuccessful({self})")
     }
 }
 

@@ -5,8 +5,7 @@ use axum::http::StatusCode;
 use axum::{Router, routing::post};
 use endstop::provider::http::HttpProvider;
 use endstop::{Agent, Session};
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 use tokio::sync::Mutex;
 
 #[derive(Clone)]
