@@ -202,6 +202,12 @@ pub enum ToolStatus {
     Skipped,
 }
 
+impl fmt::Display for ToolStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 impl ToolStatus {
     /// `true` for every status but [`ToolStatus::Ok`].
     pub const fn is_error(self) -> bool {

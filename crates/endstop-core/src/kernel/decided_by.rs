@@ -203,6 +203,14 @@ pub struct DecidedBy {
     pub evidence: String,
 }
 
+/// Formats the decision and its evidence in one sentence, for people.
+impl fmt::Display for DecidedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}`", self.layer, self.decision)?;
+        if self.evidence.is_empty() { Ok(()) } else { write!(f, ": {}", self.evidence) }
+    }
+}
+
 /// A decision as JSON contains it. The layer must be known before the name can be read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
