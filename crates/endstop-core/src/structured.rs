@@ -53,7 +53,7 @@ impl<E: fmt::Debug + fmt::Display> Error for AcceptError<E> {
 /// `candidate` is the answer: text that may contain JSON, or a value that was delivered as JSON.
 ///
 /// # Errors
-/// The problem of the first JSON found, or that there is none.
+/// Returns the problem of the first JSON found; if there is none, that.
 pub fn accept<E>(
     candidate: &Value,
     check: impl Fn(&Value) -> Result<(), E>,

@@ -77,6 +77,12 @@ impl Lines {
             AgentEvent::AttemptFailed { attempt, error, retry_in_ms, .. } => {
                 RunEvent::AttemptFailed { turn, attempt, error: *error, retry_in_ms }
             }
+            AgentEvent::ToolCallChanged { call_id, name, before, after, by, .. } => {
+                RunEvent::CallChanged { call_id: call_id.to_string(), name, before, after, by }
+            }
+            AgentEvent::ToolResultChanged { call_id, name, status, .. } => {
+                RunEvent::ResultChanged { call_id: call_id.to_string(), name, status }
+            }
             AgentEvent::ToolStarted { call_id, name, arguments, .. } => {
                 RunEvent::ToolStarted { call_id: call_id.to_string(), name, arguments }
             }
@@ -146,4 +152,33 @@ fn delta(event: AgentEvent) -> Option<TurnDelta> {
         AgentEvent::HiddenDelta { reasoning, .. } => TurnDelta::Reasoning(reasoning),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lines;
+    use endstop::event::AgentEvent;
+    use serde_json::{Value, json};
+
+    /// The line of an event that is given as JSON.
+    fn line(event: Value) -> Value {
+        let event: AgentEvent = serde_json::from_value(event).unwrap();
+        serde_json::to_value(Lines::default().of(event).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn changes_of_hooks_have_lines() {
+        let changed = line(json!({
+            "type": "tool_call_changed", "run_id": "k3v9", "turn": 1, "call_id": "c1", "name": "act",
+            "before": "{}", "after": "{\"n\":1}", "by": "pre_tool",
+        }));
+        assert_eq!(changed["type"], "call_changed");
+        assert_eq!(changed["after"], "{\"n\":1}");
+        let result = line(json!({
+            "type": "tool_result_changed", "run_id": "k3v9", "turn": 1, "call_id": "c1",
+            "name": "act", "status": "ok",
+        }));
+        assert_eq!(result["type"], "result_changed");
+        assert_eq!(result["status"], "ok");
+    }
 }

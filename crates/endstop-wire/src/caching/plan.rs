@@ -5,7 +5,7 @@ use super::setting::Caching;
 use crate::dialect::{Dialect, WireFormat};
 use serde_json::{Map, Value, json};
 
-/// What the requests of a conversation carry for prompt caching.
+/// The marks and the key that the requests of a conversation carry for prompt caching.
 /// [`ModelParams::apply`](crate::ModelParams::apply) sets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachePlan {
@@ -61,7 +61,7 @@ impl Marks {
     }
 }
 
-/// What an API takes.
+/// The kinds of prompt caching that an API takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Support {
     /// Marks; `true` if a lifetime of an hour is accepted.

@@ -28,7 +28,7 @@ pub struct RequestSpec {
     pub context_window: Option<u64>,
     /// `true` to request a stream that also reports usage.
     pub stream: bool,
-    /// What requests carry for prompt caching.
+    /// The marks and the key for prompt caching.
     pub cache: CachePlan,
     /// Additional request fields. They take precedence over fields made from the members above.
     pub extra: Map<String, Value>,

@@ -49,7 +49,7 @@ pub enum BuildError {
     Share {
         /// The setting.
         setting: &'static str,
-        /// Its value.
+        /// The value of the setting.
         share: f64,
         /// A description of the range.
         expected: &'static str,

@@ -110,9 +110,9 @@ impl Looks {
 
 /// One observation of a thread.
 struct Seen {
-    /// Its processor time.
+    /// The processor time of the thread.
     ran: Duration,
-    /// Its state, as `/proc` names it: `R` runs or waits for a processor, `S` sleeps.
+    /// The state of the thread, as `/proc` names it: `R` runs or waits for a processor, `S` sleeps.
     state: char,
 }
 
