@@ -1,0 +1,3 @@
+//! The HTTP client of Endstop: pooled connections with proxies, private certificate authorities
+//! and timeouts, over `hyper`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
