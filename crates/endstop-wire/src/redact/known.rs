@@ -60,6 +60,18 @@ struct Inner {
     longest: usize,
 }
 
+impl Inner {
+    /// `true` if every needle of `other` is also one of this set, and is searched for as widely.
+    fn contains(&self, other: &Arc<Inner>) -> bool {
+        std::ptr::eq(self, Arc::as_ptr(other))
+            || other.needles.iter().all(|needle| {
+                let order =
+                    |own: &Needle| (&own.bytes, own.whole).cmp(&(&needle.bytes, needle.whole));
+                self.needles.binary_search_by(order).is_ok()
+            })
+    }
+}
+
 /// A set of four-byte sequences, with possible false positives.
 struct Grams([u64; GRAMS / 64]);
 
@@ -152,6 +164,10 @@ impl KnownKeys {
         match (&self.0, &other.0) {
             (_, None) => self.clone(),
             (None, _) => other.clone(),
+            // Building the search tables takes longer than a turn, so a set that contains the
+            // other is used as it is: mostly both are the same set.
+            (Some(a), Some(b)) if a.contains(b) => self.clone(),
+            (Some(a), Some(b)) if b.contains(a) => other.clone(),
             (Some(a), Some(b)) => {
                 KnownKeys::of(a.needles.iter().chain(&b.needles).cloned().collect())
             }
@@ -436,5 +452,42 @@ fn closing_quote_in_line(bytes: &[u8], start: usize) -> Option<usize> {
             return Some(quote);
         }
         from = quote + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KnownKeys;
+    use std::sync::Arc;
+
+    const KEYS: [&str; 4] = [
+        "sk-proj-4fQ9xTz71LmN0pWv",
+        "Zk39-vQx81-LLp02",
+        "Zk39-vQx81-LLp02-and-more-77",
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n-----END PRIVATE KEY-----",
+    ];
+
+    fn set(bits: usize) -> KnownKeys {
+        KnownKeys::new((0..KEYS.len()).filter(|nth| bits >> nth & 1 == 1).map(|nth| KEYS[nth]))
+    }
+
+    #[test]
+    fn union_equals_one_set_of_all_keys() {
+        let text = format!("{} beside {}, {}: {}", KEYS[0], KEYS[1], KEYS[2], KEYS[3]);
+        for one in 0..1 << KEYS.len() {
+            for other in 0..1 << KEYS.len() {
+                let (union, all) = (set(one).and(&set(other)), set(one | other));
+                assert_eq!(union.out_of_text(&text), all.out_of_text(&text), "{one} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn containing_set_is_not_rebuilt() {
+        let (all, part) = (set(0b1111), set(0b0110));
+        for union in [all.and(&part), part.and(&all), all.and(&all.clone())] {
+            let tables = |keys: &KnownKeys| keys.0.as_ref().map(Arc::as_ptr);
+            assert_eq!(tables(&union), tables(&all));
+        }
     }
 }
