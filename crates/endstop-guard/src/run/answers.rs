@@ -1,0 +1,70 @@
+//! The answers to calls of a run that has ended: once a text for each thread, then refusals.
+
+use super::call::CallFacts;
+use super::guarded::{Guarded, Place};
+use super::settings::OnLimit;
+use crate::exchange::Kind;
+use crate::exchange::answer::{Answer, Stamp, final_turn, refusal, stop_message};
+use crate::proxy;
+use bytes::Bytes;
+use endstop_core::Outcome;
+use http::{HeaderName, HeaderValue, StatusCode};
+
+impl Guarded {
+    /// The answer to a call of an ended run.
+    pub(super) fn answer(&mut self, place: &Place, facts: &CallFacts) -> proxy::Answer {
+        let Some(outcome) = self.outcome().cloned() else {
+            // Not reached: only ended runs are answered. A refusal is the safe answer.
+            return to_proxy(refusal(&facts.reply, "the run cannot continue", stamp("0", self)));
+        };
+        let message = self.message(&outcome);
+        let id = format!("endstop{}", self.counts.finals + self.counts.refusals + 1);
+        if self.gets_text(place, facts) {
+            self.counts.finals += 1;
+            return to_proxy(final_turn(&facts.reply, &message, stamp(&id, self)));
+        }
+        self.counts.refusals += 1;
+        to_proxy(refusal(&facts.reply, &message, stamp(&id, self)))
+    }
+
+    /// The sentence that every client shows.
+    pub(super) fn message(&self, outcome: &Outcome) -> String {
+        stop_message(outcome.termination, &outcome.decided_by.evidence, self.key().id())
+    }
+
+    /// `true` if this call gets a text. A text would break a program that parses the answer, and a
+    /// thread that was already told has to be refused, or it would go on for ever.
+    fn gets_text(&mut self, place: &Place, facts: &CallFacts) -> bool {
+        if self.on_limit() != OnLimit::Final || facts.reply.structured.is_some() {
+            return false;
+        }
+        // A title or a summary after the end has no thread to tell.
+        let Some(thread) = self.thread_mut(place) else { return false };
+        if !std::mem::replace(&mut thread.is_told_of_end, true) {
+            if facts.kind == Kind::Sub {
+                self.more_finals += 1;
+            }
+            return true;
+        }
+        // The main agent is called again for each sub-agent that was stopped in its background.
+        let again = facts.kind == Kind::Main && self.more_finals > 0;
+        if again {
+            self.more_finals -= 1;
+        }
+        again
+    }
+}
+
+fn stamp<'a>(id: &'a str, run: &Guarded) -> Stamp<'a> {
+    Stamp { id, unix_seconds: run.wall_ms() / 1000 }
+}
+
+/// Converts an answer to the proxy's form.
+pub(super) fn to_proxy(answer: Answer) -> proxy::Answer {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut headers = http::HeaderMap::with_capacity(answer.headers.len());
+    for (name, value) in answer.headers {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    proxy::Answer { status, headers, chunks: vec![Bytes::from(answer.body)], streamed: false }
+}

@@ -1,0 +1,362 @@
+//! The gatekeeper of guard: places each call in its run, and admits, answers or refuses it.
+
+use super::answers::to_proxy;
+use super::call::{CallFacts, Ticket};
+use super::guarded::{Admitted, Place};
+use super::observer::CallObserver;
+use super::pricing::price_of;
+use super::runs::{RunHandle, Shared};
+use super::settings::Settings;
+use crate::exchange::answer::{Reply, bad_request};
+use crate::exchange::{
+    Call, ClientFacts, Placed, Request, Route as Line, RunKey, RunName, Salt, Threads, cap_output,
+    route,
+};
+use crate::proxy::{
+    Answer, Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver,
+    Route, UpstreamMap,
+};
+use bytes::Bytes;
+use endstop_core::{GuestCall, Price};
+use endstop_wire::{Dialect, RequestFacts, WireFormat, dialect};
+use http::Uri;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Runs that are remembered after their end, so that late calls are still refused.
+const MOST_RUNS: usize = 10_000;
+
+/// Events for the owner of a guard. They contain no credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GuardEvent {
+    /// The first call of a run arrived.
+    RunStarted {
+        /// Id of the run.
+        run: String,
+    },
+    /// A call passed that guard cannot read or does not know.
+    Passed {
+        /// The path, without credentials.
+        target: String,
+        /// The reason.
+        reason: String,
+    },
+    /// A request was refused, because it is not valid.
+    Refused {
+        /// The path, without credentials.
+        target: String,
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// Receives the events of a guard, on the task of the request.
+pub type Hear = Box<dyn Fn(GuardEvent) + Send + Sync>;
+
+/// Puts the calls of agents under the kernel.
+pub struct Gate {
+    settings: Arc<Settings>,
+    upstreams: UpstreamMap,
+    salt: Salt,
+    threads: Arc<Mutex<Threads>>,
+    runs: Mutex<Runs>,
+    /// The run of every call, if the guard has started the only program that it serves.
+    only: Option<RunName>,
+    hear: Hear,
+}
+
+#[derive(Default)]
+struct Runs {
+    by_key: HashMap<RunKey, RunHandle>,
+    /// Keys in the order in which the runs started.
+    order: std::collections::VecDeque<RunKey>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// Creates a gate. The salt must be random: with it, keys of clients become fingerprints.
+    pub fn new(settings: Settings, upstreams: UpstreamMap, salt: [u8; 32], hear: Hear) -> Gate {
+        let salt = Salt::new(salt);
+        Gate {
+            settings: Arc::new(settings),
+            upstreams,
+            threads: Arc::new(Mutex::new(Threads::new(salt.clone()))),
+            salt,
+            runs: Mutex::default(),
+            only: None,
+            hear,
+        }
+    }
+
+    /// Puts every call into one run, whatever the client says, and starts that run now.
+    pub fn only(mut self, name: RunName) -> (Gate, RunHandle) {
+        let handle = self.run_of(&RunKey::of_prefix(&name));
+        self.only = Some(name);
+        (self, handle)
+    }
+
+    /// The runs, in the order in which they started.
+    pub fn runs(&self) -> Vec<RunHandle> {
+        let runs = lock(&self.runs);
+        runs.order.iter().filter_map(|key| runs.by_key.get(key).cloned()).collect()
+    }
+
+    fn run_of(&self, key: &RunKey) -> RunHandle {
+        let mut runs = lock(&self.runs);
+        if let Some(handle) = runs.by_key.get(key) {
+            return handle.clone();
+        }
+        if runs.order.len() >= MOST_RUNS {
+            // An ended run first: a live one would lose its budget.
+            let ended = |key: &RunKey| {
+                runs.by_key.get(key).is_none_or(|handle| handle.outcome().is_some())
+            };
+            let at = runs.order.iter().position(ended).unwrap_or(0);
+            if let Some(old) = runs.order.remove(at)
+                && let Some(handle) = runs.by_key.remove(&old)
+            {
+                handle.close(false, "the guard serves too many runs");
+            }
+        }
+        let handle = RunHandle(Shared::start(key.clone(), &self.settings, &self.threads));
+        runs.order.push_back(key.clone());
+        runs.by_key.insert(key.clone(), handle.clone());
+        drop(runs);
+        (self.hear)(GuardEvent::RunStarted { run: key.id().to_owned() });
+        handle
+    }
+
+    fn decide_now(&self, head: &RequestHead, body: &RequestBody) -> Decision {
+        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
+        let mut line = match route(head.method.as_str(), target) {
+            Ok(line) => line,
+            Err(error) => return self.refuse(head, &error.to_string()),
+        };
+        if let Some(only) = &self.only {
+            line.run = Some(only.clone());
+        }
+        let (raw, decoded) = match (line.call, body) {
+            (Call::Model { .. }, RequestBody::Whole { raw, decoded }) => (raw, decoded),
+            (Call::Model { format, .. }, body) => {
+                let reason = match body {
+                    RequestBody::TooLarge { .. } => "the body is too large to be read",
+                    RequestBody::Unreadable { .. } => "the body cannot be decompressed",
+                    _ => "the body was not read",
+                };
+                return self.pass(head, &line, Some(format), reason);
+            }
+            _ => return self.forward(head, &line, None),
+        };
+        self.model_call(head, &line, raw, decoded)
+    }
+
+    fn model_call(&self, head: &RequestHead, line: &Line, raw: &Bytes, decoded: &Bytes) -> Decision {
+        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let facts = ClientFacts::read(headers, &line.target, &self.salt);
+        let request = match Request::read(line, decoded) {
+            Ok(request) => request,
+            Err(error) => {
+                let Call::Model { format, .. } = line.call else {
+                    return self.forward(head, line, None);
+                };
+                return self.pass(head, line, Some(format), &error.to_string());
+            }
+        };
+        let placed = match lock(&self.threads).place(&facts, line, &request) {
+            Ok(placed) => placed,
+            Err(error) => return self.refuse(head, &error.to_string()),
+        };
+        let url = match self.url(line, Some(request.format)) {
+            Ok(url) => url,
+            Err(error) => return self.refuse(head, &error),
+        };
+        let price = self.price(&request, url.host());
+        let run = self.run_of(&placed.seat.run);
+        let reply = Reply::to(&request, &facts);
+        let call = Arc::new(CallFacts {
+            seat: placed.seat.clone(),
+            kind: placed.kind,
+            reply,
+            request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
+            dialect: dialect_of(request.shape, url.host()),
+        });
+        let guest_call = guest_call(&request, &placed, price);
+        let shared = &run.0;
+        let at = shared.now();
+        let mut guarded = shared.lock();
+        if price.is_none() && guarded.needs_price() && guarded.outcome().is_none() {
+            let model = request.model.as_deref().unwrap_or("unknown");
+            let reason = format!(
+                "no price is known for the model `{model}`, so the cost limit cannot be enforced; \
+                 give one with --price"
+            );
+            drop(guarded);
+            return self.refuse(head, &reason);
+        }
+        let place = place_of(&placed);
+        match guarded.admit(at, placed, guest_call, &call) {
+            Admitted::Ended => {
+                let answer = guarded.answer(&place, &call);
+                drop(guarded);
+                shared.changed();
+                Decision::Answer(answer)
+            }
+            Admitted::Go(ticket) => {
+                drop(guarded);
+                shared.changed();
+                self.send(shared, url, (&request, raw, decoded), ticket, call)
+            }
+        }
+    }
+
+    /// Forwards an admitted call, with a lower output cap if that was decided.
+    fn send(
+        &self,
+        shared: &Arc<Shared>,
+        url: Uri,
+        (request, raw, decoded): (&Request<'_>, &Bytes, &Bytes),
+        ticket: Ticket,
+        call: Arc<CallFacts>,
+    ) -> Decision {
+        let mut body = None;
+        let lower = ticket.output_cap.filter(|cap| request.output_cap.is_none_or(|own| *cap < own));
+        if let (true, Some(cap)) = (self.settings.cap_output, lower) {
+            match cap_output(request, decoded, cap, call.dialect.cap_field) {
+                Ok(Some(changed)) => body = Some(Bytes::from(changed)),
+                Ok(None) => {}
+                Err(error) => {
+                    // A call whose cap cannot be lowered could cost more than was reserved.
+                    let observer = CallObserver::new(Arc::clone(shared), ticket, call);
+                    Box::new(observer).end(End::NoResponse { error: error.to_string() });
+                    return Decision::Answer(to_proxy(bad_request(&error.to_string())));
+                }
+            }
+        }
+        let _ = raw;
+        let abort = ticket.abort.clone();
+        let observer = CallObserver::new(Arc::clone(shared), ticket, call);
+        let mut forward = Forward::unchanged(url, Box::new(observer));
+        forward.body = body;
+        forward.abort = abort;
+        Decision::Forward(forward)
+    }
+
+    /// Passes a model call that cannot be judged. A run that has ended gets nothing more.
+    fn pass(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        format: Option<WireFormat>,
+        reason: &str,
+    ) -> Decision {
+        let named = line.run.as_ref().map(RunKey::of_prefix);
+        let run = named.and_then(|key| lock(&self.runs).by_key.get(&key).cloned());
+        if let Some(run) = run {
+            let mut guarded = run.0.lock();
+            if let Some(outcome) = guarded.outcome().cloned() {
+                guarded.counts.refusals += 1;
+                let message = guarded.message(&outcome);
+                return Decision::Answer(to_proxy(bad_request(&message)));
+            }
+            if guarded.needs_price() || guarded.has_limits() {
+                drop(guarded);
+                let reason = format!("{reason}, so the limits of this run cannot be enforced");
+                return self.refuse(head, &reason);
+            }
+            guarded.counts.unread += 1;
+        }
+        let target = head.redacted_target();
+        (self.hear)(GuardEvent::Passed { target, reason: reason.to_owned() });
+        self.forward(head, line, format)
+    }
+
+    fn forward(&self, head: &RequestHead, line: &Line, format: Option<WireFormat>) -> Decision {
+        match self.url(line, format) {
+            Ok(url) => Decision::Forward(Forward::unchanged(url, Box::new(Unread))),
+            Err(error) => self.refuse(head, &error),
+        }
+    }
+
+    fn refuse(&self, head: &RequestHead, reason: &str) -> Decision {
+        let target = head.redacted_target();
+        (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
+        Decision::Answer(to_proxy(bad_request(reason)))
+    }
+
+    fn url(&self, line: &Line, format: Option<WireFormat>) -> Result<Uri, String> {
+        let (path, query) = match line.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (line.target.as_str(), None),
+        };
+        self.upstreams.url(format, path, query).map_err(|error| error.to_string())
+    }
+
+    fn price(&self, request: &Request<'_>, host: Option<&str>) -> Option<Price> {
+        self.settings.price.or_else(|| price_of(request.format, host, request.model.as_deref()?))
+    }
+}
+
+impl Gatekeeper for Gate {
+    fn route(&self, head: &RequestHead) -> Route {
+        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
+        match route(head.method.as_str(), target) {
+            Ok(line) if matches!(line.call, Call::Model { .. }) => Route::Read,
+            _ => Route::Stream,
+        }
+    }
+
+    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
+        self.decide_now(&head, &body)
+    }
+
+    fn notice(&self, notice: Notice) {
+        if let Notice::Refused { reason, target, .. } = notice {
+            (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
+        }
+    }
+}
+
+/// Observes a response that belongs to no model call.
+struct Unread;
+
+impl ResponseObserver for Unread {
+    fn end(self: Box<Self>, _end: End) {}
+}
+
+fn place_of(placed: &Placed) -> Place {
+    if placed.kind.is_turn() {
+        Place::Thread(placed.seat.thread.clone())
+    } else {
+        // Only threads get a text, so the number does not matter.
+        Place::Auxiliary(u64::MAX)
+    }
+}
+
+fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> GuestCall {
+    use crate::exchange::{Attempt, Delivery};
+    GuestCall {
+        input: placed.input.clone(),
+        prompt_bytes: placed.prompt_bytes,
+        output_cap: request.output_cap.map(|cap| cap.saturating_mul(request.choices)),
+        thinking_budget: request.thinking.unwrap_or(0),
+        model: request.model.clone(),
+        price,
+        streaming: request.delivery != Delivery::Whole,
+        attempt_of_previous: placed.attempt != Attempt::First,
+    }
+}
+
+fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dialect {
+    let at_host = host.and_then(|host| dialect::dialect_at(host, format));
+    at_host.unwrap_or_else(|| dialect::of_format(format))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

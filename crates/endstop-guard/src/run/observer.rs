@@ -1,0 +1,197 @@
+//! Reads the copy of a response: deltas go to the kernel while they pass, the decoded response at
+//! the end.
+
+use super::call::{CallFacts, Ticket};
+use super::guarded::Response;
+use super::runs::Shared;
+use crate::exchange::answer::{Ending, Stamp, Tail};
+use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
+use bytes::Bytes;
+use endstop_core::{ErrorClass, ModelError, ModelTurn, TurnDelta};
+use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder, WireFormat};
+use std::sync::Arc;
+
+/// Observes one call.
+pub(super) struct CallObserver {
+    shared: Arc<Shared>,
+    ticket: Ticket,
+    facts: Arc<CallFacts>,
+    decoder: Option<Box<StreamDecoder>>,
+    /// The error that ended decoding.
+    problem: Option<ModelError>,
+    /// Follows the text of a stream that a policy may cut.
+    tail: Option<Tail>,
+    /// Deltas of the current chunk.
+    deltas: Vec<TurnDelta>,
+}
+
+impl CallObserver {
+    pub(super) fn new(shared: Arc<Shared>, ticket: Ticket, facts: Arc<CallFacts>) -> CallObserver {
+        let tail = shared.may_cut_text().then(|| {
+            let stamp = Stamp { id: "endstop", unix_seconds: shared.unix_seconds() };
+            Tail::new(&facts.reply, stamp)
+        });
+        CallObserver {
+            shared,
+            ticket,
+            facts,
+            decoder: None,
+            problem: None,
+            tail,
+            deltas: Vec::new(),
+        }
+    }
+
+    /// Reports the deltas of a chunk. Returns `false` if the run has ended.
+    fn report(&mut self) -> bool {
+        let deltas = std::mem::take(&mut self.deltas);
+        if deltas.is_empty() {
+            return true;
+        }
+        let at = self.shared.now();
+        let mut run = self.shared.lock();
+        deltas.into_iter().all(|delta| run.delta(at, &self.ticket, delta))
+    }
+
+    /// Ends the client's stream because the run has ended: cleanly if the model writes text, and
+    /// never inside a tool call, because clients complete and run a cut call.
+    fn stop(&mut self) -> Flow {
+        self.shared.changed();
+        let note = {
+            let run = self.shared.lock();
+            run.outcome().map(|outcome| format!("\n\n{}", run.message(outcome)))
+        };
+        match self.tail.as_ref().map(|tail| tail.end(note.as_deref().unwrap_or_default())) {
+            Some(Ending::Now(last)) => Flow::End { pass: usize::MAX, last: Bytes::from(last) },
+            _ => Flow::Abort,
+        }
+    }
+}
+
+impl ResponseObserver for CallObserver {
+    fn head(&mut self, head: &ResponseHead) {
+        let mut headers = Headers::default();
+        for (name, value) in &head.headers {
+            headers.push(name.as_str(), String::from_utf8_lossy(value.as_bytes()));
+        }
+        let (dialect, request) = (self.facts.dialect, self.facts.request);
+        let decoder = StreamDecoder::new(dialect, head.status.as_u16(), headers, request);
+        self.decoder = Some(Box::new(decoder));
+    }
+
+    fn bytes(&mut self, chunk: &[u8]) -> Flow {
+        if let Some(tail) = &mut self.tail {
+            tail.push(chunk);
+        }
+        let Some(decoder) = &mut self.decoder else { return Flow::Pass };
+        let deltas = &mut self.deltas;
+        // An error of the decoder is in its result; the bytes still pass.
+        let _ = decoder.push(chunk, &mut |delta| take(deltas, delta));
+        if self.report() { Flow::Pass } else { self.stop() }
+    }
+
+    fn unreadable(&mut self, reason: Unreadable) -> Flow {
+        let message = format!("the response cannot be read: {reason}");
+        self.problem.get_or_insert(ModelError::new(ErrorClass::UnknownError, message));
+        self.decoder = None;
+        Flow::Pass
+    }
+
+    fn client_gone(&mut self) -> ReadOn {
+        ReadOn::default()
+    }
+
+    fn end(mut self: Box<Self>, end: End) {
+        let decoder = self.decoder.take();
+        let response = match (&end, self.problem.take()) {
+            (_, Some(error)) => Err((error, None)),
+            (End::NoResponse { error }, None) => {
+                let message = format!("no response: {error}");
+                Err((ModelError::new(ErrorClass::ServerError, message), None))
+            }
+            (End::Complete | End::Ended | End::ClientGone { whole: true }, None) => {
+                decoded(decoder.map(|decoder| decoder.finish(Eof::Clean)), &self.facts)
+            }
+            (End::Cut { error }, None) => {
+                broken(decoder, &self.facts, &format!("the upstream broke off: {error}"))
+            }
+            (End::ClientGone { whole: false }, None) => {
+                broken(decoder, &self.facts, "the client closed its connection")
+            }
+            (End::Aborted, None) => broken(decoder, &self.facts, "the call was aborted"),
+        };
+        self.shared.finished(&self.ticket, &self.facts, response);
+    }
+}
+
+/// The response of a connection that ended too early. A decoder that has seen the end of the message
+/// has a whole response all the same.
+fn broken(decoder: Option<Box<StreamDecoder>>, facts: &CallFacts, why: &str) -> Response {
+    let is_complete = |mut decoder: Box<StreamDecoder>| {
+        let complete = decoder.is_complete();
+        (decoder, complete)
+    };
+    match decoder.map(is_complete) {
+        Some((decoder, true)) => decoded(Some(decoder.finish(Eof::Clean)), facts),
+        Some((decoder, false)) => {
+            let result = decoded(Some(decoder.finish(Eof::Reset)), facts);
+            let partial = match result {
+                Ok(turn) => Some(Box::new(turn)),
+                Err((_, partial)) => partial,
+            };
+            Err((ModelError::new(ErrorClass::IncompleteStream, why), partial))
+        }
+        None => Err((ModelError::new(ErrorClass::IncompleteStream, why), None)),
+    }
+}
+
+fn decoded(decoded: Option<Decoded>, facts: &CallFacts) -> Response {
+    let Some(Decoded { turn, error, signal, .. }) = decoded else {
+        let message = "the response ended before its head";
+        return Err((ModelError::new(ErrorClass::IncompleteStream, message), None));
+    };
+    match (error, turn) {
+        (Some(error), mut turn) => {
+            // These formats count the output twice, first with a preliminary value. A cut stream has
+            // only that one, and it must not be charged.
+            let early =
+                matches!(facts.dialect.family, WireFormat::Anthropic | WireFormat::BedrockInvoke);
+            let raw = &signal.provider_specific;
+            let ended = raw.original_field == "stop_reason" && !raw.original_value.is_empty();
+            if let Some(turn) = turn.as_mut().filter(|_| early && !ended) {
+                turn.usage.output_tokens = None;
+            }
+            Err((error, turn.map(|turn| Box::new(ModelTurn { signal, ..turn }))))
+        }
+        (None, Some(turn)) => Ok(ModelTurn { signal, ..turn }),
+        (None, None) => {
+            let message = "the response has no turn in it";
+            Err((ModelError::new(ErrorClass::IncompleteStream, message), None))
+        }
+    }
+}
+
+/// Appends a delta; text of one chunk is merged.
+fn take(deltas: &mut Vec<TurnDelta>, delta: Delta<'_>) {
+    let count = |text: &str| text.chars().count() as u64;
+    match (delta, deltas.last_mut()) {
+        (Delta::Text(text), Some(TurnDelta::Text(so_far))) => so_far.push_str(text),
+        (Delta::Text(text), _) => deltas.push(TurnDelta::Text(text.to_owned())),
+        (Delta::Reasoning(text) | Delta::Refusal(text), Some(TurnDelta::Reasoning(so_far))) => {
+            *so_far += count(text);
+        }
+        (Delta::Reasoning(text) | Delta::Refusal(text), _) => {
+            deltas.push(TurnDelta::Reasoning(count(text)));
+        }
+        (Delta::ToolArguments { json, .. }, Some(TurnDelta::ToolArguments(so_far))) => {
+            *so_far += count(json);
+        }
+        (Delta::ToolArguments { json, .. }, _) => {
+            deltas.push(TurnDelta::ToolArguments(count(json)));
+        }
+        (Delta::ToolCallStarted { name, .. }, _) => {
+            deltas.push(TurnDelta::ToolArguments(count(name)));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,187 @@
+//! The runs of a guard: each with its lock, its clock, and a signal for its end.
+
+use super::call::{CallFacts, Ticket};
+use super::guarded::{Counts, Guarded, Response};
+use super::settings::Settings;
+use crate::exchange::{RunKey, Threads};
+use endstop_core::guest::Spending;
+use endstop_core::Outcome;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// A run that its gatekeeper, its observers and its clock share.
+pub(super) struct Shared {
+    run: Mutex<Guarded>,
+    threads: Arc<Mutex<Threads>>,
+    began: Instant,
+    wall_ms: u64,
+    may_cut_text: bool,
+    changed: Notify,
+}
+
+impl Shared {
+    /// Starts a run and its clock.
+    pub(super) fn start(
+        key: RunKey,
+        settings: &Arc<Settings>,
+        threads: &Arc<Mutex<Threads>>,
+    ) -> Arc<Shared> {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+        let shared = Arc::new(Shared {
+            run: Mutex::new(Guarded::new(key, Arc::clone(settings), wall_ms)),
+            threads: Arc::clone(threads),
+            began: Instant::now(),
+            wall_ms,
+            may_cut_text: settings.policy.is_some(),
+            changed: Notify::new(),
+        });
+        tokio::spawn(keep_time(Arc::downgrade(&shared)));
+        shared
+    }
+
+    /// Time since the run began.
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(super) fn unix_seconds(&self) -> u64 {
+        self.wall_ms / 1000
+    }
+
+    /// `true` if a policy may end a text in the middle of a stream.
+    pub(super) fn may_cut_text(&self) -> bool {
+        self.may_cut_text
+    }
+
+    // The state after a panic is not half-changed in a way that matters: the kernel has a guard of
+    // its own, and the books only grow.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Guarded> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those who wait for a new deadline or for the end.
+    pub(super) fn changed(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Reports the end of a call to the run, and what its response says to the table of threads.
+    pub(super) fn finished(&self, ticket: &Ticket, facts: &CallFacts, response: Response) {
+        {
+            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            match &response {
+                Ok(turn) => threads.answered(&facts.seat, facts.kind, turn),
+                Err(_) => threads.failed(&facts.seat, facts.kind),
+            }
+        }
+        let at = self.now();
+        self.lock().ended(at, ticket, response);
+        self.changed();
+    }
+}
+
+/// Reports deadlines to the run until it ends.
+async fn keep_time(shared: Weak<Shared>) {
+    loop {
+        let Some(run) = shared.upgrade() else { return };
+        let changed = run.changed.notified();
+        tokio::pin!(changed);
+        // Before the state is read, so that a change in between is not missed.
+        changed.as_mut().enable();
+        let (ended, wake) = {
+            let guarded = run.lock();
+            (guarded.outcome().is_some(), guarded.wake_at())
+        };
+        if ended {
+            return;
+        }
+        match wake {
+            None => changed.await,
+            Some(at) => {
+                tokio::select! {
+                    () = changed => {}
+                    () = tokio::time::sleep_until(run.began + at) => {
+                        let now = run.now();
+                        let _ = run.lock().tick(now);
+                        run.changed();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A run as its owner sees it.
+#[derive(Clone)]
+pub struct RunHandle(pub(super) Arc<Shared>);
+
+impl std::fmt::Debug for RunHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunHandle").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+impl RunHandle {
+    /// The id of the run.
+    pub fn id(&self) -> String {
+        self.0.lock().key().id().to_owned()
+    }
+
+    /// The outcome, once the run has ended.
+    pub fn outcome(&self) -> Option<Arc<Outcome>> {
+        self.0.lock().outcome().cloned()
+    }
+
+    /// What all threads of the run have spent so far.
+    pub fn spent(&self) -> Spending {
+        self.0.lock().spent().clone()
+    }
+
+    /// Numbers of calls and threads so far.
+    pub fn counts(&self) -> Counts {
+        self.0.lock().counts
+    }
+
+    /// The number of model calls in flight.
+    pub fn in_flight(&self) -> usize {
+        self.0.lock().in_flight()
+    }
+
+    /// Waits for the end of the run. Cancel-safe.
+    pub async fn ended(&self) -> Arc<Outcome> {
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(outcome) = self.outcome() {
+                return outcome;
+            }
+            changed.await;
+        }
+    }
+
+    /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure,
+    /// described by `detail`. Returns the outcome that stands.
+    pub fn close(&self, ok: bool, detail: &str) -> Arc<Outcome> {
+        self.finish(|run, at| run.close(at, ok, detail))
+    }
+
+    /// Ends the run, because a person asked for it. Returns the outcome that stands.
+    pub fn cancel(&self) -> Arc<Outcome> {
+        self.finish(Guarded::cancel)
+    }
+
+    /// Ends the run at once. Returns the outcome that stands.
+    pub fn terminate(&self) -> Arc<Outcome> {
+        self.finish(Guarded::terminate)
+    }
+
+    fn finish(&self, end: impl FnOnce(&mut Guarded, Duration) -> Arc<Outcome>) -> Arc<Outcome> {
+        let at = self.0.now();
+        let outcome = end(&mut self.0.lock(), at);
+        self.0.changed();
+        outcome
+    }
+}

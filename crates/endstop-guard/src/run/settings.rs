@@ -1,0 +1,93 @@
+//! What a guarded run may do, and how it is stopped.
+
+use endstop::budget::SharedBudget;
+use endstop_core::{Limits, Price, TerminationPolicy, Watch};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The answer to calls of a run that has reached a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLimit {
+    /// Each thread gets one answer in text that says why the run was stopped; later calls are
+    /// refused. Most clients end after one call, with exit status 0.
+    #[default]
+    Final,
+    /// Calls are refused with a status that no known client retries.
+    Refuse,
+    /// Calls are refused, and the program is stopped at once.
+    Kill,
+}
+
+impl FromStr for OnLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OnLimit, String> {
+        match text {
+            "final" => Ok(OnLimit::Final),
+            "refuse" => Ok(OnLimit::Refuse),
+            "kill" => Ok(OnLimit::Kill),
+            other => Err(format!("unknown value `{other}`; expected `final`, `refuse` or `kill`")),
+        }
+    }
+}
+
+impl fmt::Display for OnLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnLimit::Final => "final",
+            OnLimit::Refuse => "refuse",
+            OnLimit::Kill => "kill",
+        })
+    }
+}
+
+/// Creates the policy of a thread.
+pub type MakePolicy = Arc<dyn Fn() -> Box<dyn TerminationPolicy> + Send + Sync>;
+
+/// The settings of guarded runs.
+#[derive(Clone)]
+pub struct Settings {
+    /// The limits. Those on turns, money, tokens and time hold for all threads of a run together;
+    /// the others for each thread.
+    pub limits: Limits,
+    /// Creates the termination policy of each thread, if there is one.
+    pub policy: Option<MakePolicy>,
+    /// The rules that watch each thread.
+    pub watches: Vec<Watch>,
+    /// The answer to calls after the end.
+    pub on_limit: OnLimit,
+    /// `true` to lower the output cap in requests, so that ceilings are strict.
+    pub cap_output: bool,
+    /// A price for all models, instead of the catalogue's.
+    pub price: Option<Price>,
+    /// A budget that all runs share, for example of a day.
+    pub budget: Option<SharedBudget>,
+}
+
+impl Default for Settings {
+    /// Observes: no limits, and the usual watch rules.
+    fn default() -> Settings {
+        Settings {
+            limits: Limits::none(),
+            policy: None,
+            watches: Watch::usual(),
+            on_limit: OnLimit::default(),
+            cap_output: false,
+            price: None,
+            budget: None,
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("limits", &self.limits)
+            .field("policy", &self.policy.is_some())
+            .field("watches", &self.watches)
+            .field("on_limit", &self.on_limit)
+            .field("cap_output", &self.cap_output)
+            .finish_non_exhaustive()
+    }
+}
