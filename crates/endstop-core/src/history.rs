@@ -115,7 +115,7 @@ fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
 }
 
 /// `true` if the message has content that a provider accepts back. Reasoning alone is rejected.
-fn says_something(message: &Message) -> bool {
+pub(crate) fn says_something(message: &Message) -> bool {
     message.parts.iter().any(|part| match part {
         Part::Text { text } | Part::Refusal { text } => !text.trim().is_empty(),
         part => !part.is_reasoning(),

@@ -22,6 +22,7 @@ pub mod decide;
 pub mod delta_buffer;
 pub mod detector;
 pub mod error_class;
+pub mod guest;
 pub mod history;
 pub mod kernel;
 pub mod limits;
@@ -44,13 +45,14 @@ pub use cache_use::{CacheUse, NanoUsdChange};
 pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
+pub use guest::Guest;
 pub use kernel::{
     CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt, CompactionSpec,
     ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind,
-    HookDecision, Hooks, InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission,
-    PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase,
-    RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError,
-    WatchMode, WouldFit,
+    GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer, NoProgressSnapshot, Outcome,
+    PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption, RuleHit,
+    Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta,
+    Unsuccessful, Watch, WatchError, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};

@@ -61,7 +61,8 @@ impl Replay {
         self.effects.clear();
         self.at = self.at.max(event.at);
         if let Some(outcome) = &mut self.outcome {
-            if let EventKind::Spent { usage, cost, cost_unknown, unreported } = &event.kind {
+            if let EventKind::Spent { usage, cost, cost_unknown, unreported, turns } = &event.kind {
+                outcome.turns = outcome.turns.saturating_add(*turns);
                 let more = unreported.unwrap_or(Unreported::of_unknown(*cost_unknown));
                 outcome.add_spent(usage, *cost, *cost_unknown, more);
             }
@@ -198,6 +199,8 @@ pub enum CannotGoOn {
     Succeeded(Box<Outcome>),
     /// The run would end again at once, because the cause of its ending has not changed.
     EndsAgain(Box<Outcome>),
+    /// The loop of the run belonged to another program, so only that program can continue it.
+    Guest,
     /// The kernel panicked on one of the events.
     Broken,
 }
@@ -216,6 +219,9 @@ impl fmt::Display for CannotGoOn {
                 f,
                 "the resumed run would end again at once as {} ({}): {}; raise the limit or fix the cause",
                 outcome.termination, outcome.decided_by.decision, outcome.decided_by.evidence
+            ),
+            CannotGoOn::Guest => f.write_str(
+                "the run belonged to another program, and only that program can resume it",
             ),
             CannotGoOn::Broken => f.write_str(
                 "the recorded events cannot be replayed: the kernel panicked on one of them",
@@ -241,14 +247,18 @@ impl std::error::Error for CannotGoOn {}
 /// because a policy cannot be cloned.
 ///
 /// # Errors
-/// The run was a success, or had ended and would end again at once.
+/// The run was a success, or had ended and would end again at once; or it was the run of a guest.
 pub fn go_on(
     spec: impl Fn() -> RunSpec,
     recorded: Vec<Event>,
     with: Resumption,
 ) -> Result<GoesOn, CannotGoOn> {
+    let original = spec();
+    if original.guest.is_some() {
+        return Err(CannotGoOn::Guest);
+    }
     // First pass: find the event that decided the ending, if any.
-    let mut first = Replay::new(spec());
+    let mut first = Replay::new(original);
     let mut decided = None;
     for (at, event) in recorded.iter().enumerate() {
         first.feed(event.clone());

@@ -9,8 +9,9 @@ use super::guard::Flow;
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::next::Next;
 use super::outcome::Ending;
+use super::phase::{Idle, Phase};
 use super::precheck::check_budgets;
-use crate::error_class::ModelError;
+use crate::error_class::{ErrorClass, ModelError};
 use crate::limits::Limits;
 use crate::message::{ModelTurn, Part, Role};
 use crate::termination::Termination;
@@ -86,20 +87,7 @@ pub(super) fn attempt_failed(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
-    context.state.streaming.abort();
-    book_failure(call, error, partial, context, effects);
-    // Keep whichever text exists: the decoder's partial turn is better than the raw deltas.
-    let text = partial
-        .map(ModelTurn::text)
-        .filter(|text| !text.trim().is_empty())
-        .or_else(|| Some(call.text.clone()).filter(|text| !text.trim().is_empty()));
-    if text.is_some() {
-        context.said.last_text.clone_from(&text);
-    }
-    if let Some(turn) = partial {
-        context.said.last_signal = Some(turn.signal.clone());
-    }
-
+    let text = record_failure(call, error, partial, context, effects);
     // After a resume: the failure that ended the run before is replayed, and the call repeated
     // once.
     if std::mem::take(&mut context.attempts.call_again) {
@@ -143,11 +131,50 @@ pub(super) fn attempt_failed(
         return Continue(Next::Compact { forced: true });
     }
     emit_failed(error, None, context, effects);
+    if context.is_guest() {
+        // The client may retry, so the text is not appended yet.
+        let provisional = Some(failure(error, context));
+        let idle = Idle { provisional, partial: text, ..Idle::default() };
+        return Continue(Next::Wait(Phase::Guest(idle)));
+    }
     // The partial text becomes the last message, so that a resumed conversation contains it.
     if let Some(text) = text {
         context.state.push(Role::Assistant, vec![Part::Text { text }]);
     }
     Break(failure(error, context))
+}
+
+/// Books the usage of a failed attempt. Returns the text that it had streamed.
+fn record_failure(
+    call: &Call,
+    error: &ModelError,
+    partial: Option<&ModelTurn>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Option<String> {
+    context.state.streaming.abort();
+    book_failure(call, error, partial, context, effects);
+    // Keep whichever text exists: the decoder's partial turn is better than the raw deltas.
+    let text = partial
+        .map(ModelTurn::text)
+        .filter(|text| !text.trim().is_empty())
+        .or_else(|| Some(call.text.clone()).filter(|text| !text.trim().is_empty()));
+    if text.is_some() {
+        context.said.last_text.clone_from(&text);
+    }
+    if let Some(turn) = partial {
+        context.said.last_signal = Some(turn.signal.clone());
+    }
+    text
+}
+
+/// Handles a call that a guest's client abandoned: it called the model again before the response was
+/// complete.
+pub(super) fn abandoned(call: &Call, context: &mut RunContext, effects: &mut Vec<Effect>) {
+    let problem = "the client called the model again before the response was complete";
+    let error = ModelError::new(ErrorClass::IncompleteStream, problem);
+    record_failure(call, &error, None, context, effects);
+    emit_failed(&error, None, context, effects);
 }
 
 /// Reports to observers that an attempt has failed, and when the next one comes.

@@ -4,6 +4,7 @@
 use super::call::Call;
 use super::context::RunContext;
 use super::effect::Effect;
+use super::prompt::Request;
 use crate::error_class::{ErrorClass, ModelError};
 use crate::message::{ModelTurn, Part};
 use crate::signal::SignalReason;
@@ -120,7 +121,9 @@ fn estimate(call: &Call, response: Option<&ModelTurn>, context: &RunContext) -> 
     let whole = response.map_or(0, |turn| turn.parts.iter().map(chars).sum());
     let generated = streamed.max(whole).div_ceil(4);
     let reported = response.map(|turn| &turn.usage);
+    let request = context.prompt.request.as_ref().map(Request::usage);
     let prompt = match context.prompt.known {
+        _ if request.is_some() => request.map_or(0, |usage| usage.prompt_tokens()),
         Some((tokens, covered)) => {
             let rest = context.state.messages.get(covered..).unwrap_or_default();
             let rest: u64 =

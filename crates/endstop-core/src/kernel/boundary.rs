@@ -23,7 +23,7 @@ pub(super) fn start(
     context: &mut RunContext,
 ) -> Flow<Next> {
     context.jitter = Jitter(seed);
-    context.ledger.price = price;
+    (context.ledger.price, context.guest.price) = (price, price);
     context.state.started_wall_ms = wall_ms;
     context.judge.begin_run()?;
     if context.settings.hooks.prompt {
@@ -34,18 +34,23 @@ pub(super) fn start(
 
 /// Starts a turn: limits, then compaction, then the `pre_iteration` hook.
 pub(super) fn start_turn(context: &mut RunContext) -> Flow<Next> {
-    // Measurements belong to one step, so the next one starts without any.
-    context.judge.context.step = i64::from(context.counts.turns);
-    context.judge.context.metrics.clear();
     // Everything below is counted per turn, not per run.
     context.attempts = Attempts::default();
     context.compactions.forced_this_turn = false;
-    check_limits(context)?;
+    begin_turn(context)?;
     if compaction_is_due(context) {
         // The turn continues with the `pre_iteration` hook when the compaction has ended.
         return Continue(Next::Compact { forced: false });
     }
     Continue(Next::Iteration)
+}
+
+/// Begins a turn, or another attempt of a guest at it, and checks the limits.
+pub(super) fn begin_turn(context: &mut RunContext) -> Flow {
+    // Measurements belong to one step, so the next one starts without any.
+    context.judge.context.step = i64::from(context.counts.turns);
+    context.judge.context.metrics.clear();
+    check_limits(context)
 }
 
 /// `true` if the conversation must be shortened before the next call.

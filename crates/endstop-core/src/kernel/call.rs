@@ -2,6 +2,7 @@
 
 use super::effect::EffectId;
 use super::ledger::Ceiling;
+use super::meter::Meter;
 use crate::limits::Limits;
 use crate::usage::NanoUsd;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(super) struct Call {
     pub(super) quote: Option<NanoUsd>,
     pub(super) reservation: Option<EffectId>,
     pub(super) prompt_bound: u64,
+    /// Counts the output of a call whose cap cannot be lowered.
+    pub(super) meter: Option<Box<Meter>>,
 }
 
 /// A timeout that applies to the current model call.

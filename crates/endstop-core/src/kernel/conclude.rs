@@ -2,6 +2,7 @@
 
 use super::booking::settle_aborted;
 use super::context::RunContext;
+use super::decided_by::DecidedBy;
 use super::effect::Effect;
 use super::open_calls::OpenCalls;
 use super::outcome::{Ending, Outcome};
@@ -36,11 +37,14 @@ pub(super) fn conclude(
     let snapshot = (termination == Termination::ErrorNoProgress)
         .then(|| context.judge.no_progress_snapshot().cloned())
         .flatten();
-    let cache = CacheUse::of(&context.ledger.own_usage, context.ledger.price);
+    // The savings of calls with different prices cannot be computed from their sum.
+    let one_price = context.ledger.price.filter(|_| !context.guest.prices_differ);
+    let cache = CacheUse::of(&context.ledger.own_usage, one_price);
+    let decided_by = with_unpriced(ending.decided_by, &context);
     let (cost_upper, tokens_upper) = (context.ledger.cost_upper(), context.ledger.tokens_upper());
     Outcome {
         termination,
-        decided_by: ending.decided_by,
+        decided_by,
         also,
         last_text: context.said.last_text,
         deliverable: ending.deliverable,
@@ -74,6 +78,18 @@ pub(super) fn conclude(
     }
 }
 
+/// Adds to the evidence that a cost ceiling did not cover all calls of a guest. A driver that owns
+/// the loop refuses a ceiling without a price; a guest learns the model only with each call.
+fn with_unpriced(mut decided_by: DecidedBy, context: &RunContext) -> DecidedBy {
+    let ledger = &context.ledger;
+    if context.is_guest() && ledger.max_usd.is_some() && ledger.cost_upper().is_none() {
+        decided_by.evidence.push_str(
+            " (the cost of at least one call is unknown, so `max_budget_usd` was not enforced for it)",
+        );
+    }
+    decided_by
+}
+
 /// Aborts what the phase waits for.
 fn abort(
     phase: Phase,
@@ -93,6 +109,12 @@ fn abort(
         }
         Phase::Tools(open) | Phase::Stopping { calls: open, .. } => {
             close_calls(open, termination, context, effects);
+        }
+        Phase::Guest(idle) => {
+            close_calls(idle.calls, termination, context, effects);
+            if let Some(text) = idle.partial {
+                context.state.push(Role::Assistant, vec![Part::Text { text }]);
+            }
         }
         // The driver must withdraw these, or a prompt would stay open and a budget reservation be
         // lost.
@@ -129,7 +151,7 @@ fn close_calls(
         return;
     }
     let ids = open.running();
-    if !ids.is_empty() {
+    if !ids.is_empty() && context.stops_tools() {
         effects.push(Effect::AbortTools { ids, grace: Duration::ZERO });
     }
     withhold_results(&mut open, effects);

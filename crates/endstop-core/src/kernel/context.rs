@@ -15,7 +15,7 @@ use crate::policy::StepContext;
 use crate::signal::TerminationSignal;
 use crate::state::MultiTurnState;
 use crate::streaming::StreamingState;
-use crate::usage::NanoUsd;
+use crate::usage::{NanoUsd, Price};
 use serde_json::{Map, Value};
 use std::mem::take;
 use std::time::Duration;
@@ -42,6 +42,7 @@ pub(super) struct RunContext {
     pub(super) compactions: Compactions,
     pub(super) said: Said,
     pub(super) prompt: PromptSize,
+    pub(super) guest: GuestState,
 }
 
 /// The text of the model so far.
@@ -91,11 +92,29 @@ pub(super) struct Attempts {
     /// after that call had ended it.
     pub(super) call_again: bool,
     pub(super) starved_this_turn: bool,
+    /// A response of this turn was appended to the conversation.
+    pub(super) recorded: bool,
+}
+
+/// The state that only a guest's run has.
+#[derive(Debug, Default)]
+pub(super) struct GuestState {
+    /// The price of calls that have none of their own.
+    pub(super) price: Option<Price>,
+    /// The calls had different prices.
+    pub(super) prices_differ: bool,
+    /// Number of messages before the response of the current turn.
+    pub(super) before_response: usize,
+    /// Complete responses in a row that were replaced by an equal request.
+    pub(super) retakes: u32,
 }
 
 impl RunContext {
     /// Takes the specification apart for a run that has not started.
     pub(super) fn new(mut spec: RunSpec) -> RunContext {
+        spec.restrict_to_guest();
+        // The possible cost of an aborted call bounds nothing if its cap could not be lowered.
+        let reserves = spec.reserve && spec.guest.is_none_or(|mode| mode.capped);
         // Only a user message is a task. A resumed conversation may end with a tool message.
         let task_message = spec.messages.last().filter(|last| last.role == Role::User);
         let task_message = task_message.map(|last| last.id);
@@ -120,7 +139,7 @@ impl RunContext {
             ledger: Ledger {
                 max_usd: spec.limits.max_budget_usd.map(NanoUsd::from_usd),
                 max_tokens: spec.limits.max_tokens,
-                reserves: spec.reserve,
+                reserves,
                 ..Ledger::default()
             },
             counts: Counts::default(),
@@ -128,8 +147,19 @@ impl RunContext {
             compactions: Compactions::default(),
             said: Said::default(),
             prompt: PromptSize::default(),
+            guest: GuestState::default(),
             settings: spec,
         }
+    }
+
+    /// `true` if the driver does not own the loop.
+    pub(super) fn is_guest(&self) -> bool {
+        self.settings.guest.is_some()
+    }
+
+    /// `true` if the driver can stop calls that run.
+    pub(super) fn stops_tools(&self) -> bool {
+        self.settings.guest.is_none_or(|mode| mode.clocks)
     }
 
     pub(super) fn effect_id(&mut self) -> EffectId {
@@ -161,6 +191,9 @@ impl RunContext {
         text: String,
         effects: &mut Vec<Effect>,
     ) {
+        if self.settings.guest.is_some_and(|mode| !mode.inject) {
+            return;
+        }
         effects.push(Effect::Emit(RunEvent::MessageInjected { why, text: text.clone() }));
         self.state.push(Role::User, vec![Part::Text { text }]);
     }

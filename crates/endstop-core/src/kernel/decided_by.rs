@@ -32,7 +32,7 @@ pub enum Layer {
     Limit,
     /// The provider.
     Provider,
-    /// The caller, by a cancel or a terminate.
+    /// The caller, by a cancel or a terminate, or a guest whose loop ended.
     Caller,
     /// A fault of this program or of code that it was given.
     #[default]
@@ -171,6 +171,8 @@ decisions! {
         Cancel = "cancel",
         /// A terminate.
         Terminate = "terminate",
+        /// The loop of a guest ended before the run did.
+        Closed = "closed",
     }
     Fault {
         /// The driver of the run.

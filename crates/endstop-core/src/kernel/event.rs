@@ -4,6 +4,7 @@
 //! outstanding is ignored, so a driver never has to check for late results.
 
 use super::effect::EffectId;
+use super::guest_mode::GuestCall;
 use super::spec::ToolPolicy;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
@@ -88,6 +89,24 @@ pub enum EventKind {
         /// is set, the cost has no upper bound.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unreported: Option<Unreported>,
+        /// Number of turns of a nested run that count towards `max_turns` of this run.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        turns: u32,
+    },
+    /// The client of a guest is about to call the model. Discards a provisional ending. Answered by
+    /// [`Effect::CallModel`](super::Effect::CallModel), or by the end of the run. Ignored in a run
+    /// without [`GuestMode`](super::GuestMode).
+    Asked {
+        /// The call.
+        call: Box<GuestCall>,
+    },
+    /// The loop of a guest is gone: the framework returned, the process exited, or the thread is
+    /// idle for good. Ends the run.
+    Closed {
+        /// `true` if the loop ended without an error. A provisional ending is then final.
+        ok: bool,
+        /// Description of the end, for the evidence; may be empty.
+        detail: String,
     },
     /// A hook or a person answered.
     Answered {
@@ -157,6 +176,8 @@ impl EventKind {
             EventKind::TurnFailed { .. } => "turn_failed",
             EventKind::ToolEnded { .. } => "tool_ended",
             EventKind::Spent { .. } => "spent",
+            EventKind::Asked { .. } => "asked",
+            EventKind::Closed { .. } => "closed",
             EventKind::Answered { .. } => "answered",
             EventKind::Compacted { .. } => "compacted",
             EventKind::Validated { .. } => "validated",
@@ -169,6 +190,11 @@ impl EventKind {
             EventKind::Fault { .. } => "fault",
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 /// Changes that apply when a run is resumed. `None` keeps the previous value.
@@ -214,6 +240,14 @@ impl TurnDelta {
         match self {
             TurnDelta::Text(text) => text.is_empty(),
             TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => *chars == 0,
+        }
+    }
+
+    /// Size of the content: bytes of text, or characters of the other kinds.
+    pub(super) fn size(&self) -> u64 {
+        match self {
+            TurnDelta::Text(text) => text.len() as u64,
+            TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => *chars,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The state machine: dispatches an event to the handler of the phase, and performs the step that
 //! the handler returns until the run waits or ends.
 
+use super::asked::asked;
 use super::attempt::attempt_failed;
 use super::boundary::{chat_params, pre_call, pre_iteration, start, start_turn};
 use super::call::CallClock;
+use super::closed::closed;
 use super::compaction::{book_compaction, compacted, request_compaction};
 use super::consult::consulted;
 use super::context::RunContext;
@@ -13,9 +15,9 @@ use super::event::{Compaction, EventKind, HookDecision};
 use super::guard::Flow;
 use super::ledger::Granted;
 use super::next::Next;
-use super::open_calls::earliest;
+use super::open_calls::{OpenCalls, earliest};
 use super::outcome::Ending;
-use super::phase::Phase;
+use super::phase::{Idle, Phase};
 use super::request::{request_call, reserved};
 use super::resume::resumed;
 use super::spec::RunSpec;
@@ -64,10 +66,16 @@ impl Machine {
                 return Break(faulted(phase, context, name, message));
             }
             // Booked in every phase, because the money is spent even if the run is ending.
-            EventKind::Spent { usage, cost, cost_unknown, unreported } => {
+            EventKind::Spent { usage, cost, cost_unknown, unreported, turns } => {
+                context.counts.turns = context.counts.turns.saturating_add(turns);
                 let more = unreported.unwrap_or(Unreported::of_unknown(cost_unknown));
                 context.ledger.book(&usage, cost, cost_unknown, more);
                 return Continue(());
+            }
+            // Before the deadline check, because it decides whether a provisional answer stands.
+            EventKind::Closed { ok, detail } => {
+                let late = self.deadline_passed(&EventKind::Tick);
+                return Break(closed(&mut self.phase, ok, &detail, late, &self.context));
             }
             // Before the deadline check, because the resumption may bring new limits.
             EventKind::Resumed(with) => {
@@ -90,9 +98,13 @@ impl Machine {
             let next = stopping(self.phase.take(), &event, &self.context, effects);
             return self.perform(next, effects);
         }
-        match self.dispatch(event, effects)? {
-            Some(next) => self.perform(next, effects),
-            None => Continue(()),
+        match self.dispatch(event, effects) {
+            Continue(Some(next)) => self.perform(next, effects),
+            Continue(None) => Continue(()),
+            // A guest's run may wait instead of ending.
+            Break(ending) => {
+                self.perform(Next::End { ending, calls: OpenCalls::default() }, effects)
+            }
         }
     }
 
@@ -105,7 +117,11 @@ impl Machine {
         let deadline = self.context.settings.limits.timeout?;
         let now = self.context.now;
         let late = match event {
-            EventKind::Start { .. } | EventKind::Validated { .. } => false,
+            // A guest that asks continues its loop, so its last answer was none; the limits are
+            // checked when the call is admitted.
+            EventKind::Start { .. } | EventKind::Validated { .. } | EventKind::Asked { .. } => {
+                false
+            }
             EventKind::TurnEnded { .. }
             | EventKind::ToolEnded { .. }
             | EventKind::Observe { .. } => now > deadline,
@@ -145,6 +161,11 @@ impl Machine {
                 }
                 return Continue(None);
             }
+            EventKind::Asked { call } => match phase {
+                Phase::New => return Continue(None),
+                _ if !context.is_guest() => return Continue(None),
+                phase => asked(phase.take(), *call, context, effects)?,
+            },
             EventKind::TurnEnded { call, turn } => match phase.take_call(call) {
                 Some(call) => turn_ended(&call, *turn, context, effects)?,
                 None => return Continue(None),
@@ -193,6 +214,7 @@ impl Machine {
             | EventKind::Terminate
             | EventKind::Fault { .. }
             | EventKind::Spent { .. }
+            | EventKind::Closed { .. }
             | EventKind::Resumed(_) => return Continue(None),
         };
         Continue(Some(next))
@@ -254,7 +276,14 @@ impl Machine {
                     self.phase = phase;
                     return Continue(());
                 }
+                // The client of a guest decides when the next turn begins.
+                Next::Boundary if context.is_guest() => Next::Wait(Phase::Guest(Idle::default())),
                 Next::Boundary => start_turn(context)?,
+                Next::Again(ending) if context.is_guest() => {
+                    let idle = Idle { provisional: Some(ending), ..Idle::default() };
+                    Next::Wait(Phase::Guest(idle))
+                }
+                Next::Again(_) => Next::Boundary,
                 Next::Iteration => pre_iteration(context),
                 Next::Params => chat_params(context),
                 Next::PreCall => pre_call(context),
@@ -277,6 +306,11 @@ impl Machine {
                 Next::Stop { ending, calls } => {
                     self.phase = Phase::Tools(calls);
                     return self.stop(ending, effects);
+                }
+                Next::End { ending, calls } if context.is_guest() && ending.is_provisional() => {
+                    context.state.streaming.abort();
+                    let idle = Idle { provisional: Some(ending), calls, partial: None };
+                    Next::Wait(Phase::Guest(idle))
                 }
                 Next::End { ending, calls } => {
                     // Concluding the run answers the calls of this phase.

@@ -52,6 +52,7 @@
 //! | `judge/` | policies, watch rules and no-progress detection, with their order of precedence |
 //! | `ledger.rs`, `booking.rs` | cost and reservations |
 //! | `compaction.rs`, `compactions.rs` | when a shortened conversation is accepted |
+//! | `guest_mode.rs`, `asked.rs`, `closed.rs`, `meter.rs` | a guest: a driver that does not own the loop |
 //! | `resume.rs` | resume after a crash |
 //! | `stopping.rs`, `conclude.rs` | cancel, terminate, deadline and halt; the outcome |
 //!
@@ -88,10 +89,12 @@
 //! [`Run::handle`] takes the run by value and returns it only while the run is alive. A driver
 //! that sends an event to an ended run therefore does not compile.
 
+mod asked;
 mod attempt;
 mod booking;
 mod boundary;
 mod call;
+mod closed;
 mod compaction;
 mod compactions;
 mod conclude;
@@ -103,11 +106,13 @@ mod event;
 mod excerpt;
 mod finish;
 mod guard;
+mod guest_mode;
 mod jitter;
 mod judge;
 mod ledger;
 mod lost_call;
 mod machine;
+mod meter;
 mod next;
 mod open_calls;
 mod outcome;
@@ -142,6 +147,7 @@ pub use effect::{
 pub use event::{
     ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption, ToolReport, TurnDelta,
 };
+pub use guest_mode::{GuestCall, GuestMode};
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
 };

@@ -18,6 +18,9 @@ pub(super) enum Next {
     Wait(Phase),
     /// Start a turn: check the limits, then compact if that is due.
     Boundary,
+    /// Start another turn instead of ending the run as this. A guest may not call again, and the
+    /// ending is then final.
+    Again(Box<Ending>),
     /// Ask the hook before a turn.
     Iteration,
     /// Ask the hook before a model call.

@@ -15,6 +15,9 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(1);
 /// Message to the model about a call that was running when its process died.
 const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
 
+/// Message to the model about a call of a guest that has no result.
+const NO_RESULT: &str = "aborted: the client called the model again and reported no result of this call. The call may have run: look before you do it again.";
+
 /// The calls of a turn.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
@@ -288,6 +291,46 @@ impl OpenCalls {
         }
         self.next = self.calls.len();
         cut
+    }
+
+    /// Answers the open calls of a guest: with the results that its client sends back, and the others
+    /// as aborted, because the client may have run them. Returns the place of each call that was
+    /// running, and when it had started.
+    pub(super) fn answer(&mut self, results: &mut Vec<ToolResult>) -> Vec<(usize, Duration)> {
+        let running = std::mem::take(&mut self.running);
+        let started = |at: usize| running.iter().find(|one| one.at == at).map(|one| one.started);
+        let mut ended = Vec::new();
+        for at in 0..self.calls.len() {
+            if matches!(self.calls[at].state, CallState::Done(..)) {
+                continue;
+            }
+            let id = &self.calls[at].call.id;
+            match results.iter().position(|result| result.call_id == *id) {
+                Some(place) => {
+                    let result = results.swap_remove(place);
+                    let name = self.calls[at].call.name.clone();
+                    let result = ToolResult { name, ..result };
+                    self.calls[at].state = CallState::Done(result, Duration::ZERO);
+                }
+                None => self.finished(at, ToolStatus::Aborted, NO_RESULT.to_owned(), true),
+            }
+            ended.extend(started(at).map(|started| (at, started)));
+        }
+        self.next = self.calls.len();
+        ended
+    }
+
+    /// `true` if a call was answered.
+    pub(super) fn any_done(&self) -> bool {
+        self.calls.iter().any(|open| matches!(open.state, CallState::Done(..)))
+    }
+
+    /// The id under which the call with this id of the provider runs.
+    pub(super) fn running_id(&self, call_id: &str) -> Option<EffectId> {
+        let is = |running: &&Running| {
+            self.calls.get(running.at).is_some_and(|open| open.call.id == call_id)
+        };
+        self.running.iter().find(is).map(|running| running.id)
     }
 
     /// The tool that runs under an id.

@@ -327,6 +327,13 @@ impl Ending {
         })
     }
 
+    /// `true` if a guest's next call discards the ending: a response or a failed attempt decided it,
+    /// and the client may continue or retry.
+    pub(crate) fn is_provisional(&self) -> bool {
+        let DecidedBy { layer, decision, .. } = &self.decided_by;
+        matches!(layer, Layer::Turn | Layer::Provider) || *decision == Decision::MaxEmptyTurns
+    }
+
     /// Copies the answer of a success that does not stand, so that the caller still gets it.
     pub(crate) fn carry(&mut self, answer: &Ending) {
         self.deliverable.clone_from(&answer.deliverable);

@@ -22,12 +22,26 @@ pub(super) enum Phase {
     Backoff { until: Duration },
     /// Waits for the tools of a turn.
     Tools(OpenCalls),
+    /// Waits for the next call of a guest, or for its end.
+    Guest(Idle),
     /// Waits for a shorter conversation.
     Compacting { id: EffectId, forced: bool, before: ConversationSize },
     /// Waits for the validation of a success against the schema.
     Validating { id: EffectId, success: Box<Ending> },
     /// Waits for running tools to end within their grace period; the ending is decided.
     Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
+}
+
+/// The state of a guest's run between two model calls.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    /// The ending that the last response or attempt decided. Final unless the guest calls again.
+    pub(super) provisional: Option<Box<Ending>>,
+    /// The calls of a response that is not whole. The kernel did not release them, but the client
+    /// may run them.
+    pub(super) calls: OpenCalls,
+    /// Text of an attempt that failed.
+    pub(super) partial: Option<String>,
 }
 
 /// A question to a hook. A question about a success holds the ending that the hook can veto.

@@ -54,6 +54,10 @@ pub(super) fn own_cap(context: &mut RunContext) -> Option<u64> {
 /// Limits a cap to the model's maximum output and to the free part of the context window. This
 /// is not reported as a lowered cap, because the model could not generate more anyway.
 fn clamped(cap: u64, context: &mut RunContext) -> u64 {
+    // A guest's client has chosen its cap for its own window, and knows that better.
+    if context.is_guest() {
+        return cap;
+    }
     let room = room(context).unwrap_or(u64::MAX);
     cap.min(context.settings.max_output.unwrap_or(u64::MAX)).min(room)
 }

@@ -9,6 +9,7 @@ use super::context::RunContext;
 use super::effect::{Effect, EffectId, RunEvent};
 use super::guard::Flow;
 use super::ledger::{Ceiling, Granted, Quote};
+use super::meter::{self, Meter, Terms};
 use super::next::Next;
 use super::phase::Phase;
 use super::precheck::check_budgets;
@@ -24,6 +25,9 @@ pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) 
     if context.attempts.attempt > 0 {
         check_budgets(context)?;
     }
+    if context.settings.guest.is_some_and(|mode| !mode.capped) {
+        return request_metered(context, effects);
+    }
     let own = own_cap(context);
     // No ceiling applies to the call: send the caller's own cap, and compute the worst cost for
     // display only.
@@ -31,7 +35,7 @@ pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) 
         let prompt = context.prompt_bound();
         let worst = context.ledger.price.filter(|_| context.settings.reserve).zip(own);
         let worst = worst.map(|(price, cap)| price.worst(prompt, cap));
-        return call((own, own), None, worst, None, context, effects);
+        return call((own, own), None, worst, (None, None), context, effects);
     };
     let ask = ask(usual, context);
     let quote = match context.ledger.quote(ask, None) {
@@ -53,6 +57,34 @@ pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) 
     call_as_quoted(ask.cap, quote, None, context, effects)
 }
 
+/// Prepares the call of a guest that cannot lower its output cap.
+fn request_metered(context: &mut RunContext, effects: &mut Vec<Effect>) -> Flow<Next> {
+    if !(context.settings.reserve && context.settings.shared_budget) {
+        return call_metered(None, context, effects);
+    }
+    let (want, least) = meter::reservation(context);
+    let id = context.effect_id();
+    effects.push(Effect::Reserve {
+        id,
+        want: want.usd,
+        least: least.usd,
+        want_tokens: want.tokens.unwrap_or_default(),
+        least_tokens: least.tokens.unwrap_or_default(),
+    });
+    Continue(Next::Wait(Phase::Reserving { id }))
+}
+
+/// Makes the call of a guest with the client's own cap, and counts its output.
+fn call_metered(
+    granted: Option<(EffectId, Granted)>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let Terms { quote, meter } = meter::admit(granted.map(|(_, granted)| granted), context)?;
+    let (cap, reservation) = (context.output_cap, granted.map(|(id, _)| id));
+    call((cap, cap), None, quote, (reservation, meter), context, effects)
+}
+
 /// Handles the shared budget's answer: makes the call under the grant, or ends the run.
 pub(super) fn reserved(
     id: EffectId,
@@ -60,6 +92,13 @@ pub(super) fn reserved(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
+    if context.settings.guest.is_some_and(|mode| !mode.capped) {
+        let made = call_metered(Some((id, granted)), context, effects);
+        if made.is_break() {
+            effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
+        }
+        return made;
+    }
     let ask = ask(USUAL_SHARED_OUTPUT, context);
     // The grant acts as one more ceiling, for this call only.
     match context.ledger.quote(ask, Some(granted)) {
@@ -88,7 +127,7 @@ fn call_as_quoted(
     } else {
         (own_cap(context), own_cap(context))
     };
-    call(caps, quote.lowered_by, worst, reservation, context, effects)
+    call(caps, quote.lowered_by, worst, (reservation, None), context, effects)
 }
 
 /// Makes the model call: the only place that requests one.
@@ -96,7 +135,7 @@ fn call(
     (own_cap, cap): (Option<u64>, Option<u64>),
     lowered_by: Option<Ceiling>,
     quote: Option<NanoUsd>,
-    reservation: Option<EffectId>,
+    (reservation, meter): (Option<EffectId>, Option<Box<Meter>>),
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
@@ -131,5 +170,6 @@ fn call(
         quote,
         reservation,
         prompt_bound,
+        meter,
     })))
 }

@@ -146,7 +146,9 @@ fn continue_paused(finish_value: &str, context: &mut RunContext) -> Flow<Next> {
         let termination = Termination::ErrorDuringExecution;
         return Break(Ending::new(termination, Layer::Turn, Decision::Paused, evidence));
     }
-    Continue(Next::Boundary)
+    let evidence = format!("the provider paused, and was not called again ({finish_value})");
+    let termination = Termination::ErrorDuringExecution;
+    Continue(Next::Again(Ending::new(termination, Layer::Turn, Decision::Paused, evidence)))
 }
 
 /// Starts the tools of a complete response, unless a policy stops before they have effects.
@@ -191,6 +193,12 @@ fn truncated(
     if let Some(cut_by) = cut_by {
         return Continue(Next::End { ending: lowered(cut_by, shown), calls });
     }
+    let ending = Ending::new(
+        Termination::ErrorOutputTruncated,
+        Layer::Turn,
+        Decision::TokenLimitReached,
+        format!("the answer was cut: {shown}"),
+    );
     if context.counts.continuations < context.settings.limits.max_continuations {
         context.counts.continuations += 1;
         // The calls of a truncated turn are answered as not run, because their arguments may be
@@ -202,14 +210,8 @@ fn truncated(
                 .to_owned(),
             effects,
         );
-        return Continue(Next::Boundary);
+        return Continue(Next::Again(ending));
     }
-    let ending = Ending::new(
-        Termination::ErrorOutputTruncated,
-        Layer::Turn,
-        Decision::TokenLimitReached,
-        format!("the answer was cut: {shown}"),
-    );
     Continue(Next::End { ending, calls })
 }
 
@@ -225,19 +227,20 @@ fn lost_call(
     context.counts.lost_calls += 1;
     context.counts.mistakes += 1;
     let evidence = why.evidence(shown);
-    if context.counts.lost_calls > 1 {
-        return Break(
-            Ending::new(
-                Termination::ErrorSchemaValidation,
-                Layer::Turn,
-                Decision::ToolCalls,
-                format!("{evidence}; the model was asked once to correct this"),
-            )
-            .diagnostic(evidence),
-        );
+    let again = context.counts.lost_calls > 1;
+    let asked = if again { "; the model was asked once to correct this" } else { "" };
+    let ending = Ending::new(
+        Termination::ErrorSchemaValidation,
+        Layer::Turn,
+        Decision::ToolCalls,
+        format!("{evidence}{asked}"),
+    );
+    let ending = ending.diagnostic(evidence);
+    if again {
+        return Break(ending);
     }
     context.inject_message(InjectionReason::LostCall, why.message().to_owned(), effects);
-    Continue(Next::Boundary)
+    Continue(Next::Again(ending))
 }
 
 /// Handles a complete turn without calls: decides whether its text is the answer.
@@ -281,13 +284,14 @@ fn answered_in_text(
     let max = context.settings.limits.max_empty_turns.filter(|_| !context.settings.output_schema);
     let Some(max) = max else { return accept_text(answer(), whole, context) };
     context.counts.empty_turns += 1;
+    let ending = Ending::new(
+        Termination::ErrorNoProgress,
+        Layer::Limit,
+        Decision::MaxEmptyTurns,
+        format!("{} blank answers in a row ({shown})", context.counts.empty_turns),
+    );
     if context.counts.empty_turns > max {
-        return Break(Ending::new(
-            Termination::ErrorNoProgress,
-            Layer::Limit,
-            Decision::MaxEmptyTurns,
-            format!("{} blank answers in a row ({shown})", context.counts.empty_turns),
-        ));
+        return Break(ending);
     }
     context.inject_message(
         InjectionReason::Empty,
@@ -295,7 +299,7 @@ fn answered_in_text(
         effects,
     );
     context.inject_nudges(nudges, effects);
-    Continue(Next::Boundary)
+    Continue(Next::Again(ending))
 }
 
 /// Accepts a text as the answer, after asking for a reply if the driver offers one.

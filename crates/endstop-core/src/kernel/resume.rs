@@ -5,15 +5,19 @@
 //! that the call may have run, because no process knows its result.
 
 use super::booking::settle_aborted;
+use super::call::Call;
 use super::context::RunContext;
+use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId, ToolStart};
 use super::event::{EventKind, Resumption};
 use super::next::Next;
 use super::open_calls::OpenCalls;
-use super::phase::Phase;
+use super::outcome::Ending;
+use super::phase::{Idle, Phase};
 use super::results::emit_ended;
-use super::spec::Permission;
+use super::spec::{Permission, restrict_tools};
 use super::stopping::stopping;
+use crate::termination::Termination;
 use crate::usage::NanoUsd;
 
 /// Handles a resumption: applies its changes, then repeats or answers what was lost.
@@ -24,24 +28,36 @@ pub(super) fn resumed(
     effects: &mut Vec<Effect>,
 ) -> Next {
     let Resumption { lost, call_again, limits, tools, model, provider, price, wall_ms: _ } = with;
-    if let Some(limits) = limits {
+    let guest = context.settings.guest;
+    if let Some(mut limits) = limits {
+        if let Some(mode) = guest {
+            mode.restrict_limits(&mut limits);
+        }
         context.ledger.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
         context.ledger.max_tokens = limits.max_tokens;
         context.state.iteration_limit = limits.max_turns;
         context.settings.limits = limits;
     }
-    if let Some(tools) = tools {
+    if let Some(mut tools) = tools {
+        if let Some(mode) = guest {
+            restrict_tools(mode, &mut tools);
+        }
         context.settings.tools = tools;
     }
     // Each value of the resumption replaces the old one only if it is set.
     context.settings.model = model.or(context.settings.model.take());
     context.settings.provider = provider.or(context.settings.provider.take());
     context.ledger.price = price.or(context.ledger.price);
-    context.attempts.call_again = call_again;
+    context.guest.price = price.or(context.guest.price);
+    // Only the client of a guest can repeat a call.
+    context.attempts.call_again = call_again && guest.is_none();
     match phase {
         Phase::Calling(call) if lost.contains(&call.id) => {
             context.state.streaming.abort();
             settle_aborted(&call, context, effects);
+            if guest.is_some() {
+                return Next::Wait(Phase::Guest(lost_call(call)));
+            }
             if !call.text.trim().is_empty() {
                 context.said.last_text = Some(call.text);
             }
@@ -51,7 +67,7 @@ pub(super) fn resumed(
         // mistaken for everything that the shared budget has, so ask again.
         Phase::Reserving { id } => {
             effects.push(Effect::Abandon { id });
-            Next::Call
+            if guest.is_some() { Next::Wait(Phase::Guest(Idle::default())) } else { Next::Call }
         }
         Phase::Tools(mut open) => {
             let starts = start_again(&mut open, &lost, context, effects);
@@ -73,6 +89,15 @@ pub(super) fn resumed(
     }
 }
 
+/// The wait of a guest whose model call was lost.
+fn lost_call(call: Call) -> Idle {
+    let evidence = "the process that observed the model call died before the response was complete";
+    let termination = Termination::ErrorDuringExecution;
+    let ending = Ending::new(termination, Layer::Fault, Decision::Driver, evidence);
+    let partial = Some(call.text).filter(|text| !text.trim().is_empty());
+    Idle { provisional: Some(ending), partial, ..Idle::default() }
+}
+
 /// Restarts the lost calls of repeatable tools, and answers the others as lost.
 fn start_again(
     open: &mut OpenCalls,
@@ -85,7 +110,10 @@ fn start_again(
         let Some(name) = open.name_of(*id) else { continue };
         let tool = context.settings.tools.iter().find(|tool| tool.name == name);
         // A tool that was asked to stop, or that is denied now, is not restarted.
-        let again = tool.filter(|tool| tool.repeatable && tool.permission != Permission::Deny);
+        // The client of a guest runs its tools itself.
+        let again = tool.filter(|tool| {
+            tool.repeatable && tool.permission != Permission::Deny && !context.is_guest()
+        });
         let Some(tool) = again else { continue };
         // Take the id without using it up: `restart_call` may decline, and ids must stay without
         // gaps in replays.

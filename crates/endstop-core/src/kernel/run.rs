@@ -1,7 +1,8 @@
 //! A run as its driver sees it: feed it events, perform its effects.
 
 use super::conclude::conclude;
-use super::effect::Effect;
+use super::decided_by::DecidedBy;
+use super::effect::{Effect, EffectId};
 use super::event::Event;
 use super::ledger::Ceiling;
 use super::machine::Machine;
@@ -10,9 +11,11 @@ use super::phase::{Phase, Point};
 use super::pre_turn::{CheckState, PRE_TURN};
 use super::precheck::check_state;
 use super::spec::RunSpec;
+use super::stopping::terminated;
 use super::watch::RuleHit;
 use crate::message::Message;
 use crate::state::MultiTurnState;
+use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
 use std::fmt;
 use std::ops::ControlFlow::{Break, Continue};
@@ -84,6 +87,8 @@ pub enum RunPhase {
     Compacting,
     /// Waits for the validation of an answer.
     Validating,
+    /// Waits for the next call of a guest, or for its end.
+    Guest,
     /// Waits for running tools to end; the ending is decided.
     Stopping,
 }
@@ -105,6 +110,7 @@ impl RunPhase {
             RunPhase::Tools => "tools",
             RunPhase::Compacting => "compacting",
             RunPhase::Validating => "validating",
+            RunPhase::Guest => "guest",
             RunPhase::Stopping => "stopping",
         }
     }
@@ -136,6 +142,25 @@ impl Run {
                 Step::Ended(Box::new(conclude(*ending, phase, context, effects)))
             }
         }
+    }
+
+    /// Handles the last event of the run and returns the outcome. A run that would continue after
+    /// the event ends as terminated.
+    ///
+    /// ```
+    /// use endstop_core::{Event, EventKind, Run, RunSpec, Termination};
+    /// let closed = EventKind::Closed { ok: true, detail: "no call was made".into() };
+    /// let run = Run::new(RunSpec::default());
+    /// let outcome = run.finish(Event::new(Default::default(), closed), &mut Vec::new());
+    /// assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+    /// ```
+    pub fn finish(mut self, event: Event, effects: &mut Vec<Effect>) -> Box<Outcome> {
+        let ending = match self.0.handle_event(event.at, event.kind, effects) {
+            Break(ending) => ending,
+            Continue(()) => terminated(&mut self.0.phase, &self.0.context),
+        };
+        let Machine { context, phase, .. } = *self.0;
+        Box::new(conclude(*ending, phase, context, effects))
     }
 
     /// The conversation so far.
@@ -204,6 +229,22 @@ impl Run {
         self.0.context.counts.turns
     }
 
+    /// The ending that a guest's run has if its loop ends now; `None` if the last turn gave none.
+    pub fn provisional(&self) -> Option<(Termination, &DecidedBy)> {
+        let Phase::Guest(idle) = &self.0.phase else { return None };
+        let ending = idle.provisional.as_ref()?;
+        Some((ending.termination, &ending.decided_by))
+    }
+
+    /// The id under which the call with this id of the provider runs; `None` if it does not run, for
+    /// example because it was answered or cut.
+    pub fn open_tool(&self, call_id: &str) -> Option<EffectId> {
+        match &self.0.phase {
+            Phase::Tools(calls) => calls.running_id(call_id),
+            _ => None,
+        }
+    }
+
     /// The watch rules that fired so far.
     pub fn fired(&self) -> &[RuleHit] {
         self.0.context.judge.rule_hits()
@@ -237,6 +278,7 @@ impl Run {
             Phase::Tools(_) => RunPhase::Tools,
             Phase::Compacting { .. } => RunPhase::Compacting,
             Phase::Validating { .. } => RunPhase::Validating,
+            Phase::Guest(_) => RunPhase::Guest,
             Phase::Stopping { .. } => RunPhase::Stopping,
         }
     }

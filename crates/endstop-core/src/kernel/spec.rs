@@ -1,5 +1,6 @@
 //! The specification of a run: conversation, limits, tools, hooks and policy.
 
+use super::guest_mode::GuestMode;
 use super::watch::Watch;
 use crate::limits::Limits;
 use crate::media::ImageTokens;
@@ -209,6 +210,9 @@ pub struct RunSpec {
     pub provider: Option<String>,
     /// Id of the run.
     pub run_id: Option<String>,
+    /// The abilities of the driver if it does not own the loop; `None`: it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestMode>,
 }
 
 impl RunSpec {
@@ -241,6 +245,7 @@ impl RunSpec {
             model: None,
             provider: None,
             run_id: None,
+            guest: None,
         }
     }
 
@@ -281,7 +286,31 @@ impl RunSpec {
             model: self.model.clone(),
             provider: self.provider.clone(),
             run_id: self.run_id.clone(),
+            guest: self.guest,
         }
+    }
+
+    /// Switches off what a guest cannot perform, so that no phase has to ask for its capabilities.
+    pub(super) fn restrict_to_guest(&mut self) {
+        let Some(mode) = self.guest else { return };
+        mode.restrict_limits(&mut self.limits);
+        restrict_tools(mode, &mut self.tools);
+        // The client has its own tools and its own loop, and a tool of it may be called `finish`.
+        self.finish_tool = false;
+        self.hooks = Hooks::default();
+        self.output_schema = false;
+        self.compaction = CompactionSpec::default();
+        self.nudge &= mode.inject;
+    }
+}
+
+/// Removes the time limits of tools, unless the guest enforces them.
+pub(super) fn restrict_tools(mode: GuestMode, tools: &mut [ToolPolicy]) {
+    if mode.clocks {
+        return;
+    }
+    for tool in tools {
+        (tool.timeout, tool.timeout_argument) = (None, None);
     }
 }
 

@@ -70,7 +70,11 @@ pub(super) fn faulted(
 /// stands. Only the caller's cancel and terminate outrank it, and they carry the answer along.
 ///
 /// An answer that is still being validated may not be one; it is carried as well.
-fn outrank(phase: &mut Phase, mut ending: Box<Ending>, context: &RunContext) -> Box<Ending> {
+pub(super) fn outrank(
+    phase: &mut Phase,
+    mut ending: Box<Ending>,
+    context: &RunContext,
+) -> Box<Ending> {
     let by_caller = matches!(ending.termination, Termination::Cancelled | Termination::Terminated);
     match declared(phase, context) {
         Some(answer) if by_caller => {
@@ -91,11 +95,15 @@ fn outrank(phase: &mut Phase, mut ending: Box<Ending>, context: &RunContext) -> 
 }
 
 /// Returns the answer that is declared at this point: it waits for the stop or reply hook, or
-/// `finish` is valid while other calls of its turn still run.
+/// `finish` is valid while other calls of its turn still run, or a guest may call again.
 fn declared(phase: &mut Phase, context: &RunContext) -> Option<Box<Ending>> {
     match phase {
         Phase::Consulting { point: Point::Stop(answer) | Point::Reply(answer), .. } => {
             Some(answer.clone())
+        }
+        // An answer of a guest's run that waits for the end of the loop.
+        Phase::Guest(idle) => {
+            idle.provisional.clone().filter(|ending| ending.termination.is_success())
         }
         Phase::Tools(open) => {
             declared_by_finish(open, context.said.last_text.as_deref(), &context.counts)
@@ -114,7 +122,7 @@ pub(super) fn stop(
     let ending = outrank(phase, ending, context);
     let mut open = match phase.take() {
         // Without running tools there is nothing to wait for.
-        Phase::Tools(open) if !open.running().is_empty() => open,
+        Phase::Tools(open) if !open.running().is_empty() && context.stops_tools() => open,
         other => {
             *phase = other;
             return Break(ending);

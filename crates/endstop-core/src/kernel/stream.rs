@@ -20,13 +20,14 @@ pub(super) fn delta(
         return Continue(());
     }
     call.last_content = Some(context.now);
+    let used_up = call.meter.as_mut().and_then(|meter| meter.add(delta.size()));
     let piece = match delta {
         TurnDelta::Text(text) => text,
         // Reasoning and tool arguments reset the stall timeout and count for the usage estimate,
         // but no policy reads them.
         TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
             call.hidden = call.hidden.saturating_add(chars);
-            return Continue(());
+            return used_up.map_or(Continue(()), Break);
         }
     };
     call.text.push_str(&piece);
@@ -45,7 +46,8 @@ pub(super) fn delta(
     if judgement.ending.is_some() && !call.text.trim().is_empty() {
         context.said.last_text = Some(call.text.clone());
     }
-    match judgement.any_ending() {
+    // A policy's decision comes first: an answer that is complete stands.
+    match judgement.any_ending().or(used_up) {
         Some(ending) => Break(ending),
         None => Continue(()),
     }

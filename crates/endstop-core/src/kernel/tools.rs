@@ -28,6 +28,9 @@ pub(super) fn advance(
 ) -> Flow<Next> {
     let mut starts = Vec::new();
     let mut at = open.next;
+    if context.is_guest() {
+        at = start_all(&mut open, &mut starts, context, effects);
+    }
     while at < open.calls.len() {
         match advance_call(&mut open, at, &mut starts, context, effects) {
             Progress::Again => {}
@@ -46,6 +49,25 @@ pub(super) fn advance(
         return tools_done(open, context, effects);
     }
     Continue(Next::Wait(Phase::Tools(open)))
+}
+
+/// Releases all calls of a guest's turn at once, because its client decides about order, permission
+/// and arguments. Returns the number of calls.
+fn start_all(
+    open: &mut OpenCalls,
+    starts: &mut Vec<ToolStart>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> usize {
+    for at in open.next..open.calls.len() {
+        if !matches!(open.calls[at].state, CallState::Waiting) {
+            continue;
+        }
+        let arguments = open.calls[at].call.parsed_arguments().unwrap_or_default();
+        open.calls[at].state = CallState::Ready(arguments);
+        starts.push(start(open, at, true, context, effects));
+    }
+    open.calls.len()
 }
 
 /// Advances a call by one step.

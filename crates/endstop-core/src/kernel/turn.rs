@@ -109,10 +109,12 @@ fn record_response(
     context.counts.turns += 1;
     // The provider's count covers the messages sent so far, plus this answer if it is appended.
     let covered = context.state.messages.len();
+    context.attempts.recorded = true;
     let no_answer = no_answer(&turn, &text, has_calls, context);
     let paused = turn.signal.reason == SignalReason::Paused;
     let (calls, answer) = append_turn(turn.parts, paused, context);
     if counted {
+        context.prompt.count_request(&usage);
         context.prompt.known = Some((usage.total_tokens(), covered + usize::from(answer)));
     }
     if !text.trim().is_empty() {
@@ -175,7 +177,8 @@ fn no_answer(
     // With `finish` as the only tool, a lost call can only have declared what the text says, so the
     // text is accepted as the answer.
     let settings = &context.settings;
-    let calls = settings.finish_tool || !settings.tools.is_empty();
+    // The tools of a guest's client are not known, so any text may contain a lost call.
+    let calls = settings.finish_tool || !settings.tools.is_empty() || context.is_guest();
     let only_finish = settings.finish_tool && settings.tools.is_empty();
     NoAnswer::of(turn, &context.said.partial, calls)
         .filter(|why| !only_finish || *why != NoAnswer::Announced)
@@ -230,9 +233,11 @@ fn retry_starved(
     }
     if turn.usage.input_tokens.is_some() {
         // The same prompt is sent again, and the provider has just counted it.
+        context.prompt.count_request(&turn.usage);
         context.prompt.known = Some((turn.usage.prompt_tokens(), context.state.messages.len()));
     }
-    if let Some(cap) = cap.filter(|_| !context.attempts.starved_this_turn) {
+    let raises = context.settings.guest.is_none_or(|mode| mode.retry && mode.capped);
+    if let Some(cap) = cap.filter(|_| raises && !context.attempts.starved_this_turn) {
         let room = room(context).unwrap_or(u64::MAX);
         let most = context.settings.max_output.unwrap_or(u64::MAX);
         // Four times the cap usually leaves room for an answer after the reasoning; more than

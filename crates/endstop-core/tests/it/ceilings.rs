@@ -281,7 +281,7 @@ fn inner_spending_counts_against_both_ceilings() {
     let unreported = Some(Unreported { cost: None, tokens: Some(2_000) });
     let (cost, cost_unknown) = (NanoUsd::ZERO, true);
     let (tool, _) = hand.started()[0].clone();
-    hand.feed(EventKind::Spent { usage, cost, cost_unknown, unreported });
+    hand.feed(EventKind::Spent { usage, cost, cost_unknown, unreported, turns: 0 });
     hand.feed(EventKind::ToolEnded { tool, report: ToolReport::new(ToolStatus::Ok, "r") });
     assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
     assert_eq!(hand.outcome().tokens_upper, Some(5_030));

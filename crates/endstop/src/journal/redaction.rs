@@ -64,6 +64,7 @@ pub(crate) fn cuts_for_model(kind: &EventKind, record: &str) -> u64 {
     let says = matches!(
         kind,
         EventKind::Delta { .. }
+            | EventKind::Asked { .. }
             | EventKind::TurnEnded { .. }
             | EventKind::TurnFailed { partial: Some(_), .. }
             | EventKind::ToolEnded { .. }

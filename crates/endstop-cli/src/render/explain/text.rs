@@ -69,6 +69,19 @@ fn so_far(timeline: &Timeline, event: &Value) -> String {
     }
 }
 
+/// Formats a model call that the client of a guest is about to make.
+fn asked(event: &Value) -> String {
+    let what = if event["attempt_of_previous"] == true { "repeats its request" } else { "asks" };
+    let mut line = format!("the client {what}: {} bytes of prompt", event["prompt_bytes"]);
+    if let Some(model) = event["model"].as_str() {
+        line = format!("{line} for {}", shorten(&text(&Value::from(model)), 60));
+    }
+    match event["output_cap"].as_u64() {
+        Some(cap) => format!("{line}, at most {cap} tokens of output"),
+        None => line,
+    }
+}
+
 /// Formats the timeline, one line for each event that matters to a reader.
 fn event_lines(timeline: &Timeline) -> Vec<String> {
     let mut lines = Vec::new();
@@ -81,6 +94,13 @@ fn event_lines(timeline: &Timeline) -> Vec<String> {
                 let limits = limits.map(format::limits).filter(|limits| !limits.is_empty());
                 let limits = limits.map_or_else(String::new, |limits| format!("   [{limits}]"));
                 format!("turn {} attempt {}{limits}", event["turn"], event["attempt"])
+            }
+            "asked" => asked(event),
+            "closed" => {
+                let how = if event["ok"] == true { "ended" } else { "ended with an error" };
+                let detail = shorten(&text(&event["detail"]), 160);
+                let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
+                format!("the client's loop {how}{detail}")
             }
             "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
             "turn_ended" => format!(

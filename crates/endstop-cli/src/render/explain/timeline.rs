@@ -251,6 +251,8 @@ impl Timeline {
         for (nth, event) in run.events.iter().enumerate() {
             let at_ms = event.at.as_secs_f64() * 1e3;
             let resumed = matches!(event.kind, EventKind::Resumed(_));
+            // Before the effects, because these events lead to them.
+            self.entries.extend(of_guest(&event.kind, at_ms));
             let effects = replay.feed(event.clone()).to_vec();
             let asked: Vec<Value> = effects.iter().filter_map(brief).collect();
             // Only the first difference is reported, because later ones may follow from it.
@@ -456,6 +458,26 @@ impl Timeline {
             }
         }
         repeats
+    }
+}
+
+/// Returns the entry of an event that only the runs of guests have. The messages of a call are not
+/// part of it, because they may be long.
+fn of_guest(event: &EventKind, at_ms: f64) -> Option<Value> {
+    match event {
+        EventKind::Asked { call } => Some(json!({
+            "type": "asked",
+            "at_ms": at_ms,
+            "model": call.model,
+            "messages": call.input.len(),
+            "prompt_bytes": call.prompt_bytes,
+            "output_cap": call.output_cap,
+            "attempt_of_previous": call.attempt_of_previous,
+        })),
+        EventKind::Closed { ok, detail } => {
+            Some(json!({"type": "closed", "at_ms": at_ms, "ok": ok, "detail": detail}))
+        }
+        _ => None,
     }
 }
 

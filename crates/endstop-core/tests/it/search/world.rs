@@ -272,7 +272,7 @@ impl<'a> World<'a> {
                 self.spent_by_tools = self.config.spends;
                 let cost = NanoUsd(self.config.spends);
                 let (usage, unreported) = (Usage::default(), None);
-                EventKind::Spent { usage, cost, cost_unknown: false, unreported }
+                EventKind::Spent { usage, cost, cost_unknown: false, unreported, turns: 0 }
             }
         };
         let run = self.run.take().ok_or("an event after the ending")?;

@@ -59,7 +59,7 @@ impl Driver {
             outcome.add_spent(&usage, cost, cost_unknown, unreported);
             if let Some(recorder) = &mut self.recorder {
                 let unreported = Some(unreported);
-                let spent = EventKind::Spent { usage, cost, cost_unknown, unreported };
+                let spent = EventKind::Spent { usage, cost, cost_unknown, unreported, turns: 0 };
                 let event = Event::new(now, spent);
                 recorder.keep(&event, &[], None);
             }

@@ -25,8 +25,9 @@ impl Driver {
         let Some(Spent { usage, cost, cost_unknown, unreported }) = spent else { return };
         let unreported = Some(unreported);
         let Some(run) = self.run.take() else { return };
-        let event =
-            Event::new(self.now(), EventKind::Spent { usage, cost, cost_unknown, unreported });
+        // The turns of a nested agent have a limit of their own.
+        let spent = EventKind::Spent { usage, cost, cost_unknown, unreported, turns: 0 };
+        let event = Event::new(self.now(), spent);
         // Stored with the next event, or by `spent`.
         if let Some(recorder) = &mut self.recorder {
             recorder.add(&event);

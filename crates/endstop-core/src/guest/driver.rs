@@ -1,0 +1,328 @@
+//! A guest's run, driven by one call for each step of its client.
+
+use super::recording::{Recorded, Recording};
+use super::reply::{Admission, GuestStart, Reply, Spending};
+use crate::error_class::ModelError;
+use crate::kernel::{
+    Effect, EffectId, Event, EventKind, GuestCall, Outcome, Run, RunSpec, Step, ToolReport,
+    TurnDelta,
+};
+use crate::message::ModelTurn;
+use crate::usage::{NanoUsd, Unreported};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A run whose loop belongs to another program. See the [module](super) for an example.
+///
+/// Every time is measured since the start of the run. After the end, each call returns the same
+/// outcome.
+pub struct Guest {
+    state: State,
+    effects: Vec<Effect>,
+    wake: Option<Duration>,
+    recording: Option<Recording>,
+}
+
+enum State {
+    Running(Run),
+    Ended(Arc<Outcome>),
+    /// The kernel has the run. Remains only if the kernel panicked.
+    Lost,
+}
+
+/// Prints the phase and the counts, but no content: a conversation may contain secrets.
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Guest");
+        match &self.state {
+            State::Running(run) => {
+                debug.field("phase", &run.phase().as_str()).field("turns", &run.turns());
+            }
+            State::Ended(outcome) => {
+                let Outcome { termination, turns, .. } = &**outcome;
+                debug.field("termination", &termination.as_str()).field("turns", turns);
+            }
+            State::Lost => {
+                debug.field("phase", &"lost");
+            }
+        }
+        debug.finish_non_exhaustive()
+    }
+}
+
+impl Guest {
+    /// Starts a run at time zero. A specification without [`RunSpec::guest`] gets the default mode,
+    /// in which the guest can only observe and stop.
+    pub fn new(mut spec: RunSpec, start: GuestStart) -> Guest {
+        spec.guest.get_or_insert_default();
+        let GuestStart { seed, price, wall_ms, record } = start;
+        let mut guest = Guest {
+            state: State::Running(Run::new(spec)),
+            effects: Vec::new(),
+            wake: None,
+            recording: record.then(Recording::default),
+        };
+        guest.feed(Duration::ZERO, EventKind::Start { seed, price, wall_ms });
+        guest
+    }
+
+    /// Reports that the client is about to call the model. The call may be made only if the answer
+    /// is [`Admission::Go`].
+    pub fn ask(&mut self, at: Duration, call: GuestCall) -> Admission {
+        self.feed(at, EventKind::Asked { call: Box::new(call) });
+        self.admission_or_fault(at)
+    }
+
+    /// Reports the answer of the shared budget to [`Admission::Reserve`]. Less than the minimum is a
+    /// refusal. `granted_tokens` is `None` if the budget has no token ceiling.
+    pub fn reserved(
+        &mut self,
+        at: Duration,
+        id: EffectId,
+        granted: NanoUsd,
+        granted_tokens: Option<u64>,
+    ) -> Admission {
+        self.feed(at, EventKind::Reserved { id, granted, granted_tokens });
+        self.admission_or_fault(at)
+    }
+
+    /// Reports streamed content of a call. A policy, or the ceiling of a call that is metered, may
+    /// end the run in the middle of the response.
+    pub fn delta(&mut self, at: Duration, call: EffectId, delta: TurnDelta) -> Reply {
+        self.feed(at, EventKind::Delta { call, delta });
+        self.reply()
+    }
+
+    /// Reports the response of a call.
+    pub fn turn(&mut self, at: Duration, call: EffectId, turn: ModelTurn) -> Reply {
+        self.feed(at, EventKind::TurnEnded { call, turn: Box::new(turn) });
+        self.reply()
+    }
+
+    /// Reports that a call ended without a complete response. The client may retry it.
+    pub fn failed(
+        &mut self,
+        at: Duration,
+        call: EffectId,
+        error: ModelError,
+        partial: Option<Box<ModelTurn>>,
+    ) -> Reply {
+        self.feed(at, EventKind::TurnFailed { call, error, partial });
+        self.reply()
+    }
+
+    /// Reports the result of a tool call, by the provider's id of the call. A result of a call that
+    /// is not open is ignored.
+    pub fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) -> Reply {
+        let tool = self.run().and_then(|run| run.open_tool(call_id));
+        self.effects.clear();
+        if let Some(tool) = tool {
+            self.feed(at, EventKind::ToolEnded { tool, report });
+        }
+        self.reply()
+    }
+
+    /// Reports the spending of a nested run. It also counts after the end of this run.
+    pub fn spent(&mut self, at: Duration, spending: Spending) -> Reply {
+        let Spending { usage, cost, cost_unknown, unreported, turns } = spending;
+        self.feed(at, EventKind::Spent { usage, cost, cost_unknown, unreported, turns });
+        self.reply()
+    }
+
+    /// Reports named values and measurements for policies.
+    pub fn observe(
+        &mut self,
+        at: Duration,
+        variables: Map<String, Value>,
+        metrics: Map<String, Value>,
+    ) -> Reply {
+        self.feed(at, EventKind::Observe { variables, metrics });
+        self.reply()
+    }
+
+    /// Reports that the time of [`wake_at`](Guest::wake_at) has come.
+    pub fn tick(&mut self, at: Duration) -> Reply {
+        if self.wake.is_some_and(|wake| wake <= at) {
+            self.wake = None;
+        }
+        self.feed(at, EventKind::Tick);
+        self.reply()
+    }
+
+    /// Cancels the run. A guest that stops tools itself
+    /// ([`GuestMode::clocks`](super::GuestMode::clocks)) has a grace period for them; any other run
+    /// ends at once.
+    pub fn cancel(&mut self, at: Duration) -> Reply {
+        self.feed(at, EventKind::Cancel);
+        self.reply()
+    }
+
+    /// Terminates the run.
+    pub fn terminate(&mut self, at: Duration) -> Arc<Outcome> {
+        self.finish(at, EventKind::Terminate)
+    }
+
+    /// Reports that the loop is gone: the framework returned, or the process exited. `ok` is `false`
+    /// if it ended with an error, described by `detail`.
+    ///
+    /// The ending of the last response becomes final if `ok`. A loop that ends with an error, or
+    /// with an open call, is never a success.
+    pub fn close(&mut self, at: Duration, ok: bool, detail: impl Into<String>) -> Arc<Outcome> {
+        self.finish(at, EventKind::Closed { ok, detail: detail.into() })
+    }
+
+    /// Returns the run, unless it has ended.
+    pub fn run(&self) -> Option<&Run> {
+        match &self.state {
+            State::Running(run) => Some(run),
+            State::Ended(_) | State::Lost => None,
+        }
+    }
+
+    /// Returns the outcome, if the run has ended.
+    pub fn outcome(&self) -> Option<&Arc<Outcome>> {
+        match &self.state {
+            State::Ended(outcome) => Some(outcome),
+            State::Running(_) | State::Lost => None,
+        }
+    }
+
+    /// Returns the time at which [`tick`](Guest::tick) must be called, if any.
+    pub fn wake_at(&self) -> Option<Duration> {
+        self.wake.filter(|_| self.run().is_some())
+    }
+
+    /// Returns the effects of the last call, in order: among others the events for observers, the
+    /// messages to add to the next request (only with [`GuestMode::inject`](super::GuestMode)), and
+    /// what a shared budget must settle.
+    pub fn effects(&self) -> &[Effect] {
+        &self.effects
+    }
+
+    /// Takes the events since the last call of this method. Replaying all of them gives the same
+    /// outcome. Empty unless [`GuestStart::record`] is set.
+    pub fn take_events(&mut self) -> Vec<Recorded> {
+        let ended = self.run().is_none();
+        self.recording.as_mut().map(|recording| recording.take(ended)).unwrap_or_default()
+    }
+
+    /// Feeds an event.
+    fn feed(&mut self, at: Duration, kind: EventKind) {
+        self.handle(Event::new(at, kind), false);
+    }
+
+    /// Feeds the last event of the run.
+    fn finish(&mut self, at: Duration, kind: EventKind) -> Arc<Outcome> {
+        self.handle(Event::new(at, kind), true);
+        match &self.state {
+            State::Ended(outcome) => Arc::clone(outcome),
+            State::Running(_) | State::Lost => self.after_panic(),
+        }
+    }
+
+    fn handle(&mut self, event: Event, last: bool) {
+        self.effects.clear();
+        // Left behind if the kernel panics, so that no later call uses half a run.
+        let run = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Running(run) => run,
+            State::Ended(outcome) => return self.after_end(outcome, event),
+            State::Lost => return,
+        };
+        let before = self.recording.as_mut().map(|recording| recording.before(&event));
+        let step = if last {
+            Step::Ended(run.finish(event, &mut self.effects))
+        } else {
+            run.handle(event, &mut self.effects)
+        };
+        self.state = match step {
+            Step::Continue(run) => State::Running(run),
+            Step::Ended(outcome) => State::Ended(Arc::from(outcome)),
+        };
+        if let (Some(recording), Some(before)) = (&mut self.recording, before) {
+            recording.after(before, &self.effects, matches!(self.state, State::Ended(_)));
+        }
+        let wakes = self.effects.iter().filter_map(|effect| match effect {
+            Effect::WakeAt { at } => Some(*at),
+            _ => None,
+        });
+        self.wake = wakes.last().or(self.wake);
+    }
+
+    /// Adds the spending of a nested run that outlived this run; any other event comes too late.
+    fn after_end(&mut self, mut outcome: Arc<Outcome>, event: Event) {
+        if let EventKind::Spent { usage, cost, cost_unknown, unreported, turns } = &event.kind {
+            let more = unreported.unwrap_or(Unreported::of_unknown(*cost_unknown));
+            let changed = Arc::make_mut(&mut outcome);
+            changed.add_spent(usage, *cost, *cost_unknown, more);
+            changed.turns = changed.turns.saturating_add(*turns);
+            if let Some(recording) = &mut self.recording {
+                let before = recording.before(&event);
+                recording.after(before, &[], true);
+            }
+        }
+        self.state = State::Ended(outcome);
+    }
+
+    /// Ends a run that the kernel lost in a panic, so that every call has an answer.
+    fn after_panic(&mut self) -> Arc<Outcome> {
+        let (name, message) = ("driver".to_owned(), "the kernel panicked".to_owned());
+        let fault = Event::new(Duration::ZERO, EventKind::Fault { name, message });
+        let outcome = Run::new(RunSpec::default()).finish(fault, &mut Vec::new());
+        let outcome: Arc<Outcome> = Arc::from(outcome);
+        self.state = State::Ended(Arc::clone(&outcome));
+        outcome
+    }
+
+    /// The ending, if there is one.
+    fn stopped(&mut self) -> Option<Arc<Outcome>> {
+        match &self.state {
+            State::Running(_) => None,
+            State::Ended(outcome) => Some(Arc::clone(outcome)),
+            State::Lost => Some(self.after_panic()),
+        }
+    }
+
+    /// The call or the reservation that the run requested.
+    fn admission(&self) -> Option<Admission> {
+        self.effects.iter().find_map(|effect| match *effect {
+            Effect::CallModel { id: call, turn, attempt, output_cap } => {
+                Some(Admission::Go { call, turn, attempt, output_cap })
+            }
+            Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
+                Some(Admission::Reserve { id, want, least, want_tokens, least_tokens })
+            }
+            _ => None,
+        })
+    }
+
+    fn admission_or_fault(&mut self, at: Duration) -> Admission {
+        if let Some(outcome) = self.stopped() {
+            return Admission::Stop(outcome);
+        }
+        // A guest's run answers every call that is asked for. A late answer of a budget has none,
+        // and must not be read as an admission.
+        let message = "a reservation was answered that is not outstanding".to_owned();
+        self.admission().unwrap_or_else(|| {
+            let fault = EventKind::Fault { name: "driver".to_owned(), message };
+            Admission::Stop(self.finish(at, fault))
+        })
+    }
+
+    fn reply(&mut self) -> Reply {
+        if let Some(outcome) = self.stopped() {
+            return Reply::Stop(outcome);
+        }
+        if let Some(again) = self.admission() {
+            return Reply::Again(again);
+        }
+        let released = self.effects.iter().find_map(|effect| match effect {
+            Effect::StartTools { calls } => {
+                Some(calls.iter().map(|start| start.call.clone()).collect())
+            }
+            _ => None,
+        });
+        released.map_or(Reply::Continue, Reply::Tools)
+    }
+}

@@ -1,0 +1,188 @@
+//! A guest's client is about to call the model: what the previous call left open is answered, then
+//! the limits are checked and the call is made.
+//!
+//! ```text
+//! asked: the last turn's calls are answered ─► the input is appended ─► limits ─► request.rs
+//! ```
+
+use super::attempt::abandoned;
+use super::boundary::begin_turn;
+use super::context::{Attempts, RunContext};
+use super::effect::Effect;
+use super::guard::Flow;
+use super::guest_mode::GuestCall;
+use super::next::Next;
+use super::open_calls::OpenCalls;
+use super::phase::{Idle, Phase};
+use super::results::{emit_ended, record_results};
+use super::tool_step::tools_done;
+use crate::history::says_something;
+use crate::message::{Message, Part, Role, ToolResult};
+use crate::usage::{NanoUsd, Price};
+use std::ops::ControlFlow::Continue;
+
+/// Maximum number of complete responses in a row that an equal request replaces. A client that sends
+/// the same request for ever must still reach `max_turns`.
+const MOST_RETAKES: u32 = 2;
+
+/// Handles a call that the client is about to make: admits it, or ends the run.
+pub(super) fn asked(
+    phase: Phase,
+    mut call: GuestCall,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let retry = call.attempt_of_previous && is_retry(&phase, context);
+    let mut results = take_results(&mut call.input);
+    let answered = match phase {
+        Phase::Guest(idle) => leave_idle(idle, retry, &mut results, context)?,
+        Phase::Tools(calls) if retry => {
+            drop_calls(calls, context, effects);
+            Next::Boundary
+        }
+        Phase::Tools(mut calls) => {
+            for (at, started) in calls.answer(&mut results) {
+                emit_ended(&calls, at, context.now.saturating_sub(started), effects);
+            }
+            tools_done(calls, context, effects)?
+        }
+        Phase::Calling(call) => {
+            effects.push(Effect::AbortModel { id: call.id });
+            abandoned(&call, context, effects);
+            Next::Boundary
+        }
+        Phase::Reserving { id } => {
+            effects.push(Effect::Abandon { id });
+            Next::Boundary
+        }
+        // The client retries before the kernel does.
+        Phase::Backoff { .. } => Next::Boundary,
+        // The run is being stopped, and its loop goes on.
+        Phase::Stopping { ending, calls, .. } => Next::End { ending, calls },
+        other => Next::Wait(other),
+    };
+    match answered {
+        Next::Boundary => begin_call(call, retry, context),
+        // The last turn has ended the run after all.
+        ending => Continue(ending),
+    }
+}
+
+/// `true` if the call is another attempt at the current turn.
+fn is_retry(phase: &Phase, context: &RunContext) -> bool {
+    if context.attempts.attempt == 0 {
+        return false;
+    }
+    if !context.attempts.recorded {
+        return true;
+    }
+    // A turn whose tools have run was kept: the same request again is work, and not a retry.
+    let unused = match phase {
+        Phase::Guest(idle) => idle.provisional.is_some(),
+        Phase::Tools(calls) => !calls.any_done(),
+        _ => true,
+    };
+    unused && context.guest.retakes < MOST_RETAKES
+}
+
+/// Takes the tool results out of the input, because results are appended with their calls. Also
+/// removes what would make the conversation invalid.
+fn take_results(input: &mut Vec<Message>) -> Vec<ToolResult> {
+    let mut results = Vec::new();
+    for message in input.iter_mut() {
+        for part in std::mem::take(&mut message.parts) {
+            match part {
+                Part::ToolResult(result) => results.push(result),
+                // A call that no response contained has no result.
+                Part::ToolCall(_) => {}
+                part => message.parts.push(part),
+            }
+        }
+    }
+    input.retain(|message| message.role != Role::Tool && says_something(message));
+    results
+}
+
+/// Leaves the wait between two calls: the provisional ending is discarded, unless the answer had
+/// outranked a failure that decides now.
+fn leave_idle(
+    idle: Idle,
+    retry: bool,
+    results: &mut Vec<ToolResult>,
+    context: &mut RunContext,
+) -> Flow<Next> {
+    let Idle { provisional, mut calls, .. } = idle;
+    let outranked = provisional.and_then(|mut ending| ending.next_in_rank());
+    if let Some(ending) = outranked {
+        return Continue(Next::End { ending, calls });
+    }
+    if calls.is_empty() {
+        return Continue(Next::Boundary);
+    }
+    calls.answer(results);
+    if retry {
+        complete(&calls, context);
+    } else {
+        // The calls of a response that is not whole, from which the client continues.
+        context.counts.mistakes += 1;
+        record_results(calls, context);
+    }
+    Continue(Next::Boundary)
+}
+
+/// Answers the calls of a response that the client discards. They are not part of the conversation.
+fn drop_calls(mut calls: OpenCalls, context: &mut RunContext, effects: &mut Vec<Effect>) {
+    for (at, started) in calls.answer(&mut Vec::new()) {
+        emit_ended(&calls, at, context.now.saturating_sub(started), effects);
+    }
+    complete(&calls, context);
+}
+
+fn complete(calls: &OpenCalls, context: &mut RunContext) {
+    let results = (0..calls.calls.len()).filter_map(|at| calls.result(at));
+    context.state.complete_all(results);
+}
+
+/// Applies the call to the run, checks the limits, and requests the call.
+fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Next> {
+    if retry {
+        if context.attempts.recorded {
+            discard_turn(context);
+        }
+    } else {
+        // After an equal request that counted as a turn, the next one may be a retry again.
+        context.guest.retakes = 0;
+        context.attempts = Attempts::default();
+        context.said.partial.clear();
+        for message in call.input {
+            context.state.push(message.role, message.parts);
+        }
+        context.guest.before_response = context.state.messages.len();
+    }
+    let same_model = call.model.is_none() || call.model == context.settings.model;
+    context.prompt.set_request(call.prompt_bytes, same_model);
+    context.settings.model = call.model.or(context.settings.model.take());
+    context.settings.streaming = call.streaming;
+    context.settings.thinking_budget = call.thinking_budget;
+    context.output_cap = call.output_cap;
+    set_price(call.price.or(context.guest.price), context);
+    begin_turn(context)?;
+    Continue(Next::Call)
+}
+
+fn set_price(price: Option<Price>, context: &mut RunContext) {
+    let before = std::mem::replace(&mut context.ledger.price, price);
+    let spent = context.ledger.own_usage.total_tokens() > 0 || context.ledger.spent > NanoUsd::ZERO;
+    context.guest.prices_differ |= spent && before != price;
+}
+
+/// Takes back a response that the client requests again: the turn counts once.
+fn discard_turn(context: &mut RunContext) {
+    context.guest.retakes += 1;
+    context.attempts.recorded = false;
+    context.counts.turns = context.counts.turns.saturating_sub(1);
+    context.said.partial.clear();
+    let mut messages = std::mem::take(&mut context.state.messages);
+    messages.truncate(context.guest.before_response);
+    context.state.replace(messages);
+}

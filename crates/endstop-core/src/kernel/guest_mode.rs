@@ -1,0 +1,97 @@
+//! The vocabulary of guest runs: the abilities of a driver that does not own the loop, and the model
+//! call that it reports.
+//!
+//! ```
+//! use endstop_core::{GuestCall, GuestMode, Limits, Message, RunSpec};
+//! let spec = RunSpec { guest: Some(GuestMode::default()), ..RunSpec::default() };
+//! assert!(!spec.guest.unwrap().inject, "a guest that can only observe and stop");
+//! let call = GuestCall { input: vec![Message::user("Hello")], prompt_bytes: 120, ..GuestCall::default() };
+//! assert!(!call.attempt_of_previous);
+//! ```
+
+use crate::limits::Limits;
+use crate::message::Message;
+use crate::usage::Price;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The abilities of a guest: a driver that does not own the loop. It observes model calls and tool
+/// results, and may only answer "continue" or "stop, and why".
+///
+/// Each field is a capability that the guest was granted; by default it has none. The kernel
+/// requests no effect that needs a capability which is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestMode {
+    /// `true` if the guest can add a message to the next call. If off, nudges, repairs,
+    /// continuations and notes of policies are dropped.
+    pub inject: bool,
+    /// `true` if the guest can make a model call that the kernel requests: retries and re-calls. If
+    /// off, a failed attempt waits for the client's own retry.
+    pub retry: bool,
+    /// `true` if the guest enforces the timeouts of calls and tools. If off, only the run's own
+    /// `timeout` applies.
+    pub clocks: bool,
+    /// `true` if the guest lowers the output cap of a call as requested, so that ceilings are
+    /// strict. If off, a call is metered while it streams, and aborted at the ceiling.
+    pub capped: bool,
+}
+
+impl GuestMode {
+    /// Switches off the limits that need a capability which the guest does not have.
+    pub(super) fn restrict_limits(self, limits: &mut Limits) {
+        if !self.inject {
+            limits.max_continuations = 0;
+        }
+        if !self.retry {
+            (limits.max_retries, limits.retry_for) = (Some(0), Some(Duration::ZERO));
+        }
+        if !self.clocks {
+            limits.turn_timeout = None;
+            limits.first_content_timeout = None;
+            limits.stall_timeout = None;
+            limits.tool_timeout = None;
+        }
+    }
+}
+
+/// A model call that the client of a guest is about to make.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestCall {
+    /// The messages that are new since the previous call, without the model's own turns and without
+    /// messages that the kernel injected. Ids are assigned by the run. Tool results answer the open
+    /// calls with the same id; results of other calls are dropped.
+    pub input: Vec<Message>,
+    /// Upper bound on the tokens of the whole prompt, for example the bytes of the request without
+    /// the data of images, plus what the server stores of earlier requests.
+    pub prompt_bytes: u64,
+    /// The output cap in the request; `None`: the provider's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_cap: Option<u64>,
+    /// The reasoning budget in the request (0: none). The output cap is never lowered below it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub thinking_budget: u64,
+    /// The requested model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Price of this call; `None`: the price given at the start of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+    /// `true` if the response is streamed.
+    pub streaming: bool,
+    /// `true` if the request equals the previous one, byte for byte. The call is then another
+    /// attempt at the same turn.
+    #[serde(skip_serializing_if = "is_false")]
+    pub attempt_of_previous: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
