@@ -1,5 +1,5 @@
 //! The pure part of guard: reads a client's request, decides which run, thread and turn it
-//! belongs to.
+//! belongs to, and writes answers in the client's format.
 //!
 //! Nothing here does I/O, reads a clock or draws random numbers. Salts, ids and times come in with
 //! the calls. Requests are hostile: every table and every text is bounded.
@@ -10,6 +10,8 @@
 //! | Read the headers, without their secrets | [`ClientFacts`] |
 //! | Read the body of a model call | [`Request`] |
 //! | Find the run, the thread, the turn and the kind of a call | [`Threads`] |
+//! | Answer in the client's format | [`answer`] |
+//! | Lower the output cap of a body | [`cap_output`] |
 //!
 //! ```
 //! use endstop_guard::exchange::{ClientFacts, Kind, Request, Salt, Threads, route};
@@ -27,7 +29,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod answer;
 mod bounded_map;
+mod cap;
 mod digest;
 mod read;
 mod route;
@@ -35,6 +39,7 @@ mod run_name;
 mod signs;
 mod threads;
 
+pub use cap::{CapError, cap_output};
 pub use digest::{Fingerprint, Salt};
 pub use read::{Request, Structured, Unreadable};
 pub use route::{Call, Delivery, Route, RouteError, route};

@@ -16,5 +16,7 @@ mod responses;
 mod tools;
 mod top;
 
+pub(super) use caps::cap_place;
+pub(super) use fields::Fields;
 pub use request::{Request, Unreadable};
 pub use top::Structured;

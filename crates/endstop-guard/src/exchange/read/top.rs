@@ -66,7 +66,7 @@ impl<'a> Top<'a> {
     }
 }
 
-/// Returns the cap of a body; of several the smallest.
+/// Returns the cap of a body; of several the largest, because a server may take any of them.
 fn output_cap(shape: WireFormat, fields: &Fields<'_>) -> Option<u64> {
     let place = cap_place(shape);
     let inside;
@@ -78,7 +78,9 @@ fn output_cap(shape: WireFormat, fields: &Fields<'_>) -> Option<u64> {
         None if place.objects.is_empty() => fields,
         None => return None,
     };
-    holder.all(place.names).filter_map(parsed::<u64>).min()
+    // Some clients write `1e6`. Negative numbers mean "no cap".
+    let caps = holder.all(place.names).filter_map(parsed::<f64>);
+    caps.filter(|cap| *cap >= 0.0).map(|cap| cap as u64).max()
 }
 
 /// `true` if a choice of tools, in the spelling of most formats, makes the model call one.

@@ -166,12 +166,11 @@ impl Threads {
             results.iter().find_map(|result| self.links.caller(scope, &result.call_id))
         });
         let named = known.is_some();
-        let (mut seat, texts) = match linked {
-            Some(seat) => (seat, Vec::new()),
-            None => {
-                let opening = Opening::of(request, &self.salt, scope);
-                (self.by_opening(known, scope, &opening, request, kind), opening.texts)
-            }
+        let (mut seat, texts) = if let Some(seat) = linked {
+            (seat, Vec::new())
+        } else {
+            let opening = Opening::of(request, &self.salt, scope);
+            (self.by_opening(known, scope, &opening, request, kind), opening.texts)
         };
         let parent = match self.threads.peek(&seat) {
             Some(state) => state.parent.clone(),

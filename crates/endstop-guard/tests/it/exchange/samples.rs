@@ -1,9 +1,8 @@
 //! Recorded requests of real clients, each with the place that it must get.
 
 use super::client::{Table, salt, turn};
-use endstop_guard::exchange::{
-    Call, ClientFacts, Delivery, Placed, Request, Route, RunSource, route,
-};
+use endstop_guard::exchange::Delivery::{Events, Frames, Whole};
+use endstop_guard::exchange::{Call, ClientFacts, Placed, Request, Route, RunSource, route};
 use endstop_wire::WireFormat;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -327,7 +326,6 @@ fn recorded_requests_are_read() {
             request.usage_requested,
         )
     };
-    use Delivery::{Events, Frames, Whole};
     let opus = "claude-opus-5-5".to_owned();
     assert_eq!(read("claude-3-turns", 1), (Events, opus, Some(128_000), 10, false, true));
     let flash = "gemini-3.5-flash-lite".to_owned();
