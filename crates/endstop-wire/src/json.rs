@@ -326,7 +326,7 @@ pub(crate) fn event<'a, T: Deserialize<'a>>(
 /// Returns the text with every lone surrogate escape, such as `\ud83d` without its other half,
 /// replaced by `\ufffd`, or `None` if there is none. A server that splits a character across chunks
 /// then costs that character and not the turn.
-pub(crate) fn without_lone_surrogates(data: &str) -> Option<String> {
+pub fn without_lone_surrogates(data: &str) -> Option<String> {
     fn unit(s: &str) -> Option<u16> {
         u16::from_str_radix(s.strip_prefix("\\u")?.get(..4)?, 16).ok()
     }

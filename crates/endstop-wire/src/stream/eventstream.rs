@@ -22,6 +22,7 @@
 //! and one that is split is copied once. A faulty frame ends the stream, because the start of the
 //! next frame cannot be found.
 
+use base64::Engine as _;
 use std::fmt;
 
 /// Size of the two lengths and their checksum, in bytes.
@@ -266,6 +267,18 @@ fn cut<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], FrameError> {
     let (bytes, after) = rest.split_at_checked(length).ok_or(FrameError::HeaderCut)?;
     *rest = after;
     Ok(bytes)
+}
+
+/// Encodes an event of a model as Bedrock's `InvokeModelWithResponseStream` sends it: in Base64, in a
+/// frame of the type `chunk`.
+pub fn invoke_frame(event: &str) -> Vec<u8> {
+    let headers = [
+        (":event-type", "chunk"),
+        (":content-type", "application/json"),
+        (":message-type", "event"),
+    ];
+    let bytes = base64::engine::general_purpose::STANDARD.encode(event);
+    frame(&headers, format!("{{\"bytes\":\"{bytes}\"}}").as_bytes())
 }
 
 /// Encodes a frame with text headers. Names are cut at 255 bytes and values at 65535, because their

@@ -1,0 +1,79 @@
+//! What an answer needs to know of its request, and the answer itself.
+
+use crate::exchange::read::{Request, Structured};
+use crate::exchange::route::Delivery;
+use crate::exchange::signs::ClientFacts;
+use endstop_core::Termination;
+use endstop_wire::WireFormat;
+
+/// The facts of a request that its answer repeats. It outlives the body.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The format of the call.
+    pub format: WireFormat,
+    /// The format of the body.
+    pub shape: WireFormat,
+    /// The form in which the client expects the answer.
+    pub delivery: Delivery,
+    /// The model that the client asked for.
+    pub model: String,
+    /// `true` if a stream has to report usage.
+    pub usage_requested: bool,
+    /// The sign that a text would break the client.
+    pub structured: Option<Structured>,
+    /// `true` if the client stops at once on the status 402, and retries after 400.
+    pub stops_on_402: bool,
+}
+
+impl Reply {
+    /// Collects the facts.
+    pub fn to(request: &Request<'_>, facts: &ClientFacts) -> Reply {
+        Reply {
+            format: request.format,
+            shape: request.shape,
+            delivery: request.delivery,
+            model: request.model.clone().unwrap_or_default(),
+            usage_requested: request.usage_requested,
+            structured: request.structured.clone(),
+            stops_on_402: facts.client.is_some_and(|client| client.stops_on_402),
+        }
+    }
+}
+
+/// The id and the time of an answer, which a pure function cannot make.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp<'a> {
+    /// A unique id of letters and digits.
+    pub id: &'a str,
+    /// Seconds since 1970.
+    pub unix_seconds: u64,
+}
+
+/// A whole HTTP response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Status.
+    pub status: u16,
+    /// Headers, with names in lower case. The length of the body is not among them.
+    pub headers: Vec<(&'static str, &'static str)>,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+/// Returns the sentence with which guard stops a run, for example `Run stopped by endstop:
+/// error_max_turns (25 of 25 turns). run nightly-1`. Characters that a terminal would obey become
+/// spaces.
+///
+/// ```
+/// use endstop_core::Termination;
+/// use endstop_guard::exchange::answer::stop_message;
+/// assert_eq!(
+///     stop_message(Termination::ErrorMaxTurns, "25 of 25 turns", "nightly-1"),
+///     "Run stopped by endstop: error_max_turns (25 of 25 turns). run nightly-1"
+/// );
+/// ```
+pub fn stop_message(termination: Termination, detail: &str, run: &str) -> String {
+    let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+    let text = format!("Run stopped by endstop: {termination}{detail}. run {run}");
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

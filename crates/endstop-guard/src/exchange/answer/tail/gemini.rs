@@ -1,0 +1,45 @@
+//! Streams of Google's `generateContent`.
+
+use super::{Ending, Own, Progress, Watch};
+use crate::exchange::answer::turns::FinalText;
+use crate::exchange::answer::turns::gemini::body;
+use serde_json::Value;
+
+pub(super) struct State {
+    own: Own,
+    progress: Progress,
+}
+
+impl State {
+    pub(super) fn new(own: Own) -> State {
+        State { own, progress: Progress::Before }
+    }
+}
+
+impl Watch for State {
+    fn event(&mut self, _name: &str, data: &Value) {
+        self.progress.go(Progress::Text);
+        if !data["error"].is_null() {
+            self.progress = Progress::Closed;
+        }
+        for candidate in data["candidates"].as_array().into_iter().flatten() {
+            let parts = candidate["content"]["parts"].as_array();
+            let calls = parts.into_iter().flatten().any(|part| !part["functionCall"].is_null());
+            if calls || !candidate["finishReason"].is_null() {
+                self.progress = Progress::Closed;
+            }
+        }
+    }
+
+    fn end(&self, note: &str) -> Ending {
+        match self.progress {
+            Progress::Closed => Ending::Never,
+            Progress::Before => Ending::Later,
+            Progress::Text => {
+                let Own { id, at, model } = &self.own;
+                let turn = FinalText { model, text: note, id, at: *at, usage: true };
+                Ending::Now(format!("data: {}\r\n\r\n", body(turn)).into_bytes())
+            }
+        }
+    }
+}

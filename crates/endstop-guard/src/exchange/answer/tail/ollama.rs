@@ -1,0 +1,39 @@
+//! Streams of Ollama's format.
+
+use super::{Ending, Own, Progress, Watch};
+use crate::exchange::answer::turns::FinalText;
+use crate::exchange::answer::turns::ollama::lines;
+use serde_json::Value;
+
+pub(super) struct State {
+    own: Own,
+    progress: Progress,
+}
+
+impl State {
+    pub(super) fn new(own: Own) -> State {
+        State { own, progress: Progress::Before }
+    }
+}
+
+impl Watch for State {
+    fn event(&mut self, _name: &str, data: &Value) {
+        self.progress.go(Progress::Text);
+        let calls = data["message"]["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
+        if calls || data["done"] == true || !data["error"].is_null() {
+            self.progress = Progress::Closed;
+        }
+    }
+
+    fn end(&self, note: &str) -> Ending {
+        match self.progress {
+            Progress::Closed => Ending::Never,
+            Progress::Before => Ending::Later,
+            Progress::Text => {
+                let Own { id, at, model } = &self.own;
+                let turn = FinalText { model, text: note, id, at: *at, usage: true };
+                Ending::Now(lines(turn).into_bytes())
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Salted fingerprints: texts and keys are compared by them, so that neither is stored.
+
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+/// Secret random bytes of this process. With them a fingerprint of a key cannot be matched against
+/// a list of known keys, and ids cannot be forged to collide.
+#[derive(Clone)]
+pub struct Salt([u8; 32]);
+
+impl Salt {
+    /// Wraps bytes that the caller drew from a secure random source.
+    pub fn new(bytes: [u8; 32]) -> Salt {
+        Salt(bytes)
+    }
+}
+
+impl fmt::Debug for Salt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Salt(…)")
+    }
+}
+
+/// The first 16 bytes of a SHA-256.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// Returns the fingerprint of bytes without a salt, to compare bodies.
+    pub fn of(bytes: &[u8]) -> Fingerprint {
+        Mixer(Sha256::new()).add(bytes).done()
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// Collects the parts of a fingerprint.
+pub(super) struct Mixer(Sha256);
+
+impl Mixer {
+    /// Starts a fingerprint. Fingerprints with different purposes never match.
+    pub(super) fn new(salt: &Salt, purpose: &str) -> Mixer {
+        let mut hash = Sha256::new();
+        hash.update(salt.0);
+        Mixer(hash).add(purpose.as_bytes())
+    }
+
+    /// Adds a part. Its length goes first, so that parts cannot run into each other.
+    pub(super) fn add(mut self, part: &[u8]) -> Mixer {
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+        self
+    }
+
+    pub(super) fn done(self) -> Fingerprint {
+        let full = self.0.finalize();
+        let mut short = [0; 16];
+        short.copy_from_slice(&full[..16]);
+        Fingerprint(short)
+    }
+}

@@ -1,0 +1,70 @@
+//! Anthropic Messages, also inside Bedrock's InvokeModel and on Vertex.
+
+use super::fields::Fields;
+use super::parts::{call, elements, joined, message, result, role, stand_in, str_of, text};
+use super::tools::tools_of;
+use super::top::{Top, asks_for_json, forces_tool};
+use crate::exchange::signs::{Sign, Signs};
+use endstop_core::{Message, Part, Role};
+use endstop_wire::WireFormat;
+use serde_json::Value;
+
+pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
+    // `output_config` also holds the effort, so only its format asks for JSON.
+    let format = fields.object("output_config").value("format");
+    Top {
+        tools: tools_of(fields, "tools"),
+        schema: asks_for_json(&format) || asks_for_json(&fields.value("output_format")),
+        tool_choice: forces_tool(&fields.value("tool_choice")),
+        thinking: fields.object("thinking").value("budget_tokens").as_u64(),
+        signs: signs(&fields.object("metadata").string("user_id").unwrap_or_default()),
+        messages: fields.list("messages"),
+        ..Top::new(WireFormat::Anthropic, fields)
+    }
+}
+
+/// Reads the session from `metadata.user_id`: a JSON object in a string, or in older versions
+/// `user_…_account__session_ID`.
+fn signs(user: &str) -> Signs {
+    let mut signs = Signs::default();
+    let id = match serde_json::from_str::<Value>(user) {
+        Ok(object) => str_of(&object, "session_id").to_owned(),
+        Err(_) => user.rsplit_once("_session_").map_or("", |(_, id)| id).to_owned(),
+    };
+    signs.take(Sign::Session, &id);
+    signs
+}
+
+pub(super) fn read_message(value: &Value) -> Message {
+    let blocks = elements(value.get("content").unwrap_or(&Value::Null));
+    let parts: Vec<Part> = blocks.iter().map(part).collect();
+    let results = parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
+    let role = match role(str_of(value, "role")) {
+        // The format has no role for results.
+        Role::User if results && !parts.is_empty() => Role::Tool,
+        role => role,
+    };
+    message(role, parts)
+}
+
+fn part(block: &Value) -> Part {
+    if let Some(found) = block.as_str() {
+        return text(found);
+    }
+    match str_of(block, "type") {
+        "tool_use" => call(
+            str_of(block, "id"),
+            str_of(block, "name"),
+            block.get("input").unwrap_or(&Value::Null),
+        ),
+        "tool_result" => {
+            let content = joined(block.get("content").unwrap_or(&Value::Null));
+            let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
+            result(str_of(block, "tool_use_id"), "", content, failed)
+        }
+        "thinking" => Part::Reasoning { text: str_of(block, "thinking").to_owned() },
+        "redacted_thinking" => Part::Reasoning { text: String::new() },
+        "text" => text(str_of(block, "text")),
+        _ => text(&stand_in(block)),
+    }
+}

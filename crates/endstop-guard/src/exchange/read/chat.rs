@@ -1,0 +1,66 @@
+//! OpenAI Chat Completions, and Ollama's format, which differs in few places.
+
+use super::fields::Fields;
+use super::parts::{call, elements, joined, message, result, role, stand_in, str_of, text};
+use super::tools::tools_of;
+use super::top::{Top, asks_for_json, forces_tool};
+use endstop_core::{Message, Part, Role};
+use endstop_wire::WireFormat;
+use serde_json::Value;
+
+pub(super) fn read<'a>(shape: WireFormat, fields: &Fields<'a>) -> Top<'a> {
+    let mut tools = tools_of(fields, "tools");
+    // The older spelling of tools.
+    tools.extend(tools_of(fields, "functions"));
+    let usage = fields.object("stream_options").flag("include_usage");
+    Top {
+        tools,
+        schema: asks_for_json(&fields.value("response_format"))
+            || shape == WireFormat::Ollama && fields.has("format"),
+        tool_choice: forces_tool(&fields.value("tool_choice")),
+        choices: fields.value("n").as_u64(),
+        usage_omitted: shape == WireFormat::OpenAiChat && usage != Some(true),
+        messages: fields.list("messages"),
+        ..Top::new(shape, fields)
+    }
+}
+
+pub(super) fn read_message(value: &Value) -> Message {
+    let role = role(str_of(value, "role"));
+    let content = value.get("content").unwrap_or(&Value::Null);
+    if role == Role::Tool {
+        let id = str_of(value, "tool_call_id");
+        let name = value.get("name").or_else(|| value.get("tool_name"));
+        let name = name.and_then(Value::as_str).unwrap_or_default();
+        return message(role, vec![result(id, name, joined(content), false)]);
+    }
+    let mut parts = Vec::new();
+    let reasoning = ["reasoning_content", "reasoning", "thinking"];
+    if let Some(text) = reasoning.iter().find_map(|name| value.get(name)?.as_str()) {
+        parts.push(Part::Reasoning { text: text.to_owned() });
+    }
+    for part in elements(content) {
+        parts.push(content_part(part));
+    }
+    if let Some(refusal) = value.get("refusal").and_then(Value::as_str) {
+        parts.push(Part::Refusal { text: refusal.to_owned() });
+    }
+    for one in elements(value.get("tool_calls").unwrap_or(&Value::Null)) {
+        let function = one.get("function").or_else(|| one.get("custom")).unwrap_or(&Value::Null);
+        let arguments = function.get("arguments").or_else(|| function.get("input"));
+        parts.push(call(
+            str_of(one, "id"),
+            str_of(function, "name"),
+            arguments.unwrap_or(&Value::Null),
+        ));
+    }
+    message(role, parts)
+}
+
+fn content_part(part: &Value) -> Part {
+    let found = part.as_str().or_else(|| part.get("text")?.as_str());
+    match found {
+        Some(found) => text(found),
+        None => text(&stand_in(part)),
+    }
+}

@@ -1,0 +1,51 @@
+//! Amazon Bedrock Converse, and the shape of Amazon's own models in InvokeModel.
+
+use super::fields::Fields;
+use super::parts::{call, elements, joined, message, result, role, stand_in, str_of, text};
+use super::tools::tools_of;
+use super::top::Top;
+use endstop_core::{Message, Part, Role};
+use endstop_wire::WireFormat;
+use serde_json::Value;
+
+pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
+    let tools = fields.object("toolConfig");
+    let choice = tools.object("toolChoice");
+    Top {
+        schema: fields.object("outputConfig").has("textFormat"),
+        tool_choice: choice.raw("any").is_some() || choice.raw("tool").is_some(),
+        tools: tools_of(&tools, "tools"),
+        messages: fields.list("messages"),
+        ..Top::new(WireFormat::BedrockConverse, fields)
+    }
+}
+
+pub(super) fn read_message(value: &Value) -> Message {
+    let blocks = elements(value.get("content").unwrap_or(&Value::Null));
+    let parts: Vec<Part> = blocks.iter().map(part).collect();
+    let results = parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
+    let role = match role(str_of(value, "role")) {
+        Role::User if results && !parts.is_empty() => Role::Tool,
+        role => role,
+    };
+    message(role, parts)
+}
+
+fn part(block: &Value) -> Part {
+    if let Some(one) = block.get("toolUse") {
+        let input = one.get("input").unwrap_or(&Value::Null);
+        return call(str_of(one, "toolUseId"), str_of(one, "name"), input);
+    }
+    if let Some(one) = block.get("toolResult") {
+        let content = joined(one.get("content").unwrap_or(&Value::Null));
+        return result(str_of(one, "toolUseId"), "", content, str_of(one, "status") == "error");
+    }
+    if let Some(one) = block.get("reasoningContent") {
+        let text = one.get("reasoningText").map_or("", |text| str_of(text, "text"));
+        return Part::Reasoning { text: text.to_owned() };
+    }
+    match block.as_str().or_else(|| block.get("text")?.as_str()) {
+        Some(found) => text(found),
+        None => text(&stand_in(block)),
+    }
+}

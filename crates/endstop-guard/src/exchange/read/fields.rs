@@ -1,0 +1,109 @@
+//! The members of a JSON object, each with its place in the text.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// The most members that are read. No request has a hundred.
+const MOST: usize = 4096;
+
+/// The members in their order, also those with the same name.
+#[derive(Clone, Debug, Default)]
+pub(in crate::exchange) struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    /// Reads the members of an object.
+    pub(in crate::exchange) fn of(text: &'a str) -> Result<Fields<'a>, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// Returns a member's text. Of members with the same name the last counts, as in most parsers.
+    pub(in crate::exchange) fn raw(&self, name: &str) -> Option<&'a str> {
+        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get())
+    }
+
+    /// Iterates over the texts of all members with one of these names.
+    pub(in crate::exchange) fn all<'s>(
+        &'s self,
+        names: &'s [&str],
+    ) -> impl Iterator<Item = &'a str> + 's {
+        let named = self.0.iter().filter(|(key, _)| names.contains(&key.as_str()));
+        named.map(|(_, value)| value.get())
+    }
+
+    /// `true` if there is such a member and it is not `null`.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.raw(name).is_some_and(|text| text != "null")
+    }
+
+    pub(super) fn string(&self, name: &str) -> Option<String> {
+        parsed(self.raw(name)?)
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        parsed(self.raw(name)?)
+    }
+
+    pub(super) fn value(&self, name: &str) -> Value {
+        self.raw(name).map_or(Value::Null, any)
+    }
+
+    /// Returns the members of an object in this one, or none.
+    pub(super) fn object(&self, name: &str) -> Fields<'a> {
+        self.raw(name).and_then(|text| Fields::of(text).ok()).unwrap_or_default()
+    }
+
+    /// Returns the elements of a list, or none.
+    pub(super) fn list(&self, name: &str) -> Vec<&'a RawValue> {
+        self.raw(name).and_then(parsed).unwrap_or_default()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    if members.len() == MOST {
+                        return Err(A::Error::custom("the object has more than 4096 members"));
+                    }
+                    members.push(member);
+                }
+                Ok(members)
+            }
+        }
+        deserializer.deserialize_map(Members).map(Fields)
+    }
+}
+
+/// Parses a value of this type, or returns `None` if the text has another shape.
+pub(super) fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
+    serde_json::from_str(text).ok()
+}
+
+/// Parses any value. A client that cuts a string in the middle of a character sends half a surrogate
+/// pair, which is replaced; text that still does not parse is `null`.
+pub(super) fn any(text: &str) -> Value {
+    serde_json::from_str(text)
+        .ok()
+        .or_else(|| {
+            let repaired = endstop_wire::without_lone_surrogates(text)?;
+            serde_json::from_str(&repaired).ok()
+        })
+        .unwrap_or_default()
+}
+
+/// Parses the fields of a value, or returns the default if it has another shape.
+pub(super) fn any_of<T: Default + for<'a> Deserialize<'a>>(text: &str) -> T {
+    parsed(text).unwrap_or_default()
+}

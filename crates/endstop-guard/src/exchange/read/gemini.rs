@@ -1,0 +1,73 @@
+//! Google's `generateContent`, also on Vertex. The path names the model.
+
+use super::fields::Fields;
+use super::parts::{call, elements, message, result, role, stand_in, str_of, text, text_of};
+use super::tools::tools_of;
+use super::top::Top;
+use endstop_core::{Message, Part, Role};
+use endstop_wire::WireFormat;
+use serde_json::Value;
+
+/// Members of the configuration that ask for JSON, in both spellings that Google reads.
+const SCHEMAS: &[&str] = &[
+    "responseSchema",
+    "responseJsonSchema",
+    "response_schema",
+    "response_json_schema",
+    "_responseJsonSchema",
+];
+
+pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
+    let config = either(fields, "generationConfig", "generation_config");
+    let tool_config = either(fields, "toolConfig", "tool_config");
+    let calling = either(&tool_config, "functionCallingConfig", "function_calling_config");
+    let mime = ["responseMimeType", "response_mime_type"];
+    let mime = mime.iter().find_map(|name| config.string(name));
+    let choices = ["candidateCount", "candidate_count"];
+    Top {
+        tools: tools_of(fields, "tools"),
+        schema: SCHEMAS.iter().any(|name| config.has(name))
+            || mime.is_some_and(|mime| mime != "text/plain"),
+        tool_choice: calling.string("mode").is_some_and(|mode| mode.eq_ignore_ascii_case("any")),
+        choices: choices.iter().find_map(|name| config.value(name).as_u64()),
+        messages: fields.list("contents"),
+        ..Top::new(WireFormat::Gemini, fields)
+    }
+}
+
+fn either<'a>(fields: &Fields<'a>, camel: &str, snake: &str) -> Fields<'a> {
+    fields.object(if fields.has(camel) { camel } else { snake })
+}
+
+pub(super) fn read_message(value: &Value) -> Message {
+    let blocks = elements(value.get("parts").unwrap_or(&Value::Null));
+    let parts: Vec<Part> = blocks.iter().map(part).collect();
+    let results = parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
+    let role = match role(str_of(value, "role")) {
+        Role::User if results && !parts.is_empty() => Role::Tool,
+        role => role,
+    };
+    message(role, parts)
+}
+
+fn part(block: &Value) -> Part {
+    let member = |camel: &str, snake: &str| block.get(camel).or_else(|| block.get(snake));
+    if let Some(one) = member("functionCall", "function_call") {
+        let arguments = one.get("args").unwrap_or(&Value::Null);
+        return call(str_of(one, "id"), str_of(one, "name"), arguments);
+    }
+    if let Some(one) = member("functionResponse", "function_response") {
+        let response = one.get("response").unwrap_or(&Value::Null);
+        let failed = response.get("error").is_some_and(|error| !error.is_null());
+        let content = ["output", "result", "error"].iter().find_map(|name| response.get(name));
+        let content = text_of(content.unwrap_or(response));
+        return result(str_of(one, "id"), str_of(one, "name"), content, failed);
+    }
+    match block.as_str().or_else(|| block.get("text")?.as_str()) {
+        Some(found) if block.get("thought").and_then(Value::as_bool) == Some(true) => {
+            Part::Reasoning { text: found.to_owned() }
+        }
+        Some(found) => text(found),
+        None => text(&stand_in(block)),
+    }
+}

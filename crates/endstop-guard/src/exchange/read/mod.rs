@@ -1,0 +1,22 @@
+//! Reads the bodies of model calls: one file for each format, and the parts that they share.
+//!
+//! A body is read in two steps. [`Request::read`] finds the fields and the beginning and end of each
+//! message, without parsing the messages. A message is parsed only if it is needed, because a
+//! history is sent again with each call.
+
+mod anthropic;
+mod caps;
+mod chat;
+mod converse;
+mod fields;
+mod gemini;
+mod parts;
+mod request;
+mod responses;
+mod tools;
+mod top;
+
+pub(super) use caps::cap_place;
+pub(super) use fields::Fields;
+pub use request::{Request, Unreadable};
+pub use top::Structured;

@@ -1,0 +1,87 @@
+//! Parts of messages that the formats share.
+
+use endstop_core::{Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
+use serde_json::Value;
+
+/// Creates a message that has no number yet.
+pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
+    Message::new(MessageId::NEW, role, parts)
+}
+
+pub(super) fn text(text: &str) -> Part {
+    Part::Text { text: text.to_owned() }
+}
+
+/// Returns a member that is a string, or an empty string.
+pub(super) fn str_of<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the elements of a list; another value is one element, and `null` none.
+pub(super) fn elements(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(list) => list,
+        Value::Null => &[],
+        one => std::slice::from_ref(one),
+    }
+}
+
+/// Returns the text of a value: a string as it is, other values as JSON.
+pub(super) fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns the text of a result's content: a string, or the texts of its parts.
+pub(super) fn joined(content: &Value) -> String {
+    let Value::Array(parts) = content else { return text_of(content) };
+    let mut out = String::new();
+    for part in parts {
+        match part.get("text").and_then(Value::as_str) {
+            Some(text) => out.push_str(text),
+            None => out.push_str(&stand_in(part)),
+        }
+    }
+    out
+}
+
+/// Names content that is not text. Guard reads a history and never sends it, so the data itself is
+/// not stored.
+pub(super) fn stand_in(part: &Value) -> String {
+    let keys = || part.as_object().and_then(|members| members.keys().next());
+    let kind = part.get("type").and_then(Value::as_str).or_else(|| keys().map(String::as_str));
+    match kind {
+        Some(kind) => format!("[{}]", kind.chars().take(64).collect::<String>()),
+        None => text_of(part),
+    }
+}
+
+pub(super) fn call(id: &str, name: &str, arguments: &Value) -> Part {
+    let (id, name) = (id.to_owned(), name.to_owned());
+    Part::ToolCall(ToolCall { id, name, arguments: text_of(arguments) })
+}
+
+pub(super) fn result(id: &str, name: &str, content: String, failed: bool) -> Part {
+    Part::ToolResult(ToolResult {
+        call_id: id.to_owned(),
+        name: name.to_owned(),
+        status: if failed { ToolStatus::Error } else { ToolStatus::Ok },
+        content,
+        attachments: Vec::new(),
+        started: true,
+        pinned: false,
+    })
+}
+
+/// Returns the role with this name. An unknown one is the user's, so that its text is not lost.
+pub(super) fn role(name: &str) -> Role {
+    match name {
+        "system" | "developer" => Role::System,
+        "assistant" | "model" => Role::Assistant,
+        "tool" | "function" => Role::Tool,
+        _ => Role::User,
+    }
+}

@@ -1,0 +1,166 @@
+//! A model call as its body describes it, in one model for all formats.
+
+use super::fields::{Fields, any};
+use super::top::{Structured, Top};
+use super::{anthropic, chat, converse, gemini, responses};
+use crate::exchange::digest::Fingerprint;
+use crate::exchange::route::{Call, Delivery, LONGEST_MODEL, Route};
+use crate::exchange::signs::Signs;
+use endstop_core::{Message, bounded_json};
+use endstop_wire::WireFormat;
+use serde_json::value::RawValue;
+
+/// The largest body that is read, in bytes. Claude Code's bodies have up to 32 MB.
+const LARGEST: usize = 64 << 20;
+/// The most memory that the values of a body may need, in bytes.
+const HEAVIEST: u64 = 256 << 20;
+
+/// The reason why a body cannot be read. The call still passes through, but guard cannot place it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// The route is not a model call.
+    #[error("the request is not a model call")]
+    NotAModelCall,
+    /// The body is larger than guard reads.
+    #[error("the body has {bytes} bytes; guard reads at most {LARGEST}")]
+    Large {
+        /// Its size in bytes.
+        bytes: usize,
+    },
+    /// The body would need too much memory.
+    #[error("the body has too many values")]
+    Heavy,
+    /// The body is not a JSON object in UTF-8.
+    #[error("the body is not a JSON object: {0}")]
+    Json(String),
+    /// The body of an InvokeModel call has a format that guard does not read.
+    #[error("the body has no `messages`; guard does not read the formats of older models")]
+    Shape,
+}
+
+/// A model call. It borrows the body, and parses messages on demand.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The format of the call.
+    pub format: WireFormat,
+    /// The format of the body: that of `format`, or the model's own inside InvokeModel.
+    pub shape: WireFormat,
+    /// The form in which the client expects the answer.
+    pub delivery: Delivery,
+    /// The model, if the body or the path names it.
+    pub model: Option<String>,
+    /// The output cap that the client asks for, in tokens.
+    pub output_cap: Option<u64>,
+    /// The number of answers that the client asks for; each may use the whole output cap.
+    pub choices: u64,
+    /// The budget for reasoning, in tokens. An output cap must be larger.
+    pub thinking: Option<u64>,
+    /// Names of the tools that the client runs.
+    pub tools: Vec<String>,
+    /// The sign that a final text would break the client.
+    pub structured: Option<Structured>,
+    /// `true` if the answer will report its usage.
+    pub usage_requested: bool,
+    /// Length of the body in bytes: an upper bound of the tokens in its prompt.
+    pub body_bytes: u64,
+    /// The response that this request continues.
+    pub previous_response: Option<String>,
+    /// Ids in the body.
+    pub signs: Signs,
+    /// Fingerprint of the body. Equal ones are the same bytes.
+    pub digest: Fingerprint,
+    messages: Vec<&'a RawValue>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a body, which must be decoded (from gzip or zstd) already.
+    ///
+    /// # Errors
+    /// The route is not a model call, or the body is too large or not in the route's format.
+    pub fn read(route: &Route, body: &'a [u8]) -> Result<Request<'a>, Unreadable> {
+        let Call::Model { format, delivery } = route.call else {
+            return Err(Unreadable::NotAModelCall);
+        };
+        if body.len() > LARGEST {
+            return Err(Unreadable::Large { bytes: body.len() });
+        }
+        bounded_json::check(body, HEAVIEST).map_err(|_| Unreadable::Heavy)?;
+        let text = std::str::from_utf8(body).map_err(|e| Unreadable::Json(e.to_string()))?;
+        let fields = Fields::of(text).map_err(|e| Unreadable::Json(place(&e)))?;
+        let shape = shape(format, &fields)?;
+        let top = top(shape, &fields);
+        // Ollama streams unless it is asked not to.
+        let streamed = top.stream.unwrap_or(format == WireFormat::Ollama);
+        let in_body = match (streamed, format) {
+            (false, _) => Delivery::Whole,
+            (true, WireFormat::Ollama) => Delivery::Lines,
+            (true, _) => Delivery::Events,
+        };
+        let delivery = delivery.unwrap_or(in_body);
+        let short = |model: String| model.chars().take(LONGEST_MODEL).collect();
+        Ok(Request {
+            format,
+            shape,
+            delivery,
+            structured: top.structured(),
+            model: route.model.clone().or(top.model.map(short)),
+            output_cap: top.output_cap,
+            choices: top.choices.unwrap_or(1).max(1),
+            thinking: top.thinking,
+            tools: top.tools,
+            usage_requested: delivery == Delivery::Whole || !top.usage_omitted,
+            body_bytes: body.len() as u64,
+            previous_response: top.previous_response,
+            signs: top.signs,
+            digest: Fingerprint::of(body),
+            messages: top.messages,
+        })
+    }
+
+    /// Number of messages in the body. In the Responses format each item is one.
+    pub fn message_count(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Parses a message by its position, from 0. Images and documents become a word in brackets. A
+    /// message of an unknown shape has no parts.
+    pub fn message(&self, at: usize) -> Option<Message> {
+        let value = any(self.messages.get(at)?.get());
+        Some(match self.shape {
+            WireFormat::OpenAiResponses => responses::read_message(&value),
+            WireFormat::Anthropic => anthropic::read_message(&value),
+            WireFormat::Gemini => gemini::read_message(&value),
+            WireFormat::BedrockConverse => converse::read_message(&value),
+            _ => chat::read_message(&value),
+        })
+    }
+}
+
+/// Describes an error by its place alone, because serde's text may quote the body.
+fn place(error: &serde_json::Error) -> String {
+    format!("line {}, column {}", error.line(), error.column())
+}
+
+/// Returns the format of a body, which inside InvokeModel depends on the model.
+fn shape(format: WireFormat, fields: &Fields<'_>) -> Result<WireFormat, Unreadable> {
+    if format != WireFormat::BedrockInvoke {
+        return Ok(format);
+    }
+    match () {
+        () if fields.raw("anthropic_version").is_some() => Ok(WireFormat::Anthropic),
+        () if fields.raw("messages").is_none() => Err(Unreadable::Shape),
+        () if fields.raw("inferenceConfig").is_some() => Ok(WireFormat::BedrockConverse),
+        () => Ok(WireFormat::OpenAiChat),
+    }
+}
+
+fn top<'a>(shape: WireFormat, fields: &Fields<'a>) -> Top<'a> {
+    match shape {
+        WireFormat::OpenAiResponses => responses::read(fields),
+        WireFormat::Anthropic => anthropic::read(fields),
+        WireFormat::Gemini => gemini::read(fields),
+        WireFormat::BedrockConverse => converse::read(fields),
+        shape => chat::read(shape, fields),
+    }
+}

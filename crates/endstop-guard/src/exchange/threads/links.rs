@@ -1,0 +1,106 @@
+//! Ids and prompts in responses, with the thread that received them.
+
+use super::opening::{prompt, scoped};
+use super::seat::Seat;
+use crate::exchange::bounded_map::BoundedMap;
+use crate::exchange::digest::{Fingerprint, Salt};
+use endstop_core::{ModelTurn, ToolCall, bounded_json};
+use serde_json::{Map, Value};
+
+/// The most call ids.
+const CALLS: usize = 65_536;
+/// The most response ids, and the most prompts.
+const OTHERS: usize = 32_768;
+/// The shortest prompt for a sub-agent, in bytes. Shorter strings are options such as `general`.
+const SHORTEST_PROMPT: usize = 12;
+/// The most prompts that one call can carry.
+const PROMPTS_OF_CALL: usize = 16;
+/// The most memory for the arguments of a call, in bytes.
+const HEAVIEST_ARGUMENTS: u64 = 16 << 20;
+
+/// A response that a later request can continue by id.
+#[derive(Clone, Debug)]
+pub(super) struct Continued {
+    pub(super) seat: Seat,
+    /// Bytes of its prompt and of its answer.
+    pub(super) bytes: u64,
+}
+
+/// The three tables.
+pub(super) struct Links {
+    salt: Salt,
+    calls: BoundedMap<Fingerprint, Seat>,
+    responses: BoundedMap<Fingerprint, Continued>,
+    prompts: BoundedMap<Fingerprint, Seat>,
+}
+
+impl Links {
+    pub(super) fn new(salt: Salt) -> Links {
+        Links {
+            salt,
+            calls: BoundedMap::new(CALLS),
+            responses: BoundedMap::new(OTHERS),
+            prompts: BoundedMap::new(OTHERS),
+        }
+    }
+
+    fn key(&self, purpose: &str, scope: Fingerprint, id: &str) -> Fingerprint {
+        scoped(&self.salt, purpose, scope).add(id.as_bytes()).done()
+    }
+
+    /// Returns the thread that received a call with this id.
+    pub(super) fn caller(&mut self, scope: Fingerprint, id: &str) -> Option<Seat> {
+        let key = self.key("call", scope, id);
+        self.calls.get(&key).map(|seat| seat.clone())
+    }
+
+    /// Returns the response with this id.
+    pub(super) fn response(&mut self, scope: Fingerprint, id: &str) -> Option<Continued> {
+        let key = self.key("response", scope, id);
+        self.responses.get(&key).map(|continued| continued.clone())
+    }
+
+    /// Returns the thread that asked for a sub-agent with one of these prompts.
+    pub(super) fn prompter(&mut self, texts: &[Fingerprint]) -> Option<Seat> {
+        texts.iter().find_map(|text| self.prompts.get(text).map(|seat| seat.clone()))
+    }
+
+    /// Learns the id of a response.
+    pub(super) fn learn_response(&mut self, seat: &Seat, turn: &ModelTurn, prompt_bytes: u64) {
+        if let Some(id) = &turn.response_id {
+            let answer: u64 = turn.parts.iter().map(endstop_core::Part::byte_len).sum();
+            let bytes = prompt_bytes.saturating_add(answer);
+            let key = self.key("response", seat.scope, id);
+            self.responses.put(key, Continued { seat: seat.clone(), bytes });
+        }
+    }
+
+    /// Learns the calls of a turn.
+    pub(super) fn learn_calls(&mut self, seat: &Seat, turn: &ModelTurn) {
+        for call in turn.tool_calls() {
+            if !call.id.is_empty() {
+                let key = self.key("call", seat.scope, &call.id);
+                self.calls.put(key, seat.clone());
+            }
+            for text in prompts_in(call) {
+                let key = prompt(&self.salt, seat.scope, &text);
+                self.prompts.put(key, seat.clone());
+            }
+        }
+    }
+}
+
+/// Returns the strings in a call's arguments that could be the prompt of a sub-agent.
+fn prompts_in(call: &ToolCall) -> Vec<String> {
+    if bounded_json::check(call.arguments.as_bytes(), HEAVIEST_ARGUMENTS).is_err() {
+        return Vec::new();
+    }
+    let Ok(arguments) = serde_json::from_str::<Map<String, Value>>(&call.arguments) else {
+        return Vec::new();
+    };
+    let texts = arguments.into_iter().filter_map(|(_, value)| match value {
+        Value::String(text) if text.trim().len() >= SHORTEST_PROMPT => Some(text),
+        _ => None,
+    });
+    texts.take(PROMPTS_OF_CALL).collect()
+}

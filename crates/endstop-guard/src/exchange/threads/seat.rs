@@ -1,0 +1,81 @@
+//! The place of a call: its run and its thread.
+
+use crate::exchange::digest::Fingerprint;
+use std::fmt;
+use std::sync::Arc;
+
+/// The source of a run's id, from the most certain one to the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum RunSource {
+    /// The path prefix `/run/NAME`.
+    Prefix,
+    /// The header `x-endstop-run`.
+    Header,
+    /// A session id in a header or in the body.
+    Session,
+    /// The API key and the beginning of the conversation.
+    Key,
+}
+
+/// Identifies a run. The id has the characters of a [`RunName`](crate::exchange::RunName), whatever
+/// the client sent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunKey {
+    source: RunSource,
+    id: Arc<str>,
+}
+
+impl RunKey {
+    pub(super) fn new(source: RunSource, id: &str) -> RunKey {
+        RunKey { source, id: id.into() }
+    }
+
+    /// The source of the id. Equal ids of two sources are two runs.
+    pub fn source(&self) -> RunSource {
+        self.source
+    }
+
+    /// The id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl fmt::Display for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.id)
+    }
+}
+
+/// Identifies a thread within its run: one conversation, of the main agent or of a sub-agent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId(Arc<str>);
+
+impl ThreadId {
+    pub(super) fn new(kind: &str, id: &impl fmt::Display) -> ThreadId {
+        ThreadId(format!("{kind}-{id}").into())
+    }
+
+    /// The id, for example `agent-a74a1c87878960a3b`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The run and the thread of a call.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seat {
+    /// The run.
+    pub run: RunKey,
+    /// The thread.
+    pub thread: ThreadId,
+    /// Separates the call ids of clients that do not know each other.
+    pub(super) scope: Fingerprint,
+}

@@ -1,0 +1,176 @@
+//! The state of one thread.
+
+use super::placed::{Attempt, History, ToolAnswer};
+use super::seat::ThreadId;
+use crate::exchange::digest::Fingerprint;
+use endstop_core::{Message, Part, Role, ToolCall, ToolResult};
+
+/// The most open calls that a thread remembers. Models ask for a few at once.
+const MOST_OPEN: usize = 256;
+/// The longest call id that is remembered, in bytes.
+const LONGEST_ID: usize = 256;
+
+/// The last call of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Pending,
+    Answered,
+    Failed,
+}
+
+/// A call that waits for its result.
+#[derive(Clone, Debug)]
+struct OpenCall {
+    id: String,
+    name: String,
+}
+
+/// What the table remembers of a thread.
+#[derive(Clone, Debug)]
+pub(super) struct ThreadState {
+    /// The thread that started this one.
+    pub(super) parent: Option<ThreadId>,
+    /// Number of turns so far.
+    pub(super) turn: u64,
+    /// Bytes of the last prompt, with the requests that it continued.
+    pub(super) prompt_bytes: u64,
+    /// Number of messages in the last request; 0 if it continued a response by id.
+    count: usize,
+    /// The largest such number.
+    most: usize,
+    first: Option<Fingerprint>,
+    last: Option<Fingerprint>,
+    body: Option<Fingerprint>,
+    phase: Phase,
+    open: Vec<OpenCall>,
+}
+
+/// The last request of a thread, as the next one is compared with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// Fingerprint of the body.
+    pub(super) body: Fingerprint,
+    /// Number of messages.
+    pub(super) count: usize,
+    /// Fingerprint of the first message.
+    pub(super) first: Option<Fingerprint>,
+    /// Fingerprint of the last message.
+    pub(super) last: Option<Fingerprint>,
+    /// `true` if the request has only what is new, and continues a response by id.
+    pub(super) chained: bool,
+}
+
+impl ThreadState {
+    pub(super) fn new(parent: Option<ThreadId>) -> ThreadState {
+        ThreadState {
+            parent,
+            turn: 0,
+            prompt_bytes: 0,
+            count: 0,
+            most: 0,
+            first: None,
+            last: None,
+            body: None,
+            phase: Phase::Answered,
+            open: Vec::new(),
+        }
+    }
+
+    /// Returns the change of the history and the first message that may be new. `boundary` is the
+    /// fingerprint of the message that was the last one in the previous request.
+    pub(super) fn change(
+        &self,
+        sent: Sent,
+        boundary: impl FnOnce(usize) -> Option<Fingerprint>,
+    ) -> (History, usize) {
+        if self.turn == 0 {
+            return (History::New, 0);
+        }
+        if sent.chained || self.count == 0 {
+            return (History::Grown, 0);
+        }
+        if sent.count < self.count || sent.first != self.first {
+            return (History::Rewritten, 0);
+        }
+        // Clients append a reminder to their last message, and then that message is new again.
+        let same = boundary(self.count - 1) == self.last;
+        (History::Grown, if same { self.count } else { self.count - 1 })
+    }
+
+    /// `true` if the history had grown beyond this number of messages.
+    pub(super) fn was_longer_than(&self, count: usize) -> bool {
+        self.most > count
+    }
+
+    /// Number of messages of the last request.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Compares a request without new results with the previous one.
+    pub(super) fn attempt(&self, sent: Sent) -> Attempt {
+        if self.body == Some(sent.body) {
+            Attempt::Repeat
+        } else if self.phase == Phase::Failed && self.count == sent.count && self.last == sent.last
+        {
+            Attempt::Changed
+        } else {
+            Attempt::First
+        }
+    }
+
+    /// Stores a request, and starts the next turn unless it is an attempt of this one.
+    pub(super) fn sent(&mut self, sent: Sent, attempt: Attempt) {
+        if attempt == Attempt::First {
+            self.turn += 1;
+            // The client has dropped the calls that it did not answer.
+            self.open.clear();
+        }
+        self.body = Some(sent.body);
+        self.count = if sent.chained { 0 } else { sent.count };
+        self.most = self.most.max(sent.count);
+        self.first = sent.first;
+        self.last = sent.last;
+        self.phase = Phase::Pending;
+    }
+
+    /// Stores the calls of a response.
+    pub(super) fn answered<'c>(&mut self, calls: impl Iterator<Item = &'c ToolCall>) {
+        let calls = calls.filter(|call| call.id.len() <= LONGEST_ID).take(MOST_OPEN);
+        let name = |call: &ToolCall| call.name.chars().take(LONGEST_ID).collect();
+        self.open = calls.map(|call| OpenCall { id: call.id.clone(), name: name(call) }).collect();
+        self.phase = Phase::Answered;
+    }
+
+    /// Notes that the last call failed.
+    pub(super) fn failed(&mut self) {
+        self.phase = Phase::Failed;
+    }
+
+    /// Takes the open call that a result answers. Gemini's clients invent ids of their own, so
+    /// there the name of the tool decides, in order.
+    pub(super) fn close(&mut self, result: &ToolResult, by_name: bool) -> Option<ToolAnswer> {
+        let by_id = self.open.iter().position(|call| call.id == result.call_id);
+        let named = || self.open.iter().position(|call| call.name == result.name);
+        let at = by_id.or_else(|| if by_name { named() } else { None })?;
+        Some(ToolAnswer {
+            call_id: self.open.remove(at).id,
+            text: result.content.clone(),
+            is_error: result.status.is_error(),
+        })
+    }
+}
+
+/// Returns the part of a message that is new to the kernel. Results that were reported as answers
+/// are left out; in a grown history also the other results and the model's own messages.
+pub(super) fn input_of(message: Message, grown: bool, answered: &[String]) -> Option<Message> {
+    if grown && message.role == Role::Assistant {
+        return None;
+    }
+    let mut message = message;
+    message.parts.retain(|part| match part {
+        Part::ToolResult(result) => !grown && !answered.contains(&result.call_id),
+        _ => true,
+    });
+    (!message.parts.is_empty()).then_some(message)
+}

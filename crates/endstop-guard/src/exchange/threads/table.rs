@@ -1,0 +1,339 @@
+//! Places requests in runs, threads and turns, and learns from responses.
+
+use super::explicit::named;
+use super::links::Links;
+use super::opening::{Opening, asks_for_summary, message_print, newest_results, scoped};
+use super::placed::{Attempt, History, Kind, Placed};
+use super::seat::{RunKey, RunSource, Seat, ThreadId};
+use super::state::{Sent, ThreadState, input_of};
+use crate::exchange::bounded_map::BoundedMap;
+use crate::exchange::digest::{Fingerprint, Mixer, Salt};
+use crate::exchange::read::Request;
+use crate::exchange::route::Route;
+use crate::exchange::run_name::{ClientId, InvalidRunName};
+use crate::exchange::signs::{ClientFacts, Signs};
+use endstop_core::ModelTurn;
+use endstop_wire::WireFormat;
+
+/// The most threads, sessions and keys.
+const MOST: usize = 10_000;
+
+/// The table of threads. It has a fixed size: if it is full, the thread that was used least recently
+/// is dropped and reported.
+///
+/// The caller reports each response with [`answered`](Threads::answered) or
+/// [`failed`](Threads::failed), because the ids in responses place later requests.
+pub struct Threads {
+    salt: Salt,
+    threads: BoundedMap<Seat, ThreadState>,
+    links: Links,
+    /// The first session of a chain of sessions that started each other.
+    roots: BoundedMap<ClientId, ClientId>,
+    /// The last run of each API key.
+    recent: BoundedMap<Fingerprint, RunKey>,
+    /// Number of the last thread with each beginning, if there were several.
+    again: BoundedMap<Fingerprint, u32>,
+}
+
+/// The place of a request, before its thread is looked up.
+struct Found {
+    seat: Seat,
+    parent: Option<ThreadId>,
+    sub: bool,
+    prompt_bytes: u64,
+    prompt_known: bool,
+}
+
+impl Threads {
+    /// Creates a table. The salt must be random, and the one that the [`ClientFacts`] are read with.
+    pub fn new(salt: Salt) -> Threads {
+        Threads::with_capacity(salt, MOST)
+    }
+
+    /// Creates a table of at most this many threads.
+    pub fn with_capacity(salt: Salt, most: usize) -> Threads {
+        Threads {
+            links: Links::new(salt.clone()),
+            salt,
+            threads: BoundedMap::new(most),
+            roots: BoundedMap::new(MOST),
+            recent: BoundedMap::new(MOST),
+            again: BoundedMap::new(MOST),
+        }
+    }
+
+    /// Number of threads in the table.
+    pub fn len(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// `true` if the table has no thread.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Decides what a request is, and remembers it as the last one of its thread.
+    ///
+    /// # Errors
+    /// The header `x-endstop-run` has an invalid name, and no prefix takes precedence.
+    pub fn place(
+        &mut self,
+        facts: &ClientFacts,
+        route: &Route,
+        request: &Request<'_>,
+    ) -> Result<Placed, InvalidRunName> {
+        let signs = facts.signs.or(&request.signs);
+        let known = self.known_run(facts, route, &signs)?;
+        let kind = if signs.compaction || asks_for_summary(request) {
+            Kind::Compaction
+        } else if request.tools.is_empty() {
+            Kind::Auxiliary
+        } else {
+            Kind::Main
+        };
+        let found = self.find(facts, known, &signs, request, kind);
+        Ok(if kind.is_turn() { self.place_turn(found, request) } else { other(found, kind) })
+    }
+
+    /// Learns from a response: its id, and the ids of its calls.
+    pub fn answered(&mut self, seat: &Seat, kind: Kind, turn: &ModelTurn) {
+        let state = self.threads.get(seat);
+        let prompt_bytes = state.as_ref().map_or(0, |state| state.prompt_bytes);
+        if let Some(state) = state.filter(|_| kind.is_turn()) {
+            state.answered(turn.tool_calls());
+            self.links.learn_calls(seat, turn);
+        }
+        self.links.learn_response(seat, turn, prompt_bytes);
+    }
+
+    /// Learns that a call failed: an error status, a cut stream, or an abort.
+    pub fn failed(&mut self, seat: &Seat, kind: Kind) {
+        if let Some(state) = self.threads.get(seat).filter(|_| kind.is_turn()) {
+            state.failed();
+        }
+    }
+
+    /// Returns the run that the request names.
+    fn known_run(
+        &mut self,
+        facts: &ClientFacts,
+        route: &Route,
+        signs: &Signs,
+    ) -> Result<Option<RunKey>, InvalidRunName> {
+        if let Some(name) = &route.run {
+            return Ok(Some(RunKey::new(RunSource::Prefix, name.as_str())));
+        }
+        if let Some(name) = &facts.run {
+            let name = name.as_ref().map_err(Clone::clone)?;
+            return Ok(Some(RunKey::new(RunSource::Header, name.as_str())));
+        }
+        let root = signs.conversation.as_ref().map(|id| self.root(id, signs));
+        let session = signs.session.clone().or(root);
+        Ok(session.map(|id| RunKey::new(RunSource::Session, id.as_str())))
+    }
+
+    /// Returns the first session of the chain that started this one.
+    fn root(&mut self, id: &ClientId, signs: &Signs) -> ClientId {
+        let Some(parent) = &signs.parent_conversation else {
+            return self.roots.peek(id).unwrap_or(id).clone();
+        };
+        let root = self.roots.peek(parent).unwrap_or(parent).clone();
+        self.roots.put(id.clone(), root.clone());
+        root
+    }
+
+    fn find(
+        &mut self,
+        facts: &ClientFacts,
+        known: Option<RunKey>,
+        signs: &Signs,
+        request: &Request<'_>,
+        kind: Kind,
+    ) -> Found {
+        let scope = self.scope(known.as_ref(), facts.key);
+        let previous = request.previous_response.as_ref();
+        let continued = previous.and_then(|id| self.links.response(scope, id));
+        let before = continued.as_ref().map_or(0, |continued| continued.bytes);
+        let prompt_bytes = before.saturating_add(request.body_bytes);
+        let prompt_known = previous.is_none() || continued.is_some();
+        if let (Some(run), Some(named)) = (&known, named(signs)) {
+            let seat = Seat { run: run.clone(), thread: named.thread, scope };
+            let (parent, sub) = (named.parent, named.sub);
+            return Found { seat, parent, sub, prompt_bytes, prompt_known };
+        }
+        let linked = continued.map(|continued| continued.seat).or_else(|| {
+            let results = newest_results(request);
+            results.iter().find_map(|result| self.links.caller(scope, &result.call_id))
+        });
+        let named = known.is_some();
+        let (mut seat, texts) = if let Some(seat) = linked {
+            (seat, Vec::new())
+        } else {
+            let opening = Opening::of(request, &self.salt, scope);
+            (self.by_opening(known, scope, &opening, request, kind), opening.texts)
+        };
+        let parent = match self.threads.peek(&seat) {
+            Some(state) => state.parent.clone(),
+            None => self.links.prompter(&texts).map(|asker| {
+                // A sub-agent without ids spends the money of the run that started it.
+                if !named {
+                    seat.run = asker.run;
+                }
+                asker.thread
+            }),
+        };
+        let sub = signs.subagent || parent.is_some();
+        Found { seat, parent, sub, prompt_bytes, prompt_known }
+    }
+
+    /// Returns what separates call ids of one client from those of others: the run if it is named,
+    /// otherwise the key.
+    fn scope(&self, known: Option<&RunKey>, key: Option<Fingerprint>) -> Fingerprint {
+        let scope = Mixer::new(&self.salt, "scope");
+        match (known, key) {
+            (Some(run), _) => {
+                scope.add(format!("{:?}", run.source()).as_bytes()).add(run.id().as_bytes()).done()
+            }
+            (None, Some(key)) => scope.add(key.to_string().as_bytes()).done(),
+            (None, None) => scope.done(),
+        }
+    }
+
+    /// Returns the thread that begins like this request.
+    fn by_opening(
+        &mut self,
+        known: Option<RunKey>,
+        scope: Fingerprint,
+        opening: &Opening,
+        request: &Request<'_>,
+        kind: Kind,
+    ) -> Seat {
+        let number = self.again.get(&opening.print).map_or(1, |number| *number);
+        let named = known.is_some();
+        let seat = self.numbered(known.clone(), scope, opening.print, number);
+        if !kind.is_turn() {
+            // A title or a router call has a beginning of its own; it belongs to the run that the
+            // same key used last.
+            let recent = self.recent.get(&scope).map(|run| run.clone());
+            let own = named || self.threads.peek(&seat).is_some();
+            let run = recent.filter(|_| !own).unwrap_or(seat.run);
+            return Seat { run, thread: seat.thread, scope };
+        }
+        let state = self.threads.peek(&seat);
+        let count = request.message_count();
+        // A program that starts again sends the same beginning. The old thread had gone further, so
+        // this is neither a retry nor a compaction.
+        if opening.is_all && state.is_some_and(|state| state.was_longer_than(count)) {
+            let number = number.saturating_add(1);
+            self.again.put(opening.print, number);
+            return self.numbered(known, scope, opening.print, number);
+        }
+        seat
+    }
+
+    /// Returns the seat of the thread with this beginning and number.
+    fn numbered(
+        &mut self,
+        known: Option<RunKey>,
+        scope: Fingerprint,
+        print: Fingerprint,
+        number: u32,
+    ) -> Seat {
+        let name = if number == 1 { print.to_string() } else { format!("{print}-{number}") };
+        let run = known.unwrap_or_else(|| {
+            let id = scoped(&self.salt, "run", scope).add(name.as_bytes()).done();
+            RunKey::new(RunSource::Key, &id.to_string())
+        });
+        Seat { run, thread: ThreadId::new("first", &name), scope }
+    }
+
+    fn place_turn(&mut self, found: Found, request: &Request<'_>) -> Placed {
+        let Found { seat, parent, sub, prompt_bytes, prompt_known } = found;
+        let mut dropped = None;
+        if self.threads.get(&seat).is_none() {
+            let state = ThreadState::new(parent.clone());
+            dropped = self.threads.put(seat.clone(), state).map(|(seat, _)| seat);
+        }
+        if seat.run.source() == RunSource::Key {
+            self.recent.put(seat.scope, seat.run.clone());
+        }
+        let mut placed = Placed {
+            kind: if sub { Kind::Sub } else { Kind::Main },
+            turn: 0,
+            attempt: Attempt::First,
+            history: History::New,
+            input: Vec::new(),
+            results: Vec::new(),
+            unmatched: 0,
+            prompt_bytes,
+            prompt_known,
+            dropped,
+            parent,
+            seat,
+        };
+        // The thread was put into the table above.
+        if let Some(state) = self.threads.get(&placed.seat) {
+            compare(&self.salt, state, request, &mut placed);
+        }
+        placed
+    }
+}
+
+/// Places a call that is not a turn. The thread that it belongs to does not change.
+fn other(found: Found, kind: Kind) -> Placed {
+    Placed {
+        seat: found.seat,
+        parent: found.parent,
+        kind,
+        turn: 0,
+        attempt: Attempt::First,
+        history: History::Grown,
+        input: Vec::new(),
+        results: Vec::new(),
+        unmatched: 0,
+        prompt_bytes: found.prompt_bytes,
+        prompt_known: found.prompt_known,
+        dropped: None,
+    }
+}
+
+/// Compares a request with the last one of its thread.
+fn compare(salt: &Salt, state: &mut ThreadState, request: &Request<'_>, placed: &mut Placed) {
+    let print = |at: usize| request.message(at).map(|message| message_print(salt, &message));
+    let count = request.message_count();
+    let sent = Sent {
+        body: request.digest,
+        count,
+        first: print(0),
+        last: count.checked_sub(1).and_then(print),
+        chained: request.previous_response.is_some(),
+    };
+    let (history, from) = state.change(sent, print);
+    let grown = history == History::Grown;
+    let new_from = if sent.chained { 0 } else { state.count() };
+    let by_name = request.shape == WireFormat::Gemini || request.shape == WireFormat::Ollama;
+    let mut answered = Vec::new();
+    for at in from..count {
+        let Some(message) = request.message(at) else { continue };
+        for result in message.tool_results() {
+            match state.close(result, by_name) {
+                Some(answer) => {
+                    answered.push(result.call_id.clone());
+                    placed.results.push(answer);
+                }
+                None => placed.unmatched += usize::from(grown && at >= new_from),
+            }
+        }
+        placed.input.extend(input_of(message, grown, &answered));
+    }
+    if placed.results.is_empty() && history != History::New {
+        placed.attempt = state.attempt(sent);
+    }
+    if placed.attempt != Attempt::First {
+        placed.input.clear();
+    }
+    state.sent(sent, placed.attempt);
+    state.prompt_bytes = placed.prompt_bytes;
+    placed.history = history;
+    placed.turn = state.turn;
+}

@@ -1,0 +1,394 @@
+//! Runs, threads and turns: the order of their signs, retries, restarts, and forged ids.
+
+use super::client::{Table, salt, thread, turn};
+use endstop_guard::exchange::{
+    Attempt, ClientFacts, History, Kind, Request, RunSource, Salt, Threads, route,
+};
+use serde_json::{Value, json};
+
+const CHAT: &str = "/v1/chat/completions";
+const RESPONSES: &str = "/v1/responses";
+const KEY: (&str, &str) = ("authorization", "Bearer sk-secret-000");
+
+/// A chat request with a tool and these messages.
+fn chat(messages: &Value) -> Value {
+    json!({"model": "m", "tools": [{"function": {"name": "bash"}}], "messages": messages})
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn called(id: &str) -> Value {
+    let function = json!({"name": "bash", "arguments": "{}"});
+    json!({"role": "assistant", "tool_calls": [{"id": id, "function": function}]})
+}
+
+fn result(id: &str, text: &str) -> Value {
+    json!({"role": "tool", "tool_call_id": id, "content": text})
+}
+
+#[test]
+fn run_follows_order_of_signs() {
+    let body = json!({
+        "model": "m", "tools": [{"name": "Bash"}], "messages": [user("Fix the test.")],
+        "metadata": {"user_id": r#"{"device_id":"d","session_id":"from-body"}"#}
+    });
+    let session = ("x-claude-code-session-id", "from-header");
+    let named = ("x-endstop-run", "from-run-header");
+    let run = |target: &str, headers: &[(&str, &str)], body: &Value| {
+        let seat = Table::new().place(target, headers, body).seat;
+        (seat.run.source(), seat.run.id().to_owned())
+    };
+    let all = [named, session, KEY];
+    let prefix = (RunSource::Prefix, "from-prefix".to_owned());
+    assert_eq!(run("/run/from-prefix/v1/messages", &all, &body), prefix);
+    let header = (RunSource::Header, "from-run-header".to_owned());
+    assert_eq!(run("/v1/messages", &all, &body), header);
+    let by_session = |id: &str| (RunSource::Session, id.to_owned());
+    assert_eq!(run("/v1/messages", &all[1..], &body), by_session("from-header"));
+    assert_eq!(run("/v1/messages", &all[2..], &body), by_session("from-body"));
+    let mut older = body.clone();
+    older["metadata"]["user_id"] = json!("user_abc_account__session_1234-5678");
+    assert_eq!(run("/v1/messages", &[KEY], &older), by_session("1234-5678"));
+    let mut plain = body;
+    plain["metadata"] = Value::Null;
+    let (source, id) = run("/v1/messages", &[KEY], &plain);
+    assert_eq!((source, id.len()), (RunSource::Key, 32));
+    let other = run("/v1/messages", &[("x-api-key", "another")], &plain);
+    assert_ne!(other.1, id);
+}
+
+#[test]
+fn key_is_in_no_output() {
+    let facts = |name: &str, value: &str, target: &str| {
+        ClientFacts::read([(name, value.as_bytes())], target, &salt())
+    };
+    let bearer = facts("Authorization", "Bearer sk-secret-000", "/");
+    let header = facts("x-api-key", "sk-secret-000", "/");
+    let query =
+        facts("accept", "*/*", "/v1beta/models/g:generateContent?alt=sse&key=sk-secret-000");
+    assert!(bearer.key.is_some() && bearer.key == header.key && bearer.key == query.key);
+    let salted =
+        ClientFacts::read([("x-api-key", &b"sk-secret-000"[..])], "/", &Salt::new([8; 32]));
+    assert_ne!(salted.key, bearer.key);
+    let mut table = Table::new();
+    let placed = table.place(CHAT, &[KEY], &chat(&json!([user("Fix the test.")])));
+    for text in [format!("{bearer:?}"), format!("{placed:?}"), format!("{:?}", salt())] {
+        assert!(!text.contains("secret") && !text.contains("sk-"), "{text}");
+    }
+}
+
+#[test]
+fn equal_body_is_retry() {
+    let mut table = Table::new();
+    let first = chat(&json!([user("Fix the test.")]));
+    let one = table.place(CHAT, &[KEY], &first);
+    let two = table.place(CHAT, &[KEY], &first);
+    assert_eq!((one.attempt, one.turn), (Attempt::First, 1));
+    assert_eq!((two.attempt, two.turn, two.input.len()), (Attempt::Repeat, 1, 0));
+    table.answer(&two, &[("c1", "bash", "{}")]);
+    let next = chat(&json!([user("Fix the test."), called("c1"), result("c1", "ok")]));
+    let three = table.place(CHAT, &[KEY], &next);
+    assert_eq!((three.attempt, three.turn, three.results.len()), (Attempt::First, 2, 1));
+    let four = table.place(CHAT, &[KEY], &next);
+    assert_eq!((four.attempt, four.turn, four.results.len()), (Attempt::Repeat, 2, 0));
+}
+
+#[test]
+fn changed_body_after_failure_is_retry() {
+    let session = [("x-claude-code-session-id", "s1")];
+    let body = |beta: bool| {
+        let mut body =
+            json!({"model": "m", "tools": [{"name": "Bash"}], "messages": [user("Go.")]});
+        if beta {
+            body["context_management"] = json!({"edits": []});
+        }
+        body
+    };
+    let mut table = Table::new();
+    let first = table.place("/v1/messages", &session, &body(true));
+    // Without a failure, another body is another turn.
+    let second = table.place("/v1/messages", &session, &body(false));
+    assert_eq!((second.attempt, second.turn), (Attempt::First, 2));
+    table.0.failed(&second.seat, second.kind);
+    let third = table.place("/v1/messages", &session, &body(true));
+    assert_eq!((third.attempt, third.turn), (Attempt::Changed, 2));
+    assert_eq!(first.seat, third.seat);
+    table.answer(&third, &[]);
+    assert_eq!(table.place("/v1/messages", &session, &body(false)).attempt, Attempt::First);
+}
+
+#[test]
+fn new_messages_and_results_are_reported_once() {
+    let mut table = Table::new();
+    let mut messages = vec![json!({"role": "system", "content": "Rules."}), user("Fix it.")];
+    let first = table.place(CHAT, &[KEY], &chat(&json!(messages)));
+    assert_eq!((first.history, first.input.len()), (History::New, 2));
+    table.answer(&first, &[("c1", "bash", "{}"), ("c2", "bash", "{}")]);
+    messages.extend([called("c1"), result("c1", "one"), result("c2", "two"), user("Faster.")]);
+    let second = table.place(CHAT, &[KEY], &chat(&json!(messages)));
+    let texts: Vec<_> = second.results.iter().map(|one| (&*one.call_id, &*one.text)).collect();
+    assert_eq!(texts, [("c1", "one"), ("c2", "two")]);
+    assert_eq!(second.input.len(), 1);
+    assert_eq!(second.input[0].plain_text(), "Faster.");
+    table.answer(&second, &[]);
+    messages.extend([json!({"role": "assistant", "content": "Done."}), user("Thanks.")]);
+    let third = table.place(CHAT, &[KEY], &chat(&json!(messages)));
+    assert_eq!((third.turn, third.results.len(), third.unmatched), (3, 0, 0));
+    assert_eq!(third.input[0].plain_text(), "Thanks.");
+}
+
+#[test]
+fn errors_in_results_are_read() {
+    let mut table = Table::new();
+    let session = [("x-claude-code-session-id", "s1")];
+    let body =
+        |messages: Value| json!({"model": "m", "tools": [{"name": "Bash"}], "messages": messages});
+    let first = table.place("/v1/messages", &session, &body(json!([user("Go.")])));
+    table.answer(&first, &[("t1", "Bash", "{}"), ("t2", "Bash", "{}")]);
+    let block = |id: &str, failed: bool| {
+        json!({"type": "tool_result", "tool_use_id": id, "is_error": failed,
+               "content": [{"type": "text", "text": id}, {"type": "image", "source": {}}]})
+    };
+    let results = json!({"role": "user", "content": [block("t1", true), block("t2", false)]});
+    let next = body(json!([user("Go."), {"role": "assistant", "content": []}, results]));
+    let placed = table.place("/v1/messages", &session, &next);
+    let read: Vec<_> = placed.results.iter().map(|one| (&*one.text, one.is_error)).collect();
+    assert_eq!(read, [("t1[image]", true), ("t2[image]", false)]);
+}
+
+#[test]
+fn calls_of_twins_stay_in_their_threads() {
+    // Two conversations of one key; the newest result names the thread, whatever else is alike.
+    let mut table = Table::new();
+    let start = |text: &str| chat(&json!([user(text)]));
+    let a = table.place(CHAT, &[KEY], &start("Task A"));
+    let b = table.place(CHAT, &[KEY], &start("Task B"));
+    assert_ne!(a.seat, b.seat);
+    table.answer(&a, &[("ca", "bash", "{}")]);
+    table.answer(&b, &[("cb", "bash", "{}")]);
+    // A client that shortens its first message is still found by the call.
+    let next = chat(&json!([user("Task A (shortened)"), called("ca"), result("ca", "ok")]));
+    let a2 = table.place(CHAT, &[KEY], &next);
+    assert_eq!((&a2.seat, a2.results.len()), (&a.seat, 1));
+    // Another key has no access to the thread.
+    let other = [("authorization", "Bearer sk-other")];
+    let thief = table.place(CHAT, &other, &next);
+    assert_ne!(thief.seat, a.seat);
+    assert_eq!(thief.results.len(), 0);
+}
+
+#[test]
+fn program_started_again_is_new_thread() {
+    let mut table = Table::new();
+    let start = chat(&json!([user("Fix the test.")]));
+    let first = table.place(CHAT, &[KEY], &start);
+    table.answer(&first, &[("c1", "bash", "{}")]);
+    let next = chat(&json!([user("Fix the test."), called("c1"), result("c1", "ok")]));
+    let second = table.place(CHAT, &[KEY], &next);
+    table.answer(&second, &[]);
+    let again = table.place(CHAT, &[KEY], &start);
+    assert_ne!(again.seat.thread, first.seat.thread);
+    assert_ne!(again.seat.run, first.seat.run);
+    assert_eq!((again.turn, again.attempt, again.history), (1, Attempt::First, History::New));
+    // In a run that has a name it is another thread of the same run.
+    let mut table = Table::new();
+    let target = "/run/a/v1/chat/completions";
+    let first = table.place(target, &[KEY], &start);
+    table.place(target, &[KEY], &next);
+    let again = table.place(target, &[KEY], &start);
+    assert_eq!(again.seat.run, first.seat.run);
+    assert_ne!(again.seat.thread, first.seat.thread);
+}
+
+#[test]
+fn continued_response_names_thread_and_adds_its_bytes() {
+    let mut table = Table::new();
+    let tools = json!([{"type": "function", "name": "bash"}]);
+    let first = json!({"model": "m", "tools": tools, "input": "Fix the test."});
+    let first = table.place(RESPONSES, &[KEY], &first);
+    assert_eq!(first.input[0].plain_text(), "Fix the test.");
+    table.answer_with_id(&first, "resp_1", "Hello");
+    let next = |id: &str| {
+        json!({"model": "m", "tools": tools, "previous_response_id": id,
+               "input": [{"role": "user", "content": "Go on."}]})
+    };
+    let body = next("resp_1");
+    let second = table.place(RESPONSES, &[KEY], &body);
+    assert_eq!((&second.seat, second.turn, second.history), (&first.seat, 2, History::Grown));
+    assert_eq!(second.input.len(), 1);
+    let bytes = body.to_string().len() as u64;
+    assert_eq!(second.prompt_bytes, first.prompt_bytes + 5 + bytes);
+    assert!(second.prompt_known);
+    let unknown = table.place(RESPONSES, &[KEY], &next("resp_forged"));
+    assert_ne!(unknown.seat, first.seat);
+    assert!(!unknown.prompt_known);
+}
+
+#[test]
+fn sub_agents_have_parents() {
+    let mut table = Table::new();
+    let body = |text: &str| chat(&json!([user(text)]));
+    // opencode: sessions that start each other are one run.
+    let root = table.place(CHAT, &[("x-session-id", "s1")], &body("Task"));
+    let child = [("x-session-id", "s2"), ("x-parent-session-id", "s1")];
+    let child = table.place(CHAT, &child, &body("Part"));
+    let grandchild = [("x-session-id", "s3"), ("x-parent-session-id", "s2")];
+    let grandchild = table.place(CHAT, &grandchild, &body("Part of part"));
+    assert_eq!((&child.seat.run, &grandchild.seat.run), (&root.seat.run, &root.seat.run));
+    assert_eq!((child.kind, grandchild.kind), (Kind::Sub, Kind::Sub));
+    assert_eq!(grandchild.parent, Some(child.seat.thread));
+    // A later request of the child without the parent's header stays in the run.
+    let later = table.place(CHAT, &[("x-session-id", "s2")], &body("Part"));
+    assert_eq!(later.seat.run, root.seat.run);
+    // No ids: the prompt of a call is the beginning of the sub-agent's history.
+    let main = table.place(CHAT, &[KEY], &body("Main task"));
+    let arguments = r#"{"kind":"general","prompt":"Count the files in src."}"#;
+    table.answer(&main, &[("c1", "agent", arguments)]);
+    let reminders = json!({"role": "user", "content": [
+        {"type": "text", "text": "Today is Sunday."},
+        {"type": "text", "text": " Count the files in src.\n"},
+    ]});
+    let sub = table.place(CHAT, &[KEY], &chat(&json!([reminders])));
+    assert_eq!((sub.kind, sub.parent), (Kind::Sub, Some(main.seat.thread.clone())));
+    assert_eq!(sub.seat.run, main.seat.run);
+    let unrelated = table.place(CHAT, &[KEY], &body("general"));
+    assert_eq!((unrelated.kind, unrelated.parent), (Kind::Main, None));
+}
+
+#[test]
+fn summaries_are_no_turns() {
+    let mut table = Table::new();
+    let session = [("x-session-id", "s1")];
+    let main = table.place(CHAT, &session, &chat(&json!([user("Fix."), user("Now."), user("!")])));
+    let prompts = [
+        "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\n- Do",
+        "Your task is to create a detailed summary of the conversation so far, paying",
+        "You are performing a CONTEXT CHECKPOINT COMPACTION. Create",
+        "First, reason in your scratchpad. Then, generate the <state_snapshot>.",
+        "Provide a detailed prompt for continuing our conversation above. Focus",
+    ];
+    for prompt in prompts {
+        let placed = table.place(CHAT, &session, &chat(&json!([user("Fix."), user(prompt)])));
+        assert_eq!((placed.kind, placed.turn), (Kind::Compaction, 0), "{prompt}");
+        assert_eq!(placed.seat, main.seat);
+    }
+    let quoted = chat(&json!([user("Fix."), user(&format!("Explain: {}", prompts[0]))]));
+    let placed = table.place(CHAT, &session, &quoted);
+    assert_eq!((placed.kind, placed.turn, placed.history), (Kind::Main, 2, History::Rewritten));
+    let metadata = [
+        ("session-id", "s1"),
+        ("thread-id", "t1"),
+        ("x-codex-turn-metadata", r#"{"request_kind":"compaction"}"#),
+    ];
+    let placed = table.place(CHAT, &metadata, &chat(&json!([user("Fix.")])));
+    assert_eq!(placed.kind, Kind::Compaction);
+}
+
+#[test]
+fn server_tools_alone_make_no_turn() {
+    let mut table = Table::new();
+    for (target, body) in [
+        (
+            "/v1/messages",
+            json!({"messages": [user("q")], "tools": [
+            {"type": "web_search_20250305", "name": "web_search"}]}),
+        ),
+        (
+            "/v1beta/models/g:generateContent",
+            json!({"contents": [], "tools": [{"googleSearch": {}}]}),
+        ),
+        (RESPONSES, json!({"input": "q", "tools": [{"type": "web_search"}]})),
+        (CHAT, json!({"messages": [user("q")], "tools": []})),
+    ] {
+        assert_eq!(table.place(target, &[KEY], &body).kind, Kind::Auxiliary, "{target}");
+    }
+    assert!(table.0.is_empty());
+    let shell = json!({"input": "q", "tools": [{"type": "local_shell"}, {"type": "web_search"}]});
+    assert_eq!(table.place(RESPONSES, &[KEY], &shell).kind, Kind::Main);
+}
+
+#[test]
+fn forged_ids_are_harmless() {
+    let long = "a".repeat(5000);
+    let forged = [
+        "../../etc/passwd",
+        "..",
+        ".",
+        "/",
+        "a/b",
+        "a\\b",
+        "a b",
+        "a%00b",
+        "%2e%2e",
+        "-rf",
+        "\u{1b}[2J",
+        "\u{202e}cod",
+        "ä",
+        "a;rm",
+        "$(id)",
+        "`id`",
+        "{\"a\":1}",
+        "x-0000",
+        "a\tb",
+        &long,
+    ];
+    assert_eq!(forged.len(), 20);
+    let mut table = Table::new();
+    let mut runs = Vec::new();
+    let body = chat(&json!([user("Go."), called("known"), result("forged", "ok")]));
+    for id in forged {
+        let headers = [("session-id", id), ("thread-id", id), ("x-codex-parent-thread-id", id)];
+        let placed = table.place(CHAT, &headers, &body);
+        for name in [placed.seat.run.id(), thread(&placed.seat), placed.parent.unwrap().as_str()] {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            assert!(name.len() <= 120 && name.chars().all(plain), "{id}: {name}");
+            assert!(name.starts_with(|c: char| c.is_ascii_alphanumeric()));
+        }
+        assert_eq!(placed.results.len(), 0);
+        runs.push(placed.seat.run);
+    }
+    runs.sort();
+    runs.dedup();
+    assert_eq!(runs.len(), 20, "two ids became one run");
+    // A run's name is never replaced: the user chose it, and is informed of the mistake.
+    let target = route("POST", CHAT).unwrap();
+    let body = body.to_string();
+    let request = Request::read(&target, body.as_bytes()).unwrap();
+    for id in forged.iter().filter(|id| **id != "x-0000") {
+        let facts = ClientFacts::read([("x-endstop-run", id.as_bytes())], CHAT, &salt());
+        assert!(table.0.place(&facts, &target, &request).is_err(), "{id}");
+    }
+}
+
+#[test]
+fn forged_results_are_counted_not_reported() {
+    let mut table = Table::new();
+    let session = [("x-session-id", "s1")];
+    let first = table.place(CHAT, &session, &chat(&json!([user("Go.")])));
+    table.answer(&first, &[("c1", "bash", "{}")]);
+    let mut messages = vec![user("Go."), called("c1")];
+    messages.extend((0..20).map(|n| result(&format!("forged{n}"), "ok")));
+    messages.extend([result("c1", "ok"), result("c1", "again")]);
+    let placed = table.place(CHAT, &session, &chat(&json!(messages)));
+    assert_eq!((placed.results.len(), placed.unmatched), (1, 21));
+}
+
+#[test]
+fn full_table_drops_and_reports_oldest_thread() {
+    let mut table = Table(Threads::with_capacity(salt(), 3));
+    let body = chat(&json!([user("Go.")]));
+    let mut place = |id: &str| table.place(CHAT, &[("x-session-id", id)], &body);
+    let first = place("s0").seat;
+    place("s1");
+    place("s2");
+    assert_eq!(place("s0").dropped, None);
+    let dropped = place("s3").dropped.unwrap();
+    assert_eq!(dropped.run.id(), "s1");
+    // A response to a dropped thread changes nothing.
+    table.0.answered(&dropped, Kind::Main, &turn(&[("c", "bash", "{}")]));
+    table.0.failed(&dropped, Kind::Main);
+    assert_eq!(table.0.len(), 3);
+    assert_eq!(table.place(CHAT, &[("x-session-id", "s0")], &body).seat, first);
+}
