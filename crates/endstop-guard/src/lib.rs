@@ -6,3 +6,5 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod exchange;
+pub mod proxy;
+pub mod run;

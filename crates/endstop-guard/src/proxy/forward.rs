@@ -1,0 +1,232 @@
+//! One exchange: the decision about a request, the call to the upstream, the response.
+
+use super::abort::{AbortToken, Stop, Waiter};
+use super::answer::Answer;
+use super::body::{self, BodyError, Limits, SendBody};
+use super::connection::Connection;
+use super::gatekeeper::{Decision, Forward, Gatekeeper, Notice, RequestBody, Route};
+use super::head::RequestHead;
+use super::headers;
+use super::observed::Observed;
+use super::observer::End;
+use super::passing::{Closed, Passing};
+use super::reading_on::{Background, read_on, within};
+use super::refusal::refusal;
+use super::reply::Reply;
+use super::upstream::{Sending, UpstreamClient};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::{Extensions, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What all exchanges of a proxy share.
+pub(crate) struct Shared<G> {
+    pub(crate) gatekeeper: G,
+    pub(crate) upstream: UpstreamClient,
+    pub(crate) limits: Limits,
+    pub(crate) largest_hold: usize,
+    pub(crate) background: Background,
+}
+
+/// Handles a request.
+pub(crate) async fn exchange<G: Gatekeeper>(
+    shared: Arc<Shared<G>>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Response<Reply>, Closed> {
+    connection.set_sending(None);
+    let (parts, incoming) = request.into_parts();
+    let head = Arc::new(RequestHead {
+        method: parts.method,
+        target: parts.uri,
+        version: parts.version,
+        headers: parts.headers,
+        peer: connection.peer,
+    });
+    if let Some((notice, answer)) = refusal(&head, connection.local) {
+        shared.gatekeeper.notice(notice);
+        return Ok(Reply::answer(answer));
+    }
+    let (copy, body) = match shared.gatekeeper.route(&head) {
+        Route::Stream => (RequestBody::Streamed, SendBody::streamed(incoming)),
+        Route::Read => match body::read(&head.headers, incoming, &shared.limits).await {
+            Ok(read) => read,
+            Err(error) => {
+                let target = head.redacted_target();
+                shared.gatekeeper.notice(Notice::BodyCut { target });
+                return match error {
+                    BodyError::Broken => Err(Closed::Aborted),
+                    BodyError::TooSlow => Ok(Reply::answer(Answer::error(
+                        StatusCode::REQUEST_TIMEOUT,
+                        "invalid_request_error",
+                        "endstop guard: the body of the request did not arrive in time",
+                    ))),
+                };
+            }
+        },
+    };
+    match shared.gatekeeper.decide(Arc::clone(&head), copy).await {
+        Decision::Forward(forward) => {
+            call(&shared, &connection, &head, (forward, body, parts.extensions)).await
+        }
+        Decision::Answer(answer) => Ok(Reply::answer(answer)),
+        Decision::Close => Err(Closed::Aborted),
+    }
+}
+
+/// Sends a request to the upstream and returns its response.
+async fn call<G: Gatekeeper>(
+    shared: &Shared<G>,
+    connection: &Connection,
+    head: &RequestHead,
+    (forward, mut body, extensions): (Forward, SendBody, Extensions),
+) -> Result<Response<Reply>, Closed> {
+    let Forward { url, body: changed, headers, observer, abort } = forward;
+    let mut waiting = Waiting {
+        sending: None,
+        observed: Some(Observed::new(observer)),
+        abort: abort.clone(),
+        background: shared.background.clone(),
+    };
+    let Ok(host) = host_of(&url) else {
+        return Ok(waiting.no_response(&shared.gatekeeper, head, "the URL has no host"));
+    };
+    let mut copy = headers::for_upstream(&head.headers, &host);
+    if let Some(changed) = changed {
+        copy.remove(CONTENT_ENCODING);
+        if copy.contains_key(CONTENT_LENGTH) {
+            copy.insert(CONTENT_LENGTH, HeaderValue::from(changed.len()));
+        }
+        body.replace(changed);
+    }
+    for (name, value) in headers {
+        match value {
+            Some(value) => drop(copy.insert(name, value)),
+            None => drop(copy.remove(name)),
+        }
+    }
+    let mut request = Request::new(body);
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = url;
+    *request.version_mut() = Version::HTTP_11;
+    *request.headers_mut() = copy;
+    // They contain the case of the headers' names.
+    *request.extensions_mut() = extensions;
+
+    waiting.sending = Some(shared.upstream.send(request));
+    let response = poll_fn(|context| waiting.poll(context)).await;
+    match response {
+        Some(Ok(response)) => Ok(pass(shared, connection, head, waiting, response)),
+        Some(Err(error)) => Ok(waiting.no_response(&shared.gatekeeper, head, &error)),
+        None => {
+            waiting.end(End::Aborted);
+            match abort.stop() {
+                Some(Stop::Answer(answer)) => Ok(Reply::answer(answer)),
+                _ => Err(Closed::Aborted),
+            }
+        }
+    }
+}
+
+/// Returns the upstream's response, whose body passes through its observer.
+fn pass<G: Gatekeeper>(
+    shared: &Shared<G>,
+    connection: &Connection,
+    head: &RequestHead,
+    mut waiting: Waiting,
+    response: Response<Incoming>,
+) -> Response<Reply> {
+    let (mut parts, upstream) = response.into_parts();
+    let copy = headers::for_client(&parts.headers);
+    let has_length = copy.contains_key(CONTENT_LENGTH);
+    let original = std::mem::replace(&mut parts.headers, copy);
+    // The server side writes the version that the client speaks.
+    parts.version = Version::HTTP_11;
+    let mut observed = waiting.observed.take().unwrap_or_else(Observed::ended);
+    observed.head(parts.status, original);
+    let abort = waiting.abort.clone();
+    if head.version != Version::HTTP_2 {
+        connection.set_sending(Some(abort.clone()));
+    }
+    connection.set_ends_by_closing(head.version < Version::HTTP_11 && !has_length);
+    let background = shared.background.clone();
+    let options = (shared.largest_hold, has_length);
+    let passing = Passing::new(upstream, observed, abort, background, options);
+    Response::from_parts(parts, Reply::Passing(Box::new(passing)))
+}
+
+fn host_of(url: &Uri) -> Result<HeaderValue, ()> {
+    let authority = url.authority().ok_or(())?.as_str();
+    let standard = if url.scheme_str() == Some("https") { ":443" } else { ":80" };
+    HeaderValue::from_str(authority.strip_suffix(standard).unwrap_or(authority)).map_err(|_| ())
+}
+
+/// A request whose response has not started.
+struct Waiting {
+    sending: Option<Sending>,
+    observed: Option<Observed>,
+    abort: AbortToken,
+    background: Background,
+}
+
+impl Waiting {
+    /// Returns the response, or `None` after an abort.
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Response<Incoming>, String>>> {
+        let Some(sending) = &mut self.sending else { return Poll::Ready(None) };
+        if self.abort.poll_aborted(Waiter::Exchange, context) {
+            self.sending = None;
+            return Poll::Ready(None);
+        }
+        let response = std::task::ready!(sending.as_mut().poll(context));
+        self.sending = None;
+        Poll::Ready(Some(response))
+    }
+
+    fn end(&mut self, end: End) {
+        if let Some(observed) = &mut self.observed {
+            observed.end(end);
+        }
+    }
+
+    fn no_response<G: Gatekeeper>(
+        &mut self,
+        gatekeeper: &G,
+        head: &RequestHead,
+        error: &str,
+    ) -> Response<Reply> {
+        self.end(End::NoResponse { error: error.to_owned() });
+        Reply::answer(gatekeeper.no_response(head, error))
+    }
+}
+
+impl Drop for Waiting {
+    // The connection drops an exchange only if the client is gone.
+    fn drop(&mut self) {
+        let (Some(sending), Some(mut observed)) = (self.sending.take(), self.observed.take())
+        else {
+            return;
+        };
+        let limits = observed.client_gone();
+        if limits.time.is_zero() {
+            return observed.end(End::ClientGone { whole: false });
+        }
+        let abort = self.abort.clone();
+        self.background.run(async move {
+            let mut response = None;
+            let end = within(&abort, limits, async {
+                response = sending.await.ok();
+                End::ClientGone { whole: false }
+            })
+            .await;
+            let Some(head) = response else { return observed.end(end) };
+            let (parts, upstream) = head.into_parts();
+            observed.head(parts.status, parts.headers);
+            read_on(upstream, observed, abort, limits).await;
+        });
+    }
+}

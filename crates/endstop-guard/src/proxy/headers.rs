@@ -1,0 +1,68 @@
+//! Chooses the headers that are forwarded: all but the hop-by-hop ones (RFC 9110, section 7.6.1).
+
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Copies the headers of a request for the upstream. `host` takes the place of the client's `Host`.
+pub(crate) fn for_upstream(headers: &HeaderMap, host: &HeaderValue) -> HeaderMap {
+    let named = connection_names(headers);
+    let mut copy = HeaderMap::with_capacity(headers.len() + 1);
+    for (name, value) in headers {
+        if *name == HOST {
+            // Several `Host` headers become a single one.
+            if !copy.contains_key(HOST) {
+                copy.append(HOST, host.clone());
+            }
+        } else if *name == TE {
+            // Trailers pass in both directions, so this proxy accepts them itself.
+            if value.as_bytes().eq_ignore_ascii_case(b"trailers") {
+                copy.insert(TE, HeaderValue::from_static("trailers"));
+            }
+        } else if *name != EXPECT && !is_hop_by_hop(name) && !named.contains(name) {
+            // `Expect` is left out because the server side has already answered it with 100.
+            copy.append(name.clone(), value.clone());
+        }
+    }
+    if !copy.contains_key(HOST) {
+        copy.insert(HOST, host.clone());
+    }
+    copy
+}
+
+/// Copies the headers of a response for the client.
+pub(crate) fn for_client(headers: &HeaderMap) -> HeaderMap {
+    let named = connection_names(headers);
+    let mut copy = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        if !is_hop_by_hop(name) && *name != TE && !named.contains(name) {
+            copy.append(name.clone(), value.clone());
+        }
+    }
+    copy
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    *name == CONNECTION
+        || *name == TRANSFER_ENCODING
+        || *name == UPGRADE
+        || *name == "keep-alive"
+        || *name == "proxy-connection"
+}
+
+/// Returns the headers that `Connection` names.
+fn connection_names(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        // A body without its length would be framed anew, and `Host` is replaced in any case.
+        .filter(|name| *name != CONTENT_LENGTH && *name != HOST)
+        .collect()
+}
+
+/// Returns whether the client asks for another protocol on this connection.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+    // `h2c` may be ignored (RFC 9110, section 7.8), and then the request is an ordinary one.
+    headers.get_all(UPGRADE).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c"))
+}
