@@ -92,6 +92,13 @@ impl WireFormat {
         }
     }
 
+    /// Returns the dialect of the format's own provider.
+    pub fn dialect(self) -> &'static Dialect {
+        let own = DIALECTS.iter().find(|dialect| dialect.name == self.as_str());
+        // Each format has a row with its name; a test compares them.
+        own.unwrap_or(OPENAI_CHAT)
+    }
+
     /// Framing of this format's streams. Server-sent events are accepted in addition for every
     /// format, and binary frames are covered by [`WireFormat::in_frames`].
     pub(crate) const fn framing(self) -> Framing {

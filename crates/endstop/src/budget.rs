@@ -121,7 +121,7 @@ impl SharedBudget {
     }
 
     /// Creates a budget with these ceilings within another. Returns `None` if nothing bounds it.
-    pub(crate) fn within(
+    pub fn within(
         above: Option<&SharedBudget>,
         usd: Option<NanoUsd>,
         tokens: Option<u64>,

@@ -19,9 +19,11 @@ impl Guarded {
         };
         let message = self.message(&outcome);
         let id = format!("endstop{}", self.counts.finals + self.counts.refusals + 1);
-        if self.gets_text(place, facts) {
+        if self.gets_text(place, facts)
+            && let Some(text) = final_turn(&facts.reply, &message, stamp(&id, self))
+        {
             self.counts.finals += 1;
-            return to_proxy(final_turn(&facts.reply, &message, stamp(&id, self)));
+            return to_proxy(text);
         }
         self.counts.refusals += 1;
         to_proxy(refusal(&facts.reply, &message, stamp(&id, self)))

@@ -13,12 +13,13 @@ use crate::exchange::{
     route,
 };
 use crate::proxy::{
-    Answer, Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver,
+    Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver,
     Route, UpstreamMap,
 };
 use bytes::Bytes;
 use endstop_core::{GuestCall, Price};
-use endstop_wire::{Dialect, RequestFacts, WireFormat, dialect};
+use endstop_wire::dialect::dialect_at;
+use endstop_wire::{Dialect, RequestFacts, WireFormat};
 use http::Uri;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -353,8 +354,8 @@ fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> G
 }
 
 fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dialect {
-    let at_host = host.and_then(|host| dialect::dialect_at(host, format));
-    at_host.unwrap_or_else(|| dialect::of_format(format))
+    let at_host = host.and_then(|host| dialect_at(host, format));
+    at_host.unwrap_or_else(|| format.dialect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -18,7 +18,7 @@ use crate::proxy::{AbortToken, Stop};
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    EffectId, GuestCall, GuestMode, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport,
+    GuestCall, GuestMode, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport,
     ToolStatus, TurnDelta,
 };
 use std::collections::HashMap;
@@ -93,7 +93,8 @@ pub(super) struct Guarded {
 impl Guarded {
     pub(super) fn new(key: RunKey, settings: Arc<Settings>, wall_ms: u64) -> Guarded {
         let limits = &settings.limits;
-        let (usd, tokens) = (limits.max_budget_usd, limits.max_tokens);
+        let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+        let tokens = limits.max_tokens;
         let budget = SharedBudget::within(settings.budget.as_ref(), usd, tokens);
         Guarded {
             key,
@@ -149,6 +150,16 @@ impl Guarded {
     /// `true` if a ceiling on money holds, so that every call needs a price.
     pub(super) fn needs_price(&self) -> bool {
         self.settings.limits.max_budget_usd.is_some() || self.settings.budget.is_some()
+    }
+
+    /// `true` if a limit holds for the run as a whole.
+    pub(super) fn has_limits(&self) -> bool {
+        let limits = &self.settings.limits;
+        limits.max_turns.is_some()
+            || limits.max_budget_usd.is_some()
+            || limits.max_tokens.is_some()
+            || limits.timeout.is_some()
+            || self.settings.budget.is_some()
     }
 
     /// Decides about a call: the results in it are reported first.

@@ -20,10 +20,7 @@ fn provider_at(host: &str) -> Option<&'static str> {
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         rest.split(['/', ':']).next().is_some_and(|name| name.eq_ignore_ascii_case(host))
     };
-    PROVIDERS
-        .iter()
-        .find(|row| row.endpoints.iter().any(|endpoint| has_host(endpoint.base_url)))
-        .map(|row| row.id)
+    PROVIDERS.iter().find(|row| has_host(row.base_url)).map(|row| row.id)
 }
 
 fn own_provider(format: WireFormat) -> Option<&'static str> {

@@ -1,6 +1,7 @@
 //! The place of a call: its run and its thread.
 
 use crate::exchange::digest::Fingerprint;
+use crate::exchange::run_name::RunName;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,6 +30,11 @@ pub struct RunKey {
 impl RunKey {
     pub(super) fn new(source: RunSource, id: &str) -> RunKey {
         RunKey { source, id: id.into() }
+    }
+
+    /// The run of the prefix `/run/NAME`.
+    pub fn of_prefix(name: &RunName) -> RunKey {
+        RunKey::new(RunSource::Prefix, name.as_str())
     }
 
     /// The source of the id. Equal ids of two sources are two runs.
