@@ -4,3 +4,6 @@
 //! its provider's. Requests and responses pass unchanged; copies go to the decoders of
 //! [`endstop_wire`], and what they say goes to one kernel run for each conversation of the agent.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod clients;
+pub mod process;

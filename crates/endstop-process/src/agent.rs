@@ -217,9 +217,25 @@ impl AgentProcess {
                 return end.map(|end| AgentEnd { stopped_by: Some(step), ..end });
             }
         }
-        // The keeper itself could not be killed.
+        Ok(self.immortal())
+    }
+
+    /// Kills the program and all of its processes at once.
+    ///
+    /// # Errors
+    /// The program could not be started; the message states the reason.
+    pub async fn kill(&mut self) -> io::Result<AgentEnd> {
+        self.running.kill();
+        match timeout(DEATH, self.wait()).await {
+            Ok(end) => end.map(|end| AgentEnd { stopped_by: Some(StopStep::Kill), ..end }),
+            Err(_) => Ok(self.immortal()),
+        }
+    }
+
+    /// Returns the end of a program whose keeper could not be killed.
+    fn immortal(&self) -> AgentEnd {
         let survivors = self.pid().into_iter().map(Survivor::of).collect();
-        Ok(AgentEnd { status: None, survivors, stopped_by: Some(StopStep::Kill), orphans: None })
+        AgentEnd { status: None, survivors, stopped_by: Some(StopStep::Kill), orphans: None }
     }
 }
 
