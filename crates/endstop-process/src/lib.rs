@@ -23,6 +23,8 @@
 //!   this process kills the command instead. On Linux all of its processes are found if `main` has
 //!   called [`keeper::adopt_orphans`]. [`Orphans`] reports what was not found.
 //! - Processes that could not be killed are listed in [`Finished::left`].
+//! - [`AgentProgram`] is a program that shares the terminal of this process, for example a coding
+//!   agent. Its whole process tree is interrupted, then asked to end, then killed.
 //! - The result does not wait for the end of a pipe that another process still holds.
 //! - The output of a command is bounded in memory ([`Capture`]). Standard output and standard error
 //!   stay in the order in which they came.
@@ -31,6 +33,7 @@
 //! re-exports it as `endstop::process`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod agent;
 mod capture;
 mod command_line;
 mod ended;
@@ -52,10 +55,14 @@ pub mod pipe;
 mod running;
 mod shell;
 mod stop;
+mod survivor;
+#[cfg(unix)]
+mod suspend;
 pub mod talk;
 #[cfg(target_os = "linux")]
 mod tree;
 
+pub use agent::{AgentEnd, AgentExit, AgentProcess, AgentProgram, StopStep};
 pub use capture::Capture;
 pub use command_line::CommandLine;
 pub use ended::Orphans;
@@ -63,3 +70,4 @@ pub use environment::environment_secrets;
 pub use finished::Finished;
 pub use hidden::hide_from_other_processes;
 pub use stop::StopTokens;
+pub use survivor::Survivor;

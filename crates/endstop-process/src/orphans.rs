@@ -15,12 +15,18 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Name of the variable that carries the mark.
-const VARIABLE: &str = "ENDSTOP_COMMAND";
+/// Name of the variable that carries the mark of a command.
+const COMMAND: &str = "ENDSTOP_COMMAND";
 
-/// The mark of a command, which is unique.
+/// Name of the variable that carries the mark of an agent program: the id of its run.
+const RUN: &str = "ENDSTOP_RUN";
+
+/// The mark of a command or of an agent program, which is unique.
 #[derive(Clone, Debug)]
-pub(crate) struct Mark(OsString);
+pub(crate) struct Mark {
+    variable: &'static str,
+    text: OsString,
+}
 
 impl Mark {
     pub(crate) fn new() -> Mark {
@@ -29,21 +35,28 @@ impl Mark {
         // The hasher's keys are random, so that marks of hosts with the same process id in
         // different PID namespaces differ.
         let random = RandomState::new().build_hasher().finish();
-        Mark(format!("{}-{number}-{random:016x}", std::process::id()).into())
+        let text = format!("{}-{number}-{random:016x}", std::process::id());
+        Mark::of(text.into())
     }
 
-    /// Returns the mark that the host has made.
+    /// Returns the mark that the host has made for a command.
     pub(crate) fn of(text: OsString) -> Mark {
-        Mark(text)
+        Mark { variable: COMMAND, text }
+    }
+
+    /// Returns the mark of an agent program. Its environment names the run, so that the user can
+    /// find the run's processes too.
+    pub(crate) fn of_run(id: OsString) -> Mark {
+        Mark { variable: RUN, text: id }
     }
 
     pub(crate) fn text(&self) -> &OsStr {
-        &self.0
+        &self.text
     }
 
     /// Puts the mark into the environment of a command.
     pub(crate) fn put(&self, command: &mut Command) {
-        command.env(VARIABLE, &self.0);
+        command.env(self.variable, &self.text);
     }
 
     /// Kills all processes that carry the mark, until `end` at the latest. Returns the process ids
@@ -54,7 +67,7 @@ impl Mark {
 
     /// Returns the processes that carry the mark.
     pub(crate) fn carriers(&self) -> Vec<Process> {
-        let entry = [VARIABLE.as_bytes(), b"=", self.0.as_bytes()].concat();
+        let entry = [self.variable.as_bytes(), b"=", self.text.as_bytes()].concat();
         // The environment is read again after `on_delta`, because the id may have passed to another
         // process in between.
         tree::numbers()

@@ -110,6 +110,16 @@ impl Running {
         }
     }
 
+    /// Interrupts an agent program and everything that it has started. A command without a keeper
+    /// has no such request, and is asked to end.
+    pub(crate) fn interrupt(&self) {
+        match self {
+            #[cfg(unix)]
+            Running::Kept(kept) => kept.interrupt(),
+            Running::Held(group) => group.ask(),
+        }
+    }
+
     /// Kills the command and everything that it started.
     pub(crate) fn kill(&self) {
         match self {

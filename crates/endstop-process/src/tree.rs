@@ -29,6 +29,8 @@ pub(crate) struct Process {
     pub(crate) session: i32,
     /// `true` if the process has ended and only waits to be reaped.
     pub(crate) ended: bool,
+    /// `true` if a signal has stopped the process (job control).
+    pub(crate) stopped: bool,
     /// Start time, in clock ticks since the machine was booted.
     started: u64,
 }
@@ -61,8 +63,9 @@ fn parse(pid: Pid, stat: &str) -> Option<Process> {
     // The first thread may end before the others; the process then still runs. Field 17 is the
     // number of threads.
     let ended = matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1;
+    let stopped = *fields.first()? == "T";
     let started = fields.get(19)?.parse().ok()?;
-    Some(Process { pid, parent: number(1)?, session: number(3)?, ended, started })
+    Some(Process { pid, parent: number(1)?, session: number(3)?, ended, stopped, started })
 }
 
 /// Returns the descendants of a process, without those that have ended. May miss a child while
@@ -157,12 +160,17 @@ pub(crate) fn pids(processes: &[Process]) -> Vec<u32> {
 
 /// Kills exactly this process. Returns `None` if it is gone or may not be killed.
 pub(crate) fn kill(process: &Process) -> Option<OwnedFd> {
+    signal(process, Signal::KILL)
+}
+
+/// Signals exactly this process. Returns `None` if it is gone or may not be signalled.
+pub(crate) fn signal(process: &Process, signal: Signal) -> Option<OwnedFd> {
     let held = pidfd_open(process.pid, PidfdFlags::empty()).ok()?;
     let again = look(process.pid)?;
     if again.started != process.started {
         return None;
     }
-    pidfd_send_signal(&held, Signal::KILL).ok()?;
+    pidfd_send_signal(&held, signal).ok()?;
     Some(held)
 }
 

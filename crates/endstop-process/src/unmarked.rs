@@ -17,6 +17,9 @@ impl Mark {
     pub(crate) fn of(_text: OsString) -> Mark {
         Mark
     }
+    pub(crate) fn of_run(_id: OsString) -> Mark {
+        Mark
+    }
     pub(crate) fn text(&self) -> &OsStr {
         OsStr::new("unmarked")
     }

@@ -1,5 +1,13 @@
 //! Behaviour of `endstop-guard`, one module per subject.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::pedantic,
+    missing_docs,
+    reason = "a helper of a test fails the test where it stands"
+)]
 
 mod exchange;
+mod repository;
+mod wiring;

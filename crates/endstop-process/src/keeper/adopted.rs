@@ -80,6 +80,25 @@ pub(super) fn living() -> Vec<Process> {
     orphans.flat_map(|orphan| std::iter::once(orphan).chain(tree::below(orphan.pid))).collect()
 }
 
+/// Returns a process with its descendants if it has become a child of this process.
+pub(super) fn living_child(pid: Option<u32>) -> Vec<Process> {
+    // The id of a child belongs to it until it is reaped, which only `reap_child` does.
+    let Some(child) = own_child(pid) else { return Vec::new() };
+    std::iter::once(child).filter(|child| !child.ended).chain(tree::below(child.pid)).collect()
+}
+
+/// Reaps a process if it has become a child of this process and has ended.
+pub(super) fn reap_child(pid: Option<u32>) {
+    if let Some(child) = own_child(pid) {
+        let _ = waitpid(Some(child.pid), WaitOptions::NOHANG);
+    }
+}
+
+fn own_child(pid: Option<u32>) -> Option<Process> {
+    let pid = Pid::from_raw(i32::try_from(pid?).ok()?)?;
+    tree::look(pid).filter(|seen| seen.parent == getpid().as_raw_nonzero().get())
+}
+
 /// Reaps the orphans that have ended.
 pub(super) fn reap() {
     if AGREED.load(Ordering::Relaxed) {

@@ -8,18 +8,19 @@
 //! drop(kept); // all of it is killed at once
 //! ```
 
-use super::program::{self, ARGUMENT};
-use super::report::{self, ASK, Report};
+use super::program::{self, AGENT, ARGUMENT};
+use super::report::{self, ASK, INTERRUPT, Report};
 use crate::ended::{Ended, Exit, Orphans, PATIENCE};
 use crate::orphans::Mark;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use std::collections::VecDeque;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
@@ -63,13 +64,16 @@ struct Watched {
     line: Arc<Line>,
     exit: oneshot::Sender<Ended>,
     mark: Option<Mark>,
+    agent: bool,
 }
 
 /// The order that a keeper receives after it has started.
 pub(crate) struct Order {
-    command: String,
+    command: Vec<u8>,
     mark: Option<Mark>,
     ours: UnixStream,
+    /// `true` if the command is an agent program, which shares the terminal.
+    agent: bool,
 }
 
 /// Prepares the keeper for this command line, and the order to send to it.
@@ -85,17 +89,39 @@ pub(crate) fn keeper_for(command: &str, mark: Option<Mark>) -> io::Result<(Comma
     keeper.arg0("endstop-keeper").arg(ARGUMENT);
     keeper.arg(mark.as_ref().map_or(OsStr::new("-"), Mark::text));
     keeper.stdin(OwnedFd::from(theirs));
-    Ok((keeper, Order { command: command.to_owned(), mark, ours }))
+    let command = command.as_bytes().to_vec();
+    Ok((keeper, Order { command, mark, ours, agent: false }))
+}
+
+/// Prepares the keeper for an agent program with these arguments, the program first. The program
+/// gets the standard input of this process, and its process group.
+pub(crate) fn keeper_of_agent(words: &[OsString], mark: Mark) -> io::Result<(Command, Order)> {
+    let program = program::path().ok_or_else(|| {
+        let problem = "an agent program needs a keeper; call `keeper::serve_if_asked` in `main`";
+        io::Error::other(problem)
+    })?;
+    if words.iter().any(|word| word.as_bytes().contains(&0)) {
+        let problem = "nul byte found in provided data";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    let (ours, theirs) = UnixStream::pair()?;
+    // The keeper's own input is its connection, so the input of the agent program is sent.
+    super::agent::send_input(&ours, io::stdin())?;
+    let mut keeper = Command::new(program);
+    keeper.arg0("endstop-keeper").arg(ARGUMENT).arg(mark.text()).arg(AGENT);
+    keeper.stdin(OwnedFd::from(theirs));
+    let command = super::agent::order(rustix::process::getpgrp(), words);
+    Ok((keeper, Order { command, mark: Some(mark), ours, agent: true }))
 }
 
 /// Starts a keeper, which starts the command.
 pub(crate) fn spawn(mut keeper: Command, order: Order) -> io::Result<(Kept, Exit)> {
-    let Order { command, mark, ours } = order;
+    let Order { command, mark, ours, agent } = order;
     ours.set_nonblocking(true)?;
     // The command line is sent and is not an argument, because a search by words (`pkill -f`) must
     // find the command and not its keeper. The watcher sends it, because a keeper that starts
     // slowly would block this thread once the socket is full.
-    let line = Arc::new(Line::new(ours, report::command_line(command.as_bytes())));
+    let line = Arc::new(Line::new(ours, report::command_line(&command)));
     // Start the watcher first, because without it a started child would never be reaped.
     let (give, take) = mpsc::channel::<Watched>();
     std::thread::Builder::new()
@@ -116,14 +142,14 @@ pub(crate) fn spawn(mut keeper: Command, order: Order) -> io::Result<(Kept, Exit
     drop(keeper);
     let kept = Kept(Arc::clone(&line));
     let (tell, exit) = oneshot::channel();
-    give.send(Watched { keeper: child, line, exit: tell, mark })
+    give.send(Watched { keeper: child, line, exit: tell, mark, agent })
         .map_err(|_| io::Error::other("the reaper thread has ended"))?;
     Ok((kept, exit))
 }
 
 /// Reads the keeper's messages until they end, reaps the keeper, and reports the result.
 fn watch(watched: Watched) {
-    let Watched { mut keeper, line, exit, mark } = watched;
+    let Watched { mut keeper, line, exit, mark, agent } = watched;
     let report = line.hear(&mut keeper);
     let ended = match report {
         Report { ended: Some(done), .. } => {
@@ -146,7 +172,10 @@ fn watch(watched: Watched) {
         }
         Report { started, .. } => {
             // The keeper was killed, so the host does the rest of its work.
-            let (orphans, left) = instead_of(&keeper, started, mark.as_ref());
+            let (mut orphans, left) = instead_of(&keeper, started, mark.as_ref());
+            // The children of an agent program may have stayed in the session of this process,
+            // where they are not known as orphans.
+            orphans.all_found &= !agent;
             Ended { status: Ok(None), left, orphans: Some(orphans) }
         }
     };
@@ -183,7 +212,7 @@ fn instead_of(keeper: &Child, leader: Option<u32>, mark: Option<&Mark>) -> (Orph
 #[cfg(target_os = "linux")]
 fn kill_session(
     keeper: Pid,
-    _leader: Option<u32>,
+    leader: Option<u32>,
     mark: Option<&Mark>,
     end: Instant,
 ) -> (Orphans, Vec<u32>) {
@@ -200,10 +229,12 @@ fn kill_session(
             .collect();
         found.extend(mark.map(Mark::carriers).unwrap_or_default());
         found.extend(adopted::living());
+        found.extend(adopted::living_child(leader));
         seen.borrow_mut().extend(tree::pids(&found));
         found
     };
     let mut left = tree::kill_all(find, end);
+    adopted::reap_child(leader);
     left.sort_unstable();
     left.dedup();
     let killed = seen.borrow().len().saturating_sub(left.len());
@@ -291,6 +322,9 @@ impl Line {
                 Ok(0) => break,
                 Ok(read) => {
                     said.extend_from_slice(&buffer[..read]);
+                    if report::take_stops(&mut said) {
+                        crate::suspend::with(self.leader.get().copied());
+                    }
                     let report = Report::read(&said);
                     if let Some(leader) = report.started {
                         let _ = self.leader.set(leader);
@@ -330,6 +364,11 @@ impl Kept {
     /// Asks every process of the command's group to end.
     pub(crate) fn ask(&self) {
         self.0.send(&[ASK]);
+    }
+
+    /// Interrupts the command and everything that it has started.
+    pub(crate) fn interrupt(&self) {
+        self.0.send(&[INTERRUPT]);
     }
 
     /// Kills the command and everything that it started.
@@ -376,7 +415,8 @@ mod tests {
         keeper.args(["-c", &format!("timeout 60 cat <&2 >/dev/null || exit 1; {script}")]);
         keeper.stderr(OwnedFd::from(wait));
         keeper.stdout(OwnedFd::from(theirs.try_clone().unwrap())).stdin(OwnedFd::from(theirs));
-        let order = Order { command: "x".repeat(LARGE), mark: Some(Mark::new()), ours };
+        let command = vec![b'x'; LARGE];
+        let order = Order { command, mark: Some(Mark::new()), ours, agent: false };
         let (kept, exit) = spawn(keeper, order).unwrap();
         (kept, exit, go)
     }

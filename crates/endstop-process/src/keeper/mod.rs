@@ -38,6 +38,8 @@
 #[cfg(target_os = "linux")]
 mod adopted;
 #[cfg(unix)]
+mod agent;
+#[cfg(unix)]
 mod host;
 #[cfg(unix)]
 mod program;
@@ -47,7 +49,7 @@ mod report;
 mod serve;
 
 #[cfg(unix)]
-pub(crate) use host::{Kept, Order, keeper_for, spawn};
+pub(crate) use host::{Kept, Order, keeper_for, keeper_of_agent, spawn};
 #[cfg(unix)]
 pub(crate) use program::{TALKS, is_there};
 
@@ -72,8 +74,10 @@ pub fn serve_if_asked() -> Option<ExitCode> {
         // keeper.
         if arguments.next().is_some_and(|first| first == program::ARGUMENT) && serve::is_asked() {
             let mark = arguments.next();
-            let talks = arguments.next().is_some_and(|word| word == TALKS);
-            return Some(serve::serve(mark, talks));
+            return Some(match arguments.next() {
+                Some(word) if word == program::AGENT => agent::serve(mark),
+                word => serve::serve(mark, word.is_some_and(|word| word == TALKS)),
+            });
         }
         program::remember();
     }

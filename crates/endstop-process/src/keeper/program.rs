@@ -16,6 +16,10 @@ pub(super) const ARGUMENT: &str = "--endstop-keeper=2";
 /// The argument after the mark if the command reads from the socket that it writes to.
 pub(crate) const TALKS: &str = "talks";
 
+/// The argument after the mark if the keeper starts an agent program, which shares the terminal of
+/// its host.
+pub(crate) const AGENT: &str = "agent";
+
 /// Path of this program, once its `main` has called [`serve_if_asked`](super::serve_if_asked). A
 /// process-wide value, because no agent loop and no command can know which `main` the process has.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

@@ -3,12 +3,22 @@
 //! ```text
 //! host:   length and command line · T: ask it to end · end of the stream: kill it
 //! keeper: started 4711 | refused 2 · ended 9 4712,4713
+//!
+//! For an agent program, the standard input comes first, and there are two more messages:
+//! host:   a descriptor · … · I: interrupt it
+//! keeper: … · stopped
 //! ```
 
 use std::io::{self, Read};
 
 /// Request to ask the command's group to end.
 pub(super) const ASK: u8 = b'T';
+
+/// Request to interrupt an agent program and everything that it has started.
+pub(super) const INTERRUPT: u8 = b'I';
+
+/// Message that job control has stopped the agent program.
+pub(super) const STOPPED: &[u8] = b"stopped\n";
 
 /// Returns the message that carries a command line.
 pub(super) fn command_line(line: &[u8]) -> Vec<u8> {
@@ -68,6 +78,21 @@ impl Report {
     }
 }
 
+/// Removes the messages that the agent program was stopped. Returns `true` if there was one.
+pub(super) fn take_stops(said: &mut Vec<u8>) -> bool {
+    let mut found = false;
+    // Repeated messages must not pile up, because an agent program can cause any number of them.
+    while let Some(at) = said
+        .windows(STOPPED.len())
+        .position(|part| part == STOPPED)
+        .filter(|at| *at == 0 || said[at - 1] == b'\n')
+    {
+        said.drain(at..at + STOPPED.len());
+        found = true;
+    }
+    found
+}
+
 pub(super) fn started(pid: u32) -> String {
     format!("started {pid}\n")
 }
@@ -98,6 +123,16 @@ mod tests {
         assert_eq!(Report::read(done.line().as_bytes()).ended, Some(done));
         let error = io::Error::from_raw_os_error(2);
         assert_eq!(Report::read(refused(&error).as_bytes()).refused, Some(2));
+    }
+
+    #[test]
+    fn stop_messages_are_removed() {
+        let mut said = started(5).into_bytes();
+        assert!(!take_stops(&mut said));
+        said.extend(STOPPED.repeat(3));
+        said.extend(&STOPPED[..3]);
+        assert!(take_stops(&mut said));
+        assert_eq!(said, b"started 5\nsto");
     }
 
     #[test]

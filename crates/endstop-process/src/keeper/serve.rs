@@ -16,7 +16,7 @@
 //! itself with the same signal, but then its host could not tell the two deaths apart, and a signal
 //! that dumps core would dump the keeper's memory.
 
-use super::report::{self, ASK, Done};
+use super::report::{self, ASK, Done, INTERRUPT};
 use crate::ended::PATIENCE;
 use crate::group::Members;
 use crate::orphans::Mark;
@@ -41,7 +41,9 @@ use std::time::{Duration, Instant};
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A message to the deciding thread.
-enum StopSignal {
+pub(super) enum StopSignal {
+    /// The host asks an agent program to interrupt its work and to end.
+    Interrupt,
     /// The host asks the command to end.
     Ask,
     /// The host requests that the command is killed, or has died itself.
@@ -80,7 +82,7 @@ pub(super) fn serve(mark: Option<OsString>, talks: bool) -> ExitCode {
 /// Makes the keeper ignore signals, because only its host may control it. Uses handlers, because a
 /// command would inherit ignored signals. SIGCHLD is among them for a host that ignores it: the
 /// keeper would inherit that and never learn how its command ended.
-fn be_deaf() -> io::Result<()> {
+pub(super) fn be_deaf() -> io::Result<()> {
     use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let heard = Arc::new(AtomicBool::new(false));
     for signal in [SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
@@ -145,21 +147,29 @@ fn start(
     Ok(members)
 }
 
-fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(super) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).stack_size(64 * 1024).spawn(work)?;
     Ok(())
 }
 
 /// Reads the host's requests until the connection ends.
-fn hear(mut host: UnixStream, tell: &Sender<StopSignal>) {
+pub(super) fn hear(mut host: UnixStream, tell: &Sender<StopSignal>) {
     let mut orders = [0; 16];
     loop {
         match host.read(&mut orders) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // An error is an end too, for example if a host died before it read everything.
             Ok(0) | Err(_) => break drop(tell.send(StopSignal::Kill)),
-            Ok(read) if orders[..read].contains(&ASK) => drop(tell.send(StopSignal::Ask)),
-            Ok(_) => {}
+            Ok(read) => {
+                for order in &orders[..read] {
+                    // The receiver is gone if the work is done; nothing is left to be ended then.
+                    match *order {
+                        ASK => drop(tell.send(StopSignal::Ask)),
+                        INTERRUPT => drop(tell.send(StopSignal::Interrupt)),
+                        _ => {}
+                    }
+                }
+            }
         }
     }
 }
@@ -209,6 +219,7 @@ fn decide(members: &Members, heard: &mpsc::Receiver<StopSignal>, mark: Option<&M
             Some(_) => heard.recv_timeout(LOOK_AGAIN),
         };
         match next {
+            Ok(StopSignal::Interrupt) => members.signal(Signal::INT),
             Ok(StopSignal::Ask) => members.signal(Signal::TERM),
             Ok(StopSignal::Alone) => alone = true,
             Ok(StopSignal::Ended { status: how, alone: nobody }) => {

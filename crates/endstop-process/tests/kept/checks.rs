@@ -1,5 +1,13 @@
 //! Tests of commands that run under a keeper, one function each; `all` runs them one after another.
 
+use crate::agents::{
+    BECOMES_ROOT, agent_exit_is_number_or_signal, agent_has_hosts_group_and_input,
+    agent_leaves_no_process, becomes_root, deaf_agent_is_terminated_then_killed,
+    host_replaces_keeper_of_agent, killed_host_leaves_no_agent,
+    launcher_ignores_interrupt_worker_ends, missing_agent_program_is_error,
+    process_of_other_user_is_reported, suspended_agent_can_be_stopped,
+    tool_in_own_session_is_interrupted,
+};
 use crate::processes::{SOON, alive, gone, marker, soon, started};
 use endstop_process::{CommandLine, Finished, StopTokens};
 use std::os::unix::process::CommandExt;
@@ -10,7 +18,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 /// The id of a user without rights.
-const PLAIN_USER: u32 = 65_534;
+pub(crate) const PLAIN_USER: u32 = 65_534;
 
 macro_rules! all {
     ($($check:ident),* $(,)?) => {
@@ -34,11 +42,13 @@ pub(crate) fn all() -> ExitCode {
         // Root may signal and read every process, so the checks run once more without that right.
         if rustix::process::geteuid().is_root() {
             println!("as user {PLAIN_USER}:");
+            let (_folder, program) = becomes_root();
+            again.env(BECOMES_ROOT, program);
             good &= again.uid(PLAIN_USER).gid(PLAIN_USER).status().unwrap().success();
         }
         return if good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let checks: [(&str, fn()); 22] = all![
+    let checks: [(&str, fn()); 33] = all![
         command_has_keeper_with_own_session,
         exit_status_is_exact,
         output_is_ordered_and_complete,
@@ -61,6 +71,17 @@ pub(crate) fn all() -> ExitCode {
         orphans_are_reaped_during_command,
         keeper_uses_little_memory,
         parallel_commands_end_independently,
+        agent_has_hosts_group_and_input,
+        agent_exit_is_number_or_signal,
+        missing_agent_program_is_error,
+        tool_in_own_session_is_interrupted,
+        launcher_ignores_interrupt_worker_ends,
+        deaf_agent_is_terminated_then_killed,
+        suspended_agent_can_be_stopped,
+        agent_leaves_no_process,
+        killed_host_leaves_no_agent,
+        host_replaces_keeper_of_agent,
+        process_of_other_user_is_reported,
     ];
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
     let mut failed = 0;

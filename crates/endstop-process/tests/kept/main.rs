@@ -13,6 +13,8 @@
 )]
 
 #[cfg(target_os = "linux")]
+mod agents;
+#[cfg(target_os = "linux")]
 mod checks;
 #[cfg(target_os = "linux")]
 mod processes;
@@ -22,6 +24,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     if let Some(code) = endstop_process::keeper::serve_if_asked() {
         return code;
+    }
+    #[cfg(target_os = "linux")]
+    if std::env::args().nth(1).is_some_and(|word| word == agents::HOST) {
+        return agents::host();
     }
     #[cfg(target_os = "linux")]
     return checks::all();

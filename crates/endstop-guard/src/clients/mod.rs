@@ -1,0 +1,63 @@
+//! Client programs: how each is pointed at the proxy, and which upstream its user has chosen.
+//!
+//! ```
+//! use endstop_guard::clients::{NoFiles, Request, wire};
+//! use endstop_wire::WireFormat;
+//! use std::path::Path;
+//!
+//! let wiring = wire(&Request {
+//!     command: &["codex".into(), "exec".into(), "fix the test".into()],
+//!     environment: &[("OPENAI_BASE_URL".into(), "https://gateway.example/v1".into())].into(),
+//!     folder: Path::new("/src"),
+//!     proxy: "http://127.0.0.1:4000/run/r1",
+//!     private: Path::new("/tmp/endstop-r1"),
+//!     files: &NoFiles,
+//! });
+//! // codex ignores the variable, so it also gets an option.
+//! assert_eq!(wiring.command[2], *r#"openai_base_url="http://127.0.0.1:4000/run/r1/v1""#);
+//! assert_eq!(wiring.variable("ANTHROPIC_BASE_URL"), Some("http://127.0.0.1:4000/run/r1"));
+//! // An SDK script that codex starts does not ignore it.
+//! assert_eq!(wiring.upstream(WireFormat::OpenAiChat), Some("https://gateway.example/v1"));
+//! ```
+//!
+//! The variables are set for every program, because a script may start a client. Options and
+//! temporary files are only for programs that are known by name ([`CLIENTS`]). No file of the user
+//! is changed.
+//!
+//! An upstream gets the user's key. Therefore only the user may name it: in the environment, in the
+//! command line, or in the user's own configuration. A configuration file in the working folder
+//! comes from a repository. It is reported ([`Warning::RepositoryUpstream`]) and overridden.
+
+mod aider;
+mod claude;
+mod codex;
+mod command;
+mod gemini;
+mod opencode;
+mod parse;
+mod pi;
+mod plan;
+mod qwen;
+mod request;
+mod shell;
+mod table;
+mod variables;
+mod wiring;
+
+pub use request::{DiskFiles, Files, NoFiles, Request};
+pub use shell::{Shell, UnknownShell, print_env};
+pub use table::{CLIENTS, Client};
+pub use wiring::{Source, TempFile, Unguardable, Warning, Wiring};
+
+/// Decides how a command is pointed at the proxy. Pure: everything that it depends on is in the
+/// request.
+pub fn wire(request: &Request<'_>) -> Wiring {
+    let (client, command) = command::recognise(request.command);
+    let mut plan = plan::Plan::new(request, command);
+    plan.wiring.client = client.map(|client| client.name);
+    variables::set(&mut plan);
+    if let Some(client) = client {
+        (client.wire)(&mut plan);
+    }
+    plan.finish()
+}

@@ -1,0 +1,36 @@
+//! The agent program: started with its wiring, watched, and ended with all of its processes.
+//!
+//! ```no_run
+//! use endstop_guard::clients::{DiskFiles, Request, wire};
+//! use endstop_guard::process::{GRACE, PrivateFolder, Signals, launch, supervise};
+//!
+//! # async fn guarded() -> std::io::Result<()> {
+//! let private = PrivateFolder::create()?;
+//! let wiring = wire(&Request {
+//!     command: &["claude".into()],
+//!     environment: &std::env::vars().collect(),
+//!     folder: &std::env::current_dir()?,
+//!     proxy: "http://127.0.0.1:4000/run/r1",
+//!     private: private.path(),
+//!     files: &DiskFiles,
+//! });
+//! // Before the program starts: a signal that comes earlier would end this process.
+//! let mut signals = Signals::listen()?;
+//! let mut agent = launch(&wiring, &private, "r1")?;
+//! let never = std::future::pending();
+//! let ended = supervise(&mut agent, &mut signals, never, GRACE).await?;
+//! println!("{}", ended.end.how());
+//! # Ok(()) }
+//! ```
+
+mod launch;
+mod outgoing;
+mod quiet;
+mod signals;
+mod supervise;
+
+pub use launch::{PrivateFolder, launch};
+pub use outgoing::{Outgoing, OutgoingWarning};
+pub use quiet::{QUIET, Quiet, QuietWarning};
+pub use signals::{GuardSignal, Reaction, SignalRule, Signals};
+pub use supervise::{GRACE, Supervised, supervise};

@@ -1,0 +1,173 @@
+//! The signals that guard gets while a program runs, and the reactions to them.
+//!
+//! ```
+//! use endstop_guard::process::{GuardSignal, Reaction, SignalRule};
+//! let mut rule = SignalRule::new();
+//! // The key has reached the program too, which may only stop its current answer.
+//! assert_eq!(rule.react(GuardSignal::Interrupt), Reaction::Note);
+//! assert_eq!(rule.react(GuardSignal::Interrupt), Reaction::Stop { exit: None });
+//! assert_eq!(rule.react(GuardSignal::Terminate), Reaction::Kill);
+//! ```
+
+use std::io;
+
+/// A signal to guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuardSignal {
+    /// SIGINT: usually Ctrl-C, which the terminal sends to the program too.
+    Interrupt,
+    /// SIGQUIT: usually Ctrl-\\.
+    Quit,
+    /// SIGTERM.
+    Terminate,
+    /// SIGHUP: the terminal is gone.
+    Hangup,
+}
+
+/// The reaction to a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// Record that the user asked for a cancel, and leave the program alone: it has got the signal
+    /// too and decides what to stop.
+    Note,
+    /// End the program and all of its processes. `exit` is guard's own exit status if the signal
+    /// determines it.
+    Stop {
+        /// Exit status of guard.
+        exit: Option<u8>,
+    },
+    /// Kill the program at once, because it is being ended already.
+    Kill,
+}
+
+/// Decides the reaction to each signal of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SignalRule {
+    noted: bool,
+    stopping: bool,
+}
+
+impl SignalRule {
+    /// Starts without a signal.
+    pub fn new() -> SignalRule {
+        SignalRule::default()
+    }
+
+    /// Returns the reaction to a signal.
+    pub fn react(&mut self, signal: GuardSignal) -> Reaction {
+        if self.stopping {
+            return Reaction::Kill;
+        }
+        if signal == GuardSignal::Interrupt && !self.noted {
+            self.noted = true;
+            return Reaction::Note;
+        }
+        self.stopping = true;
+        let exit = match signal {
+            GuardSignal::Interrupt | GuardSignal::Quit => None,
+            GuardSignal::Terminate | GuardSignal::Hangup => Some(143),
+        };
+        Reaction::Stop { exit }
+    }
+
+    /// Records that the program is being ended for another reason, for example a limit.
+    pub fn stopping(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Returns `true` if the user asked for a cancel.
+    pub fn cancelled(&self) -> bool {
+        self.noted
+    }
+}
+
+/// Receives the signals to this process. From its creation on they no longer end the process.
+#[derive(Debug)]
+pub struct Signals {
+    #[cfg(unix)]
+    kinds: [(GuardSignal, tokio::signal::unix::Signal); 4],
+}
+
+impl Signals {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// The system refuses to register a handler.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O.
+    #[cfg(unix)]
+    pub fn listen() -> io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Signals {
+            kinds: [
+                (GuardSignal::Interrupt, signal(SignalKind::interrupt())?),
+                (GuardSignal::Quit, signal(SignalKind::quit())?),
+                (GuardSignal::Terminate, signal(SignalKind::terminate())?),
+                (GuardSignal::Hangup, signal(SignalKind::hangup())?),
+            ],
+        })
+    }
+
+    /// Returns the next signal.
+    #[cfg(unix)]
+    pub async fn next(&mut self) -> GuardSignal {
+        std::future::poll_fn(|context| {
+            for (kind, signal) in &mut self.kinds {
+                if signal.poll_recv(context).is_ready() {
+                    return std::task::Poll::Ready(*kind);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// None on this system.
+    #[cfg(not(unix))]
+    #[expect(clippy::unnecessary_wraps, reason = "the shape of the other platforms")]
+    pub fn listen() -> io::Result<Signals> {
+        Ok(Signals {})
+    }
+
+    /// Returns the next signal.
+    #[cfg(not(unix))]
+    pub async fn next(&mut self) -> GuardSignal {
+        let _ = tokio::signal::ctrl_c().await;
+        GuardSignal::Interrupt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use GuardSignal::{Hangup, Interrupt, Quit, Terminate};
+
+    #[test]
+    fn termination_stops_at_once() {
+        for (signal, exit) in [(Terminate, Some(143)), (Hangup, Some(143)), (Quit, None)] {
+            let mut rule = SignalRule::new();
+            assert_eq!(rule.react(signal), Reaction::Stop { exit });
+            assert!(!rule.cancelled());
+            assert_eq!(rule.react(Interrupt), Reaction::Kill);
+        }
+    }
+
+    #[test]
+    fn interrupt_then_termination_stops() {
+        let mut rule = SignalRule::new();
+        assert_eq!(rule.react(Interrupt), Reaction::Note);
+        assert!(rule.cancelled());
+        assert_eq!(rule.react(Terminate), Reaction::Stop { exit: Some(143) });
+    }
+
+    #[test]
+    fn interrupt_during_stop_kills() {
+        let mut rule = SignalRule::new();
+        rule.stopping();
+        assert_eq!(rule.react(Interrupt), Reaction::Kill);
+    }
+}
