@@ -5,6 +5,7 @@ use crate::limit_args::LimitArgs;
 use crate::param_args::ParamArgs;
 use crate::quantity::Bound;
 use clap::{Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Run LLM agents and know why they ended.
@@ -25,6 +26,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run an agent and report why it ended.
     Run(Box<RunArgs>),
+    /// Run any agent program under limits, through a local proxy.
+    Guard(Box<GuardArgs>),
     /// Show an ending live, without a key: fix, loop, cut, budget, cancel, filtered.
     Demo(DemoArgs),
     /// Read a provider's raw response and report why the turn ended.
@@ -76,6 +79,52 @@ pub(crate) struct TrustArgs {
     /// Revoke the trust in this folder's file.
     #[arg(long)]
     pub(crate) revoke: bool,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(
+    after_help = "Without limits, guard observes. The exit status is the program's own, unless \
+        Endstop ended the run, or --strict is given.\n\nExample: endstop guard --max-budget-usd 2 -- claude -p \"fix the test\""
+)]
+pub(crate) struct GuardArgs {
+    /// The program and its arguments, after `--`.
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+    /// The answer to calls after a limit: `final` (one text that says why, then refusals), `refuse`,
+    /// or `kill` (the program is stopped at once).
+    #[arg(long, value_name = "HOW", default_value = "final", value_parser = ["final", "refuse", "kill"])]
+    pub(crate) on_limit: String,
+    /// Lower the output cap in requests, so that a ceiling on cost or tokens is never exceeded. No
+    /// other option changes a request.
+    #[arg(long)]
+    pub(crate) cap_output: bool,
+    /// Exit with the status of Endstop's ending, even if the program ended by itself.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Time that the program has to end after a limit, before it is stopped.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub(crate) grace: String,
+    /// The name of the run: letters, digits, `-`, `_` and `.`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// A termination policy: a name, NAME={json config}, a JSON object, or a TOML file.
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) policy: Option<String>,
+    /// A rule that watches each conversation, for example stop:stuck; or `off`. May be repeated.
+    /// [default: observe:stuck]
+    #[arg(long = "watch", value_name = "MODE:RULE")]
+    pub(crate) watches: Vec<String>,
+    /// The price of all models, in US dollars per million tokens: in=3,out=15.
+    #[arg(long, value_name = "PRICE")]
+    pub(crate) price: Option<String>,
+    /// A command that checks the work after the run has succeeded.
+    #[arg(long, value_name = "CMD")]
+    pub(crate) verify: Option<String>,
+    /// A settings file; without it, endstop.toml of the working folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -74,6 +74,7 @@ fn main() -> ExitCode {
     let json = args.json;
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run, json),
+        Command::Guard(guard) => commands::guard::run(&guard, json),
         Command::Demo(demo) => commands::demo::run(&demo, json),
         Command::Detect(detect) => commands::detect::run(&detect),
         Command::Decide(decide) => commands::decide::run(&decide),

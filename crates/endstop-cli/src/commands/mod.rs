@@ -7,6 +7,7 @@ pub(crate) mod decide;
 pub(crate) mod demo;
 pub(crate) mod detect;
 pub(crate) mod explain;
+pub(crate) mod guard;
 pub(crate) mod policies;
 pub(crate) mod providers;
 pub(crate) mod prune;

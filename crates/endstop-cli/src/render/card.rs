@@ -28,6 +28,8 @@ pub(crate) struct Beside {
     pub(crate) run: Option<String>,
     /// The first difference from the recording that was replayed.
     pub(crate) diverged: Option<String>,
+    /// The own ending of a guarded program.
+    pub(crate) agent: Option<String>,
     /// `true` if the verifier was stopped before it gave a result.
     pub(crate) unverified: bool,
 }
@@ -90,6 +92,9 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
     for fired in &outcome.fired {
         let what = format!("in turn {} ({}): {}", fired.turn, fired.mode, fired.evidence);
         row("watch", &shorten(&what, 200));
+    }
+    if let Some(agent) = &beside.agent {
+        row("agent", &shorten(agent, 400));
     }
     row("spent", &spent(outcome, limits));
     if let Some(cache) = &outcome.cache {

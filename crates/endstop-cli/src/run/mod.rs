@@ -10,6 +10,6 @@ mod line;
 pub(crate) mod retention;
 pub(crate) mod servers;
 pub(crate) mod session;
-mod signals;
+pub(crate) mod signals;
 mod stream;
-mod verify;
+pub(crate) mod verify;

@@ -6,9 +6,9 @@
 //! thread 1: turn, $0.01
 //! ```
 
+use endstop_core::NanoUsd;
 use endstop_core::guest::Spending;
 use endstop_core::usage::Unreported;
-use endstop_core::NanoUsd;
 use std::collections::VecDeque;
 
 /// The entries that some thread has not heard, and the sum of the earlier ones.

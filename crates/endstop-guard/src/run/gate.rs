@@ -13,8 +13,8 @@ use crate::exchange::{
     route,
 };
 use crate::proxy::{
-    Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver,
-    Route, UpstreamMap,
+    Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver, Route,
+    UpstreamMap,
 };
 use bytes::Bytes;
 use endstop_core::{GuestCall, Price};
@@ -115,9 +115,8 @@ impl Gate {
         }
         if runs.order.len() >= MOST_RUNS {
             // An ended run first: a live one would lose its budget.
-            let ended = |key: &RunKey| {
-                runs.by_key.get(key).is_none_or(|handle| handle.outcome().is_some())
-            };
+            let ended =
+                |key: &RunKey| runs.by_key.get(key).is_none_or(|handle| handle.outcome().is_some());
             let at = runs.order.iter().position(ended).unwrap_or(0);
             if let Some(old) = runs.order.remove(at)
                 && let Some(handle) = runs.by_key.remove(&old)
@@ -157,7 +156,13 @@ impl Gate {
         self.model_call(head, &line, raw, decoded)
     }
 
-    fn model_call(&self, head: &RequestHead, line: &Line, raw: &Bytes, decoded: &Bytes) -> Decision {
+    fn model_call(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        raw: &Bytes,
+        decoded: &Bytes,
+    ) -> Decision {
         let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let facts = ClientFacts::read(headers, &line.target, &self.salt);
         let request = match Request::read(line, decoded) {

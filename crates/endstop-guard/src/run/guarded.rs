@@ -18,8 +18,8 @@ use crate::proxy::{AbortToken, Stop};
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    GuestCall, GuestMode, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport,
-    ToolStatus, TurnDelta,
+    GuestCall, GuestMode, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport, ToolStatus,
+    TurnDelta,
 };
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -4,8 +4,8 @@ use super::call::{CallFacts, Ticket};
 use super::guarded::{Counts, Guarded, Response};
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
-use endstop_core::guest::Spending;
 use endstop_core::Outcome;
+use endstop_core::guest::Spending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -152,11 +152,27 @@ impl RunHandle {
     /// Waits for the end of the run. Cancel-safe.
     pub async fn ended(&self) -> Arc<Outcome> {
         loop {
-            let changed = self.0.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+            self.until(|run| run.outcome().is_some()).await;
             if let Some(outcome) = self.outcome() {
                 return outcome;
+            }
+        }
+    }
+
+    /// Waits until no model call is in flight. Cancel-safe.
+    pub async fn idle(&self) {
+        self.until(|run| run.in_flight() == 0).await;
+    }
+
+    /// Waits until a condition holds; it is checked after each change of the run. Cancel-safe.
+    pub async fn until(&self, holds: impl Fn(&RunHandle) -> bool) {
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            // Before the check, so that a change in between is not missed.
+            changed.as_mut().enable();
+            if holds(self) {
+                return;
             }
             changed.await;
         }

@@ -2,10 +2,12 @@
 
 use super::books::Books;
 use endstop::budget::{Amount, SharedBudget};
-use endstop_core::guest::{Admission, Guest, Reply, Spending};
-use endstop_core::{Effect, EffectId, GuestCall, ModelError, ModelTurn, NanoUsd, Outcome, ToolReport, TurnDelta};
-use endstop_core::usage::Unreported;
 use endstop_core::Usage;
+use endstop_core::guest::{Admission, Guest, Reply, Spending};
+use endstop_core::usage::Unreported;
+use endstop_core::{
+    Effect, EffectId, GuestCall, ModelError, ModelTurn, NanoUsd, Outcome, ToolReport, TurnDelta,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,13 +57,7 @@ pub(super) enum Asked {
 
 impl Thread {
     pub(super) fn new(number: usize, guest: Guest) -> Thread {
-        Thread {
-            guest,
-            number,
-            told: 0,
-            reserved: HashMap::new(),
-            is_told_of_end: false,
-        }
+        Thread { guest, number, told: 0, reserved: HashMap::new(), is_told_of_end: false }
     }
 
     pub(super) fn guest(&self) -> &Guest {

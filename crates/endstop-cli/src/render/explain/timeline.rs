@@ -334,6 +334,7 @@ impl Timeline {
         Beside {
             next: self.next.clone(),
             run: None,
+            agent: None,
             diverged: self.diverged().map(str::to_owned),
             // A successful run with a verifier but without a result: the verifier was stopped, or
             // its process died.

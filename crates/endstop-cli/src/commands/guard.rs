@@ -1,0 +1,305 @@
+//! `endstop guard`: runs another agent program under limits, and reports how its run ended.
+
+use crate::args::{GuardArgs, RunArgs};
+use crate::config::settings::Settings as Configured;
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::render::card::{Beside, card};
+use crate::run::agent::runtime;
+use crate::run::signals::{Signals as VerifierSignals, StopSignal};
+use crate::run::verify::verified;
+use crate::visible::visible;
+use endstop::core::TerminationPolicy;
+use endstop::core::limits::{TABLE, parse_duration};
+use endstop::{Limits, Outcome};
+use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
+use endstop_guard::exchange::RunName;
+use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
+use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
+use endstop_guard::run::{Counts, Gate, GuardEvent, OnLimit, RunHandle, Settings};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+/// Longest wait for responses that are still read after the program has ended.
+const READ_ON: Duration = Duration::from_secs(3);
+
+const NO_COMMAND: &str =
+    "no program: give it after `--`, for example `endstop guard --max-turns 50 -- claude -p \"…\"`";
+
+pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
+    if args.command.is_empty() {
+        return Err(Failure::usage(NO_COMMAND));
+    }
+    let grace = parse_duration(&args.grace).ok_or_else(|| {
+        Failure::usage(format!("--grace: `{}` is not a time; expected for example 10s", args.grace))
+    })?;
+    let configured = Configured::of(&run_args(args))?;
+    let settings = settings(args, &configured)?;
+    let name = name(args)?;
+    let limits = settings.limits.clone();
+    let runtime = runtime()?;
+    let done = runtime.block_on(guarded(args, settings, name, grace))?;
+    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let status = report(args, &done, &limits, json, color);
+    // Connections of the proxy that are still open must not delay the exit.
+    runtime.shutdown_background();
+    Ok(status)
+}
+
+/// The options that guard has in common with `run`, for reading the settings files.
+fn run_args(args: &GuardArgs) -> RunArgs {
+    RunArgs {
+        policy: args.policy.clone(),
+        watches: args.watches.clone(),
+        price: args.price.clone(),
+        verify: args.verify.clone(),
+        config: args.config.clone(),
+        limits: args.limits.clone(),
+        ..RunArgs::default()
+    }
+}
+
+/// Returns the settings of the run. Guard observes unless the user sets a limit, because coding
+/// agents need hundreds of turns: the defaults of `run` do not apply.
+fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
+    let mut settings = Settings::default();
+    for row in TABLE.iter() {
+        if configured.origins.contains_key(&format!("limits.{}", row.name)) {
+            let value = configured.limits.get(row.name).unwrap_or_default();
+            settings.limits.set(row.name, &value).map_err(|error| {
+                Failure::usage(format!("limit `{}`: {}", row.name, error.problem))
+            })?;
+        }
+    }
+    if let Some(watches) = &configured.watches {
+        settings.watches.clone_from(watches);
+    }
+    if let Some(policy) = &configured.policy {
+        let template = Mutex::new(policy.clone());
+        settings.policy = Some(Arc::new(move || -> Box<dyn TerminationPolicy> {
+            Box::new(template.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        }));
+    }
+    settings.on_limit = args.on_limit.parse::<OnLimit>().map_err(Failure::usage)?;
+    settings.cap_output = args.cap_output;
+    settings.price = configured.price;
+    Ok(settings)
+}
+
+fn name(args: &GuardArgs) -> Result<RunName> {
+    let given = args.name.clone().unwrap_or_else(|| format!("g{:013x}", random() >> 12));
+    RunName::new(&given).map_err(|error| Failure::usage(format!("--name: {error}")))
+}
+
+/// Returns a random number from the process's hash keys, which the system's generator seeds.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn salt() -> [u8; 32] {
+    let mut salt = [0; 32];
+    for chunk in salt.chunks_mut(8) {
+        chunk.copy_from_slice(&random().to_le_bytes());
+    }
+    salt
+}
+
+/// A guarded program that has ended.
+struct Done {
+    outcome: Outcome,
+    program: Supervised,
+    counts: Counts,
+    /// `true` if Endstop or the user ended the run, and not the program.
+    ended_by_us: bool,
+    verified: StopSignal,
+}
+
+async fn guarded(
+    args: &GuardArgs,
+    settings: Settings,
+    name: RunName,
+    grace: Duration,
+) -> Result<Done> {
+    let io = |what: &str| {
+        let what = what.to_owned();
+        move |error: std::io::Error| Failure::fault(format!("{what}: {error}"))
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(io("the proxy cannot listen"))?;
+    let address = listener.local_addr().map_err(io("the proxy has no address"))?;
+    let private = PrivateFolder::create().map_err(io("no folder for temporary files"))?;
+    let folder = std::env::current_dir().map_err(io("the working folder is not readable"))?;
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let wiring = wire(&Request {
+        command: &args.command,
+        environment: &environment,
+        folder: &folder,
+        proxy: &format!("http://{address}/run/{}", name.as_str()),
+        private: private.path(),
+        files: &DiskFiles,
+    });
+    for warning in &wiring.warnings {
+        output::note(&format!("endstop guard: {warning}"));
+    }
+    let on_limit = settings.on_limit;
+    let heard = Arc::new(Mutex::new(Quiet::new()));
+    let requests = Arc::clone(&heard);
+    let hear = Box::new(move |event: GuardEvent| told(&event, &requests));
+    let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
+    let proxy = Proxy::new(gate, ProxyOptions::default());
+    let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
+    // Before the program starts: a signal that comes earlier would end this process.
+    let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
+    let mut agent = launch(&wiring, &private, name.as_str()).map_err(|error| {
+        let program = args.command.first().map(|word| word.to_string_lossy().into_owned());
+        Failure::usage(format!(
+            "`{}` could not be started: {error}",
+            visible(&program.unwrap_or_default())
+        ))
+    })?;
+    let warning = tokio::spawn(warn_if_quiet(handle.clone(), heard));
+    let limit = limit_reached(handle.clone(), on_limit, grace);
+    let program = supervise(&mut agent, &mut signals, limit, GRACE)
+        .await
+        .map_err(io("the program could not be supervised"))?;
+    warning.abort();
+    // Some clients close before the usage arrives; it is read to its end.
+    let _ = tokio::time::timeout(READ_ON, handle.idle()).await;
+    let (outcome, ended_by_us) = ending(&handle, &program);
+    proxy.abort();
+    let mut done = Done {
+        outcome: Outcome::clone(&outcome),
+        counts: handle.counts(),
+        program,
+        ended_by_us,
+        verified: StopSignal::Nothing,
+    };
+    if let Some(command) = args.verify.as_ref().filter(|_| done.outcome.is_success()) {
+        drop(signals);
+        let mut signals = VerifierSignals::listen()?;
+        (done.outcome.verified, done.verified) = verified(command, None, false, &mut signals).await;
+    }
+    Ok(done)
+}
+
+/// Returns the upstream of each format.
+fn upstreams(wiring: &Wiring) -> Result<UpstreamMap> {
+    let mut map: Option<UpstreamMap> = None;
+    for (format, base, source) in &wiring.upstreams {
+        let upstream =
+            Upstream::parse(base).map_err(|error| Failure::usage(format!("{source}: {error}")))?;
+        map = Some(match map {
+            None => UpstreamMap::new(upstream.clone()).with(*format, upstream),
+            Some(map) => map.with(*format, upstream),
+        });
+    }
+    map.ok_or_else(|| Failure::fault("no upstream is known"))
+}
+
+fn told(event: &GuardEvent, requests: &Mutex<Quiet>) {
+    requests.lock().unwrap_or_else(PoisonError::into_inner).request();
+    match event {
+        GuardEvent::Passed { target, reason } => {
+            output::note(&format!("endstop guard: passed without a check: {target}: {reason}"));
+        }
+        GuardEvent::Refused { target, reason } => {
+            output::note(&format!("endstop guard: refused: {target}: {reason}"));
+        }
+        _ => {}
+    }
+}
+
+/// Warns once if the program makes no call, because it may not use the proxy.
+async fn warn_if_quiet(handle: RunHandle, quiet: Arc<Mutex<Quiet>>) {
+    let began = Instant::now();
+    loop {
+        let deadline = quiet.lock().unwrap_or_else(PoisonError::into_inner).deadline();
+        let Some(deadline) = deadline else { return };
+        tokio::time::sleep(deadline.saturating_sub(began.elapsed())).await;
+        let mut quiet = quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        if handle.counts().calls > 0 {
+            quiet.request();
+        }
+        if let Some(warning) = quiet.at(began.elapsed()) {
+            output::note(&format!("endstop guard: {warning}"));
+        }
+    }
+}
+
+/// Completes when the program must be stopped, because its run has ended and it goes on.
+async fn limit_reached(handle: RunHandle, on_limit: OnLimit, grace: Duration) {
+    /// Refused calls after which a program does not understand that it should end.
+    const PATIENCE: u64 = 3;
+    let _ = handle.ended().await;
+    if on_limit == OnLimit::Kill {
+        return;
+    }
+    let patience = handle.until(|run| run.counts().refusals >= PATIENCE);
+    // Either way the program has had its chance.
+    let _ = tokio::time::timeout(grace, patience).await;
+}
+
+/// Determines the ending of the run, and if it was not the program's own.
+fn ending(handle: &RunHandle, program: &Supervised) -> (Arc<Outcome>, bool) {
+    if let Some(outcome) = handle.outcome() {
+        return (outcome, true);
+    }
+    if program.exit.is_some() {
+        return (handle.terminate(), true);
+    }
+    if program.cancelled {
+        return (handle.cancel(), true);
+    }
+    let ok = program.exit_code() == 0;
+    (handle.close(ok, &format!("the program ended with {}", program.end.how())), false)
+}
+
+fn report(args: &GuardArgs, done: &Done, limits: &Limits, json: bool, color: bool) -> u8 {
+    let Done { outcome, program, counts, .. } = done;
+    let own = program.end.how();
+    if json {
+        let mut line = json!({"type": "outcome"});
+        if let (Some(line), Ok(serde_json::Value::Object(fields))) =
+            (line.as_object_mut(), serde_json::to_value(outcome))
+        {
+            line.extend(fields);
+            line.insert(
+                "agent".to_owned(),
+                json!({
+                    "ended": own, "exit_status": program.exit_code(),
+                    "stopped": program.stopped, "calls": counts.calls,
+                    "auxiliary_calls": counts.auxiliary, "threads": counts.threads,
+                    "final_texts": counts.finals, "refusals": counts.refusals,
+                }),
+            );
+        }
+        let _ = output::json_without(&line, output::keys());
+    } else {
+        let calls = match (counts.finals, counts.refusals) {
+            (0, 0) => String::new(),
+            (finals, refusals) => {
+                format!("; after the end: {finals} told, {refusals} refused")
+            }
+        };
+        let beside = Beside {
+            agent: Some(format!("{own}{calls}")),
+            unverified: done.verified != StopSignal::Nothing,
+            ..Beside::default()
+        };
+        output::painted_note(&format!("\n{}", card(outcome, limits, &beside, color)));
+    }
+    match done.verified {
+        StopSignal::Terminate => 143,
+        StopSignal::Interrupt => 130,
+        StopSignal::Nothing if outcome.verified == Some(false) => 1,
+        StopSignal::Nothing if program.exit.is_some() => program.exit_code(),
+        StopSignal::Nothing if done.ended_by_us || args.strict => outcome.exit_status(),
+        StopSignal::Nothing => program.exit_code(),
+    }
+}
