@@ -12,7 +12,7 @@ pub enum Pick {
     Last,
 }
 
-/// The options of a [`Scanner`].
+/// The options of a [`Scanner`](super::Scanner).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScannerOptions {
     /// The text is a message: calls in fenced blocks and inline code do not count.
