@@ -12,7 +12,7 @@ mod changes;
 #[path = "../tests/it/laws.rs"]
 #[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
 mod laws;
-#[path = "../tests/it/world.rs"]
+#[path = "../tests/it/world/mod.rs"]
 #[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
 mod world;
 

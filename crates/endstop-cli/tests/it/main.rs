@@ -14,6 +14,7 @@ mod addresses;
 mod approval;
 mod audit;
 mod backtest;
+mod backtest_inputs;
 mod bad_input;
 mod cli;
 mod compaction;
@@ -38,6 +39,7 @@ mod recorded;
 mod replay;
 mod retention;
 mod run;
+mod run_endings;
 mod secrets;
 #[cfg(target_os = "linux")]
 mod signals;

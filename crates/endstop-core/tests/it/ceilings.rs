@@ -1,6 +1,6 @@
 //! Ceilings on cost and tokens: when they end a run, what counts against them, and the evidence.
 
-use crate::kernel_rules::{Hand, calls, said};
+use crate::hand::{Hand, calls, said};
 use endstop_core::*;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn price() -> Price {
 }
 
 fn spec() -> RunSpec {
-    RunSpec { reserve: true, ..crate::kernel_rules::spec() }
+    RunSpec { reserve: true, ..crate::hand::spec() }
 }
 
 fn used(mut turn: ModelTurn, input: u64, output: u64) -> ModelTurn {

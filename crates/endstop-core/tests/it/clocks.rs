@@ -1,6 +1,6 @@
 //! The timeouts of a run: first content, retries, and tool calls that wait.
 
-use crate::kernel_rules::{Hand, calls, spec, stop};
+use crate::hand::{Hand, calls, spec, stop};
 use endstop_core::*;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Compactions: which results the kernel accepts, what failures lead to, and how often they happen.
 
-use crate::kernel_rules::{Hand, calls, spec, stop};
+use crate::hand::{Hand, calls, spec, stop};
 use endstop_core::*;
 
 /// A conversation before the task, with at least this number of bytes.

@@ -1,6 +1,6 @@
 //! Declared answers: which ones stand, which ones are refused, and what can still withdraw them.
 
-use crate::kernel_rules::{Hand, calls, said, spec, stop};
+use crate::hand::{Hand, calls, said, spec, stop};
 use endstop_core::*;
 use serde_json::{Value, json};
 use std::time::Duration;

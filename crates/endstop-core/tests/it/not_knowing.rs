@@ -1,7 +1,7 @@
 //! Turns that look complete but are not an answer: without a finish value, with a lost tool call,
 //! or ending inside their reasoning.
 
-use crate::kernel_rules::{Hand, calls, spec, stop};
+use crate::hand::{Hand, calls, spec, stop};
 use endstop_core::*;
 
 fn without_finish(text: &str) -> ModelTurn {

@@ -2,7 +2,7 @@
 //! stay readable, and a change of the kernel must not change what it decided.
 //!
 //! `tests/recorded/VERSION.jsonl` has a run per line: its `spec`, its `events` and its `outcome`, made
-//! from the random worlds of `world.rs`. If a rule changes on purpose, remove the runs that it
+//! from the random worlds of `world/`. If a rule changes on purpose, remove the runs that it
 //! concerns, state the rule in `docs/src/departures.md`, and add runs of the new version:
 //!
 //! ```sh

@@ -1,6 +1,6 @@
 //! The order of calls while a `post_tool` hook is asked about a result.
 
-use crate::kernel_rules::{Hand, calls, spec, stop};
+use crate::hand::{Hand, calls, spec, stop};
 use endstop_core::*;
 
 fn reviewed() -> RunSpec {

@@ -1,7 +1,7 @@
 //! The streaming state machine, checked with its vectors: transitions and scripts on the state
 //! itself, streams through a run.
 
-use crate::kernel_rules::{Hand, said, spec};
+use crate::hand::{Hand, said, spec};
 use crate::vectors::{cases, id};
 use endstop_core::*;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Terminations, their categories and their causes, checked with the conformance vectors.
 
-use crate::kernel_rules::{Hand, calls, said, spec, stop};
+use crate::hand::{Hand, calls, said, spec, stop};
 use crate::vectors::{assert_differences, cases, id};
 use endstop_core::{
     Category, Effect, ErrorClass, Limits, NanoUsd, RunEvent, SignalReason, Termination, ToolStatus,

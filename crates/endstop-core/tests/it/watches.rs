@@ -1,6 +1,6 @@
 //! Watches: detector rules over a live run, the effect of each mode, and replies of the user.
 
-use crate::kernel_rules::{Hand, calls, spec, stop};
+use crate::hand::{Hand, calls, spec, stop};
 use endstop_core::detector::Rule;
 use endstop_core::*;
 use serde_json::json;

@@ -5,7 +5,7 @@
 //!     &[Format { name: "x", about: "X: its logs", recognises, shape: Shape::Whole(read) }];
 //! ```
 
-use super::io::json_end::is_half;
+use super::io::truncated::is_half;
 use super::io::unpack::LINE;
 use super::problem::Problem;
 use crate::model::Trajectory;

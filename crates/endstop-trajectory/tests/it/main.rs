@@ -24,6 +24,7 @@ mod files;
 mod fixture_counts;
 mod heavy;
 mod mutated;
+mod otel_structured;
 mod outcomes;
 mod prices;
 mod read_agentdojo;

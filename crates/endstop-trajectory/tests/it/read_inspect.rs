@@ -196,3 +196,103 @@ fn truncated_archive_is_reported() {
     let read = read("inspect", &whole[..whole.len() / 2]);
     assert_eq!((read.runs.len(), read.kinds()), (0, vec![(None, ProblemKind::Unreadable)]));
 }
+
+#[test]
+fn missing_attachments_are_noted() {
+    let messages = json!([
+        {"role": "user", "content": "attachment://here", "source": "input"},
+        {"role": "assistant", "content": [{"type": "text", "text": "attachment://gone"}], "source": "generate"},
+        {"role": "tool", "content": "see attachment://here", "tool_call_id": "c"},
+        {"role": "narrator", "content": "?"},
+        {"content": "?"},
+    ]);
+    let more = json!({"messages": messages, "attachments": {"here": "go", "gone": 7}, "input": "go",
+        "metadata": {"note": "attachment://here"}});
+    let read = read("inspect", &log(&sample(more)));
+    let run = read.only();
+    let texts: Vec<_> = run.steps.iter().map(|step| &*step.text).collect();
+    assert_eq!(texts, ["go", "attachment://gone"]);
+    // Only a whole text is a reference, not a part of one.
+    assert_eq!(run.steps[1].results[0].content, "see attachment://here");
+    assert_eq!(run.extra["metadata"]["note"], "go");
+    assert!(!run.extra.contains_key("input"), "the first message is the input");
+    for note in [
+        "references to texts that are not in the sample",
+        "results without a call: 1",
+        "messages with an unknown role: narrator 1, without a role 1",
+    ] {
+        assert!(run.notes.iter().any(|have| have == note), "{note}: {:?}", run.notes);
+    }
+}
+
+#[test]
+fn tools_of_provider_have_results() {
+    let tool = |id: &str, more: Value| {
+        let mut part =
+            json!({"type": "tool_use", "id": id, "name": "web_search", "arguments": "{\"q\": 1}"});
+        part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        part
+    };
+    let content = json!([tool("p1", json!({"result": [{"type": "text", "text": "found"}], "error": null})),
+        tool("p2", json!({"result": "half", "error": "no network"})), tool("p3", json!({})),
+        {"type": "reasoning", "reasoning": "", "summary": "short"}, {"type": "text", "text": "did"},
+        {"type": "image", "image": "data:,"}]);
+    let messages =
+        json!([{"role": "assistant", "content": content, "source": "generate", "model": "m2"}]);
+    let read = read("inspect", &log(&sample(json!({ "messages": messages }))));
+    let turn = read.only().turns().next().unwrap();
+    assert_eq!((&*turn.text, turn.reasoning.as_deref()), ("did", Some("short")));
+    let results: Vec<_> = turn.results.iter().map(|r| (&*r.content, r.is_error)).collect();
+    assert_eq!(results, [("found", false), ("no network", true), ("", false)]);
+    assert!(turn.calls.iter().all(|call| call.arguments == "{\"q\": 1}"));
+    assert_eq!(turn.extra.as_ref().unwrap()["content"][0]["type"], "image");
+    assert_eq!((turn.model.as_deref(), read.only().model.as_deref()), (Some("m2"), Some("m")));
+}
+
+#[test]
+fn events_describe_their_messages() {
+    let event = |id: Value, said: &str, input: u64| {
+        json!({"event": "model", "timestamp": "2026-01-01T00:00:00Z", "working_time": 1.5, "output": {
+            "choices": [{"message": {"id": id, "content": said}, "stop_reason": "stop"}],
+            "usage": {"input_tokens": input, "output_tokens": 1, "total_cost": 0.25}}})
+    };
+    // Calls of a scorer and calls that failed come in between.
+    let events = json!([event(json!(null), "judge", 1), {"event": "model", "output": {"choices": []}}, 7,
+        {"event": "state"}, event(json!(null), "did", 20), event(json!("x"), "other", 30)]);
+    let read = read("inspect", &log(&sample(json!({ "events": events }))));
+    let run = read.only();
+    let turn = run.turns().next().unwrap();
+    assert_eq!((tokens(turn).0, turn.cost_usd), (Some(20), Some(0.25)));
+    assert_eq!(turn.at.as_deref(), Some("2026-01-01T00:00:00Z"));
+    assert_eq!(run.notes, ["events that are not steps: state 1, without a name 1"]);
+    let by_id = json!({"events": events, "messages": [
+        {"role": "assistant", "content": "rewritten", "id": "x", "source": "generate"}]});
+    let read = self::read("inspect", &log(&sample(by_id)));
+    assert_eq!(tokens(read.only().turns().next().unwrap()).0, Some(30));
+}
+
+#[test]
+fn malformed_samples_are_named() {
+    for (sample, what) in [
+        (json!({"epoch": 1}), "a sample without its `id`"),
+        (json!({"id": null}), "a sample without its `id`"),
+        (
+            json!({"id": 1, "messages": ["go"]}),
+            "invalid `messages[0]`: expected an object, found a string",
+        ),
+        (json!([]), "invalid sample: expected an object, found a list"),
+    ] {
+        let read = read("inspect", &log(&sample));
+        let problem = &read.problems[0];
+        assert_eq!((read.runs.len(), problem.kind), (0, ProblemKind::Malformed), "{sample}");
+        assert_eq!(problem.what, what, "{sample}");
+    }
+    // Ids may be numbers, and a run needs neither messages nor an output.
+    let read = read(
+        "inspect",
+        &log(&json!({"id": 7, "epoch": "2", "messages": null, "output": 3, "total_time": "x"})),
+    );
+    let run = read.only();
+    assert_eq!((&*run.run_id, run.trial.as_deref()), ("i/7_epoch_2", Some("2")));
+    assert!(run.is_tagged("summary_only"));
+}

@@ -2,7 +2,7 @@
 
 use crate::common::{counts, ending, parsed, read_bytes, runs};
 use endstop_trajectory::read::Options;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn fixture_counts_match_script() {
@@ -88,4 +88,61 @@ fn invalid_run_leaves_others_readable() {
     let said: Vec<_> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(said[0], "x.json:2: run `1`: missing `turn_history`: expected an object");
     assert!(said[1].starts_with("x.json:3: run `2`: invalid type"), "{}", said[1]);
+}
+
+fn entry(history: Value, summary: Value) -> Value {
+    json!({"environment": "ic_sql", "dataset": "/data/x/dev.json", "query_idx": 4, "query": "q",
+        "turn_history": history, "summary": summary})
+}
+
+#[test]
+fn endings_have_one_order() {
+    let of = |actions: Value, rewards: Value, plan: Value, summary: Value| {
+        entry(
+            json!({"actions": actions, "observations": ["o"], "rewards": rewards, "steps": plan}),
+            summary,
+        )
+    };
+    let over = json!({"max_reward": 0.2, "turns_max": 1, "turns_taken": 1});
+    for (run, refined, reason) in [
+        (of(json!(["submit"]), json!([1]), json!(["p"]), over.clone()), true, Some("agent_submit")),
+        (of(json!(["submit 7"]), json!([0]), json!([]), over.clone()), false, Some("agent_submit")),
+        (
+            of(json!(["submits"]), json!([1.0]), json!([]), over.clone()),
+            false,
+            Some("reward_threshold"),
+        ),
+        (of(json!(["a"]), json!([0.99]), json!(["p"]), over), false, Some("max_turns")),
+        (of(json!(["a"]), json!([null]), json!(["p"]), json!({})), true, Some("max_turns")),
+        (of(json!(["a"]), json!(["x"]), json!(["p"]), json!(null)), false, Some("plan_end")),
+        (
+            of(json!(["a"]), json!([]), json!([]), json!({"turns_max": 3, "turns_taken": 1})),
+            true,
+            None,
+        ),
+    ] {
+        let file = json!({"meta": {"refine": refined, "refine_turns": 9}, "logs": {"a": run}});
+        let read = parsed("f.json", file.to_string()).remove(0);
+        assert_eq!(ending(&read).map(|(reason, _)| reason), reason, "{file}");
+        assert_eq!(read.limits.contains_key("refine_turns"), refined, "{file}");
+        assert_eq!(read.task_id.as_deref(), Some("sql/dev.json/4"));
+    }
+}
+
+#[test]
+fn uneven_histories_are_noted() {
+    let history = json!({"actions": [["SELECT", 1], null], "observations": [[["a", 1]], 7, "more"],
+        "thoughts": ["t"], "valid_action": "yes", "rewards": [0.5]});
+    let file = json!({"0": entry(history, json!({})), "1": {"environment": "ic_bash", "query": null, "reward": 1,
+        "trajectory": [{"action": "ls"}, {"observation": "a.py"}]}});
+    let runs = parsed("f.json", file.to_string());
+    assert_eq!(counts(&runs[0]), [3, 2, 2, 2, 0]);
+    assert_eq!(runs[0].notes, ["observations without an action: 1"]);
+    let calls: Vec<_> = runs[0].turns().map(|turn| &*turn.calls[0].arguments).collect();
+    assert_eq!(calls, [r#"{"command":"[\"SELECT\",1]"}"#, r#"{"command":""}"#]);
+    assert_eq!(runs[0].steps[2].results[0].content, "7");
+    assert_eq!(runs[0].extra["turn_history"], json!({"valid_action": "yes"}));
+    // A turn without an observation has a call without a result.
+    assert_eq!(counts(&runs[1]), [3, 2, 2, 1, 0]);
+    assert_eq!((runs[1].recorded.success, runs[1].steps[0].text.len()), (Some(true), 0));
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{counts, ending, parsed, read_bytes, runs};
 use endstop_trajectory::read::{Options, ProblemKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn log_is_run_up_to_response() {
@@ -56,4 +56,67 @@ fn missing_response_is_malformed() {
         ([2, 1, 0, 0, 0], Some(("output_length", Some("length"))))
     );
     assert_eq!(run.notes, ["choices of the response that are ignored: 1"]);
+}
+
+fn log(response: Value, more: Value) -> String {
+    let mut log = json!({"messages": [{"role": "user", "content": "go"}], "kwargs": {"tools": [1], "seed": 7},
+        "response": response});
+    log.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    log.to_string()
+}
+
+fn said(message: Value) -> Value {
+    json!({"id": "r1", "model": "m", "choices": [{"message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 2, "cache_creation_input_tokens": 3}})
+}
+
+#[test]
+fn finish_arguments_may_be_anything() {
+    for (arguments, answer) in [
+        (json!("{\"message\": \"done\"}"), Some("done")),
+        (json!({"message": "done"}), Some("done")),
+        (json!("{\"message\": 7}"), None),
+        (json!("{\"message\": "), None),
+        (json!("[]"), None),
+        (json!(null), None),
+    ] {
+        let call = json!({"id": "c", "function": {"name": "finish", "arguments": arguments}});
+        let message = json!({"role": "user", "content": null, "tool_calls": [call]});
+        let run = parsed("a.json", log(said(message), json!({}))).remove(0);
+        // The response is the model's, although the log gives it another role.
+        assert_eq!(counts(&run), [2, 1, 1, 0, 0], "{arguments}");
+        assert_eq!(ending(&run), Some(("final", Some("finish"))), "{arguments}");
+        assert_eq!(run.ending.as_ref().unwrap().answer.as_deref(), answer, "{arguments}");
+        let usage = run.steps[1].usage.as_ref().unwrap();
+        assert_eq!((usage.cache_write_tokens, usage.extra.len()), (Some(3), 0));
+        assert_eq!(run.steps[1].extra.as_ref().unwrap()["response_id"], "r1");
+        assert_eq!(run.extra["kwargs"], json!({"seed": 7}));
+    }
+}
+
+#[test]
+fn odd_times_are_not_invented() {
+    let message = json!({"content": "a"});
+    for (timestamp, at) in [
+        (json!(0), Some("1970-01-01T00:00:00.000000000Z")),
+        (json!(1757015025.5), Some("2025-09-04T19:43:45.500000000Z")),
+        (json!(-1), None),
+        (json!(1e300), None),
+        (json!("yesterday"), None),
+    ] {
+        let log = log(said(message.clone()), json!({"timestamp": timestamp}));
+        let run = parsed("a.json", log).remove(0);
+        assert_eq!(run.steps[1].at.as_deref(), at, "{timestamp}");
+        let rest = run.extra.get("timestamp");
+        assert_eq!(rest, at.is_none().then_some(&timestamp), "an unknown time is stored as it is");
+    }
+}
+
+#[test]
+fn message_without_role_is_named() {
+    let messages = json!({"messages": [{"role": "user", "content": "a"}, {"content": "b"}]});
+    let log = log(said(json!({"content": "c"})), messages);
+    let (runs, problems) = read_bytes("a.json", log, &Options::default());
+    assert!(runs.is_empty());
+    assert!(problems[0].to_string().ends_with("message 2: missing `role`"), "{}", problems[0]);
 }

@@ -75,3 +75,57 @@ fn exit_statuses_map_to_endings() {
         assert_eq!((counts(&run), run.model.as_deref()), ([1, 1, 0, 1, 0], Some("m")));
     }
 }
+
+#[test]
+fn repeated_turns_of_history_are_counted() {
+    // The history contains turns that failed and were repeated; the steps are those that counted.
+    let turn = |action: &str, id: &str| {
+        json!({"role": "assistant", "content": action, "action": action, "agent": "main",
+            "tool_calls": [{"id": id, "type": "function", "function": {"name": "bash",
+                "arguments": json!({"command": action}).to_string()}}]})
+    };
+    let step = |action: &str| json!({"action": action, "observation": "o", "thought": "t", "response": action});
+    let file = json!({
+        "history": [{"role": "user", "content": "do it", "agent": "main"}, turn("bad", "c1"), turn("bad", "c2"),
+            turn("ls", "c3"), {"role": "user", "content": "o", "agent": "main"}, turn("cat", "c4"), turn("end", "c5")],
+        "trajectory": [step("ls"), step("cat"), step("")]});
+    let run = parsed("x.traj", file.to_string()).remove(0);
+    assert_eq!(counts(&run), [4, 3, 2, 3, 0]);
+    let ids: Vec<_> = run.turns().map(|step| step.results[0].call_id.as_deref()).collect();
+    assert_eq!(ids, [Some("c3"), Some("c4"), None]);
+    assert_eq!(run.notes, ["turns of the history that are not steps: 3"]);
+    assert_eq!(run.steps[1].extra.as_ref().unwrap()["response"], "ls");
+    assert_eq!(run.steps[1].extra.as_ref().unwrap()["action"], "ls");
+}
+
+#[test]
+fn odd_history_is_read() {
+    let file = json!({"history": [
+        {"role": "system", "content": [{"type": "text", "text": "s"}], "agent": "main"},
+        {"role": "assistant", "content": "shown", "is_demo": true, "agent": "main"},
+        {"role": "user", "content": "go", "is_demo": null, "agent": "main", "tags": ["a"]},
+        {"role": "assistant", "content": "I look.\nls -l", "thought": "I look.", "action": "ls -l\n", "tool_calls": null,
+            "agent": "main"},
+        {"role": "user", "content": "a.py", "message_type": "observation", "agent": "main"},
+        {"role": "user", "content": "hurry", "message_type": "user", "agent": "main"},
+        {"role": "tool", "content": "late", "tool_call_ids": [7, "x"], "agent": "main"},
+    ], "info": {"exit_status": null, "model_stats": {"tokens_sent": -1, "instance_cost": "x", "api_calls": 2}}});
+    let run = parsed("dir/task.traj", file.to_string()).remove(0);
+    let kinds: Vec<_> = run.steps.iter().map(|step| (step.role, step.copied)).collect();
+    let (agent, user) = (Role::Agent, Role::User);
+    assert_eq!(
+        kinds,
+        [(Role::System, false), (agent, true), (user, false), (agent, false), (user, false)]
+    );
+    let turn = &run.steps[3];
+    assert_eq!((&*turn.text, &*turn.calls[0].name), ("I look.", "ls"));
+    assert_eq!(turn.calls[0].arguments, r#"{"command":"ls -l"}"#);
+    assert_eq!(turn.extra.as_ref().unwrap()["response"], "I look.\nls -l");
+    let told: Vec<_> = turn.results.iter().map(|result| &*result.content).collect();
+    assert_eq!((told, turn.results[0].call_id.as_deref()), (vec!["a.py", "late"], Some("call-1")));
+    assert_eq!(run.notes, ["result without a call: 7"]);
+    assert_eq!((ending(&run), run.task_id.as_deref()), (None, Some("task")));
+    // Totals of an unexpected type are stored as they are.
+    assert_eq!((run.totals.prompt_tokens, run.totals.cost_usd), (None, None));
+    assert_eq!(run.totals.extra["tokens_sent"], -1);
+}

@@ -66,3 +66,47 @@ fn lines_equal_single_files() {
     let (runs, problems) = read_bytes("a.json", &text[..text.len() - 3], &Options::default());
     assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::Half));
 }
+
+#[test]
+fn errors_outrank_outcomes() {
+    for (outcome, error, want) in [
+        (json!("success"), json!(null), Some(("final", Some("success")))),
+        (json!("timeout"), json!(null), Some(("timeout", Some("timeout")))),
+        (
+            json!("failure"),
+            json!("max_steps_exceeded"),
+            Some(("max_steps", Some("max_steps_exceeded"))),
+        ),
+        (json!("success"), json!("tool_crash"), Some(("unknown", Some("tool_crash")))),
+        (json!("stopped"), json!(7), Some(("unknown", Some("stopped")))),
+        (json!(null), json!(null), None),
+    ] {
+        let mut file = of(json!([]));
+        file["outcome"] = outcome;
+        file["error_type"] = error;
+        file["final_answer"] = json!("42");
+        let run = parsed("a.json", file.to_string()).remove(0);
+        assert_eq!(ending(&run), want, "{file}");
+        let answer = run.ending.as_ref().and_then(|ending| ending.answer.as_deref());
+        assert_eq!(answer, want.map(|_| "42"), "{file}");
+    }
+}
+
+#[test]
+fn hostile_traces_lose_nothing() {
+    let trace = json!(["STEP 1 OBSERVATION: early", "STEP x MODEL: a", "STEP 1 MODEL", "STEP 2 THOUGHT: b",
+        "STEP 3 MODEL: ACTION:", "STEP 3 OBSERVATION: invalid action", "STEP 3 OBSERVATION: again",
+        "STEP 18446744073709551616 MODEL: c", {"a": 1}]);
+    let mut file = of(trace);
+    file["budget"] = json!({"tokens": 9});
+    file["max_steps"] = json!(null);
+    file["metrics"] = json!({"success": 2, "tokens_in": 1.5, "cost_usd": "free", "latency": null});
+    let run = parsed("a.json", file.to_string()).remove(0);
+    assert_eq!(counts(&run), [2, 1, 1, 2, 1]);
+    let call = &run.steps[1].calls[0];
+    assert_eq!((&*call.name, &*call.arguments), ("", r#"{"raw":""}"#));
+    assert_eq!(run.extra["trace"].as_array().unwrap().len(), 6);
+    assert_eq!(run.notes[0], "entries of the trace that are not steps: 6");
+    assert_eq!(run.limits, *json!({"tokens": 9}).as_object().unwrap());
+    assert_eq!((run.totals.prompt_tokens, run.totals.cost_usd), (None, None));
+}

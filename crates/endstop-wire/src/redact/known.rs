@@ -14,7 +14,7 @@
 use super::entropy::changes;
 use super::names::REDACTED;
 use super::value::{Needle, needles};
-use super::{patterns, variables};
+use super::{formats, patterns, variables};
 use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -145,7 +145,7 @@ impl KnownKeys {
             }
             for (at, part) in needle.bytes.windows(PART).enumerate() {
                 let Ok(part) = <[u8; PART]>::try_from(part) else { continue };
-                let telling = is_telling(&part) || at == 0 && patterns::begins(&needle.bytes);
+                let telling = is_telling(&part) || at == 0 && formats::begins(&needle.bytes);
                 if telling && parts.insert(part, (nth, at)).is_none() {
                     for gram in part.windows(GRAM) {
                         part_grams.insert(gram_of(gram));

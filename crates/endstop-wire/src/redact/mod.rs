@@ -19,6 +19,7 @@
 
 mod entropy;
 mod excerpt;
+mod formats;
 mod frames;
 mod json;
 mod known;
@@ -26,6 +27,7 @@ mod names;
 mod patterns;
 mod secret_names;
 mod stream;
+mod tail;
 mod text;
 mod value;
 mod variables;

@@ -9,7 +9,8 @@
 //! An object is emitted at its closing brace, without waiting for the byte after it, because a
 //! server may send that byte much later.
 
-use memchr::{memchr, memchr2};
+use super::json_end::JsonEnd;
+use memchr::memchr;
 use std::fmt;
 
 /// Maximum number of bytes of one element.
@@ -20,10 +21,11 @@ const ELEMENT_CAP: usize = 32 << 20;
 pub(crate) struct Elements {
     /// Bytes of the element that is not complete yet.
     held: Vec<u8>,
-    /// Number of open brackets, including the array's own.
-    depth: usize,
-    string: bool,
-    escaped: bool,
+    /// Scanner of the open string, object or array inside the element.
+    inside: Option<JsonEnd>,
+    /// `true` after the opening bracket of the array.
+    opened: bool,
+    /// `true` after the closing bracket of the array.
     closed: bool,
     /// `true` to expect consecutive objects instead of one array.
     objects: bool,
@@ -64,45 +66,27 @@ impl Elements {
         // Offset in this chunk at which the open element continues.
         let mut from = 0;
         while at < chunk.len() {
-            // Brackets inside a string have no meaning, so strings are skipped as a whole.
-            if self.string {
-                at += self.inside(&chunk[at..]);
-                continue;
-            }
-            if self.stray {
-                let Some(newline) = memchr(b'\n', &chunk[at..]) else {
-                    break;
-                };
-                at += newline + 1;
-                self.stray = false;
+            if let Some(object) = &mut self.inside {
+                let Some(len) = object.feed(&chunk[at..]) else { break };
+                self.inside = None;
+                at += len;
                 self.hand_over(&chunk[from..at], each)?;
                 from = at;
-                continue;
-            }
-            let byte = chunk[at];
-            at += 1;
-            match byte {
-                b'{' if self.depth == 0 => self.depth = 1,
-                byte if self.depth == 0 => {
-                    if byte.is_ascii_whitespace() {
-                        // Drop whitespace between objects instead of holding it, because servers
-                        // send newlines to keep a connection alive.
-                        from = at;
-                    } else {
-                        self.stray = true;
-                    }
-                }
-                b'"' => self.string = true,
-                b'[' | b'{' => self.depth += 1,
-                b']' | b'}' => {
-                    // `depth` is at least 1 here, since the arms above handle 0.
-                    self.depth -= 1;
-                    if self.depth == 0 {
-                        self.hand_over(&chunk[from..at], each)?;
-                        from = at;
-                    }
-                }
-                _ => {}
+            } else if self.stray {
+                let Some(newline) = memchr(b'\n', &chunk[at..]) else { break };
+                self.stray = false;
+                at += newline + 1;
+                self.hand_over(&chunk[from..at], each)?;
+                from = at;
+            } else if chunk[at] == b'{' {
+                self.inside = Some(JsonEnd::default());
+            } else if chunk[at].is_ascii_whitespace() {
+                // Drop whitespace between objects instead of holding it, because servers send
+                // newlines to keep a connection alive.
+                at += 1;
+                from = at;
+            } else {
+                self.stray = true;
             }
         }
         self.hold(&chunk[from..])
@@ -113,41 +97,42 @@ impl Elements {
         // Offset in this chunk at which the open element continues.
         let mut from = 0;
         while at < chunk.len() && !self.closed {
-            if self.string {
-                at += self.inside(&chunk[at..]);
-                continue;
-            }
-            let byte = chunk[at];
-            at += 1;
-            match byte {
-                b'"' if self.depth > 0 => self.string = true,
-                b'[' | b'{' => {
-                    self.depth += 1;
-                    if self.depth == 1 {
-                        from = at; // the array itself; a byte order mark may stand before it
-                    }
-                }
-                b']' | b'}' if self.depth == 1 => {
-                    self.hand_over(&chunk[from..at - 1], each)?;
-                    self.closed = true;
-                }
+            if let Some(value) = &mut self.inside {
+                let Some(len) = value.feed(&chunk[at..]) else { break };
+                self.inside = None;
+                at += len;
                 // An element that is an object or an array ends with its own bracket. The comma
                 // after it then finds only whitespace, which `hand_over` drops.
-                b']' | b'}' if self.depth == 2 => {
-                    self.depth = 1;
+                if chunk[at - 1] != b'"' {
                     self.hand_over(&chunk[from..at], each)?;
                     from = at;
                 }
-                // Saturate because a stray bracket before the array must not underflow.
-                b']' | b'}' => self.depth = self.depth.saturating_sub(1),
-                b',' if self.depth == 1 => {
-                    self.hand_over(&chunk[from..at - 1], each)?;
-                    from = at;
+                continue;
+            }
+            let byte = chunk[at];
+            match byte {
+                b'[' | b'{' if !self.opened => {
+                    self.opened = true;
+                    from = at + 1; // a byte order mark may stand before the array
+                }
+                _ if !self.opened => {}
+                b'"' | b'[' | b'{' => {
+                    self.inside = Some(JsonEnd::default());
+                    continue; // the scanner reads the opening byte, too
+                }
+                b']' | b'}' => {
+                    self.hand_over(&chunk[from..at], each)?;
+                    self.closed = true;
+                }
+                b',' => {
+                    self.hand_over(&chunk[from..at], each)?;
+                    from = at + 1;
                 }
                 _ => {}
             }
+            at += 1;
         }
-        if self.depth > 0 && !self.closed {
+        if self.opened && !self.closed {
             self.hold(&chunk[from..])?;
         }
         Ok(())
@@ -158,29 +143,6 @@ impl Elements {
         let held = std::mem::take(&mut self.held);
         let text = String::from_utf8_lossy(&held);
         Some(text.trim()).filter(|text| !text.is_empty()).map(str::to_owned)
-    }
-
-    /// Returns the number of bytes that belong to the open string, including its closing quote.
-    fn inside(&mut self, bytes: &[u8]) -> usize {
-        // The previous chunk ended in a backslash, so the first byte is escaped.
-        let mut at = 0;
-        if std::mem::take(&mut self.escaped) {
-            at = 1;
-        }
-        while let Some(next) = memchr2(b'"', b'\\', &bytes[at..]) {
-            at += next;
-            if bytes[at] == b'"' {
-                self.string = false;
-                return at + 1;
-            }
-            // Keep the backslash for the next chunk, because its escaped byte has not arrived.
-            if at + 1 == bytes.len() {
-                self.escaped = true;
-                return at + 1;
-            }
-            at += 2;
-        }
-        bytes.len()
     }
 
     fn hold(&mut self, bytes: &[u8]) -> Result<(), TooLong> {

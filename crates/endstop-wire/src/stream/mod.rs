@@ -2,5 +2,6 @@
 
 pub(crate) mod elements;
 pub mod eventstream;
+pub mod json_end;
 pub mod sniff;
 pub mod sse;

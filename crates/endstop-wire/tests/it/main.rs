@@ -16,6 +16,7 @@ mod eventstream;
 mod finish_values;
 mod gemini;
 mod hostile;
+mod json_end;
 mod media;
 mod ollama;
 mod params;

@@ -1,7 +1,7 @@
 //! Runs over Bedrock: both of its formats, streamed and not, with a key in a header and with signed
 //! requests, against a server that checks the signature independently.
 
-use crate::support::over;
+use crate::support::{assert_looked, looks_once, over};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::record::Recorder;
 use endstop::testkit::{Reply, Request, Server, Turn};
@@ -44,20 +44,6 @@ async fn run(
     agent.run("Look at it.").unwrap().await
 }
 
-fn script() -> Vec<Turn> {
-    vec![
-        Turn::call("look", &json!({"at": "it"})).reasoning("hm").usage(10, 5),
-        Turn::pieces(&["It is ", "there."]).usage(20, 4),
-    ]
-}
-
-fn assert_done(outcome: &Outcome) {
-    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
-    assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
-    assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
-    assert_eq!((outcome.usage.input_tokens, outcome.usage.output_tokens), (Some(30), Some(9)));
-}
-
 #[tokio::test]
 async fn tool_run_succeeds_in_both_formats() {
     for (api, method, streamed) in [
@@ -65,11 +51,11 @@ async fn tool_run_succeeds_in_both_formats() {
         ("bedrock-invoke", "invoke", "invoke-with-response-stream"),
     ] {
         for streaming in [true, false] {
-            let server = Server::script(script()).unwrap();
+            let server = Server::script(looks_once()).unwrap();
             let env =
                 [("AWS_BEARER_TOKEN_BEDROCK", "hunter2"), ("AWS_DEFAULT_REGION", "us-east-1")];
             let outcome = run(&server, api, streaming, &env).await;
-            assert_done(&outcome);
+            assert_looked(&outcome);
             assert!(outcome.cost.to_usd() > 0.0, "the catalogue has its price");
             let method = if streaming { streamed } else { method };
             let requests = server.requests();
@@ -152,7 +138,7 @@ async fn request_is_signed_with_its_body() {
     for (api, streaming) in
         [("bedrock-converse", true), ("bedrock-converse", false), ("bedrock-invoke", true)]
     {
-        let script = script();
+        let script = looks_once();
         // The first response requests a retry, so that the same body is sent and signed twice.
         let server = Server::start(move |request| {
             if !is_signed(request) {
@@ -183,7 +169,7 @@ async fn request_is_signed_with_its_body() {
             ("AWS_REGION", "eu-west-3"),
         ];
         let outcome = run(&server, api, streaming, &env).await;
-        assert_done(&outcome);
+        assert_looked(&outcome);
         let requests = server.requests();
         assert_eq!((requests.len(), outcome.model_calls), (3, 3));
         assert_eq!(requests[0].bytes, requests[1].bytes);

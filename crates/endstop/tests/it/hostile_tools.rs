@@ -2,10 +2,10 @@
 //! data, or do not exist. The run continues, the model gets a report, and no process is left.
 
 use crate::processes::{SOON, alive, gone, marker};
-use crate::support::agent;
+use crate::support::{agent, results};
 use endstop::testkit::Turn;
 use endstop::tool::{ReadFile, Shell, ToolOutput, tool_fn};
-use endstop::{Limits, Outcome, Part, Termination, ToolResult, ToolStatus};
+use endstop::{Limits, Outcome, Termination, ToolStatus};
 use serde_json::{Map, Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -38,16 +38,6 @@ async fn shell_in(dir: Option<&Path>, lines: &[&str], limits: Limits) -> Outcome
     assert!(began.elapsed() < 2 * SOON, "{:?}: {outcome:?}", began.elapsed());
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     outcome
-}
-
-fn results(outcome: &Outcome) -> Vec<&ToolResult> {
-    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
-    parts
-        .filter_map(|part| match part {
-            Part::ToolResult(result) => Some(result),
-            _ => None,
-        })
-        .collect()
 }
 
 /// Returns the result of one command line as the model receives it.

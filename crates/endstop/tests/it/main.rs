@@ -37,6 +37,7 @@ mod params;
 mod processes;
 mod record;
 mod scenarios;
+mod session_stops;
 mod sessions;
 #[cfg(target_os = "linux")]
 mod shell;

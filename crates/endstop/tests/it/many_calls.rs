@@ -1,10 +1,10 @@
 //! Ten thousand calls in one turn, in several stream formats: all are answered in order, with as
 //! many running at once as allowed, also if the run is cancelled in the middle.
 
-use crate::support::over;
+use crate::support::{over, results};
 use endstop::testkit::{Reply, Server, Turn, strict};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
-use endstop::{AgentBuilder, Limits, Outcome, Part, Termination, ToolResult, ToolStatus};
+use endstop::{AgentBuilder, Limits, Outcome, Part, Termination, ToolStatus};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -65,16 +65,6 @@ fn count(
 fn agent(server: &Server, api: &str) -> AgentBuilder {
     let limits = Limits { tool_concurrency: AT_ONCE as u32, ..Limits::default() };
     over(server, api).limits(limits)
-}
-
-fn results(outcome: &Outcome) -> Vec<&ToolResult> {
-    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
-    parts
-        .filter_map(|part| match part {
-            Part::ToolResult(result) => Some(result),
-            _ => None,
-        })
-        .collect()
 }
 
 /// Asserts that the results answer the calls one by one, in order.

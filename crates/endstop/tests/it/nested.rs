@@ -1,14 +1,12 @@
 //! Agents as tools of agents: a stop reaches the innermost run, its spending counts in the outer
 //! runs, and every ending of an inner run is reported to the outer one, which ends once.
 
-use crate::support::{HANG, agent, eventually, marker, processes_with};
+use crate::support::{HANG, agent, answers, eventually, marker, processes_with};
 use endstop::budget::SharedBudget;
 use endstop::event::AgentEvent;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Shell, tool_fn};
-use endstop::{
-    Agent, AgentBuilder, Limits, NanoUsd, Outcome, Part, Price, Termination, ToolStatus,
-};
+use endstop::{Agent, AgentBuilder, Limits, NanoUsd, Price, Termination, ToolStatus};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -35,16 +33,6 @@ fn deep(levels: usize, mark: &str) -> AgentBuilder {
         "Asks.",
         deep(levels - 1, &mark).build().unwrap(),
     ))
-}
-
-fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
-    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
-    parts
-        .filter_map(|part| match part {
-            Part::ToolResult(result) => Some((result.status, result.content.clone())),
-            _ => None,
-        })
-        .collect()
 }
 
 #[cfg(target_os = "linux")]
@@ -91,7 +79,7 @@ async fn stopped_deep(stop: impl AsyncFnOnce(&Agent), termination: Termination) 
     stop(&agent).await;
     let outcome = handle.await;
     assert_eq!(outcome.termination, termination, "{outcome:?}");
-    assert_eq!(results(&outcome).len(), 1, "the call is answered: {outcome:?}");
+    assert_eq!(answers(&outcome).len(), 1, "the call is answered: {outcome:?}");
     eventually("no process is left", || processes_with(&mark) == 0).await;
     agent.settled().await;
 }
@@ -123,7 +111,7 @@ async fn inner_limit_is_a_tool_error() {
     }
     let outcome = handle.await;
     assert_eq!((outcome.termination, endings), (Termination::Stop, 1), "{outcome:?}");
-    let [(status, told)] = &results(&outcome)[..] else { panic!("{outcome:?}") };
+    let [(status, told)] = &answers(&outcome)[..] else { panic!("{outcome:?}") };
     assert_eq!(*status, ToolStatus::Error);
     assert!(told.contains("error_max_turns (capacity): 1 of 1 turns"), "{told}");
 }
@@ -146,7 +134,7 @@ async fn inner_success_returns_answer_and_cost() {
         .unwrap();
     let outcome = agent.run("go").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop);
-    assert_eq!(results(&outcome), [(ToolStatus::Ok, "42".to_owned())]);
+    assert_eq!(answers(&outcome), [(ToolStatus::Ok, "42".to_owned())]);
     assert_eq!(outcome.usage.input_tokens, Some(1_030));
     assert_eq!(outcome.usage.output_tokens, Some(103));
     assert_eq!(outcome.cost, NanoUsd(1_030_000 + 103_000_000), "to the nano-dollar");
@@ -284,7 +272,7 @@ async fn shared_budget_continues_a_cut_answer() {
         .build()
         .unwrap();
     let outcome = agent.run("go").unwrap().await;
-    let [(status, told)] = &results(&outcome)[..] else { panic!("{outcome:?}") };
+    let [(status, told)] = &answers(&outcome)[..] else { panic!("{outcome:?}") };
     assert_eq!(*status, ToolStatus::Ok, "{told}");
 }
 
@@ -317,7 +305,7 @@ async fn parallel_inner_runs_share_remaining_budget() {
         assert!(watched.committed() <= ceiling, "{}", watched.committed());
     }
     let outcome = handle.await;
-    let results = results(&outcome);
+    let results = answers(&outcome);
     let refused = results.iter().filter(|(status, _)| *status == ToolStatus::Error).count();
     assert_eq!((results.len(), refused), (4, 1), "three fit, one does not: {results:?}");
     assert!(results.iter().any(|(_, told)| told.contains("error_max_budget_usd (capacity)")));
@@ -364,7 +352,7 @@ async fn ceiling_without_price_prevents_inner_run() {
         .build()
         .unwrap();
     let outcome = agent.run("go").unwrap().await;
-    let [(status, told)] = &results(&outcome)[..] else { panic!("{outcome:?}") };
+    let [(status, told)] = &answers(&outcome)[..] else { panic!("{outcome:?}") };
     assert_eq!(*status, ToolStatus::Error);
     assert!(told.contains("needs a price"), "{told}");
 }
@@ -506,7 +494,7 @@ async fn inner_agent_serves_many_calls() {
         .unwrap();
     let outcome = outer.run("go").unwrap().await;
     let told = (ToolStatus::Ok, "so".to_owned());
-    assert_eq!(results(&outcome), [told.clone(), told.clone(), told]);
+    assert_eq!(answers(&outcome), [told.clone(), told.clone(), told]);
     // The agent is not used up, and its own terminate refuses later calls.
     assert!(inner.run("alone").unwrap().await.is_success());
     inner.terminate();
@@ -515,7 +503,7 @@ async fn inner_agent_serves_many_calls() {
         .build()
         .unwrap();
     let outcome = outer.run("go").unwrap().await;
-    let [(status, told)] = &results(&outcome)[..] else { panic!("{outcome:?}") };
+    let [(status, told)] = &answers(&outcome)[..] else { panic!("{outcome:?}") };
     assert_eq!(*status, ToolStatus::Error);
     assert!(told.contains("AgentLoop has been terminated"), "{told}");
 }

@@ -2,7 +2,8 @@
 
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{ScriptedModel, Server, Turn};
-use endstop::{Agent, AgentBuilder};
+use endstop::{Agent, AgentBuilder, Outcome, Termination, ToolResult, ToolStatus};
+use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,33 @@ pub fn at(base_url: &str, api: &str) -> AgentBuilder {
         ..HttpOptions::default()
     };
     Agent::builder(HttpProvider::new(&options, &|_| None).unwrap())
+}
+
+/// Returns the results of all calls, in the order of the conversation.
+pub fn results(outcome: &Outcome) -> Vec<&ToolResult> {
+    outcome.messages.iter().flat_map(|message| message.tool_results()).collect()
+}
+
+/// Returns the status and the text of each result.
+pub fn answers(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
+    let results = results(outcome).into_iter();
+    results.map(|result| (result.status, result.content.clone())).collect()
+}
+
+/// A script of two turns: a call of the tool `look`, and an answer in two pieces.
+pub fn looks_once() -> Vec<Turn> {
+    vec![
+        Turn::call("look", &json!({"at": "it"})).reasoning("hm").usage(10, 5),
+        Turn::pieces(&["It is ", "there."]).usage(20, 4),
+    ]
+}
+
+/// Asserts that [`looks_once`] was played to its end.
+pub fn assert_looked(outcome: &Outcome) {
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
+    assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
+    assert_eq!((outcome.usage.input_tokens, outcome.usage.output_tokens), (Some(30), Some(9)));
 }
 
 /// Time after which a test counts as hanging. Long, because a busy machine may stop a test for seconds.

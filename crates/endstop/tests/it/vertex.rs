@@ -1,6 +1,7 @@
 //! Runs over Vertex AI: the models of both makers, streamed and not, with a configured token and
 //! with one fetched for a service account, from a server that checks the credentials.
 
+use crate::support::{assert_looked, looks_once};
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
@@ -12,7 +13,7 @@ use endstop::provider::recording::Recording;
 use endstop::provider::replay::RecordingReplay;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Agent, Outcome, Termination};
+use endstop::{Agent, Termination};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -54,20 +55,6 @@ fn agent(server: &Server, model: &str, streaming: bool, more: &[(&str, &str)]) -
     over(provider(server, model, more), streaming)
 }
 
-fn script() -> Vec<Turn> {
-    vec![
-        Turn::call("look", &json!({"at": "it"})).reasoning("hm").usage(10, 5),
-        Turn::pieces(&["It is ", "there."]).usage(20, 4),
-    ]
-}
-
-fn assert_done(outcome: &Outcome) {
-    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
-    assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
-    assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
-    assert_eq!((outcome.usage.input_tokens, outcome.usage.output_tokens), (Some(30), Some(9)));
-}
-
 #[tokio::test]
 async fn tool_run_succeeds_in_both_formats() {
     for (model, path, once, streamed) in [
@@ -85,10 +72,10 @@ async fn tool_run_succeeds_in_both_formats() {
         ),
     ] {
         for streaming in [true, false] {
-            let server = Server::script(script()).unwrap();
+            let server = Server::script(looks_once()).unwrap();
             let token = [("CLOUDSDK_AUTH_ACCESS_TOKEN", "hunter2")];
             let outcome = agent(&server, model, streaming, &token).run("Look.").unwrap().await;
-            assert_done(&outcome);
+            assert_looked(&outcome);
             assert!(outcome.cost.to_usd() > 0.0, "the catalogue has its price");
             let requests = server.requests();
             assert_eq!(requests.len(), 2);
@@ -181,11 +168,11 @@ async fn service_account_token_is_cached() {
             (1, vec!["Bearer hunter-1", "Bearer hunter-2"]),
         ] {
             let tokens = token_server(seconds);
-            let server = Server::script(script()).unwrap();
+            let server = Server::script(looks_once()).unwrap();
             let file = file(&service_account(&token_uri(&tokens)));
             let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", file.path().to_str().unwrap())];
             let outcome = agent(&server, model, true, &credentials).run("Look.").unwrap().await;
-            assert_done(&outcome);
+            assert_looked(&outcome);
             let said: Vec<String> =
                 server.requests().iter().map(|r| r.headers["authorization"].clone()).collect();
             assert_eq!(said, used);
@@ -203,7 +190,7 @@ async fn service_account_token_is_cached() {
 
 /// Returns the error of a run with these credentials.
 async fn refused(credentials: &str) -> String {
-    let server = Server::script(script()).unwrap();
+    let server = Server::script(looks_once()).unwrap();
     let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", credentials)];
     let agent = agent(&server, "gemini-2.5-flash", true, &credentials);
     let outcome = agent.run("Look.").unwrap().await;
@@ -261,7 +248,7 @@ async fn missing_token_ends_as_not_authenticated() {
 #[tokio::test]
 async fn cancel_does_not_wait_for_token() {
     let silent = Server::start(|_| Reply::json(&json!({})).stall_after(0)).unwrap();
-    let server = Server::script(script()).unwrap();
+    let server = Server::script(looks_once()).unwrap();
     let file = file(&service_account(&token_uri(&silent)));
     let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", file.path().to_str().unwrap())];
     let agent = agent(&server, "gemini-2.5-flash", true, &credentials);
@@ -328,7 +315,7 @@ fn invalid_address_names_its_variable() {
 
 #[tokio::test]
 async fn custom_gateway_may_need_no_token() {
-    let server = Server::script(script()).unwrap();
+    let server = Server::script(looks_once()).unwrap();
     let options = HttpOptions {
         model: "vertex/claude-sonnet-4-5".to_owned(),
         base_url: Some(server.base_url()),
@@ -341,7 +328,7 @@ async fn custom_gateway_may_need_no_token() {
     };
     let provider = HttpProvider::new(&options, &env).unwrap();
     let outcome = over(provider, true).run("Look.").unwrap().await;
-    assert_done(&outcome);
+    assert_looked(&outcome);
     for request in server.requests() {
         let path = "/v1/projects/mine/locations/global/publishers/anthropic/models/claude-sonnet-4-5:streamRawPredict";
         assert_eq!(request.path, path);

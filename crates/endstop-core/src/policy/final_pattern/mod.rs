@@ -20,15 +20,17 @@ mod argument;
 mod brackets;
 mod call;
 mod callee;
+mod declaration;
 mod markdown;
 mod opening;
 mod pattern;
 mod python;
 pub mod regex;
 
-pub use call::{Declaration, Pick, Scanner, ScannerOptions};
+pub use call::Scanner;
 pub use callee::Callee;
 use callee::NAME;
+pub use declaration::{Declaration, Pick, ScannerOptions};
 pub(crate) use regex::Expression;
 pub use regex::Patterns;
 

@@ -16,7 +16,7 @@
 //! Parsing everything into a [`Value`] would copy each string, and strings are most of a file of
 //! runs.
 
-use crate::read::io::json_end::is_half;
+use crate::read::io::truncated::is_half;
 use crate::read::problem::Problem;
 use endstop_core::bounded_json;
 use serde::Deserialize;

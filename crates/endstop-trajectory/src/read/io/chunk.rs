@@ -13,15 +13,16 @@
 //! Runs borrow the bytes of their chunk. The chunk completes what a reader leaves out: the origin
 //! of each run, and a name if the file has none.
 
-use super::json_end::{is_half, is_space};
 use super::memory;
 use super::open::open_regular;
 use super::source::Source;
+use super::truncated::is_half;
 use super::unpack::is_zip;
 use crate::model::Trajectory;
 use crate::read::format::{Format, Part, Place, Shape, Sink};
 use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
+use endstop_wire::stream::json_end::is_space;
 use memchr::memchr;
 use serde_json::{Map, Value};
 use std::borrow::Cow;

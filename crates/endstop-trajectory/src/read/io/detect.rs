@@ -6,7 +6,7 @@
 //! match find(&head, &options, false) { Found::Format(format) => …, … }
 //! ```
 
-use super::json_end::closed;
+use super::truncated::closed;
 use super::unpack::HEAD;
 use crate::read::format::{Format, Head};
 use crate::read::formats::all;

@@ -19,10 +19,10 @@
 
 use super::chunk::{Chunk, Records, Whereabouts};
 use super::detect::{self, Found};
-use super::json_end::is_half;
 use super::json_list::{Split, Step};
 use super::open::{open_named, open_regular};
 use super::source::{Source, bare_name, stem, unreadable};
+use super::truncated::is_half;
 use super::unpack::Input;
 use crate::read::format::{Head, Shape};
 use crate::read::options::Options;

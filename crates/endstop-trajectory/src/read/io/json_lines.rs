@@ -4,7 +4,7 @@
 //! for line in lines(bytes) { … line.object()? … }
 //! ```
 
-use super::json_end::is_half;
+use super::truncated::is_half;
 use crate::read::build::fields::{Fields, kind_of};
 use crate::read::format::{Head, Place, Sink};
 use crate::read::problem::{Problem, ProblemKind};

@@ -8,7 +8,7 @@
 //!
 //! The text is scanned once. An element that exceeds the maximum length is discarded as it is read.
 
-use super::json_end::{Scan, is_space};
+use endstop_wire::stream::json_end::{JsonEnd, is_space};
 use std::ops::Range;
 
 /// The state of the splitter.
@@ -45,7 +45,7 @@ enum Phase {
 }
 
 struct Inside {
-    scan: Scan,
+    scan: JsonEnd,
     /// The offset in the window at which it begins.
     from: usize,
     /// Number of bytes that were already discarded.
@@ -180,7 +180,7 @@ impl Split {
 
     /// Takes the name of a member.
     fn name(&mut self, window: &[u8], max: u64) -> Option<Step> {
-        let mut scan = Scan::default();
+        let mut scan = JsonEnd::default();
         let Some(end) = scan.feed(&window[self.pos..]) else {
             self.settled = self.pos;
             // A name must be bounded like a record, because it is held in memory until it ends.
@@ -257,7 +257,7 @@ impl Split {
 
     fn begin(&mut self, name: Option<String>, unwanted: bool) {
         self.settled = self.pos;
-        let scan = Scan::default();
+        let scan = JsonEnd::default();
         self.phase = Phase::Inside(Inside { scan, from: self.pos, gone: 0, name, unwanted });
     }
 

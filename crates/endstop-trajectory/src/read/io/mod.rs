@@ -7,10 +7,10 @@
 pub(crate) mod chunk;
 mod detect;
 pub(crate) mod file;
-pub(crate) mod json_end;
 pub(crate) mod json_lines;
 mod json_list;
 pub(crate) mod memory;
 pub(crate) mod open;
 pub(crate) mod source;
+pub(crate) mod truncated;
 pub(crate) mod unpack;

@@ -5,12 +5,13 @@ mod approvals;
 mod calls;
 mod cells;
 
+use crate::support::results;
 use endstop::hook::{Approver, Hook, HookFuture};
 use endstop::hook::{ConsultPoint, HookDecision, Hooks};
 use endstop::provider::{CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{Tool, ToolOutput, tool_fn};
-use endstop::{Agent, AgentBuilder, Outcome, Permission, ToolCall, ToolResult};
+use endstop::{Agent, AgentBuilder, Permission, ToolCall};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
@@ -110,8 +111,4 @@ fn acts(ran: &Ran) -> AgentBuilder {
 /// An agent whose tool `act` needs approval.
 fn asks(ran: &Ran) -> AgentBuilder {
     acts(ran).permission("act", Permission::Ask)
-}
-
-fn results(outcome: &Outcome) -> Vec<&ToolResult> {
-    outcome.messages.iter().flat_map(|message| message.tool_results()).collect()
 }

@@ -1,7 +1,7 @@
 //! Resuming a run of the journal.
 
 use super::{Note, Place, agent, echo, price};
-use crate::support::eventually;
+use crate::support::{answers, eventually};
 use endstop::budget::SharedBudget;
 use endstop::compaction::{CompactionConfig, CompactionRequest};
 use endstop::hook::{CompactionFuture, Compactor};
@@ -11,8 +11,8 @@ use endstop::journal::{
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Limits, Message, MessageId, NanoUsd, Outcome, Part, Resume, Role,
-    StartError, Termination, ToolStatus, compaction::Compaction, core::EventKind,
+    Agent, AgentBuilder, Limits, Message, MessageId, NanoUsd, Outcome, Resume, Role, StartError,
+    Termination, ToolStatus, compaction::Compaction, core::EventKind,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -51,16 +51,6 @@ impl RunJournal for DyingLog {
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
         if self.left == 0 { Ok(()) } else { self.inner.ended(outcome, text) }
     }
-}
-
-fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
-    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
-    parts
-        .filter_map(|part| match part {
-            Part::ToolResult(result) => Some((result.status, result.content.clone())),
-            _ => None,
-        })
-        .collect()
 }
 
 /// Turns 1 to 6 call a tool, the seventh answers. The first `done` turns are left out.
@@ -119,7 +109,7 @@ async fn resume_after_any_record_repeats_nothing() {
             assert_eq!(outcome.termination, Termination::Stop, "after {after}");
             assert_eq!(outcome.run_id.as_deref(), Some(id.as_str()));
             assert_eq!((outcome.turns, outcome.tool_calls), (7, 6), "after {after}");
-            let told = results(&outcome);
+            let told = answers(&outcome);
             let cut: Vec<_> = told.iter().filter(|(status, _)| *status != ToolStatus::Ok).collect();
             lost += cut.len();
             for (status, content) in cut {
@@ -217,7 +207,7 @@ async fn changed_configuration_needs_consent_to_resume() {
 
     let outcome = other().resume(Resume::new(&id).accept_changes()).unwrap().outcome().await;
     assert_eq!(outcome.termination, Termination::ErrorConsecutiveMistakes, "the tool is gone");
-    assert!(results(&outcome).last().unwrap().1.contains("unknown tool"));
+    assert!(answers(&outcome).last().unwrap().1.contains("unknown tool"));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Tool calls: which of them run, and how each is answered.
 
-use super::{Nothing, counting_tool, history_is_answered, results};
+use super::{Nothing, answers, counting_tool, history_is_answered};
 use crate::support::agent;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::tool_fn;
@@ -26,7 +26,7 @@ async fn duplicate_call_id_is_one_call() {
         crate::support::over(&server, "openai-chat").tool(counting_tool(&count)).build().unwrap();
     let outcome = agent.run("m").unwrap().outcome().await;
     assert_eq!(outcome.termination, Termination::Stop);
-    let answered = results(&outcome).len();
+    let answered = answers(&outcome).len();
     assert_eq!(answered, count.load(Ordering::SeqCst), "each call in the history is answered once");
     assert!(history_is_answered(&outcome));
 }
@@ -75,7 +75,7 @@ async fn bad_calls_are_answered_as_errors() {
     let outcome = agent.run("m").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop);
     assert_eq!(count.load(Ordering::SeqCst), 0);
-    let answers = results(&outcome);
+    let answers = answers(&outcome);
     assert!(answers[0].1.contains("not valid JSON"), "{answers:?}");
     assert!(answers[1].1.contains("unknown tool `foo`"), "{answers:?}");
 }

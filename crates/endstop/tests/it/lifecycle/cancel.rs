@@ -1,6 +1,6 @@
 //! Cancel: it ends one run, keeps what was delivered, and answers every call.
 
-use super::{Nothing, busy_log, counting_tool, results, slow, slow_server};
+use super::{Nothing, answers, busy_log, counting_tool, slow, slow_server};
 use crate::support::{agent, eventually};
 use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
@@ -83,7 +83,7 @@ async fn cancel_during_tool_answers_its_call() {
     agent.cancel();
     let outcome = handle.outcome().await;
     assert_eq!(outcome.termination, Termination::Cancelled);
-    let statuses: Vec<ToolStatus> = results(&outcome).into_iter().map(|(s, _)| s).collect();
+    let statuses: Vec<ToolStatus> = answers(&outcome).into_iter().map(|(s, _)| s).collect();
     assert_eq!(statuses, [ToolStatus::Aborted, ToolStatus::Aborted]);
     // The next run's request answers both calls, before the user's message.
     let next = agent.run("new command").unwrap().outcome().await;
@@ -118,8 +118,8 @@ async fn finished_tool_keeps_its_result() {
     }
     agent.cancel();
     let outcome = handle.outcome().await;
-    assert_eq!(results(&outcome)[0], (ToolStatus::Ok, "the side effect".to_owned()));
-    assert_eq!(results(&outcome)[1].0, ToolStatus::Aborted);
+    assert_eq!(answers(&outcome)[0], (ToolStatus::Ok, "the side effect".to_owned()));
+    assert_eq!(answers(&outcome)[1].0, ToolStatus::Aborted);
 }
 
 #[tokio::test]

@@ -11,9 +11,10 @@ mod errors;
 mod runs;
 mod terminate;
 
+use crate::support::answers;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
-use endstop::{Agent, Outcome, Part, Role, ToolStatus};
+use endstop::{Agent, Outcome, Role};
 use serde_json::Value;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -145,18 +146,6 @@ fn counting_tool(count: &Arc<AtomicUsize>) -> impl endstop::tool::Tool + use<> {
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
-
-fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
-    outcome
-        .messages
-        .iter()
-        .flat_map(|message| &message.parts)
-        .filter_map(|part| match part {
-            Part::ToolResult(result) => Some((result.status, result.content.clone())),
-            _ => None,
-        })
-        .collect()
-}
 
 fn history_is_answered(outcome: &Outcome) -> bool {
     outcome.messages.iter().enumerate().all(|(at, message)| {

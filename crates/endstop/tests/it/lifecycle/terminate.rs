@@ -1,6 +1,6 @@
 //! Terminate: it is final, and nothing of a run outlives it.
 
-use super::{busy_log, counting_tool, history_is_answered, results, slow, slow_server};
+use super::{answers, busy_log, counting_tool, history_is_answered, slow, slow_server};
 use crate::support::{HANG, agent, eventually, marker, processes_with};
 use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn};
@@ -167,7 +167,7 @@ async fn ended_shell_command_is_answered() {
             .unwrap();
     let outcome = agent.run("m").unwrap().outcome().await;
     assert_eq!(outcome.termination, Termination::Stop);
-    assert!(results(&outcome)[0].1.contains("finished"));
+    assert!(answers(&outcome)[0].1.contains("finished"));
 }
 
 #[tokio::test]

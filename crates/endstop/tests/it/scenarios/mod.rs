@@ -9,7 +9,7 @@ mod limits;
 
 use endstop::event::AgentEvent;
 use endstop::testkit::{Reply, Server, Turn, strict};
-use endstop::{AgentBuilder, Outcome, Part, RunHandle, ToolResult};
+use endstop::{AgentBuilder, Outcome, RunHandle, ToolResult};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -59,13 +59,7 @@ impl Strict {
 
 /// Returns the results of the calls, in order.
 fn results(outcome: &Outcome) -> Vec<ToolResult> {
-    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
-    parts
-        .filter_map(|part| match part {
-            Part::ToolResult(result) => Some(result.clone()),
-            _ => None,
-        })
-        .collect()
+    crate::support::results(outcome).into_iter().cloned().collect()
 }
 
 /// Returns all events up to the end, and the outcome.

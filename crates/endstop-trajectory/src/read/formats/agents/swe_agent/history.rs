@@ -42,8 +42,9 @@ impl<'a> Record<'a> for History<'a> {
                 self.calls = calls.into_iter().map(|asked| asked.0).collect();
             }
             "tool_call_ids" => {
-                let ids = map.next_value::<Option<Vec<record::Text<'a>>>>()?.unwrap_or_default();
-                self.answers = ids.into_iter().map(|id| id.0).collect();
+                let ids = map.next_value::<Option<Vec<Value>>>()?.unwrap_or_default();
+                // Ids may be numbers, as those of the calls may be.
+                self.answers = ids.iter().filter_map(record::owned_name).collect();
             }
             "is_demo" => self.demo = map.next_value::<Option<bool>>()?.unwrap_or_default(),
             _ => record::keep_other(&mut self.other, name, map)?,

@@ -222,15 +222,14 @@ pub(super) fn usage(span: &Span) -> Option<Usage> {
 
 /// Returns the tools that were offered to the model.
 pub(super) fn tools_of(span: &Span) -> Vec<Value> {
-    if let Some(Value::Array(tools)) = message::json(span, "gen_ai.tool.definitions") {
-        return tools;
-    }
     let of = |value: &Value| match value {
         Value::String(text) => bounded_json::from_str(text).unwrap_or_else(|_| value.clone()),
         other => other.clone(),
     };
-    if let Some(Value::Array(tools)) = span.attributes.get("ai.prompt.tools") {
-        return tools.iter().map(of).collect();
+    for name in ["gen_ai.tool.definitions", "ai.prompt.tools"] {
+        if let Some(Value::Array(tools)) = message::json(span, name) {
+            return tools.iter().map(of).collect();
+        }
     }
     let tools = span.attributes.iter();
     let tools = tools

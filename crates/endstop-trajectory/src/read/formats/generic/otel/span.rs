@@ -188,7 +188,7 @@ fn otlp_attributes(list: Vec<Value>, to: &mut Fields) {
         let Value::Object(mut entry) = entry else { continue };
         if let (Some(key), Some(value)) = (text(&mut entry, "key"), entry.shift_remove("value")) {
             match otlp_value(value) {
-                Value::Object(map) => flatten(map, &key, 0, to),
+                Value::Object(map) if !WHOLE.contains(&key.as_str()) => flatten(map, &key, 0, to),
                 value => drop(to.insert(key, value)),
             }
         }
@@ -233,10 +233,31 @@ fn otlp_value(value: Value) -> Value {
 /// Maximum depth to which nested attributes are flattened; deeper values stay objects.
 const DEEPEST: u8 = 16;
 
+/// Attributes with a value that is decoded as a whole. The conventions prefer objects and lists for
+/// them, and fall back to JSON in a string.
+const WHOLE: &[&str] = &[
+    "gen_ai.input.messages",
+    "gen_ai.output.messages",
+    "gen_ai.system_instructions",
+    "gen_ai.tool.definitions",
+    "gen_ai.tool.call.arguments",
+    "gen_ai.tool.call.result",
+    "ai.prompt.messages",
+    "ai.prompt.tools",
+    "ai.response.toolCalls",
+    "ai.toolCall.args",
+    "ai.toolCall.result",
+    "events",
+];
+
 /// Flattens nested attributes into dotted names.
 fn flatten(map: Fields, before: &str, depth: u8, to: &mut Fields) {
     for (key, value) in map {
         let name = if before.is_empty() { key } else { format!("{before}.{key}") };
+        if WHOLE.contains(&name.as_str()) {
+            to.insert(name, value);
+            continue;
+        }
         match value {
             Value::Object(map) if depth < DEEPEST => flatten(map, &name, depth + 1, to),
             // Only lists of objects are flattened. A list of scalars stays a value, as in OTLP.

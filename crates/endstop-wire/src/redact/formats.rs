@@ -1,0 +1,183 @@
+//! Formats of known credentials as a table: a prefix, and the required text after it.
+//!
+//! A format has a prefix and a least length, because a prefix alone also begins ordinary names: the
+//! wire format `xai-responses` is not a key of xAI. If the prefix is short, a key also needs a long
+//! part with digits in it.
+
+/// The required text after a prefix.
+#[derive(Clone, Copy)]
+pub(super) enum Tail {
+    /// At least this many characters of a token, because the prefix has no other use.
+    Token(usize),
+    /// At least 16 characters, with one part of 12 that has letters and digits, because the prefix
+    /// also begins ordinary names.
+    Mixed,
+    /// At least this many characters of Base64 or of a path, which may have slashes.
+    Slashed(usize),
+    /// 16 capitals and digits, and nothing after them.
+    AwsId,
+    /// Three parts with dots between them.
+    Jwt,
+    /// A PEM block, if its label says that it is private.
+    Pem,
+    /// A user and a password before the `@` of an address.
+    Userinfo,
+    /// A word of at least eight characters that has a digit or changes its case.
+    Credential,
+}
+
+/// The known formats: a prefix, and the required text after it.
+pub(super) const FORMATS: [(&str, Tail); 97] = [
+    // Providers of models.
+    ("sk-", Tail::Mixed),
+    ("sk_", Tail::Mixed),
+    ("gsk_", Tail::Mixed),
+    ("xai-", Tail::Mixed),
+    ("hf_", Tail::Mixed),
+    ("r8_", Tail::Mixed),
+    ("pplx-", Tail::Mixed),
+    ("nvapi-", Tail::Mixed),
+    ("csk-", Tail::Mixed),
+    ("fw_", Tail::Mixed),
+    ("tgp_v1_", Tail::Mixed),
+    ("tvly-", Tail::Mixed),
+    ("lsv2_pt_", Tail::Mixed),
+    ("lsv2_sk_", Tail::Mixed),
+    ("pcsk_", Tail::Mixed),
+    ("jina_", Tail::Mixed),
+    ("rpa_", Tail::Mixed),
+    ("apify_api_", Tail::Token(16)),
+    // Amazon, Google, Azure and other clouds.
+    ("AKIA", Tail::AwsId),
+    ("ASIA", Tail::AwsId),
+    ("ABIA", Tail::AwsId),
+    ("ACCA", Tail::AwsId),
+    ("ABSK", Tail::Slashed(40)),
+    ("bedrock-api-key-", Tail::Slashed(16)),
+    ("IQoJ", Tail::Slashed(40)),
+    ("FwoGZXIvYXdz", Tail::Slashed(40)),
+    ("AIza", Tail::Token(30)),
+    ("ya29.", Tail::Token(16)),
+    ("GOCSPX-", Tail::Token(20)),
+    ("1//0", Tail::Token(30)),
+    ("AccountKey=", Tail::Slashed(20)),
+    ("SharedAccessKey=", Tail::Slashed(20)),
+    ("SharedAccessSignature=", Tail::Slashed(20)),
+    ("dop_v1_", Tail::Token(20)),
+    ("doo_v1_", Tail::Token(20)),
+    ("dor_v1_", Tail::Token(20)),
+    ("LTAI", Tail::Mixed),
+    // Code hosts and registries of packages.
+    ("ghp_", Tail::Token(16)),
+    ("gho_", Tail::Token(16)),
+    ("ghu_", Tail::Token(16)),
+    ("ghs_", Tail::Token(16)),
+    ("ghr_", Tail::Token(16)),
+    ("github_pat_", Tail::Token(16)),
+    ("glpat-", Tail::Token(16)),
+    ("gldt-", Tail::Token(16)),
+    ("glrt-", Tail::Token(16)),
+    ("glcbt-", Tail::Token(16)),
+    ("glptt-", Tail::Token(16)),
+    ("glsoat-", Tail::Token(16)),
+    ("npm_", Tail::Token(30)),
+    ("pypi-AgE", Tail::Token(20)),
+    ("dckr_pat_", Tail::Token(16)),
+    ("dckr_oat_", Tail::Token(16)),
+    ("ATATT3", Tail::Token(30)),
+    ("ATCTT3", Tail::Token(30)),
+    ("ATBB", Tail::Token(28)),
+    // Messages, payments, mail and the rest.
+    ("xoxb-", Tail::Token(10)),
+    ("xoxp-", Tail::Token(10)),
+    ("xoxa-", Tail::Token(10)),
+    ("xoxr-", Tail::Token(10)),
+    ("xoxs-", Tail::Token(10)),
+    ("xoxe-", Tail::Token(10)),
+    ("xoxe.", Tail::Token(10)),
+    ("xapp-", Tail::Token(10)),
+    ("hooks.slack.com/services/", Tail::Slashed(16)),
+    ("hooks.slack.com/workflows/", Tail::Slashed(16)),
+    ("discord.com/api/webhooks/", Tail::Slashed(16)),
+    ("discordapp.com/api/webhooks/", Tail::Slashed(16)),
+    ("webhook.office.com/webhookb2/", Tail::Slashed(16)),
+    ("sk_live_", Tail::Token(8)),
+    ("sk_test_", Tail::Token(8)),
+    ("rk_live_", Tail::Token(8)),
+    ("rk_test_", Tail::Token(8)),
+    ("whsec_", Tail::Token(16)),
+    ("sq0atp-", Tail::Token(16)),
+    ("sq0csp-", Tail::Token(16)),
+    ("shpat_", Tail::Token(20)),
+    ("shpss_", Tail::Token(20)),
+    ("shpca_", Tail::Token(20)),
+    ("shppa_", Tail::Token(20)),
+    ("SG.", Tail::Mixed),
+    ("hvs.", Tail::Token(20)),
+    ("hvb.", Tail::Token(20)),
+    ("lin_api_", Tail::Token(20)),
+    ("PMAK-", Tail::Token(24)),
+    ("sntrys_", Tail::Token(20)),
+    ("glsa_", Tail::Token(20)),
+    ("tskey-", Tail::Token(16)),
+    ("AGE-SECRET-KEY-1", Tail::Token(20)),
+    ("eyJ", Tail::Jwt),
+    ("-----BEGIN ", Tail::Pem),
+    ("://", Tail::Userinfo),
+    ("Bearer ", Tail::Credential),
+    ("bearer ", Tail::Credential),
+    ("Basic ", Tail::Credential),
+    // AWS quotes the headers of a request that is signed wrongly.
+    ("x-amz-security-token:", Tail::Credential),
+    ("Signature=", Tail::Credential),
+];
+
+/// For each byte, the groups of formats that have it as their first, second and third byte. A
+/// format belongs to the group of its row number modulo 64.
+///
+/// Every record of a journal is searched, and nearly none has a match. An automaton of all prefixes
+/// takes 300 kB, more than the first-level cache holds; these tables take 6 kB.
+pub(super) static HEADS: [[u64; 3]; 256] = {
+    let mut heads = [[0; 3]; 256];
+    let mut row = 0;
+    while row < FORMATS.len() {
+        let prefix = FORMATS[row].0.as_bytes();
+        let mut nth = 0;
+        while nth < 3 {
+            // A shorter prefix would not compile: the index would be out of bounds.
+            heads[prefix[nth] as usize][nth] |= 1 << (row % 64);
+            nth += 1;
+        }
+        row += 1;
+    }
+    heads
+};
+
+/// Returns the start and the row of the first prefix from `at` on. If several prefixes match at one
+/// position, the longest is used, because `sk_live_` also starts with `sk_`.
+pub(super) fn next_prefix(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    // The groups that match the byte before this one, and the two bytes before it.
+    let (mut one, mut two) = (0, 0);
+    for (end, byte) in bytes.iter().enumerate().skip(at) {
+        let [first, second, third] = HEADS[usize::from(*byte)];
+        let groups = two & third;
+        two = one & second;
+        one = first;
+        if groups != 0 {
+            let start = end - 2;
+            let rest = &bytes[start..];
+            let is_here = |row: &usize| rest.starts_with(FORMATS[*row].0.as_bytes());
+            let in_groups = (0..FORMATS.len()).filter(|row| groups >> (row % 64) & 1 == 1);
+            let longest = in_groups.filter(is_here).max_by_key(|row| FORMATS[*row].0.len());
+            if let Some(row) = longest {
+                return Some((start, row));
+            }
+        }
+    }
+    None
+}
+
+/// `true` if the bytes start with the prefix of a known format.
+pub(super) fn begins(bytes: &[u8]) -> bool {
+    FORMATS.iter().any(|(prefix, _)| bytes.starts_with(prefix.as_bytes()))
+}

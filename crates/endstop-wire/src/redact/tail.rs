@@ -1,0 +1,215 @@
+//! Text after the prefix of a credential: if it qualifies, where it ends, and if it may continue.
+
+use super::entropy::{changes, is_specific};
+use super::formats::{Tail, begins};
+use memchr::memmem;
+use std::ops::Range;
+
+/// `true` for formats that also count within a word.
+pub(super) fn stands_anywhere(tail: Tail) -> bool {
+    matches!(tail, Tail::Userinfo | Tail::Pem | Tail::Credential)
+}
+
+/// `true` if the text after the prefix at `start..end` may continue after the last byte.
+pub(super) fn is_open(bytes: &[u8], start: usize, end: usize, tail: Tail) -> bool {
+    let rest = &bytes[end..];
+    if !stands_anywhere(tail) && !begins_a_word(bytes, start) {
+        return false;
+    }
+    let dotted = bytes[start..end].ends_with(b".");
+    let len = match tail {
+        Tail::Pem => return is_open_pem(&bytes[start..]),
+        Tail::Userinfo => run(rest, in_authority),
+        Tail::Credential => run(rest, in_credential),
+        Tail::Slashed(_) => run(rest, |byte| is_token(byte) || b"+/=%".contains(&byte)),
+        // One more character than the format has shows that the text is something else.
+        Tail::AwsId => run(&rest[..rest.len().min(17)], |byte| byte.is_ascii_alphanumeric()),
+        Tail::Jwt => run(rest, |byte| is_token(byte) || byte == b'.'),
+        Tail::Mixed | Tail::Token(_) => run(rest, |byte| is_token(byte) || dotted && byte == b'.'),
+    };
+    len == rest.len()
+}
+
+/// `true` if these bytes begin a private key in PEM whose end is missing.
+fn is_open_pem(block: &[u8]) -> bool {
+    let begun = b"-----BEGIN ".len();
+    let label = &block[..block.len().min(LONGEST_LABEL)];
+    let Some(closes) = memmem::find(&label[begun..], b"-----").map(|at| begun + at) else {
+        return block.len() < LONGEST_LABEL && !label.contains(&b'\n');
+    };
+    if memmem::find(&label[..closes], b"PRIVATE KEY").is_none() {
+        return false;
+    }
+    match memmem::find(&block[..block.len().min(LONGEST_PEM)], b"-----END ") {
+        Some(end) => {
+            let rest = &block[end + b"-----END ".len()..];
+            rest.len() < LONGEST_LABEL && memmem::find(rest, b"-----").is_none()
+        }
+        None => block.len() < LONGEST_PEM,
+    }
+}
+
+/// Maximum length of a PEM block that is searched; private keys are shorter.
+const LONGEST_PEM: usize = 32 << 10;
+/// Maximum length of the line that begins or ends a PEM block.
+const LONGEST_LABEL: usize = 80;
+
+fn in_authority(byte: u8) -> bool {
+    !byte.is_ascii_whitespace() && !b"/?#\"'<>\\`".contains(&byte)
+}
+
+pub(super) fn in_credential(byte: u8) -> bool {
+    is_token(byte) || b".~+/=".contains(&byte)
+}
+
+/// Returns the credential whose prefix is at `start..end`, if the text after it qualifies.
+pub(super) fn credential(
+    bytes: &[u8],
+    start: usize,
+    end: usize,
+    tail: Tail,
+) -> Option<Range<usize>> {
+    match tail {
+        Tail::Userinfo => return password(bytes, end),
+        Tail::Pem => return pem(bytes, start),
+        Tail::Credential => {
+            let len = run(&bytes[end..], in_credential);
+            let word = &bytes[end..end + len];
+            let mixed = word.iter().any(u8::is_ascii_digit) || changes(word) >= 3;
+            return (len >= 8 && mixed).then_some(end..end + len);
+        }
+        _ => {}
+    }
+    if !begins_a_word(bytes, start) {
+        return None;
+    }
+    let rest = &bytes[end..];
+    // In other formats a full stop ends the sentence.
+    let dotted = bytes[start..end].ends_with(b".");
+    let len = match tail {
+        Tail::Slashed(least) => {
+            let len = run(rest, |byte| is_token(byte) || b"+/=%".contains(&byte));
+            Some(len).filter(|len| *len >= least)
+        }
+        Tail::AwsId => {
+            let len = run(rest, |byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+            let more = rest.get(len).is_some_and(u8::is_ascii_alphanumeric);
+            Some(len).filter(|len| *len == 16 && !more)
+        }
+        Tail::Jwt => jwt(rest),
+        Tail::Mixed => {
+            let len = run(rest, |byte| is_token(byte) || dotted && byte == b'.');
+            let token = trimmed(&rest[..len]);
+            let long = token.split(|byte| b"-_.".contains(byte)).any(|part| {
+                part.len() >= 12
+                    && part.iter().any(u8::is_ascii_digit)
+                    && part.iter().any(u8::is_ascii_alphabetic)
+            });
+            Some(token.len()).filter(|len| *len >= 16 && long)
+        }
+        Tail::Token(least) => {
+            let len = run(rest, |byte| is_token(byte) || dotted && byte == b'.');
+            Some(trimmed(&rest[..len]).len()).filter(|len| *len >= least)
+        }
+        Tail::Userinfo | Tail::Pem | Tail::Credential => None,
+    }?;
+    // The prefix of an assignment or an address stays, because it is not secret and tells the
+    // reader which credential was redacted.
+    let prefix = &bytes[start..end];
+    let named = prefix.ends_with(b"=") || prefix.ends_with(b"/") && !prefix.starts_with(b"1/");
+    Some(if named { end } else { start }..end + len)
+}
+
+/// Removes the full stop or the dash that a sentence may add after a token.
+fn trimmed(token: &[u8]) -> &[u8] {
+    let end = token.iter().rposition(u8::is_ascii_alphanumeric).map_or(0, |at| at + 1);
+    &token[..end]
+}
+
+pub(super) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
+}
+
+pub(super) fn run(bytes: &[u8], of: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().position(|byte| !of(*byte)).unwrap_or(bytes.len())
+}
+
+/// `true` if a word may start at this position. A JSON escape, a terminal colour or a URL escape
+/// before it may end in a letter or a digit, and does not belong to the word.
+pub(super) fn begins_a_word(bytes: &[u8], at: usize) -> bool {
+    let before = &bytes[..at];
+    let Some(last) = before.last() else { return true };
+    if !last.is_ascii_alphanumeric() {
+        return true;
+    }
+    let hex = |digits: &[u8]| digits.iter().all(u8::is_ascii_hexdigit);
+    match before {
+        [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
+        [.., b'%', a, b] if hex(&[*a, *b]) => true,
+        [.., b'\\', b'u', a, b, c, d] => hex(&[*a, *b, *c, *d]),
+        [colour @ .., b'm'] => {
+            let digits =
+                colour.iter().rev().take_while(|b| b.is_ascii_digit() || **b == b';').count();
+            colour[..colour.len() - digits].ends_with(b"[")
+        }
+        _ => false,
+    }
+}
+
+/// Returns the length of a signed or encrypted token after its `eyJ`.
+fn jwt(rest: &[u8]) -> Option<usize> {
+    let mut len = run(rest, is_token);
+    let mut parts = usize::from(len >= 10);
+    while parts > 0 && rest.get(len) == Some(&b'.') {
+        let more = run(&rest[len + 1..], is_token);
+        if more == 0 && parts < 2 {
+            break;
+        }
+        len += 1 + more;
+        parts += 1;
+    }
+    // A full stop after it belongs to the sentence.
+    (parts >= 3).then(|| len - usize::from(rest[len - 1] == b'.'))
+}
+
+/// Returns the position of the password in an address, after its `://`.
+fn password(bytes: &[u8], from: usize) -> Option<Range<usize>> {
+    let rest = &bytes[from..];
+    let len = run(rest, in_authority);
+    let at = memchr::memrchr(b'@', &rest[..len])?;
+    let colon = memchr::memchr(b':', &rest[..at])?;
+    let text = std::str::from_utf8(&rest[colon + 1..at]).ok()?;
+    let is_secret = is_specific(text) || begins(text.as_bytes());
+    (is_secret && !names_variable(text)).then_some(from + colon + 1..from + at)
+}
+
+/// `true` for `${NAME}` and `$NAME`, which stand for the value of a variable in an address of a
+/// settings file. A name without braces has no digit here, because it could be a password.
+fn names_variable(text: &str) -> bool {
+    let braced = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    let name = braced.or_else(|| text.strip_prefix('$')).unwrap_or_default();
+    let fits = |byte: u8| {
+        byte == b'_' || byte.is_ascii_uppercase() || (braced.is_some() && byte.is_ascii_digit())
+    };
+    !name.is_empty() && name.bytes().all(fits)
+}
+
+/// Returns the range of a PEM block with a private key; if its end is missing, the range of the
+/// key's text.
+fn pem(bytes: &[u8], start: usize) -> Option<Range<usize>> {
+    let block = &bytes[start..bytes.len().min(start + LONGEST_PEM)];
+    let label = &block[..block.len().min(LONGEST_LABEL)];
+    let begun = b"-----BEGIN ".len();
+    let closes = begun + memmem::find(&label[begun..], b"-----")?;
+    memmem::find(&label[..closes], b"PRIVATE KEY")?;
+    let body = closes + 5;
+    let end = if let Some(at) = memmem::find(&block[body..], b"-----END ") {
+        let label = body + at + b"-----END ".len();
+        let rest = &block[label..block.len().min(label + LONGEST_LABEL)];
+        memmem::find(rest, b"-----").map_or(block.len(), |at| label + at + 5)
+    } else {
+        let of_key = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=\\ \r\n\t:,-".contains(&byte);
+        body + run(&block[body..], of_key)
+    };
+    Some(start..start + end)
+}
