@@ -107,7 +107,7 @@ pub fn route(method: &str, target: &str) -> Result<Route, RouteError> {
         return Err(RouteError::Traversal);
     }
     let (call, model) = call(method, path, &target);
-    Ok(Route { run, call, model, target })
+    Ok(Route { run, target, call, model })
 }
 
 fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {
@@ -187,6 +187,10 @@ fn in_path(call: Call, before: &str, target: &str) -> (Call, Option<String>) {
     }
     let query = target.split_once('?').map_or("", |(_, query)| query);
     let call = match call {
+        // Claude on Vertex counts tokens under the name of a model.
+        Call::Model { format: WireFormat::Anthropic, .. } if model == "count-tokens" => {
+            Call::CountTokens
+        }
         // Other publishers' models on Vertex have formats of their own.
         Call::Model { format: WireFormat::Anthropic, .. }
             if !parents.ends_with("/publishers/anthropic/models") =>

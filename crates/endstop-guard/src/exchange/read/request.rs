@@ -70,6 +70,7 @@ pub struct Request<'a> {
     pub signs: Signs,
     /// Fingerprint of the body. Equal ones are the same bytes.
     pub digest: Fingerprint,
+    stored: bool,
     messages: Vec<&'a RawValue>,
 }
 
@@ -114,6 +115,7 @@ impl<'a> Request<'a> {
             previous_response: top.previous_response,
             signs: top.signs,
             digest: Fingerprint::of(body),
+            stored: top.stored,
             messages: top.messages,
         })
     }
@@ -121,6 +123,11 @@ impl<'a> Request<'a> {
     /// Number of messages in the body. In the Responses format each item is one.
     pub fn message_count(&self) -> usize {
         self.messages.len()
+    }
+
+    /// `true` if the body has only what is new, because the provider stores the messages before it.
+    pub fn continues(&self) -> bool {
+        self.stored || self.previous_response.is_some()
     }
 
     /// Parses a message by its position, from 0. Images and documents become a word in brackets. A

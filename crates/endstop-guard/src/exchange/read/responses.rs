@@ -20,12 +20,18 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
         let text = fields.raw("input").filter(|text| text.starts_with('"'));
         messages.extend(text.and_then(parsed::<&RawValue>));
     }
+    let mut signs = signs(&fields.object("client_metadata"));
+    // A conversation that the provider stores is a thread, given by its id or as an object.
+    let conversation = fields.object("conversation").string("id");
+    let conversation = conversation.or_else(|| fields.string("conversation")).unwrap_or_default();
+    signs.take(Sign::Thread, &conversation);
     Top {
         tools: tools_of(fields, "tools"),
         schema: asks_for_json(&fields.object("text").value("format")),
         tool_choice: forces_tool(&fields.value("tool_choice")),
         previous_response: fields.string("previous_response_id").filter(|id| !id.is_empty()),
-        signs: signs(&fields.object("client_metadata")),
+        stored: !conversation.is_empty(),
+        signs,
         messages,
         ..Top::new(WireFormat::OpenAiResponses, fields)
     }

@@ -39,6 +39,8 @@ pub(super) struct Top<'a> {
     /// `false` if the answer's stream has no usage.
     pub(super) usage_omitted: bool,
     pub(super) previous_response: Option<String>,
+    /// `true` if the provider stores the conversation.
+    pub(super) stored: bool,
     pub(super) signs: Signs,
     pub(super) messages: Vec<&'a RawValue>,
 }

@@ -59,6 +59,13 @@ impl Opening {
     }
 }
 
+/// Returns the user's first message. Instructions before it may change with each call, for example
+/// if they contain the time.
+pub(super) fn first_of_user(request: &Request<'_>) -> Option<Message> {
+    let first = 0..request.message_count().min(LONGEST_OPENING);
+    first.filter_map(|at| request.message(at)).find(|message| message.role == Role::User)
+}
+
 /// Starts a fingerprint within a scope.
 pub(super) fn scoped(salt: &Salt, purpose: &str, scope: Fingerprint) -> Mixer {
     Mixer::new(salt, purpose).add(scope.to_string().as_bytes())

@@ -52,7 +52,7 @@ pub(super) struct Sent {
     pub(super) body: Fingerprint,
     /// Number of messages.
     pub(super) count: usize,
-    /// Fingerprint of the first message.
+    /// Fingerprint of the user's first message.
     pub(super) first: Option<Fingerprint>,
     /// Fingerprint of the last message.
     pub(super) last: Option<Fingerprint>,
@@ -147,12 +147,19 @@ impl ThreadState {
         self.phase = Phase::Failed;
     }
 
-    /// Takes the open call that a result answers. Gemini's clients invent ids of their own, so
-    /// there the name of the tool decides, in order.
+    /// Takes the open call that a result answers. Gemini's clients invent ids of their own, and
+    /// other formats have none, so there the name of the tool decides, in order.
     pub(super) fn close(&mut self, result: &ToolResult, by_name: bool) -> Option<ToolAnswer> {
         let by_id = self.open.iter().position(|call| call.id == result.call_id);
-        let named = || self.open.iter().position(|call| call.name == result.name);
-        let at = by_id.or_else(|| if by_name { named() } else { None })?;
+        let by_name = by_name || result.call_id.is_empty();
+        // Ollama's older clients name neither the call nor the tool.
+        let nameless = result.name.is_empty() && result.call_id.is_empty();
+        let named = |call: &OpenCall| nameless || call.name == result.name;
+        let at = match by_id {
+            Some(at) => at,
+            None if by_name => self.open.iter().position(named)?,
+            None => return None,
+        };
         Some(ToolAnswer {
             call_id: self.open.remove(at).id,
             text: result.content.clone(),

@@ -2,7 +2,9 @@
 
 use super::explicit::named;
 use super::links::Links;
-use super::opening::{Opening, asks_for_summary, message_print, newest_results, scoped};
+use super::opening::{
+    Opening, asks_for_summary, first_of_user, message_print, newest_results, scoped,
+};
 use super::placed::{Attempt, History, Kind, Placed};
 use super::seat::{RunKey, RunSource, Seat, ThreadId};
 use super::state::{Sent, ThreadState, input_of};
@@ -25,7 +27,7 @@ const MOST: usize = 10_000;
 /// [`failed`](Threads::failed), because the ids in responses place later requests.
 pub struct Threads {
     salt: Salt,
-    threads: BoundedMap<Seat, ThreadState>,
+    states: BoundedMap<Seat, ThreadState>,
     links: Links,
     /// The first session of a chain of sessions that started each other.
     roots: BoundedMap<ClientId, ClientId>,
@@ -55,7 +57,7 @@ impl Threads {
         Threads {
             links: Links::new(salt.clone()),
             salt,
-            threads: BoundedMap::new(most),
+            states: BoundedMap::new(most),
             roots: BoundedMap::new(MOST),
             recent: BoundedMap::new(MOST),
             again: BoundedMap::new(MOST),
@@ -64,7 +66,7 @@ impl Threads {
 
     /// Number of threads in the table.
     pub fn len(&self) -> usize {
-        self.threads.len()
+        self.states.len()
     }
 
     /// `true` if the table has no thread.
@@ -97,7 +99,7 @@ impl Threads {
 
     /// Learns from a response: its id, and the ids of its calls.
     pub fn answered(&mut self, seat: &Seat, kind: Kind, turn: &ModelTurn) {
-        let state = self.threads.get(seat);
+        let state = self.states.get(seat);
         let prompt_bytes = state.as_ref().map_or(0, |state| state.prompt_bytes);
         if let Some(state) = state.filter(|_| kind.is_turn()) {
             state.answered(turn.tool_calls());
@@ -108,7 +110,7 @@ impl Threads {
 
     /// Learns that a call failed: an error status, a cut stream, or an abort.
     pub fn failed(&mut self, seat: &Seat, kind: Kind) {
-        if let Some(state) = self.threads.get(seat).filter(|_| kind.is_turn()) {
+        if let Some(state) = self.states.get(seat).filter(|_| kind.is_turn()) {
             state.failed();
         }
     }
@@ -155,9 +157,11 @@ impl Threads {
         let continued = previous.and_then(|id| self.links.response(scope, id));
         let before = continued.as_ref().map_or(0, |continued| continued.bytes);
         let prompt_bytes = before.saturating_add(request.body_bytes);
-        let prompt_known = previous.is_none() || continued.is_some();
-        if let (Some(run), Some(named)) = (&known, named(signs)) {
-            let seat = Seat { run: run.clone(), thread: named.thread, scope };
+        // A stored conversation may have been written by anyone.
+        let prompt_known = !request.continues() || continued.is_some();
+        if let Some(named) = named(signs) {
+            let run = known.unwrap_or_else(|| self.run_of_key(scope, named.thread.as_str()));
+            let seat = Seat { run, thread: named.thread, scope };
             let (parent, sub) = (named.parent, named.sub);
             return Found { seat, parent, sub, prompt_bytes, prompt_known };
         }
@@ -172,7 +176,7 @@ impl Threads {
             let opening = Opening::of(request, &self.salt, scope);
             (self.by_opening(known, scope, &opening, request, kind), opening.texts)
         };
-        let parent = match self.threads.peek(&seat) {
+        let parent = match self.states.peek(&seat) {
             Some(state) => state.parent.clone(),
             None => self.links.prompter(&texts).map(|asker| {
                 // A sub-agent without ids spends the money of the run that started it.
@@ -199,6 +203,12 @@ impl Threads {
         }
     }
 
+    /// Returns a run that is named by its key and its first thread.
+    fn run_of_key(&self, scope: Fingerprint, thread: &str) -> RunKey {
+        let id = scoped(&self.salt, "run", scope).add(thread.as_bytes()).done();
+        RunKey::new(RunSource::Key, &id.to_string())
+    }
+
     /// Returns the thread that begins like this request.
     fn by_opening(
         &mut self,
@@ -215,11 +225,11 @@ impl Threads {
             // A title or a router call has a beginning of its own; it belongs to the run that the
             // same key used last.
             let recent = self.recent.get(&scope).map(|run| run.clone());
-            let own = named || self.threads.peek(&seat).is_some();
+            let own = named || self.states.peek(&seat).is_some();
             let run = recent.filter(|_| !own).unwrap_or(seat.run);
             return Seat { run, thread: seat.thread, scope };
         }
-        let state = self.threads.peek(&seat);
+        let state = self.states.peek(&seat);
         let count = request.message_count();
         // A program that starts again sends the same beginning. The old thread had gone further, so
         // this is neither a retry nor a compaction.
@@ -233,26 +243,23 @@ impl Threads {
 
     /// Returns the seat of the thread with this beginning and number.
     fn numbered(
-        &mut self,
+        &self,
         known: Option<RunKey>,
         scope: Fingerprint,
         print: Fingerprint,
         number: u32,
     ) -> Seat {
         let name = if number == 1 { print.to_string() } else { format!("{print}-{number}") };
-        let run = known.unwrap_or_else(|| {
-            let id = scoped(&self.salt, "run", scope).add(name.as_bytes()).done();
-            RunKey::new(RunSource::Key, &id.to_string())
-        });
+        let run = known.unwrap_or_else(|| self.run_of_key(scope, &name));
         Seat { run, thread: ThreadId::new("first", &name), scope }
     }
 
     fn place_turn(&mut self, found: Found, request: &Request<'_>) -> Placed {
         let Found { seat, parent, sub, prompt_bytes, prompt_known } = found;
         let mut dropped = None;
-        if self.threads.get(&seat).is_none() {
+        if self.states.get(&seat).is_none() {
             let state = ThreadState::new(parent.clone());
-            dropped = self.threads.put(seat.clone(), state).map(|(seat, _)| seat);
+            dropped = self.states.put(seat.clone(), state).map(|(seat, _)| seat);
         }
         if seat.run.source() == RunSource::Key {
             self.recent.put(seat.scope, seat.run.clone());
@@ -272,7 +279,7 @@ impl Threads {
             seat,
         };
         // The thread was put into the table above.
-        if let Some(state) = self.threads.get(&placed.seat) {
+        if let Some(state) = self.states.get(&placed.seat) {
             compare(&self.salt, state, request, &mut placed);
         }
         placed
@@ -304,9 +311,9 @@ fn compare(salt: &Salt, state: &mut ThreadState, request: &Request<'_>, placed: 
     let sent = Sent {
         body: request.digest,
         count,
-        first: print(0),
+        first: first_of_user(request).map(|message| message_print(salt, &message)),
         last: count.checked_sub(1).and_then(print),
-        chained: request.previous_response.is_some(),
+        chained: request.continues(),
     };
     let (history, from) = state.change(sent, print);
     let grown = history == History::Grown;

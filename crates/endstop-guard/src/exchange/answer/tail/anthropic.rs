@@ -1,6 +1,6 @@
 //! Streams of Anthropic Messages.
 
-use super::{Ending, Progress, Watch};
+use super::watch::{Ending, Progress, Watch};
 use crate::exchange::answer::deliver::{Event, sse};
 use crate::exchange::answer::turns::anthropic::{block, delta, end, stop};
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! Streams of OpenAI Chat Completions.
 
-use super::{Ending, Own, Progress, Watch};
-use crate::exchange::answer::turns::FinalText;
+use super::watch::{Ending, Own, Progress, Watch};
 use crate::exchange::answer::turns::chat::end;
+use crate::exchange::answer::turns::final_text::FinalText;
 use serde_json::Value;
 
 pub(super) struct State {

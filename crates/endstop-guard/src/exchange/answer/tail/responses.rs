@@ -1,6 +1,6 @@
 //! Streams of OpenAI Responses. The closing event repeats the whole output, so the texts are kept.
 
-use super::{Ending, Own, Progress, Watch};
+use super::watch::{Ending, Own, Progress, Watch};
 use crate::exchange::answer::deliver::sse;
 use crate::exchange::answer::turns::responses::{Numbered, item, usage};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(super) struct State {
 /// The item that is being written.
 enum Open {
     Nothing,
-    /// A message, with its text and `true` if a part for the text has begun.
+    /// A message, with its text and `true` if a part for the text has started.
     Message {
         index: u64,
         id: String,
