@@ -38,6 +38,7 @@ impl<K: Ord + Clone, V> BoundedMap<K, V> {
             *stored = value;
             return None;
         }
+        // Make room first, so that the map never exceeds its size.
         let gone = if self.entries.len() < self.most { None } else { self.drop_oldest() };
         self.uses += 1;
         self.by_use.insert(self.uses, key.clone());

@@ -103,6 +103,7 @@ pub fn route(method: &str, target: &str) -> Result<Route, RouteError> {
     }
     let (run, target) = split_run(target)?;
     let path = target.split_once('?').map_or(target.as_str(), |(path, _)| path);
+    // Servers decode segments before they resolve dots.
     if path.split('/').any(|segment| percent_decode_str(segment).eq(*b"..")) {
         return Err(RouteError::Traversal);
     }
@@ -115,6 +116,7 @@ fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (name, rest) = rest.split_at(end);
     let name = RunName::new(name)?;
+    // A bare prefix stands for the root, as without a prefix.
     let slash = if rest.starts_with('/') { "" } else { "/" };
     Ok((Some(name), format!("{slash}{rest}")))
 }
@@ -159,11 +161,13 @@ const VERBS: &[(&str, Call)] = &[
 
 fn call(method: &str, path: &str, target: &str) -> (Call, Option<String>) {
     let path = path.trim_end_matches('/');
+    // Claude Code asks with HEAD; any answer will do.
     if path.ends_with("/api/hello") {
         return (Call::Hello, None);
     }
     if method == "GET" {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        // Some servers answer for a single model under the same path.
         let models = ["/models", "/api/tags"].iter().any(|end| path.ends_with(end));
         let listed = models || parent.ends_with("/models");
         return (if listed { Call::Models } else { Call::Other }, None);

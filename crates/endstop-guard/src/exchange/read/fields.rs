@@ -71,6 +71,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
+                    // Every look-up walks this list, so its length bounds the work.
                     if members.len() == MOST {
                         return Err(A::Error::custom("the object has more than 4096 members"));
                     }

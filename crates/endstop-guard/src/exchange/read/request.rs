@@ -86,6 +86,7 @@ impl<'a> Request<'a> {
         if body.len() > LARGEST {
             return Err(Unreadable::Large { bytes: body.len() });
         }
+        // This estimate needs no memory, unlike the parser.
         bounded_json::check(body, HEAVIEST).map_err(|_| Unreadable::Heavy)?;
         let text = std::str::from_utf8(body).map_err(|e| Unreadable::Json(e.to_string()))?;
         let fields = Fields::of(text).map_err(|e| Unreadable::Json(place(&e)))?;
@@ -99,6 +100,7 @@ impl<'a> Request<'a> {
             (true, _) => Delivery::Events,
         };
         let delivery = delivery.unwrap_or(in_body);
+        // The name is echoed, so it is bounded like one in a path.
         let short = |model: String| model.chars().take(LONGEST_MODEL).collect();
         Ok(Request {
             format,
@@ -155,6 +157,7 @@ fn shape(format: WireFormat, fields: &Fields<'_>) -> Result<WireFormat, Unreadab
         return Ok(format);
     }
     match () {
+        // Bedrock requires this field of Anthropic's models, and of no others.
         () if fields.raw("anthropic_version").is_some() => Ok(WireFormat::Anthropic),
         () if fields.raw("messages").is_none() => Err(Unreadable::Shape),
         () if fields.raw("inferenceConfig").is_some() => Ok(WireFormat::BedrockConverse),

@@ -63,6 +63,7 @@ pub(super) fn read_message(item: &Value) -> Message {
     if !id.is_empty() {
         let name = Some(str_of(item, "name")).filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| kind.strip_suffix("_call").unwrap_or(kind));
+        // Built-in tools have their arguments under other names.
         let arguments = ["arguments", "input", "action", "operation"];
         let arguments = arguments.iter().find_map(|field| item.get(field));
         let call = call(id, name, arguments.unwrap_or(&Value::Null));
@@ -73,6 +74,7 @@ pub(super) fn read_message(item: &Value) -> Message {
         let text = summary.iter().map(|part| str_of(part, "text")).collect();
         return message(Role::Assistant, vec![Part::Reasoning { text }]);
     }
+    // References, compacted histories and calls of the server are the model's part of the history.
     if item.get("role").is_none() {
         return message(Role::Assistant, vec![text(&stand_in(item))]);
     }

@@ -94,7 +94,9 @@ pub(super) fn forces_tool(choice: &Value) -> bool {
             Some("allowed_tools") => {
                 members.get("mode").and_then(Value::as_str).is_some_and(forcing)
             }
+            // Any other type names one tool that must be called, for example `mcp`.
             Some(kind) => forcing(kind) || !matches!(kind, "auto" | "none"),
+            // Some servers take only the function's name.
             None => !members.is_empty(),
         },
         _ => false,
@@ -103,6 +105,7 @@ pub(super) fn forces_tool(choice: &Value) -> bool {
 
 /// `true` if a format's field asks for JSON.
 pub(super) fn asks_for_json(format: &Value) -> bool {
+    // `text` is the default that some clients send.
     let kind = format.get("type").and_then(Value::as_str);
     kind.is_some_and(|kind| kind != "text")
 }

@@ -83,6 +83,7 @@ impl ThreadState {
         sent: Sent,
         boundary: impl FnOnce(usize) -> Option<Fingerprint>,
     ) -> (History, usize) {
+        // The thread was put into the table for this request.
         if self.turn == 0 {
             return (History::New, 0);
         }
@@ -128,6 +129,7 @@ impl ThreadState {
         }
         self.body = Some(sent.body);
         self.count = if sent.chained { 0 } else { sent.count };
+        // A later, shorter request without an answer is a program that started again.
         self.most = self.most.max(sent.count);
         self.first = sent.first;
         self.last = sent.last;
@@ -136,6 +138,7 @@ impl ThreadState {
 
     /// Stores the calls of a response.
     pub(super) fn answered<'c>(&mut self, calls: impl Iterator<Item = &'c ToolCall>) {
+        // A provider that sends huge ids only loses the exact match of its results.
         let calls = calls.filter(|call| call.id.len() <= LONGEST_ID).take(MOST_OPEN);
         let name = |call: &ToolCall| call.name.chars().take(LONGEST_ID).collect();
         self.open = calls.map(|call| OpenCall { id: call.id.clone(), name: name(call) }).collect();

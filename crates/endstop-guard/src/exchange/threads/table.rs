@@ -86,6 +86,7 @@ impl Threads {
     ) -> Result<Placed, InvalidRunName> {
         let signs = facts.signs.or(&request.signs);
         let known = self.known_run(facts, route, &signs)?;
+        // A summary of codex has no tools either, so its own sign is checked first.
         let kind = if signs.compaction || asks_for_summary(request) {
             Kind::Compaction
         } else if request.tools.is_empty() {
@@ -105,6 +106,7 @@ impl Threads {
             state.answered(turn.tool_calls());
             self.links.learn_calls(seat, turn);
         }
+        // A summary can be continued by id too, so every response is learned.
         self.links.learn_response(seat, turn, prompt_bytes);
     }
 
@@ -126,6 +128,7 @@ impl Threads {
             return Ok(Some(RunKey::new(RunSource::Prefix, name.as_str())));
         }
         if let Some(name) = &facts.run {
+            // The user chose this name, so a mistake in it is reported instead of replaced.
             let name = name.as_ref().map_err(Clone::clone)?;
             return Ok(Some(RunKey::new(RunSource::Header, name.as_str())));
         }
@@ -136,6 +139,7 @@ impl Threads {
 
     /// Returns the first session of the chain that started this one.
     fn root(&mut self, id: &ClientId, signs: &Signs) -> ClientId {
+        // Later requests of a child may leave out its parent, so the root is remembered.
         let Some(parent) = &signs.parent_conversation else {
             return self.roots.peek(id).unwrap_or(id).clone();
         };
@@ -153,6 +157,7 @@ impl Threads {
         kind: Kind,
     ) -> Found {
         let scope = self.scope(known.as_ref(), facts.key);
+        // The prompt of a continued response is larger than the body: the provider adds what it stored.
         let previous = request.previous_response.as_ref();
         let continued = previous.and_then(|id| self.links.response(scope, id));
         let before = continued.as_ref().map_or(0, |continued| continued.bytes);
@@ -165,9 +170,10 @@ impl Threads {
             let (parent, sub) = (named.parent, named.sub);
             return Found { seat, parent, sub, prompt_bytes, prompt_known };
         }
+        // An id that only this thread received is exact; the beginning of a history is not.
         let linked = continued.map(|continued| continued.seat).or_else(|| {
-            let results = newest_results(request);
-            results.iter().find_map(|result| self.links.caller(scope, &result.call_id))
+            let ids = newest_results(request);
+            ids.iter().find_map(|id| self.links.caller(scope, id))
         });
         let named = known.is_some();
         let (mut seat, texts) = if let Some(seat) = linked {
@@ -256,11 +262,13 @@ impl Threads {
 
     fn place_turn(&mut self, found: Found, request: &Request<'_>) -> Placed {
         let Found { seat, parent, sub, prompt_bytes, prompt_known } = found;
+        // The full table drops a thread only for a new one.
         let mut dropped = None;
         if self.states.get(&seat).is_none() {
             let state = ThreadState::new(parent.clone());
             dropped = self.states.put(seat.clone(), state).map(|(seat, _)| seat);
         }
+        // Calls without tools follow the last run of their key.
         if seat.run.source() == RunSource::Key {
             self.recent.put(seat.scope, seat.run.clone());
         }
@@ -313,11 +321,13 @@ fn compare(salt: &Salt, state: &mut ThreadState, request: &Request<'_>, placed: 
         count,
         first: first_of_user(request).map(|message| message_print(salt, &message)),
         last: count.checked_sub(1).and_then(print),
+        // A continued request has only new messages, so its count does not show the length of the history.
         chained: request.continues(),
     };
     let (history, from) = state.change(sent, print);
     let grown = history == History::Grown;
     let new_from = if sent.chained { 0 } else { state.count() };
+    // The clients of these formats invent the ids of calls, or have none.
     let by_name = request.shape == WireFormat::Gemini || request.shape == WireFormat::Ollama;
     let mut answered = Vec::new();
     for at in from..count {
@@ -333,9 +343,11 @@ fn compare(salt: &Salt, state: &mut ThreadState, request: &Request<'_>, placed: 
         }
         placed.input.extend(input_of(message, grown, &answered));
     }
+    // A new result means that the client continued, even if it is the same text again.
     if placed.results.is_empty() && history != History::New {
         placed.attempt = state.attempt(sent);
     }
+    // The first attempt has reported these messages.
     if placed.attempt != Attempt::First {
         placed.input.clear();
     }

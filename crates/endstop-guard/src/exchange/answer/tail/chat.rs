@@ -42,6 +42,7 @@ impl Watch for State {
             let calls = delta["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
             // Only the first of several answers could be ended.
             let another = choice["index"].as_u64().is_some_and(|index| index > 0);
+            // The provider has ended the answer itself.
             let over = !choice["finish_reason"].is_null();
             if calls || !delta["function_call"].is_null() || another || over {
                 self.progress = Progress::Closed;

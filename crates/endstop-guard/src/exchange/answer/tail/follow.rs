@@ -83,6 +83,7 @@ impl Tail {
         let read = match &mut self.framing {
             Framing::Unknown => true,
             Framing::Events { decoder, last } => {
+                // The longest separator of events has four bytes.
                 for byte in &chunk[chunk.len().saturating_sub(4)..] {
                     last.rotate_left(1);
                     last[3] = *byte;
@@ -113,6 +114,7 @@ impl Tail {
                 read.is_ok()
             }
         };
+        // A stream that cannot be read has no known state, so it is never ended.
         if !read {
             self.framing = Framing::Unknown;
         }
@@ -133,6 +135,7 @@ impl Tail {
             Framing::Frames(decoder) => decoder.is_between(),
         };
         match self.watch.end(note) {
+            // Closing events inside another event would be garbage.
             Ending::Now(_) if !between => Ending::Later,
             ending => ending,
         }

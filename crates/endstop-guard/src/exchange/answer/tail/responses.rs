@@ -62,6 +62,7 @@ impl State {
     }
 
     fn part_added(&mut self, data: &Value) {
+        // A second part would have to be repeated at the end of its item.
         let first = data["content_index"].as_u64() == Some(0);
         match &mut self.open {
             Open::Message { part, .. } if first && data["part"]["type"] == "output_text" => {
@@ -122,6 +123,7 @@ impl Watch for State {
         let mut output = self.done.clone();
         match &self.open {
             Open::Other => return Ending::Later,
+            // The finished items are a whole answer.
             Open::Nothing if note.is_empty() => {}
             Open::Nothing => {
                 let index = output.len() as u64;

@@ -29,6 +29,7 @@ pub(crate) fn end(turn: FinalText<'_>) -> String {
         out += &sse(&("", chunk(turn, &json!({"content": turn.text}), &Value::Null)));
     }
     out += &sse(&("", chunk(turn, &json!({}), &json!("stop"))));
+    // Clients that asked for usage wait for a chunk without choices.
     if turn.usage {
         let mut last = chunk(turn, &Value::Null, &Value::Null);
         last["choices"] = json!([]);

@@ -15,6 +15,7 @@ use serde_json::Value;
 /// Returns `None` if the client expects more than a text ([`Reply::structured`]), or if the model's
 /// own format inside InvokeModel is not Anthropic's: refuse such a call.
 pub fn final_turn(reply: &Reply, text: &str, stamp: Stamp<'_>) -> Option<Answer> {
+    // A parser that expects JSON fails on prose, or asks again.
     if reply.structured.is_some() {
         return None;
     }
@@ -33,6 +34,7 @@ pub fn final_turn(reply: &Reply, text: &str, stamp: Stamp<'_>) -> Option<Answer>
             Delivery::Whole => whole(&anthropic::body(turn)),
             _ => anthropic::events(turn).iter().map(sse).collect::<String>().into_bytes(),
         },
+        // Inside InvokeModel a body is the model's own.
         WireFormat::BedrockInvoke if reply.shape == WireFormat::Anthropic => match reply.delivery {
             Delivery::Whole => whole(&anthropic::body(turn)),
             _ => invoke_frames(turn),

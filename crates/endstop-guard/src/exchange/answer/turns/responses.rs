@@ -23,6 +23,7 @@ pub(crate) fn item(id: &str, text: &str) -> Value {
 }
 
 fn response(turn: FinalText<'_>, status: &str, output: &Value) -> Value {
+    // The usage is known at the end only.
     let usage = if status == "completed" { usage() } else { Value::Null };
     json!({
         "id": format!("resp_{}", turn.id), "object": "response", "created_at": turn.at,
@@ -68,6 +69,7 @@ impl Numbered {
 
     /// Adds an event with these members.
     pub(crate) fn add(&mut self, kind: &'static str, members: Value) {
+        // SDKs check that the numbers rise.
         self.number += 1;
         let mut event = json!({"type": kind, "sequence_number": self.number});
         if let (Some(event), Value::Object(members)) = (event.as_object_mut(), members) {
