@@ -6,6 +6,7 @@
 use super::run_name::{InvalidRunName, RunName};
 use endstop_wire::WireFormat;
 use percent_encoding::percent_decode_str;
+use std::fmt;
 
 /// The longest target of a request, in bytes.
 const LONGEST_TARGET: usize = 64 << 10;
@@ -53,16 +54,31 @@ pub enum Call {
 }
 
 /// A request line, understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Route {
     /// The run in the prefix `/run/NAME`.
     pub run: Option<RunName>,
-    /// The path without that prefix, and the query. It starts with `/`.
+    /// The path without that prefix, and the query, which may have the API key: redact it before
+    /// it is logged. It starts with `/`.
     pub target: String,
     /// The kind of the call.
     pub call: Call,
     /// The model, if the path names it.
     pub model: Option<String>,
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The query may have the API key.
+        let path = self.target.split('?').next().unwrap_or_default();
+        let Route { run, call, model, .. } = self;
+        f.debug_struct("Route")
+            .field("run", run)
+            .field("path", &path)
+            .field("call", call)
+            .field("model", model)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The reason why a request line is refused with the status 400.

@@ -9,6 +9,7 @@ use crate::exchange::signs::Signs;
 use endstop_core::{Message, bounded_json};
 use endstop_wire::WireFormat;
 use serde_json::value::RawValue;
+use std::fmt;
 
 /// The largest body that is read, in bytes. Claude Code's bodies have up to 32 MB.
 const LARGEST: usize = 64 << 20;
@@ -40,7 +41,6 @@ pub enum Unreadable {
 }
 
 /// A model call. It borrows the body, and parses messages on demand.
-#[derive(Debug)]
 pub struct Request<'a> {
     /// The format of the call.
     pub format: WireFormat,
@@ -72,6 +72,19 @@ pub struct Request<'a> {
     pub digest: Fingerprint,
     stored: bool,
     messages: Vec<&'a RawValue>,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The messages may have secrets, and are long.
+        f.debug_struct("Request")
+            .field("format", &self.format)
+            .field("delivery", &self.delivery)
+            .field("model", &self.model)
+            .field("body_bytes", &self.body_bytes)
+            .field("messages", &self.messages.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Request<'a> {

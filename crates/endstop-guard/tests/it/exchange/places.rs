@@ -74,7 +74,16 @@ fn key_is_in_no_output() {
     assert_ne!(salted.key, bearer.key);
     let mut table = Table::new();
     let placed = table.place(CHAT, &[KEY], &chat(&json!([user("Fix the test.")])));
-    for text in [format!("{bearer:?}"), format!("{placed:?}"), format!("{:?}", salt())] {
+    let route = route("POST", "/v1beta/models/g:generateContent?key=sk-secret-000").unwrap();
+    let body = br#"{"contents":[{"parts":[{"text":"sk-secret-000"}]}]}"#;
+    let request = Request::read(&route, body).unwrap();
+    for text in [
+        format!("{bearer:?}"),
+        format!("{placed:?}"),
+        format!("{:?}", salt()),
+        format!("{route:?}"),
+        format!("{request:?}"),
+    ] {
         assert!(!text.contains("secret") && !text.contains("sk-"), "{text}");
     }
 }
