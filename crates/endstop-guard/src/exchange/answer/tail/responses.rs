@@ -99,6 +99,8 @@ impl Watch for State {
                 }
                 self.keep(delta.len());
             }
+            // The text is complete, so nothing can be added before its item is.
+            "response.output_text.done" => self.open = Open::Other,
             "response.output_item.done" => {
                 self.keep(data["item"].to_string().len());
                 if self.progress != Progress::Closed {
@@ -127,7 +129,8 @@ impl Watch for State {
             Open::Nothing if note.is_empty() => {}
             Open::Nothing => {
                 let index = output.len() as u64;
-                let id = format!("msg_{}", self.own.id);
+                // SDKs reject a stream with two items of one id.
+                let id = format!("msg_{}_end", self.own.id);
                 events.begin_item(index, &id);
                 events.text(index, 0, &id, note);
                 events.end_item(index, 0, &id, note);
