@@ -46,6 +46,12 @@ impl<K: Ord + Clone, V> BoundedMap<K, V> {
         gone
     }
 
+    /// Removes the entries with these keys.
+    pub(super) fn remove(&mut self, unwanted: impl Fn(&K) -> bool) {
+        self.entries.retain(|key, _| !unwanted(key));
+        self.by_use.retain(|_, key| !unwanted(key));
+    }
+
     /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
@@ -72,5 +78,7 @@ mod tests {
         assert_eq!(map.put("a", 4), None);
         assert_eq!((map.peek(&"a"), map.peek(&"b"), map.len()), (Some(&4), None, 2));
         assert_eq!(map.by_use.len(), 2);
+        map.remove(|key| *key == "a");
+        assert_eq!((map.peek(&"a"), map.len(), map.by_use.len()), (None, 1, 1));
     }
 }

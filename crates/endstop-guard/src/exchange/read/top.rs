@@ -22,6 +22,8 @@ pub enum Structured {
     ToolChoice,
     /// A tool exists for the answer.
     Tool(String),
+    /// The request was not read.
+    Unknown,
 }
 
 /// The fields of a call in any format.

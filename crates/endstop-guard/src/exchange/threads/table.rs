@@ -117,6 +117,12 @@ impl Threads {
         }
     }
 
+    /// Forgets the threads of a run that is over. If the same client continues, its threads count
+    /// as new ones.
+    pub fn forget(&mut self, run: &RunKey) {
+        self.states.remove(|seat| seat.run == *run);
+    }
+
     /// Returns the run that the request names.
     fn known_run(
         &mut self,

@@ -457,3 +457,16 @@ fn full_table_drops_and_reports_oldest_thread() {
     assert_eq!(table.0.len(), 3);
     assert_eq!(table.place(CHAT, &[("x-session-id", "s0")], &body).seat, first);
 }
+
+#[test]
+fn forgotten_run_starts_again() {
+    let mut table = Table::new();
+    let body = chat(&json!([user("Go.")]));
+    let first = table.place(CHAT, &[("x-session-id", "s1")], &body);
+    table.place(CHAT, &[("x-session-id", "s2")], &body);
+    table.0.forget(&first.seat.run);
+    assert_eq!(table.0.len(), 1);
+    let again = table.place(CHAT, &[("x-session-id", "s1")], &body);
+    assert_eq!((again.attempt, again.turn), (Attempt::First, 1));
+    assert_eq!(table.place(CHAT, &[("x-session-id", "s2")], &body).attempt, Attempt::Repeat);
+}
