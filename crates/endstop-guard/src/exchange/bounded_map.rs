@@ -38,11 +38,18 @@ impl<K: Ord + Clone, V> BoundedMap<K, V> {
             *stored = value;
             return None;
         }
+        // Make room first, so that the map never exceeds its size.
         let gone = if self.entries.len() < self.most { None } else { self.drop_oldest() };
         self.uses += 1;
         self.by_use.insert(self.uses, key.clone());
         self.entries.insert(key, (self.uses, value));
         gone
+    }
+
+    /// Removes the entries with these keys.
+    pub(super) fn remove(&mut self, unwanted: impl Fn(&K) -> bool) {
+        self.entries.retain(|key, _| !unwanted(key));
+        self.by_use.retain(|_, key| !unwanted(key));
     }
 
     /// Number of entries.
@@ -71,5 +78,7 @@ mod tests {
         assert_eq!(map.put("a", 4), None);
         assert_eq!((map.peek(&"a"), map.peek(&"b"), map.len()), (Some(&4), None, 2));
         assert_eq!(map.by_use.len(), 2);
+        map.remove(|key| *key == "a");
+        assert_eq!((map.peek(&"a"), map.len(), map.by_use.len()), (None, 1, 1));
     }
 }

@@ -59,12 +59,14 @@ pub fn cap_output(
     // Of two members with one name, servers may take either, so both are edited.
     let holders: Vec<&str> = fields.all(place.objects).collect();
     match place.objects.first() {
+        // Most formats have the cap at the top.
         None => lower(text, text, &fields, place.names, name, cap, &mut edits),
         Some(object) if holders.is_empty() => {
             edits.push(insert(text, text, &format!("\"{object}\":{{\"{name}\":{cap}}}"))?);
         }
         Some(_) => {
             for holder in holders {
+                // `null` is the same as a missing object.
                 if holder == "null" {
                     edits.push((span(text, holder), format!("{{\"{name}\":{cap}}}")));
                     continue;
@@ -116,6 +118,7 @@ fn lower(
 fn insert(text: &str, object: &str, member: &str) -> Result<Edit, CapError> {
     let open = object.find('{').ok_or(CapError::Shape)?;
     let rest = object[open + 1..].trim_start();
+    // A member is put before the others, so it needs a comma unless it is alone.
     let comma = if rest.starts_with('}') { "" } else { "," };
     let at = span(text, object).start + open + 1;
     Ok((at..at, format!("{member}{comma}")))

@@ -63,6 +63,7 @@ impl Mixer {
     }
 
     pub(super) fn done(self) -> Fingerprint {
+        // 128 bits are enough for equality, and halve the memory of the tables.
         let full = self.0.finalize();
         let mut short = [0; 16];
         short.copy_from_slice(&full[..16]);

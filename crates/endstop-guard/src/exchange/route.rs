@@ -6,6 +6,7 @@
 use super::run_name::{InvalidRunName, RunName};
 use endstop_wire::WireFormat;
 use percent_encoding::percent_decode_str;
+use std::fmt;
 
 /// The longest target of a request, in bytes.
 const LONGEST_TARGET: usize = 64 << 10;
@@ -53,16 +54,31 @@ pub enum Call {
 }
 
 /// A request line, understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Route {
     /// The run in the prefix `/run/NAME`.
     pub run: Option<RunName>,
-    /// The path without that prefix, and the query. It starts with `/`.
+    /// The path without that prefix, and the query, which may have the API key: redact it before
+    /// it is logged. It starts with `/`.
     pub target: String,
     /// The kind of the call.
     pub call: Call,
     /// The model, if the path names it.
     pub model: Option<String>,
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The query may have the API key.
+        let path = self.target.split('?').next().unwrap_or_default();
+        let Route { run, call, model, .. } = self;
+        f.debug_struct("Route")
+            .field("run", run)
+            .field("path", &path)
+            .field("call", call)
+            .field("model", model)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The reason why a request line is refused with the status 400.
@@ -103,11 +119,12 @@ pub fn route(method: &str, target: &str) -> Result<Route, RouteError> {
     }
     let (run, target) = split_run(target)?;
     let path = target.split_once('?').map_or(target.as_str(), |(path, _)| path);
+    // Servers decode segments before they resolve dots.
     if path.split('/').any(|segment| percent_decode_str(segment).eq(*b"..")) {
         return Err(RouteError::Traversal);
     }
     let (call, model) = call(method, path, &target);
-    Ok(Route { run, call, model, target })
+    Ok(Route { run, target, call, model })
 }
 
 fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {
@@ -115,6 +132,7 @@ fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (name, rest) = rest.split_at(end);
     let name = RunName::new(name)?;
+    // A bare prefix stands for the root, as without a prefix.
     let slash = if rest.starts_with('/') { "" } else { "/" };
     Ok((Some(name), format!("{slash}{rest}")))
 }
@@ -159,11 +177,13 @@ const VERBS: &[(&str, Call)] = &[
 
 fn call(method: &str, path: &str, target: &str) -> (Call, Option<String>) {
     let path = path.trim_end_matches('/');
+    // Claude Code asks with HEAD; any answer will do.
     if path.ends_with("/api/hello") {
         return (Call::Hello, None);
     }
     if method == "GET" {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        // Some servers answer for a single model under the same path.
         let models = ["/models", "/api/tags"].iter().any(|end| path.ends_with(end));
         let listed = models || parent.ends_with("/models");
         return (if listed { Call::Models } else { Call::Other }, None);
@@ -187,6 +207,10 @@ fn in_path(call: Call, before: &str, target: &str) -> (Call, Option<String>) {
     }
     let query = target.split_once('?').map_or("", |(_, query)| query);
     let call = match call {
+        // Claude on Vertex counts tokens under the name of a model.
+        Call::Model { format: WireFormat::Anthropic, .. } if model == "count-tokens" => {
+            Call::CountTokens
+        }
         // Other publishers' models on Vertex have formats of their own.
         Call::Model { format: WireFormat::Anthropic, .. }
             if !parents.ends_with("/publishers/anthropic/models") =>

@@ -85,6 +85,7 @@ impl ClientId {
         // An id that looks like a replaced one is replaced too, so that it cannot be forged.
         let safe = !id.starts_with("x-");
         match RunName::new(id) {
+            // A blank header is the same as none.
             Err(InvalidRunName::Empty) => None,
             Ok(RunName(id)) if safe => Some(ClientId(id)),
             _ => Some(ClientId(format!("x-{}", Fingerprint::of(id.as_bytes())))),

@@ -60,6 +60,9 @@ pub const CLIENTS: &[Client] = &[
         headers: &[
             ("session-id", Sign::Session),
             ("thread-id", Sign::Thread),
+            // Older versions.
+            ("session_id", Sign::Session),
+            ("conversation_id", Sign::Thread),
             ("x-codex-parent-thread-id", Sign::ParentThread),
             ("x-openai-subagent", Sign::Subagent),
             ("x-codex-turn-metadata", Sign::TurnMetadata),
@@ -200,10 +203,12 @@ impl ClientFacts {
     ) -> ClientFacts {
         let mut facts = ClientFacts::default();
         for (name, value) in headers {
+            // HTTP/2 sends lower case, HTTP/1.1 what the client wrote.
             let name = name.to_ascii_lowercase();
             let text = String::from_utf8_lossy(value);
             facts.take(&name, text.trim(), salt);
         }
+        // Google's clients may send the key in the URL.
         if facts.key.is_none() {
             let query = target.split_once('?').map_or("", |(_, query)| query);
             let key = query.split('&').find_map(|pair| pair.strip_prefix("key="));
@@ -218,9 +223,11 @@ impl ClientFacts {
                 self.client = CLIENTS.iter().find(|one| value.starts_with(one.user_agent));
             }
             "x-endstop-run" => self.run = Some(RunName::new(value)),
+            // codex tries a WebSocket first.
             "upgrade" => self.websocket = value.eq_ignore_ascii_case("websocket"),
             "chatgpt-account-id" => self.subscription = true,
             "authorization" | "x-api-key" | "x-goog-api-key" | "api-key" => {
+                // Subscriptions of Claude have tokens with this prefix.
                 let key = bearer(value);
                 self.subscription |= key.starts_with("sk-ant-oat");
                 if self.key.is_none() && !key.is_empty() {

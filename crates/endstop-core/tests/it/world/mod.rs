@@ -11,7 +11,7 @@ mod setup;
 pub use altered::cut_elsewhere;
 #[allow(unused_imports, reason = "the soak does not set clocks back")]
 pub use altered::set_back;
-pub use setup::{Rng, Setup, spec};
+pub use setup::{Marks, Rng, Setup, spec};
 
 use crate::changes::{ChangeLaw, only_reviewed};
 use crate::laws::{

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 /// up after it: with status 402 Claude Code, with 400 all others.
 pub fn refusal(reply: &Reply, message: &str, stamp: Stamp<'_>) -> Answer {
     let request_id = format!("req_{}", stamp.id);
+    // Claude Code retries a 400 with fewer features, five times.
     if reply.stops_on_402 {
         let error = json!({"type": "billing_error", "message": message});
         return error_answer(
@@ -28,6 +29,7 @@ pub fn refusal(reply: &Reply, message: &str, stamp: Stamp<'_>) -> Answer {
         _ => openai(message),
     };
     let mut answer = error_answer(400, &body);
+    // AWS's SDKs find the type of an error in this header.
     if reply.format.in_frames() {
         answer.headers.push(("x-amzn-errortype", "ValidationException"));
     }

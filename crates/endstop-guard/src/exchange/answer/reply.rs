@@ -1,7 +1,7 @@
 //! What an answer needs to know of its request, and the answer itself.
 
 use crate::exchange::read::{Request, Structured};
-use crate::exchange::route::Delivery;
+use crate::exchange::route::{Call, Delivery, Route};
 use crate::exchange::signs::ClientFacts;
 use endstop_core::Termination;
 use endstop_wire::WireFormat;
@@ -35,9 +35,32 @@ impl Reply {
             model: request.model.clone().unwrap_or_default(),
             usage_requested: request.usage_requested,
             structured: request.structured.clone(),
-            stops_on_402: facts.client.is_some_and(|client| client.stops_on_402),
+            stops_on_402: stops_on_402(facts),
         }
     }
+
+    /// Collects the facts of a request whose body was not read. It can be refused, and gets no final
+    /// turn, because the client may expect more than a text.
+    pub fn unread(route: &Route, facts: &ClientFacts) -> Reply {
+        let (format, delivery) = match route.call {
+            Call::Model { format, delivery } => (format, delivery),
+            // OpenAI's errors are the most common ones.
+            _ => (WireFormat::OpenAiChat, None),
+        };
+        Reply {
+            format,
+            shape: format,
+            delivery: delivery.unwrap_or(Delivery::Whole),
+            model: route.model.clone().unwrap_or_default(),
+            usage_requested: false,
+            structured: Some(Structured::Unknown),
+            stops_on_402: stops_on_402(facts),
+        }
+    }
+}
+
+fn stops_on_402(facts: &ClientFacts) -> bool {
+    facts.client.is_some_and(|client| client.stops_on_402)
 }
 
 /// The id and the time of an answer, which a pure function cannot make.

@@ -27,6 +27,7 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
 /// `user_…_account__session_ID`.
 fn signs(user: &str) -> Signs {
     let mut signs = Signs::default();
+    // Claude Code puts a JSON object into the string.
     let id = match serde_json::from_str::<Value>(user) {
         Ok(object) => str_of(&object, "session_id").to_owned(),
         Err(_) => user.rsplit_once("_session_").map_or("", |(_, id)| id).to_owned(),

@@ -4,15 +4,15 @@ use endstop_wire::WireFormat;
 
 /// The place of the output cap in a body.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::exchange) struct CapPlace {
+pub(crate) struct CapPlace {
     /// Names of the object that holds the cap, the first for insertions; empty: the body itself.
-    pub(in crate::exchange) objects: &'static [&'static str],
+    pub(crate) objects: &'static [&'static str],
     /// Names of the cap, the first for insertions.
-    pub(in crate::exchange) names: &'static [&'static str],
+    pub(crate) names: &'static [&'static str],
 }
 
 /// Returns the place for bodies of this shape.
-pub(in crate::exchange) fn cap_place(shape: WireFormat) -> CapPlace {
+pub(crate) fn cap_place(shape: WireFormat) -> CapPlace {
     let (objects, names): (&[_], &[_]) = match shape {
         WireFormat::OpenAiResponses => (&[], &["max_output_tokens"]),
         // Google's servers read both spellings of protocol buffers in JSON.

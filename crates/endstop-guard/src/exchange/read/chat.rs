@@ -15,6 +15,7 @@ pub(super) fn read<'a>(shape: WireFormat, fields: &Fields<'a>) -> Top<'a> {
     let usage = fields.object("stream_options").flag("include_usage");
     Top {
         tools,
+        // Ollama's `format` is `json` or a schema.
         schema: asks_for_json(&fields.value("response_format"))
             || shape == WireFormat::Ollama && fields.has("format"),
         tool_choice: forces_tool(&fields.value("tool_choice")),
@@ -35,6 +36,7 @@ pub(super) fn read_message(value: &Value) -> Message {
         return message(role, vec![result(id, name, joined(content), false)]);
     }
     let mut parts = Vec::new();
+    // Servers of open models return their reasoning under one of these names.
     let reasoning = ["reasoning_content", "reasoning", "thinking"];
     if let Some(text) = reasoning.iter().find_map(|name| value.get(name)?.as_str()) {
         parts.push(Part::Reasoning { text: text.to_owned() });
@@ -47,6 +49,7 @@ pub(super) fn read_message(value: &Value) -> Message {
     }
     for one in elements(value.get("tool_calls").unwrap_or(&Value::Null)) {
         let function = one.get("function").or_else(|| one.get("custom")).unwrap_or(&Value::Null);
+        // A custom tool takes plain text as its input.
         let arguments = function.get("arguments").or_else(|| function.get("input"));
         parts.push(call(
             str_of(one, "id"),

@@ -11,24 +11,21 @@ const MOST: usize = 4096;
 
 /// The members in their order, also those with the same name.
 #[derive(Clone, Debug, Default)]
-pub(in crate::exchange) struct Fields<'a>(Vec<(String, &'a RawValue)>);
+pub(crate) struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
     /// Reads the members of an object.
-    pub(in crate::exchange) fn of(text: &'a str) -> Result<Fields<'a>, serde_json::Error> {
+    pub(crate) fn of(text: &'a str) -> Result<Fields<'a>, serde_json::Error> {
         serde_json::from_str(text)
     }
 
     /// Returns a member's text. Of members with the same name the last counts, as in most parsers.
-    pub(in crate::exchange) fn raw(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get())
     }
 
     /// Iterates over the texts of all members with one of these names.
-    pub(in crate::exchange) fn all<'s>(
-        &'s self,
-        names: &'s [&str],
-    ) -> impl Iterator<Item = &'a str> + 's {
+    pub(crate) fn all<'s>(&'s self, names: &'s [&str]) -> impl Iterator<Item = &'a str> + 's {
         let named = self.0.iter().filter(|(key, _)| names.contains(&key.as_str()));
         named.map(|(_, value)| value.get())
     }
@@ -74,6 +71,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
+                    // Every look-up walks this list, so its length bounds the work.
                     if members.len() == MOST {
                         return Err(A::Error::custom("the object has more than 4096 members"));
                     }

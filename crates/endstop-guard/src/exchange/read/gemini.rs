@@ -59,6 +59,7 @@ fn part(block: &Value) -> Part {
     if let Some(one) = member("functionResponse", "function_response") {
         let response = one.get("response").unwrap_or(&Value::Null);
         let failed = response.get("error").is_some_and(|error| !error.is_null());
+        // Clients wrap the text of a result under one of these names.
         let content = ["output", "result", "error"].iter().find_map(|name| response.get(name));
         let content = text_of(content.unwrap_or(response));
         return result(str_of(one, "id"), str_of(one, "name"), content, failed);

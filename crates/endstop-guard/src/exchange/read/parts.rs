@@ -37,6 +37,7 @@ pub(super) fn text_of(value: &Value) -> String {
 
 /// Returns the text of a result's content: a string, or the texts of its parts.
 pub(super) fn joined(content: &Value) -> String {
+    // Most clients send results as strings.
     let Value::Array(parts) = content else { return text_of(content) };
     let mut out = String::new();
     for part in parts {
@@ -51,6 +52,7 @@ pub(super) fn joined(content: &Value) -> String {
 /// Names content that is not text. Guard reads a history and never sends it, so the data itself is
 /// not stored.
 pub(super) fn stand_in(part: &Value) -> String {
+    // Google's and Amazon's parts have a member instead of a type.
     let keys = || part.as_object().and_then(|members| members.keys().next());
     let kind = part.get("type").and_then(Value::as_str).or_else(|| keys().map(String::as_str));
     match kind {

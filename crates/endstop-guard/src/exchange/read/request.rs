@@ -9,6 +9,7 @@ use crate::exchange::signs::Signs;
 use endstop_core::{Message, bounded_json};
 use endstop_wire::WireFormat;
 use serde_json::value::RawValue;
+use std::fmt;
 
 /// The largest body that is read, in bytes. Claude Code's bodies have up to 32 MB.
 const LARGEST: usize = 64 << 20;
@@ -40,7 +41,6 @@ pub enum Unreadable {
 }
 
 /// A model call. It borrows the body, and parses messages on demand.
-#[derive(Debug)]
 pub struct Request<'a> {
     /// The format of the call.
     pub format: WireFormat,
@@ -70,7 +70,21 @@ pub struct Request<'a> {
     pub signs: Signs,
     /// Fingerprint of the body. Equal ones are the same bytes.
     pub digest: Fingerprint,
+    stored: bool,
     messages: Vec<&'a RawValue>,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The messages may have secrets, and are long.
+        f.debug_struct("Request")
+            .field("format", &self.format)
+            .field("delivery", &self.delivery)
+            .field("model", &self.model)
+            .field("body_bytes", &self.body_bytes)
+            .field("messages", &self.messages.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Request<'a> {
@@ -85,6 +99,7 @@ impl<'a> Request<'a> {
         if body.len() > LARGEST {
             return Err(Unreadable::Large { bytes: body.len() });
         }
+        // This estimate needs no memory, unlike the parser.
         bounded_json::check(body, HEAVIEST).map_err(|_| Unreadable::Heavy)?;
         let text = std::str::from_utf8(body).map_err(|e| Unreadable::Json(e.to_string()))?;
         let fields = Fields::of(text).map_err(|e| Unreadable::Json(place(&e)))?;
@@ -98,6 +113,7 @@ impl<'a> Request<'a> {
             (true, _) => Delivery::Events,
         };
         let delivery = delivery.unwrap_or(in_body);
+        // The name is echoed, so it is bounded like one in a path.
         let short = |model: String| model.chars().take(LONGEST_MODEL).collect();
         Ok(Request {
             format,
@@ -114,6 +130,7 @@ impl<'a> Request<'a> {
             previous_response: top.previous_response,
             signs: top.signs,
             digest: Fingerprint::of(body),
+            stored: top.stored,
             messages: top.messages,
         })
     }
@@ -121,6 +138,11 @@ impl<'a> Request<'a> {
     /// Number of messages in the body. In the Responses format each item is one.
     pub fn message_count(&self) -> usize {
         self.messages.len()
+    }
+
+    /// `true` if the body has only what is new, because the provider stores the messages before it.
+    pub fn continues(&self) -> bool {
+        self.stored || self.previous_response.is_some()
     }
 
     /// Parses a message by its position, from 0. Images and documents become a word in brackets. A
@@ -148,6 +170,7 @@ fn shape(format: WireFormat, fields: &Fields<'_>) -> Result<WireFormat, Unreadab
         return Ok(format);
     }
     match () {
+        // Bedrock requires this field of Anthropic's models, and of no others.
         () if fields.raw("anthropic_version").is_some() => Ok(WireFormat::Anthropic),
         () if fields.raw("messages").is_none() => Err(Unreadable::Shape),
         () if fields.raw("inferenceConfig").is_some() => Ok(WireFormat::BedrockConverse),

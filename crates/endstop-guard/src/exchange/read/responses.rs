@@ -20,12 +20,18 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
         let text = fields.raw("input").filter(|text| text.starts_with('"'));
         messages.extend(text.and_then(parsed::<&RawValue>));
     }
+    let mut signs = signs(&fields.object("client_metadata"));
+    // A conversation that the provider stores is a thread, given by its id or as an object.
+    let conversation = fields.object("conversation").string("id");
+    let conversation = conversation.or_else(|| fields.string("conversation")).unwrap_or_default();
+    signs.take(Sign::Thread, &conversation);
     Top {
         tools: tools_of(fields, "tools"),
         schema: asks_for_json(&fields.object("text").value("format")),
         tool_choice: forces_tool(&fields.value("tool_choice")),
         previous_response: fields.string("previous_response_id").filter(|id| !id.is_empty()),
-        signs: signs(&fields.object("client_metadata")),
+        stored: !conversation.is_empty(),
+        signs,
         messages,
         ..Top::new(WireFormat::OpenAiResponses, fields)
     }
@@ -57,6 +63,7 @@ pub(super) fn read_message(item: &Value) -> Message {
     if !id.is_empty() {
         let name = Some(str_of(item, "name")).filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| kind.strip_suffix("_call").unwrap_or(kind));
+        // Built-in tools have their arguments under other names.
         let arguments = ["arguments", "input", "action", "operation"];
         let arguments = arguments.iter().find_map(|field| item.get(field));
         let call = call(id, name, arguments.unwrap_or(&Value::Null));
@@ -67,6 +74,7 @@ pub(super) fn read_message(item: &Value) -> Message {
         let text = summary.iter().map(|part| str_of(part, "text")).collect();
         return message(Role::Assistant, vec![Part::Reasoning { text }]);
     }
+    // References, compacted histories and calls of the server are the model's part of the history.
     if item.get("role").is_none() {
         return message(Role::Assistant, vec![text(&stand_in(item))]);
     }

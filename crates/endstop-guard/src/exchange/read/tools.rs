@@ -64,6 +64,7 @@ fn add(names: &mut Vec<String>, text: &str, outer: bool) {
     // A tool of an unknown shape is still a tool, and makes the call a turn.
     let Some(tool) = parsed::<Tool<'_>>(text) else { return push(names, "") };
     let kind = tool.kind.as_deref().unwrap_or_default();
+    // The names in a group count, not the group. Groups do not nest.
     if let Some(list) = tool.declarations.or(tool.tools) {
         if outer {
             for raw in parsed::<Vec<&RawValue>>(list.get()).unwrap_or_default() {
@@ -74,6 +75,7 @@ fn add(names: &mut Vec<String>, text: &str, outer: bool) {
     }
     let inner = tool.function.or(tool.custom).or(tool.spec).map(|raw| any_of::<Named>(raw.get()));
     match inner.map(|named| named.name).or(tool.name) {
+        // Types carry a date, for example `web_search_20250305`.
         _ if SERVER_TOOLS.iter().any(|server| kind.starts_with(server)) => {}
         Some(name) => push(names, &name),
         // Tools such as `local_shell` have no name but their type. One without a type is a tool of

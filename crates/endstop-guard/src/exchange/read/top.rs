@@ -22,6 +22,8 @@ pub enum Structured {
     ToolChoice,
     /// A tool exists for the answer.
     Tool(String),
+    /// The request was not read.
+    Unknown,
 }
 
 /// The fields of a call in any format.
@@ -39,6 +41,8 @@ pub(super) struct Top<'a> {
     /// `false` if the answer's stream has no usage.
     pub(super) usage_omitted: bool,
     pub(super) previous_response: Option<String>,
+    /// `true` if the provider stores the conversation.
+    pub(super) stored: bool,
     pub(super) signs: Signs,
     pub(super) messages: Vec<&'a RawValue>,
 }
@@ -92,7 +96,9 @@ pub(super) fn forces_tool(choice: &Value) -> bool {
             Some("allowed_tools") => {
                 members.get("mode").and_then(Value::as_str).is_some_and(forcing)
             }
+            // Any other type names one tool that must be called, for example `mcp`.
             Some(kind) => forcing(kind) || !matches!(kind, "auto" | "none"),
+            // Some servers take only the function's name.
             None => !members.is_empty(),
         },
         _ => false,
@@ -101,6 +107,7 @@ pub(super) fn forces_tool(choice: &Value) -> bool {
 
 /// `true` if a format's field asks for JSON.
 pub(super) fn asks_for_json(format: &Value) -> bool {
+    // `text` is the default that some clients send.
     let kind = format.get("type").and_then(Value::as_str);
     kind.is_some_and(|kind| kind != "text")
 }

@@ -22,11 +22,13 @@ pub(super) fn named(signs: &Signs) -> Option<Named> {
             sub: true,
         });
     }
+    // codex sends the session as well; its sub-agents share it.
     if let Some(id) = &signs.thread {
         let parent = signs.parent_thread.as_ref().map(|id| ThreadId::new("thread", id));
         let sub = signs.subagent || parent.is_some();
         return Some(Named { thread: ThreadId::new("thread", id), parent, sub });
     }
+    // A session of opencode is one thread, so a child session is a sub-agent.
     if let Some(id) = &signs.conversation {
         let parent = signs.parent_conversation.as_ref().map(|id| ThreadId::new("session", id));
         let sub = signs.subagent || parent.is_some();

@@ -68,6 +68,7 @@ impl Links {
     /// Learns the id of a response.
     pub(super) fn learn_response(&mut self, seat: &Seat, turn: &ModelTurn, prompt_bytes: u64) {
         if let Some(id) = &turn.response_id {
+            // The answer is a part of the next prompt.
             let answer: u64 = turn.parts.iter().map(endstop_core::Part::byte_len).sum();
             let bytes = prompt_bytes.saturating_add(answer);
             let key = self.key("response", seat.scope, id);
@@ -78,6 +79,7 @@ impl Links {
     /// Learns the calls of a turn.
     pub(super) fn learn_calls(&mut self, seat: &Seat, turn: &ModelTurn) {
         for call in turn.tool_calls() {
+            // Results of calls without ids are found by the thread's beginning.
             if !call.id.is_empty() {
                 let key = self.key("call", seat.scope, &call.id);
                 self.calls.put(key, seat.clone());

@@ -3,7 +3,7 @@
 
 use crate::exchange::digest::{Fingerprint, Mixer, Salt};
 use crate::exchange::read::Request;
-use endstop_core::{Message, Part, Role, ToolResult};
+use endstop_core::{Message, Part, Role};
 
 /// The most messages that are searched for the end of the beginning.
 const LONGEST_OPENING: usize = 64;
@@ -42,6 +42,7 @@ impl Opening {
             let Some(message) = request.message(at) else { break };
             match message.role {
                 Role::User => {}
+                // Instructions are not what the user asked for.
                 Role::System => continue,
                 Role::Assistant | Role::Tool => {
                     is_all = false;
@@ -57,6 +58,13 @@ impl Opening {
         }
         Opening { print: print.done(), texts, is_all }
     }
+}
+
+/// Returns the user's first message. Instructions before it may change with each call, for example
+/// if they contain the time.
+pub(super) fn first_of_user(request: &Request<'_>) -> Option<Message> {
+    let first = 0..request.message_count().min(LONGEST_OPENING);
+    first.filter_map(|at| request.message(at)).find(|message| message.role == Role::User)
 }
 
 /// Starts a fingerprint within a scope.
@@ -75,6 +83,7 @@ pub(super) fn asks_for_summary(request: &Request<'_>) -> bool {
     last.filter(|message| message.role == Role::User).is_some_and(|message| {
         message.parts.iter().any(|part| match part {
             Part::Text { text } => {
+                // A prompt counts at the beginning only, because users quote such texts.
                 let text = text.trim_start();
                 SUMMARY_PROMPTS.iter().any(|(_, prompt)| text.starts_with(prompt))
             }
@@ -83,13 +92,14 @@ pub(super) fn asks_for_summary(request: &Request<'_>) -> bool {
     })
 }
 
-/// Returns the results in the newest message that has any, the last result first.
-pub(super) fn newest_results(request: &Request<'_>) -> Vec<ToolResult> {
+/// Returns the call ids in the newest message that has results, the last one first.
+pub(super) fn newest_results(request: &Request<'_>) -> Vec<String> {
     for at in (0..request.message_count()).rev() {
         let Some(message) = request.message(at) else { break };
-        let results: Vec<ToolResult> = message.tool_results().cloned().collect();
-        if !results.is_empty() {
-            return results.into_iter().rev().collect();
+        let mut ids: Vec<String> = message.tool_results().map(|one| one.call_id.clone()).collect();
+        if !ids.is_empty() {
+            ids.reverse();
+            return ids;
         }
     }
     Vec::new()

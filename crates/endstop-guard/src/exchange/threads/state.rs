@@ -52,7 +52,7 @@ pub(super) struct Sent {
     pub(super) body: Fingerprint,
     /// Number of messages.
     pub(super) count: usize,
-    /// Fingerprint of the first message.
+    /// Fingerprint of the user's first message.
     pub(super) first: Option<Fingerprint>,
     /// Fingerprint of the last message.
     pub(super) last: Option<Fingerprint>,
@@ -83,6 +83,7 @@ impl ThreadState {
         sent: Sent,
         boundary: impl FnOnce(usize) -> Option<Fingerprint>,
     ) -> (History, usize) {
+        // The thread was put into the table for this request.
         if self.turn == 0 {
             return (History::New, 0);
         }
@@ -128,6 +129,7 @@ impl ThreadState {
         }
         self.body = Some(sent.body);
         self.count = if sent.chained { 0 } else { sent.count };
+        // A later, shorter request without an answer is a program that started again.
         self.most = self.most.max(sent.count);
         self.first = sent.first;
         self.last = sent.last;
@@ -136,6 +138,7 @@ impl ThreadState {
 
     /// Stores the calls of a response.
     pub(super) fn answered<'c>(&mut self, calls: impl Iterator<Item = &'c ToolCall>) {
+        // A provider that sends huge ids only loses the exact match of its results.
         let calls = calls.filter(|call| call.id.len() <= LONGEST_ID).take(MOST_OPEN);
         let name = |call: &ToolCall| call.name.chars().take(LONGEST_ID).collect();
         self.open = calls.map(|call| OpenCall { id: call.id.clone(), name: name(call) }).collect();
@@ -147,12 +150,19 @@ impl ThreadState {
         self.phase = Phase::Failed;
     }
 
-    /// Takes the open call that a result answers. Gemini's clients invent ids of their own, so
-    /// there the name of the tool decides, in order.
+    /// Takes the open call that a result answers. Gemini's clients invent ids of their own, and
+    /// other formats have none, so there the name of the tool decides, in order.
     pub(super) fn close(&mut self, result: &ToolResult, by_name: bool) -> Option<ToolAnswer> {
         let by_id = self.open.iter().position(|call| call.id == result.call_id);
-        let named = || self.open.iter().position(|call| call.name == result.name);
-        let at = by_id.or_else(|| if by_name { named() } else { None })?;
+        let by_name = by_name || result.call_id.is_empty();
+        // Ollama's older clients name neither the call nor the tool.
+        let nameless = result.name.is_empty() && result.call_id.is_empty();
+        let named = |call: &OpenCall| nameless || call.name == result.name;
+        let at = match by_id {
+            Some(at) => at,
+            None if by_name => self.open.iter().position(named)?,
+            None => return None,
+        };
         Some(ToolAnswer {
             call_id: self.open.remove(at).id,
             text: result.content.clone(),

@@ -2,7 +2,9 @@
 
 use super::explicit::named;
 use super::links::Links;
-use super::opening::{Opening, asks_for_summary, message_print, newest_results, scoped};
+use super::opening::{
+    Opening, asks_for_summary, first_of_user, message_print, newest_results, scoped,
+};
 use super::placed::{Attempt, History, Kind, Placed};
 use super::seat::{RunKey, RunSource, Seat, ThreadId};
 use super::state::{Sent, ThreadState, input_of};
@@ -25,7 +27,7 @@ const MOST: usize = 10_000;
 /// [`failed`](Threads::failed), because the ids in responses place later requests.
 pub struct Threads {
     salt: Salt,
-    threads: BoundedMap<Seat, ThreadState>,
+    states: BoundedMap<Seat, ThreadState>,
     links: Links,
     /// The first session of a chain of sessions that started each other.
     roots: BoundedMap<ClientId, ClientId>,
@@ -55,7 +57,7 @@ impl Threads {
         Threads {
             links: Links::new(salt.clone()),
             salt,
-            threads: BoundedMap::new(most),
+            states: BoundedMap::new(most),
             roots: BoundedMap::new(MOST),
             recent: BoundedMap::new(MOST),
             again: BoundedMap::new(MOST),
@@ -64,7 +66,7 @@ impl Threads {
 
     /// Number of threads in the table.
     pub fn len(&self) -> usize {
-        self.threads.len()
+        self.states.len()
     }
 
     /// `true` if the table has no thread.
@@ -84,6 +86,7 @@ impl Threads {
     ) -> Result<Placed, InvalidRunName> {
         let signs = facts.signs.or(&request.signs);
         let known = self.known_run(facts, route, &signs)?;
+        // A summary of codex has no tools either, so its own sign is checked first.
         let kind = if signs.compaction || asks_for_summary(request) {
             Kind::Compaction
         } else if request.tools.is_empty() {
@@ -97,20 +100,27 @@ impl Threads {
 
     /// Learns from a response: its id, and the ids of its calls.
     pub fn answered(&mut self, seat: &Seat, kind: Kind, turn: &ModelTurn) {
-        let state = self.threads.get(seat);
+        let state = self.states.get(seat);
         let prompt_bytes = state.as_ref().map_or(0, |state| state.prompt_bytes);
         if let Some(state) = state.filter(|_| kind.is_turn()) {
             state.answered(turn.tool_calls());
             self.links.learn_calls(seat, turn);
         }
+        // A summary can be continued by id too, so every response is learned.
         self.links.learn_response(seat, turn, prompt_bytes);
     }
 
     /// Learns that a call failed: an error status, a cut stream, or an abort.
     pub fn failed(&mut self, seat: &Seat, kind: Kind) {
-        if let Some(state) = self.threads.get(seat).filter(|_| kind.is_turn()) {
+        if let Some(state) = self.states.get(seat).filter(|_| kind.is_turn()) {
             state.failed();
         }
+    }
+
+    /// Forgets the threads of a run that is over. If the same client continues, its threads count
+    /// as new ones.
+    pub fn forget(&mut self, run: &RunKey) {
+        self.states.remove(|seat| seat.run == *run);
     }
 
     /// Returns the run that the request names.
@@ -124,6 +134,7 @@ impl Threads {
             return Ok(Some(RunKey::new(RunSource::Prefix, name.as_str())));
         }
         if let Some(name) = &facts.run {
+            // The user chose this name, so a mistake in it is reported instead of replaced.
             let name = name.as_ref().map_err(Clone::clone)?;
             return Ok(Some(RunKey::new(RunSource::Header, name.as_str())));
         }
@@ -134,6 +145,7 @@ impl Threads {
 
     /// Returns the first session of the chain that started this one.
     fn root(&mut self, id: &ClientId, signs: &Signs) -> ClientId {
+        // Later requests of a child may leave out its parent, so the root is remembered.
         let Some(parent) = &signs.parent_conversation else {
             return self.roots.peek(id).unwrap_or(id).clone();
         };
@@ -151,19 +163,23 @@ impl Threads {
         kind: Kind,
     ) -> Found {
         let scope = self.scope(known.as_ref(), facts.key);
+        // The prompt of a continued response is larger than the body: the provider adds what it stored.
         let previous = request.previous_response.as_ref();
         let continued = previous.and_then(|id| self.links.response(scope, id));
         let before = continued.as_ref().map_or(0, |continued| continued.bytes);
         let prompt_bytes = before.saturating_add(request.body_bytes);
-        let prompt_known = previous.is_none() || continued.is_some();
-        if let (Some(run), Some(named)) = (&known, named(signs)) {
-            let seat = Seat { run: run.clone(), thread: named.thread, scope };
+        // A stored conversation may have been written by anyone.
+        let prompt_known = !request.continues() || continued.is_some();
+        if let Some(named) = named(signs) {
+            let run = known.unwrap_or_else(|| self.run_of_key(scope, named.thread.as_str()));
+            let seat = Seat { run, thread: named.thread, scope };
             let (parent, sub) = (named.parent, named.sub);
             return Found { seat, parent, sub, prompt_bytes, prompt_known };
         }
+        // An id that only this thread received is exact; the beginning of a history is not.
         let linked = continued.map(|continued| continued.seat).or_else(|| {
-            let results = newest_results(request);
-            results.iter().find_map(|result| self.links.caller(scope, &result.call_id))
+            let ids = newest_results(request);
+            ids.iter().find_map(|id| self.links.caller(scope, id))
         });
         let named = known.is_some();
         let (mut seat, texts) = if let Some(seat) = linked {
@@ -172,7 +188,7 @@ impl Threads {
             let opening = Opening::of(request, &self.salt, scope);
             (self.by_opening(known, scope, &opening, request, kind), opening.texts)
         };
-        let parent = match self.threads.peek(&seat) {
+        let parent = match self.states.peek(&seat) {
             Some(state) => state.parent.clone(),
             None => self.links.prompter(&texts).map(|asker| {
                 // A sub-agent without ids spends the money of the run that started it.
@@ -199,6 +215,12 @@ impl Threads {
         }
     }
 
+    /// Returns a run that is named by its key and its first thread.
+    fn run_of_key(&self, scope: Fingerprint, thread: &str) -> RunKey {
+        let id = scoped(&self.salt, "run", scope).add(thread.as_bytes()).done();
+        RunKey::new(RunSource::Key, &id.to_string())
+    }
+
     /// Returns the thread that begins like this request.
     fn by_opening(
         &mut self,
@@ -215,11 +237,11 @@ impl Threads {
             // A title or a router call has a beginning of its own; it belongs to the run that the
             // same key used last.
             let recent = self.recent.get(&scope).map(|run| run.clone());
-            let own = named || self.threads.peek(&seat).is_some();
+            let own = named || self.states.peek(&seat).is_some();
             let run = recent.filter(|_| !own).unwrap_or(seat.run);
             return Seat { run, thread: seat.thread, scope };
         }
-        let state = self.threads.peek(&seat);
+        let state = self.states.peek(&seat);
         let count = request.message_count();
         // A program that starts again sends the same beginning. The old thread had gone further, so
         // this is neither a retry nor a compaction.
@@ -233,27 +255,26 @@ impl Threads {
 
     /// Returns the seat of the thread with this beginning and number.
     fn numbered(
-        &mut self,
+        &self,
         known: Option<RunKey>,
         scope: Fingerprint,
         print: Fingerprint,
         number: u32,
     ) -> Seat {
         let name = if number == 1 { print.to_string() } else { format!("{print}-{number}") };
-        let run = known.unwrap_or_else(|| {
-            let id = scoped(&self.salt, "run", scope).add(name.as_bytes()).done();
-            RunKey::new(RunSource::Key, &id.to_string())
-        });
+        let run = known.unwrap_or_else(|| self.run_of_key(scope, &name));
         Seat { run, thread: ThreadId::new("first", &name), scope }
     }
 
     fn place_turn(&mut self, found: Found, request: &Request<'_>) -> Placed {
         let Found { seat, parent, sub, prompt_bytes, prompt_known } = found;
+        // The full table drops a thread only for a new one.
         let mut dropped = None;
-        if self.threads.get(&seat).is_none() {
+        if self.states.get(&seat).is_none() {
             let state = ThreadState::new(parent.clone());
-            dropped = self.threads.put(seat.clone(), state).map(|(seat, _)| seat);
+            dropped = self.states.put(seat.clone(), state).map(|(seat, _)| seat);
         }
+        // Calls without tools follow the last run of their key.
         if seat.run.source() == RunSource::Key {
             self.recent.put(seat.scope, seat.run.clone());
         }
@@ -272,7 +293,7 @@ impl Threads {
             seat,
         };
         // The thread was put into the table above.
-        if let Some(state) = self.threads.get(&placed.seat) {
+        if let Some(state) = self.states.get(&placed.seat) {
             compare(&self.salt, state, request, &mut placed);
         }
         placed
@@ -304,13 +325,15 @@ fn compare(salt: &Salt, state: &mut ThreadState, request: &Request<'_>, placed: 
     let sent = Sent {
         body: request.digest,
         count,
-        first: print(0),
+        first: first_of_user(request).map(|message| message_print(salt, &message)),
         last: count.checked_sub(1).and_then(print),
-        chained: request.previous_response.is_some(),
+        // A continued request has only new messages, so its count does not show the length of the history.
+        chained: request.continues(),
     };
     let (history, from) = state.change(sent, print);
     let grown = history == History::Grown;
     let new_from = if sent.chained { 0 } else { state.count() };
+    // The clients of these formats invent the ids of calls, or have none.
     let by_name = request.shape == WireFormat::Gemini || request.shape == WireFormat::Ollama;
     let mut answered = Vec::new();
     for at in from..count {
@@ -326,9 +349,11 @@ fn compare(salt: &Salt, state: &mut ThreadState, request: &Request<'_>, placed: 
         }
         placed.input.extend(input_of(message, grown, &answered));
     }
+    // A new result means that the client continued, even if it is the same text again.
     if placed.results.is_empty() && history != History::New {
         placed.attempt = state.attempt(sent);
     }
+    // The first attempt has reported these messages.
     if placed.attempt != Attempt::First {
         placed.input.clear();
     }

@@ -245,6 +245,30 @@ fn structured_answers_are_never_prose() {
     assert!(final_turn(&reply, "x", STAMP).is_none());
 }
 
+#[test]
+fn unread_request_is_refused_in_its_format() {
+    let unread = |target: &str, user_agent: &str| {
+        let route = route("POST", target).unwrap();
+        let headers = [("user-agent", user_agent.as_bytes())];
+        let facts = ClientFacts::read(headers, target, &super::client::salt());
+        Reply::unread(&route, &facts)
+    };
+    for (target, user_agent, status, field) in [
+        ("/v1/messages", "claude-cli/2", 402, "/error/type"),
+        ("/v1/messages", "", 400, "/request_id"),
+        ("/v1/models/g:generateContent", "", 400, "/error/status"),
+        ("/v1/responses/compact", "codex", 400, "/error/message"),
+        ("/v1/files", "", 400, "/error/message"),
+    ] {
+        let reply = unread(target, user_agent);
+        assert!(final_turn(&reply, "x", STAMP).is_none());
+        let answer = refusal(&reply, "m", STAMP);
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(answer.status, status, "{target}");
+        assert!(body.pointer(field).is_some(), "{target} {body}");
+    }
+}
+
 /// The names and kinds of a value's members, without the values.
 fn shape(value: &Value) -> Value {
     match value {

@@ -74,7 +74,16 @@ fn key_is_in_no_output() {
     assert_ne!(salted.key, bearer.key);
     let mut table = Table::new();
     let placed = table.place(CHAT, &[KEY], &chat(&json!([user("Fix the test.")])));
-    for text in [format!("{bearer:?}"), format!("{placed:?}"), format!("{:?}", salt())] {
+    let route = route("POST", "/v1beta/models/g:generateContent?key=sk-secret-000").unwrap();
+    let body = br#"{"contents":[{"parts":[{"text":"sk-secret-000"}]}]}"#;
+    let request = Request::read(&route, body).unwrap();
+    for text in [
+        format!("{bearer:?}"),
+        format!("{placed:?}"),
+        format!("{:?}", salt()),
+        format!("{route:?}"),
+        format!("{request:?}"),
+    ] {
         assert!(!text.contains("secret") && !text.contains("sk-"), "{text}");
     }
 }
@@ -224,6 +233,62 @@ fn continued_response_names_thread_and_adds_its_bytes() {
     let unknown = table.place(RESPONSES, &[KEY], &next("resp_forged"));
     assert_ne!(unknown.seat, first.seat);
     assert!(!unknown.prompt_known);
+}
+
+#[test]
+fn stored_conversation_is_thread() {
+    let mut table = Table::new();
+    let body = |conversation: Value, text: &str| {
+        json!({"model": "m", "tools": [{"type": "function", "name": "bash"}], "input": text,
+               "conversation": conversation})
+    };
+    let first = table.place(RESPONSES, &[KEY], &body(json!("conv_1"), "One"));
+    let second = table.place(RESPONSES, &[KEY], &body(json!({"id": "conv_1"}), "Two"));
+    assert_eq!((&second.seat, second.turn), (&first.seat, 2));
+    assert_eq!(thread(&first.seat), "thread-conv_1");
+    assert_eq!((second.input.len(), second.history), (1, History::Grown));
+    assert!(!second.prompt_known);
+    let other = table.place(RESPONSES, &[KEY], &body(json!("conv_2"), "One"));
+    assert_ne!((&other.seat.run, &other.seat.thread), (&first.seat.run, &first.seat.thread));
+}
+
+#[test]
+fn changing_instructions_do_not_rewrite_history() {
+    let mut table = Table::new();
+    let session = [("x-session-id", "s1")];
+    let body = |time: &str, more: &[Value]| {
+        let mut messages = vec![json!({"role": "system", "content": time}), user("Go.")];
+        messages.extend_from_slice(more);
+        chat(&json!(messages))
+    };
+    table.place(CHAT, &session, &body("12:00", &[]));
+    let more = [json!({"role": "assistant", "content": "?"}), user("Yes.")];
+    let grown = table.place(CHAT, &session, &body("12:01", &more));
+    assert_eq!((grown.history, grown.input.len()), (History::Grown, 1));
+    let summary = chat(&json!([user("Summary of the work so far."), more[0], more[1], user("!")]));
+    let rewritten = table.place(CHAT, &session, &summary);
+    assert_eq!((rewritten.history, rewritten.input.len()), (History::Rewritten, 4));
+}
+
+#[test]
+fn results_without_ids_answer_calls_by_name() {
+    let mut table = Table::new();
+    let target = "/run/a/api/chat";
+    let first = table.place(target, &[], &chat(&json!([user("Go.")])));
+    table.answer(&first, &[("m1", "bash", "{}"), ("m2", "read", "{}"), ("m3", "bash", "{}")]);
+    let tool = |name: &str, text: &str| json!({"role": "tool", "tool_name": name, "content": text});
+    let next = chat(&json!([
+        user("Go."),
+        {"role": "assistant", "content": ""},
+        tool("read", "r"),
+        tool("bash", "b1"),
+        {"role": "tool", "content": "b2"},
+        tool("bash", "b3"),
+    ]));
+    let second = table.place(target, &[], &next);
+    let read: Vec<_> = second.results.iter().map(|one| (&*one.call_id, &*one.text)).collect();
+    assert_eq!(read, [("m2", "r"), ("m1", "b1"), ("m3", "b2")]);
+    assert_eq!(second.unmatched, 1);
 }
 
 #[test]
@@ -391,4 +456,17 @@ fn full_table_drops_and_reports_oldest_thread() {
     table.0.failed(&dropped, Kind::Main);
     assert_eq!(table.0.len(), 3);
     assert_eq!(table.place(CHAT, &[("x-session-id", "s0")], &body).seat, first);
+}
+
+#[test]
+fn forgotten_run_starts_again() {
+    let mut table = Table::new();
+    let body = chat(&json!([user("Go.")]));
+    let first = table.place(CHAT, &[("x-session-id", "s1")], &body);
+    table.place(CHAT, &[("x-session-id", "s2")], &body);
+    table.0.forget(&first.seat.run);
+    assert_eq!(table.0.len(), 1);
+    let again = table.place(CHAT, &[("x-session-id", "s1")], &body);
+    assert_eq!((again.attempt, again.turn), (Attempt::First, 1));
+    assert_eq!(table.place(CHAT, &[("x-session-id", "s2")], &body).attempt, Attempt::Repeat);
 }

@@ -40,6 +40,7 @@ fn paths_have_their_kinds() {
             &format!("{vertex}/anthropic/models/c:streamRawPredict"),
             given(WireFormat::Anthropic, Delivery::Events),
         ),
+        ("POST", &format!("{vertex}/anthropic/models/count-tokens:rawPredict"), Call::CountTokens),
         ("POST", &format!("{vertex}/mistralai/models/m:rawPredict"), Call::Other),
         ("POST", "/model/m/invoke", given(WireFormat::BedrockInvoke, Delivery::Whole)),
         (

@@ -161,8 +161,9 @@ const RECORDED: &[(&str, &[Step])] = &[
     ),
 ];
 
-/// Puts back what the recording left out: tools by their names, and skipped messages.
-fn restore(format: WireFormat, body: &mut Value) {
+/// Puts back what the recording left out: tools by their names, and skipped messages, which begin
+/// with those of the request before.
+fn restore(format: WireFormat, body: &mut Value, before: &Value) {
     if let Some(names) = body["tools"].as_str().and_then(|text| text.strip_prefix("names only: ")) {
         let names: Vec<&str> = names.split(", ").filter(|name| !name.starts_with('…')).collect();
         let tool = |name: &&str| match format {
@@ -185,7 +186,8 @@ fn restore(format: WireFormat, body: &mut Value) {
                 WireFormat::OpenAiResponses => json!({"type": "reasoning", "summary": []}),
                 _ => json!({"role": "assistant", "content": "skipped"}),
             };
-            messages.splice(at..=at, std::iter::repeat_n(filler, n));
+            let known = |at: usize| before[list].get(at).cloned().unwrap_or_else(|| filler.clone());
+            messages.splice(at..=at, (at..at + n).map(known));
         }
     }
 }
@@ -201,6 +203,7 @@ fn recorded(name: &str) -> Vec<Recorded> {
     let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
     let file: Value = serde_json::from_str(&text).unwrap();
     let mut out = Vec::new();
+    let mut before = Value::Null;
     for request in file["requests"].as_array().unwrap() {
         // Messages on a WebSocket have no request line.
         let Some(target) = request["path"].as_str() else { continue };
@@ -212,7 +215,8 @@ fn recorded(name: &str) -> Vec<Recorded> {
         let body = request.get("body").map(|body| {
             let mut body = body.clone();
             if let Call::Model { format, .. } = route.call {
-                restore(format, &mut body);
+                restore(format, &mut body, &before);
+                before = body.clone();
             }
             body.to_string().into_bytes()
         });

@@ -13,14 +13,16 @@ fn text_cut_anywhere_ends_as_whole_answer() {
         let text = "One, two, three.";
         let stream = final_turn(&reply, text, STAMP).unwrap().body;
         let mut ends = 0;
+        let mut slow = Tail::new(&reply, STAMP);
         for at in 0..=stream.len() {
+            if let Some(before) = at.checked_sub(1) {
+                slow.push(&stream[before..at]);
+            }
             for note in ["", NOTE] {
-                // In one chunk and byte by byte.
+                // In one chunk, and byte by byte.
                 let mut tail = Tail::new(&reply, STAMP);
                 tail.push(&stream[..at]);
                 let ending = tail.end(note);
-                let mut slow = Tail::new(&reply, STAMP);
-                stream[..at].iter().for_each(|byte| slow.push(std::slice::from_ref(byte)));
                 assert_eq!(slow.end(note), ending);
                 let Ending::Now(rest) = ending else { continue };
                 ends += 1;

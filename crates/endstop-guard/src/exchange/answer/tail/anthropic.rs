@@ -1,6 +1,6 @@
 //! Streams of Anthropic Messages.
 
-use super::{Ending, Progress, Watch};
+use super::watch::{Ending, Progress, Watch};
 use crate::exchange::answer::deliver::{Event, sse};
 use crate::exchange::answer::turns::anthropic::{block, delta, end, stop};
 use serde_json::Value;
@@ -21,6 +21,7 @@ impl Watch for State {
             "message_start" => self.progress.go(Progress::Text),
             "content_block_start" => {
                 let kind = data["content_block"]["type"].as_str().unwrap_or_default();
+                // The client would run the call, whole or not.
                 if kind == "tool_use" {
                     self.progress = Progress::Closed;
                 }
@@ -45,6 +46,7 @@ impl Watch for State {
                 events.extend(delta(index, note));
                 events.push(end(index));
             }
+            // Between two blocks, the finished ones are a whole answer.
             (_, None) if note.is_empty() => {}
             (_, None) => events.extend(block(self.next, note)),
         }

@@ -1,8 +1,8 @@
 //! Streams of OpenAI Chat Completions.
 
-use super::{Ending, Own, Progress, Watch};
-use crate::exchange::answer::turns::FinalText;
+use super::watch::{Ending, Own, Progress, Watch};
 use crate::exchange::answer::turns::chat::end;
+use crate::exchange::answer::turns::final_text::FinalText;
 use serde_json::Value;
 
 pub(super) struct State {
@@ -42,6 +42,7 @@ impl Watch for State {
             let calls = delta["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
             // Only the first of several answers could be ended.
             let another = choice["index"].as_u64().is_some_and(|index| index > 0);
+            // The provider has ended the answer itself.
             let over = !choice["finish_reason"].is_null();
             if calls || !delta["function_call"].is_null() || another || over {
                 self.progress = Progress::Closed;

@@ -1,6 +1,6 @@
 //! Streams of Bedrock's Converse.
 
-use super::{Ending, Progress, Watch};
+use super::watch::{Ending, Progress, Watch};
 use crate::exchange::answer::deliver::converse_frame;
 use crate::exchange::answer::turns::converse::end;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Streams of Google's `generateContent`.
 
-use super::{Ending, Own, Progress, Watch};
-use crate::exchange::answer::turns::FinalText;
+use super::watch::{Ending, Own, Progress, Watch};
+use crate::exchange::answer::turns::final_text::FinalText;
 use crate::exchange::answer::turns::gemini::body;
 use serde_json::Value;
 

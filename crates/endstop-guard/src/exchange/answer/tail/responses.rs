@@ -1,6 +1,6 @@
 //! Streams of OpenAI Responses. The closing event repeats the whole output, so the texts are kept.
 
-use super::{Ending, Own, Progress, Watch};
+use super::watch::{Ending, Own, Progress, Watch};
 use crate::exchange::answer::deliver::sse;
 use crate::exchange::answer::turns::responses::{Numbered, item, usage};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(super) struct State {
 /// The item that is being written.
 enum Open {
     Nothing,
-    /// A message, with its text and `true` if a part for the text has begun.
+    /// A message, with its text and `true` if a part for the text has started.
     Message {
         index: u64,
         id: String,
@@ -62,6 +62,7 @@ impl State {
     }
 
     fn part_added(&mut self, data: &Value) {
+        // A second part would have to be repeated at the end of its item.
         let first = data["content_index"].as_u64() == Some(0);
         match &mut self.open {
             Open::Message { part, .. } if first && data["part"]["type"] == "output_text" => {
@@ -98,6 +99,8 @@ impl Watch for State {
                 }
                 self.keep(delta.len());
             }
+            // The text is complete, so nothing can be added before its item is.
+            "response.output_text.done" => self.open = Open::Other,
             "response.output_item.done" => {
                 self.keep(data["item"].to_string().len());
                 if self.progress != Progress::Closed {
@@ -122,10 +125,12 @@ impl Watch for State {
         let mut output = self.done.clone();
         match &self.open {
             Open::Other => return Ending::Later,
+            // The finished items are a whole answer.
             Open::Nothing if note.is_empty() => {}
             Open::Nothing => {
                 let index = output.len() as u64;
-                let id = format!("msg_{}", self.own.id);
+                // SDKs reject a stream with two items of one id.
+                let id = format!("msg_{}_end", self.own.id);
                 events.begin_item(index, &id);
                 events.text(index, 0, &id, note);
                 events.end_item(index, 0, &id, note);

@@ -1,6 +1,6 @@
 //! A final text in Anthropic Messages.
 
-use super::FinalText;
+use super::final_text::FinalText;
 use crate::exchange::answer::deliver::Event;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub(super) fn events(turn: FinalText<'_>) -> Vec<Event> {
 }
 
 /// Returns the events of a whole text block.
-pub(in crate::exchange::answer) fn block(index: u64, text: &str) -> Vec<Event> {
+pub(crate) fn block(index: u64, text: &str) -> Vec<Event> {
     let empty = json!({"type": "text", "text": ""});
     let start = json!({"type": "content_block_start", "index": index, "content_block": empty});
     let mut events = vec![("content_block_start", start)];
@@ -36,19 +36,19 @@ pub(in crate::exchange::answer) fn block(index: u64, text: &str) -> Vec<Event> {
 }
 
 /// Returns the event that adds a text, unless that is empty.
-pub(in crate::exchange::answer) fn delta(index: u64, text: &str) -> Option<Event> {
+pub(crate) fn delta(index: u64, text: &str) -> Option<Event> {
     let delta = json!({"type": "text_delta", "text": text});
     let data = json!({"type": "content_block_delta", "index": index, "delta": delta});
     (!text.is_empty()).then_some(("content_block_delta", data))
 }
 
 /// Returns the event that ends a block.
-pub(in crate::exchange::answer) fn end(index: u64) -> Event {
+pub(crate) fn end(index: u64) -> Event {
     ("content_block_stop", json!({"type": "content_block_stop", "index": index}))
 }
 
 /// Returns the events that end a message.
-pub(in crate::exchange::answer) fn stop() -> [Event; 2] {
+pub(crate) fn stop() -> [Event; 2] {
     let delta = json!({"stop_reason": "end_turn", "stop_sequence": null});
     let usage = json!({"output_tokens": 0});
     [

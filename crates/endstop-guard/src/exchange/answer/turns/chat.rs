@@ -1,6 +1,6 @@
 //! A final text in OpenAI Chat Completions.
 
-use super::FinalText;
+use super::final_text::FinalText;
 use crate::exchange::answer::deliver::sse;
 use serde_json::{Value, json};
 
@@ -23,12 +23,13 @@ pub(super) fn stream(turn: FinalText<'_>) -> String {
 }
 
 /// Returns the rest of a stream: the text, unless it is empty, and the end.
-pub(in crate::exchange::answer) fn end(turn: FinalText<'_>) -> String {
+pub(crate) fn end(turn: FinalText<'_>) -> String {
     let mut out = String::new();
     if !turn.text.is_empty() {
         out += &sse(&("", chunk(turn, &json!({"content": turn.text}), &Value::Null)));
     }
     out += &sse(&("", chunk(turn, &json!({}), &json!("stop"))));
+    // Clients that asked for usage wait for a chunk without choices.
     if turn.usage {
         let mut last = chunk(turn, &Value::Null, &Value::Null);
         last["choices"] = json!([]);

@@ -1,6 +1,6 @@
 //! A final text in Bedrock's Converse.
 
-use super::FinalText;
+use super::final_text::FinalText;
 use crate::exchange::answer::deliver::Event;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub(super) fn events(turn: FinalText<'_>) -> Vec<Event> {
 
 /// Returns the rest of a stream: the text in this block, unless it is empty, and the end. `open` is
 /// `true` if the block has to be closed even without a text.
-pub(in crate::exchange::answer) fn end(index: u64, open: bool, text: &str) -> Vec<Event> {
+pub(crate) fn end(index: u64, open: bool, text: &str) -> Vec<Event> {
     let mut events = Vec::new();
     if !text.is_empty() {
         let delta = json!({"contentBlockIndex": index, "delta": {"text": text}});

@@ -1,9 +1,9 @@
 //! A final text in Google's `generateContent`. A stream is one such object.
 
-use super::FinalText;
+use super::final_text::FinalText;
 use serde_json::{Value, json};
 
-pub(in crate::exchange::answer) fn body(turn: FinalText<'_>) -> Value {
+pub(crate) fn body(turn: FinalText<'_>) -> Value {
     let content = json!({"parts": [{"text": turn.text}], "role": "model"});
     json!({
         "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],

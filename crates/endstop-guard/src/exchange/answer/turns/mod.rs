@@ -3,79 +3,10 @@
 pub(super) mod anthropic;
 pub(super) mod chat;
 pub(super) mod converse;
+pub(super) mod final_text;
+mod final_turn;
 pub(super) mod gemini;
 pub(super) mod ollama;
 pub(super) mod responses;
 
-use super::deliver::{content_type, converse_frame, sse};
-use super::reply::{Answer, Reply, Stamp};
-use crate::exchange::route::Delivery;
-use endstop_wire::WireFormat;
-use endstop_wire::stream::eventstream::invoke_frame;
-use serde_json::Value;
-
-/// A text and what surrounds it.
-#[derive(Clone, Copy)]
-pub(super) struct FinalText<'a> {
-    pub(super) model: &'a str,
-    pub(super) text: &'a str,
-    pub(super) id: &'a str,
-    pub(super) at: u64,
-    pub(super) usage: bool,
-}
-
-/// Returns a whole answer with this text as the model's last turn. Its usage is 0, and its model the
-/// one that was asked for.
-///
-/// Returns `None` if the client expects more than a text ([`Reply::structured`]), or if the model's
-/// own format inside InvokeModel is not Anthropic's: refuse such a call.
-pub fn final_turn(reply: &Reply, text: &str, stamp: Stamp<'_>) -> Option<Answer> {
-    if reply.structured.is_some() {
-        return None;
-    }
-    let usage = reply.usage_requested;
-    let turn = FinalText { model: &reply.model, text, id: stamp.id, at: stamp.unix_seconds, usage };
-    let body = match reply.format {
-        WireFormat::OpenAiChat => match reply.delivery {
-            Delivery::Whole => whole(&chat::body(turn)),
-            _ => chat::stream(turn).into_bytes(),
-        },
-        WireFormat::OpenAiResponses => match reply.delivery {
-            Delivery::Whole => whole(&responses::body(turn)),
-            _ => responses::events(turn).iter().map(sse).collect::<String>().into_bytes(),
-        },
-        WireFormat::Anthropic => match reply.delivery {
-            Delivery::Whole => whole(&anthropic::body(turn)),
-            _ => anthropic::events(turn).iter().map(sse).collect::<String>().into_bytes(),
-        },
-        WireFormat::BedrockInvoke if reply.shape == WireFormat::Anthropic => match reply.delivery {
-            Delivery::Whole => whole(&anthropic::body(turn)),
-            _ => {
-                let events = anthropic::events(turn);
-                events.iter().flat_map(|(_, data)| invoke_frame(&data.to_string())).collect()
-            }
-        },
-        WireFormat::Gemini => match reply.delivery {
-            Delivery::Whole => whole(&gemini::body(turn)),
-            Delivery::Array => format!("[{}]", gemini::body(turn)).into_bytes(),
-            // Google's servers end lines with CR LF.
-            _ => format!("data: {}\r\n\r\n", gemini::body(turn)).into_bytes(),
-        },
-        WireFormat::BedrockConverse => match reply.delivery {
-            Delivery::Whole => whole(&converse::body(turn)),
-            _ => converse::events(turn).iter().flat_map(converse_frame).collect(),
-        },
-        WireFormat::Ollama => match reply.delivery {
-            Delivery::Whole => whole(&ollama::body(turn)),
-            _ => ollama::lines(turn).into_bytes(),
-        },
-        _ => return None,
-    };
-    let headers =
-        vec![("content-type", content_type(reply.delivery)), ("cache-control", "no-cache")];
-    Some(Answer { status: 200, headers, body })
-}
-
-fn whole(body: &Value) -> Vec<u8> {
-    body.to_string().into_bytes()
-}
+pub use final_turn::final_turn;

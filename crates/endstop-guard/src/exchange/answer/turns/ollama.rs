@@ -1,6 +1,6 @@
 //! A final text in Ollama's format.
 
-use super::FinalText;
+use super::final_text::FinalText;
 use serde_json::{Value, json};
 
 pub(super) fn body(turn: FinalText<'_>) -> Value {
@@ -14,7 +14,7 @@ pub(super) fn body(turn: FinalText<'_>) -> Value {
 }
 
 /// Returns the rest of a stream: the text, unless it is empty, and the end.
-pub(in crate::exchange::answer) fn lines(turn: FinalText<'_>) -> String {
+pub(crate) fn lines(turn: FinalText<'_>) -> String {
     let mut out = String::new();
     if !turn.text.is_empty() {
         let message = json!({"role": "assistant", "content": turn.text});

@@ -1,6 +1,6 @@
 //! A final text in OpenAI Responses.
 
-use super::FinalText;
+use super::final_text::FinalText;
 use crate::exchange::answer::deliver::Event;
 use serde_json::{Value, json};
 
@@ -17,12 +17,13 @@ fn text_part(text: &str) -> Value {
 }
 
 /// Returns a whole message item.
-pub(in crate::exchange::answer) fn item(id: &str, text: &str) -> Value {
+pub(crate) fn item(id: &str, text: &str) -> Value {
     json!({"type": "message", "id": id, "role": "assistant", "status": "completed",
            "content": [text_part(text)]})
 }
 
 fn response(turn: FinalText<'_>, status: &str, output: &Value) -> Value {
+    // The usage is known at the end only.
     let usage = if status == "completed" { usage() } else { Value::Null };
     json!({
         "id": format!("resp_{}", turn.id), "object": "response", "created_at": turn.at,
@@ -34,7 +35,7 @@ fn response(turn: FinalText<'_>, status: &str, output: &Value) -> Value {
 }
 
 /// Returns a usage of 0.
-pub(in crate::exchange::answer) fn usage() -> Value {
+pub(crate) fn usage() -> Value {
     json!({
         "input_tokens": 0, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 0,
         "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0
@@ -55,19 +56,20 @@ pub(super) fn events(turn: FinalText<'_>) -> Vec<Event> {
 }
 
 /// Events with their sequence numbers.
-pub(in crate::exchange::answer) struct Numbered {
+pub(crate) struct Numbered {
     number: u64,
-    pub(in crate::exchange::answer) events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
 }
 
 impl Numbered {
     /// Starts after this number.
-    pub(in crate::exchange::answer) fn after(number: u64) -> Numbered {
+    pub(crate) fn after(number: u64) -> Numbered {
         Numbered { number, events: Vec::new() }
     }
 
     /// Adds an event with these members.
-    pub(in crate::exchange::answer) fn add(&mut self, kind: &'static str, members: Value) {
+    pub(crate) fn add(&mut self, kind: &'static str, members: Value) {
+        // SDKs check that the numbers rise.
         self.number += 1;
         let mut event = json!({"type": kind, "sequence_number": self.number});
         if let (Some(event), Value::Object(members)) = (event.as_object_mut(), members) {
@@ -77,7 +79,7 @@ impl Numbered {
     }
 
     /// Begins a message item with one text.
-    pub(in crate::exchange::answer) fn begin_item(&mut self, index: u64, id: &str) {
+    pub(crate) fn begin_item(&mut self, index: u64, id: &str) {
         let mut begun = item(id, "");
         begun["status"] = json!("in_progress");
         begun["content"] = json!([]);
@@ -86,7 +88,7 @@ impl Numbered {
     }
 
     /// Begins a text in an item.
-    pub(in crate::exchange::answer) fn begin_part(&mut self, index: u64, part: u64, id: &str) {
+    pub(crate) fn begin_part(&mut self, index: u64, part: u64, id: &str) {
         self.add(
             "response.content_part.added",
             json!({"item_id": id, "output_index": index, "content_index": part, "part": text_part("")}),
@@ -94,13 +96,7 @@ impl Numbered {
     }
 
     /// Adds a text, unless it is empty.
-    pub(in crate::exchange::answer) fn text(
-        &mut self,
-        index: u64,
-        part: u64,
-        id: &str,
-        text: &str,
-    ) {
+    pub(crate) fn text(&mut self, index: u64, part: u64, id: &str, text: &str) {
         if !text.is_empty() {
             self.add(
                 "response.output_text.delta",
@@ -111,13 +107,7 @@ impl Numbered {
     }
 
     /// Ends the text and its item.
-    pub(in crate::exchange::answer) fn end_item(
-        &mut self,
-        index: u64,
-        part: u64,
-        id: &str,
-        text: &str,
-    ) {
+    pub(crate) fn end_item(&mut self, index: u64, part: u64, id: &str, text: &str) {
         let place = |more: Value| {
             let mut members = json!({"item_id": id, "output_index": index, "content_index": part});
             if let (Some(members), Value::Object(more)) = (members.as_object_mut(), more) {
