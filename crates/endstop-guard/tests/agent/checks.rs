@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(60);
 
 pub(crate) fn all() -> ExitCode {
-    let checks: [(&str, fn()); 6] = [
+    let checks: [(&str, fn()); 7] = [
         ("first_interrupt_is_noted", first_interrupt_is_noted),
         ("second_interrupt_stops_program", second_interrupt_stops_program),
         ("termination_stops_program_with_143", termination_stops_program_with_143),
         ("temporary_files_are_private_and_removed", temporary_files_are_private_and_removed),
+        ("mirrored_folder_leads_to_users_files", mirrored_folder_leads_to_users_files),
         ("terminal_keys_reach_program_once", terminal_keys_reach_program_once),
         ("suspended_program_suspends_guard", suspended_program_suspends_guard),
     ];
@@ -155,6 +156,35 @@ fn temporary_files_are_private_and_removed() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[1..], ["-rw-------", "drwx------", "3"], "{said}");
     assert!(!fs::exists(lines[0]).unwrap());
+}
+
+fn mirrored_folder_leads_to_users_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir_all(home.path().join(".gemini/tmp")).unwrap();
+    fs::write(home.path().join(".gemini/settings.json"), "{\"model\":\"m\"}").unwrap();
+    fs::write(home.path().join(".gemini/GEMINI.md"), "memory").unwrap();
+    let program = home.path().join("gemini");
+    // Stands in for the client: reads its settings and a file, and writes to both folders.
+    let script = "#!/bin/sh\ncd $GEMINI_CLI_HOME/.gemini && cat settings.json GEMINI.md\n\
+        echo session > tmp/session; echo changed > settings.json\n";
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args([HOST, "http://127.0.0.1:9", program.to_str().unwrap()])
+        .env("HOME", home.path())
+        .env("GEMINI_API_KEY", "k")
+        .env_remove("GEMINI_CLI_HOME")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(run.stdout).unwrap();
+    let settings = r#"{"model":"m","security":{"auth":{"selectedType":"gemini-api-key"}}}"#;
+    assert_eq!(said, format!("{settings}memory"), "{}", String::from_utf8_lossy(&run.stderr));
+    let read = |name: &str| fs::read_to_string(home.path().join(".gemini").join(name)).unwrap();
+    // What the client has written stays, but for the settings, which are guard's.
+    assert_eq!((read("tmp/session"), read("GEMINI.md")), ("session\n".into(), "memory".into()));
+    assert_eq!(read("settings.json"), "{\"model\":\"m\"}");
 }
 
 /// Runs a script of Python that plays the user at a terminal. Prints a notice if there is no pty.
