@@ -108,7 +108,8 @@ pub fn launch(wiring: &Wiring, private: &PrivateFolder, run: &str) -> io::Result
     for file in &wiring.files {
         private.write(&file.path, &file.text)?;
     }
-    let mut agent = AgentProgram::new(program, run).args(arguments);
+    // Files with keys must not stay if this process is killed.
+    let mut agent = AgentProgram::new(program, run).args(arguments).removes(private.path());
     for name in &wiring.cleared {
         agent = agent.env_remove(name);
     }
