@@ -52,6 +52,7 @@ pub struct AgentProgram {
     set: Vec<(OsString, OsString)>,
     removed: Vec<OsString>,
     dir: Option<PathBuf>,
+    temporary: Option<PathBuf>,
 }
 
 impl AgentProgram {
@@ -63,6 +64,7 @@ impl AgentProgram {
             set: Vec::new(),
             removed: Vec::new(),
             dir: None,
+            temporary: None,
         }
     }
 
@@ -91,6 +93,14 @@ impl AgentProgram {
     #[must_use]
     pub fn in_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
+        self
+    }
+
+    /// Removes this folder with its contents when the program has ended, also if this process is
+    /// killed. (Windows: only the caller can remove it.)
+    #[must_use]
+    pub fn removes(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.temporary = Some(folder.into());
         self
     }
 
@@ -132,7 +142,8 @@ impl AgentProgram {
     fn spawn(&self) -> io::Result<(Running, Exit)> {
         use crate::keeper;
         let mark = crate::orphans::Mark::of_run(self.run.clone());
-        let (mut command, order) = keeper::keeper_of_agent(&self.words, mark)?;
+        let (mut command, order) =
+            keeper::keeper_of_agent(&self.words, self.temporary.as_deref(), mark)?;
         self.prepare(&mut command);
         let (kept, exit) = keeper::spawn(command, order)?;
         Ok((Running::Kept(kept), exit))

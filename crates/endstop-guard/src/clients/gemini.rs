@@ -1,27 +1,32 @@
 //! Gemini CLI.
 //!
-//! With a base URL it only starts if its settings select the API key. A temporary *system* settings
-//! file, which overrides the user's, does so. A Google login ignores the base URL.
+//! With a base URL it only starts if the user's settings select the API key. If the user relies on
+//! `GEMINI_API_KEY` instead, it gets a temporary home folder: its settings select the key, and all
+//! other entries are links to those of the user. Its *system* settings would be simpler, but it only
+//! reads those of root. A Google login ignores the base URL.
 
 use super::parse::{self, put, text};
 use super::plan::Plan;
-use super::wiring::{Source, Unguardable, Warning};
+use super::wiring::{Mirror, Source, Unguardable, Warning};
 use endstop_wire::WireFormat::Gemini;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 const BASE_URL: &str = "GOOGLE_GEMINI_BASE_URL";
-const SYSTEM: &str = "GEMINI_CLI_SYSTEM_SETTINGS_PATH";
+const HOME: &str = "GEMINI_CLI_HOME";
+/// Name of the temporary home folder.
+const FOLDER: &str = "gemini-home";
 const BY_KEY: &str = "gemini-api-key";
 
 pub(super) fn wire(plan: &mut Plan<'_>) {
-    let folder = plan.var("GEMINI_CLI_HOME").map(|home| PathBuf::from(home).join(".gemini"));
-    let folder = folder.or_else(|| plan.home(".gemini"));
+    let home = plan.var(HOME).map(PathBuf::from).or_else(|| plan.home(""));
+    let folder = home.as_ref().map(|home| home.join(".gemini"));
+    let mut settings = Value::Null;
     let mut own = Vec::new();
     let (mut selected, mut in_file) = (None, None);
-    if let Some(folder) = folder {
+    if let Some(folder) = &folder {
         own = vec![folder.join("settings.json"), folder.join(".env")];
-        let settings = plan.user_json(&own[0]).unwrap_or_default();
+        settings = plan.user_json(&own[0]).unwrap_or_default();
         selected = text(&settings, &["security", "auth", "selectedType"])
             .or_else(|| text(&settings, &["selectedAuthType"]))
             .map(str::to_owned);
@@ -43,14 +48,20 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         || in_file.as_ref().is_some_and(|file| parse::dotenv(file, "GEMINI_API_KEY").is_some());
     match selected.as_deref() {
         Some("vertex-ai") => return plan.warn(Warning::Unguardable(Unguardable::Vertex)),
-        Some(BY_KEY | "gateway") => {}
-        None if key => {}
+        Some(BY_KEY) => return,
+        None | Some("gateway") if key => {}
         // Another login bills another account, so it is the user who must change it.
         _ => return plan.warn(Warning::Unguardable(Unguardable::GoogleLogin)),
     }
-    let system = plan.var(SYSTEM).unwrap_or("/etc/gemini-cli/settings.json").to_owned();
-    let mut settings = plan.user_json(&PathBuf::from(system)).unwrap_or_default();
     put(&mut settings, &["security", "auth", "selectedType"], json!(BY_KEY));
-    let path = plan.file("gemini-settings.json", settings.to_string());
-    plan.set(SYSTEM, path);
+    plan.file(&format!("{FOLDER}/.gemini/settings.json"), settings.to_string());
+    if let (Some(home), Some(folder)) = (home, folder) {
+        let path = PathBuf::from(FOLDER);
+        let files = Mirror { path: path.join(".gemini"), of: folder, except: "settings.json" };
+        // The folder of skills that several clients share.
+        let skills = Mirror { path: path.join(".agents"), of: home.join(".agents"), except: "" };
+        plan.wiring.mirrors.extend([files, skills]);
+    }
+    let path = plan.request.private.join(FOLDER).display().to_string();
+    plan.set(HOME, path);
 }

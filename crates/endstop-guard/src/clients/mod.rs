@@ -47,7 +47,7 @@ mod wiring;
 pub use request::{DiskFiles, Files, NoFiles, Request};
 pub use shell::{Shell, UnknownShell, print_env};
 pub use table::{CLIENTS, Client};
-pub use wiring::{Source, TempFile, Unguardable, Warning, Wiring};
+pub use wiring::{Mirror, Source, TempFile, Unguardable, Warning, Wiring};
 
 /// Decides how a command is pointed at the proxy. Pure: everything that it depends on is in the
 /// request.

@@ -28,6 +28,8 @@ pub struct Wiring {
     pub upstreams: Vec<(WireFormat, String, Source)>,
     /// Temporary files in the private folder, to be written with access for the user only.
     pub files: Vec<TempFile>,
+    /// Folders in the private folder, with links to the entries of the user's folders.
+    pub mirrors: Vec<Mirror>,
     /// Facts that the user should know.
     pub warnings: Vec<Warning>,
 }
@@ -54,6 +56,7 @@ impl fmt::Debug for Wiring {
             .field("cleared", &self.cleared)
             .field("upstreams", &self.upstreams.iter().map(|(f, _, s)| (f, s)).collect::<Vec<_>>())
             .field("files", &self.files)
+            .field("mirrors", &self.mirrors)
             .field("warnings", &self.warnings)
             .finish()
     }
@@ -72,6 +75,18 @@ impl fmt::Debug for TempFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TempFile({}, {} bytes)", self.path.display(), self.text.len())
     }
+}
+
+/// A temporary folder that stands for one of the user. Its entries are links, so what a client writes
+/// into them stays; new entries are removed with the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Path below the private folder.
+    pub path: PathBuf,
+    /// The user's folder, which may not exist.
+    pub of: PathBuf,
+    /// Name of the entry that is replaced by a temporary file; empty if there is none.
+    pub except: &'static str,
 }
 
 /// The place that names an upstream.

@@ -9,7 +9,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-use crate::clients::Wiring;
+use crate::clients::{Mirror, Wiring};
 use endstop_process::{AgentProcess, AgentProgram};
 use std::fs::{self, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -48,8 +48,42 @@ impl PrivateFolder {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(self.0.join(name))?.write_all(text.as_bytes())
+        let path = self.0.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        options.open(path)?.write_all(text.as_bytes())
     }
+
+    /// Creates a folder with links to the entries of the user's folder.
+    fn mirror(&self, mirror: &Mirror) -> io::Result<()> {
+        let entries = match fs::read_dir(&mirror.of) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let folder = self.0.join(&mirror.path);
+        fs::create_dir_all(&folder)?;
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name() != *mirror.except {
+                link(&entry.path(), &folder.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+fn link(target: &Path, at: &Path) -> io::Result<()> {
+    // A relative path would lead from the private folder.
+    std::os::unix::fs::symlink(std::path::absolute(target)?, at)
+}
+
+#[cfg(windows)]
+fn link(target: &Path, at: &Path) -> io::Result<()> {
+    use std::os::windows::fs::{symlink_dir, symlink_file};
+    if target.is_dir() { symlink_dir(target, at) } else { symlink_file(target, at) }
 }
 
 impl Drop for PrivateFolder {
@@ -68,10 +102,14 @@ pub fn launch(wiring: &Wiring, private: &PrivateFolder, run: &str) -> io::Result
     let Some((program, arguments)) = wiring.command.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program to start"));
     };
+    for mirror in &wiring.mirrors {
+        private.mirror(mirror)?;
+    }
     for file in &wiring.files {
         private.write(&file.path, &file.text)?;
     }
-    let mut agent = AgentProgram::new(program, run).args(arguments);
+    // Files with keys must not stay if this process is killed.
+    let mut agent = AgentProgram::new(program, run).args(arguments).removes(private.path());
     for name in &wiring.cleared {
         agent = agent.env_remove(name);
     }

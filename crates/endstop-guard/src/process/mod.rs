@@ -18,7 +18,8 @@
 //! let mut signals = Signals::listen()?;
 //! let mut agent = launch(&wiring, &private, "r1")?;
 //! let never = std::future::pending();
-//! let ended = supervise(&mut agent, &mut signals, never, GRACE).await?;
+//! let on_cancel = || eprintln!("press Ctrl-C again to end the program");
+//! let ended = supervise(&mut agent, &mut signals, never, GRACE, on_cancel).await?;
 //! println!("{}", ended.end.how());
 //! # Ok(()) }
 //! ```

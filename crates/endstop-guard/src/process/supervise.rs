@@ -1,7 +1,7 @@
 //! Waits for the end of a program, and ends it for a signal or a limit.
 //!
 //! ```text
-//! let ended = supervise(&mut agent, &mut signals, limit_reached, GRACE).await?;
+//! let ended = supervise(&mut agent, &mut signals, limit_reached, GRACE, || {}).await?;
 //! ended.exit_code() // 143 after SIGTERM, otherwise the program's
 //! ```
 
@@ -42,7 +42,8 @@ impl Supervised {
 }
 
 /// Waits until the program and all of its processes have ended. They are ended if `limit` completes,
-/// or if a [signal](SignalRule) asks for it.
+/// or if a [signal](SignalRule) asks for it. `on_cancel` is called for the first SIGINT, which guard
+/// leaves to the program.
 ///
 /// # Errors
 /// The program could not be started.
@@ -51,6 +52,7 @@ pub async fn supervise(
     signals: &mut Signals,
     limit: impl Future<Output = ()>,
     grace: Duration,
+    mut on_cancel: impl FnMut(),
 ) -> io::Result<Supervised> {
     let mut rule = SignalRule::new();
     let mut limit = pin!(limit);
@@ -63,7 +65,7 @@ pub async fn supervise(
                 return Ok(Supervised { end: end?, cancelled, stopped: false, exit: None });
             }
             signal = signals.next() => match rule.react(signal) {
-                Reaction::Note => {}
+                Reaction::Note => on_cancel(),
                 Reaction::Stop { exit } => break exit,
                 Reaction::Kill => break None,
             },

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(60);
 
 pub(crate) fn all() -> ExitCode {
-    let checks: [(&str, fn()); 6] = [
+    let checks: [(&str, fn()); 8] = [
         ("first_interrupt_is_noted", first_interrupt_is_noted),
         ("second_interrupt_stops_program", second_interrupt_stops_program),
         ("termination_stops_program_with_143", termination_stops_program_with_143),
         ("temporary_files_are_private_and_removed", temporary_files_are_private_and_removed),
+        ("killed_guard_leaves_no_files", killed_guard_leaves_no_files),
+        ("mirrored_folder_leads_to_users_files", mirrored_folder_leads_to_users_files),
         ("terminal_keys_reach_program_once", terminal_keys_reach_program_once),
         ("suspended_program_suspends_guard", suspended_program_suspends_guard),
     ];
@@ -115,10 +117,15 @@ fn second_interrupt_stops_program() {
     assert_eq!(first_line(&mut child), "ready");
     until("the tool runs", || alive(word) == 1);
     signal(&child, "-INT");
-    // Both signals at once would count as one.
-    std::thread::sleep(Duration::from_millis(300));
+    // Signals that come together count as one.
+    let mut line = String::new();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line.trim(), "guard: noted");
     signal(&child, "-INT");
-    let (status, said) = end(child);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    let (status, said) = (child.wait().unwrap().code(), rest);
     assert_eq!(status, Some(9), "{said}");
     assert!(said.contains("cancelled true; stopped true Some(Terminate); left 0"), "{said}");
     assert_eq!(alive(word), 0);
@@ -155,6 +162,58 @@ fn temporary_files_are_private_and_removed() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[1..], ["-rw-------", "drwx------", "3"], "{said}");
     assert!(!fs::exists(lines[0]).unwrap());
+}
+
+fn killed_guard_leaves_no_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (program, word) = (folder.path().join("pi"), marker());
+    fs::write(&program, format!("#!/bin/sh\necho \"$2\"\nsleep {word} & wait\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([HOST, "http://127.0.0.1:9", program.to_str().unwrap()])
+        .env("HOME", folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let file = first_line(&mut child);
+    until("the tool runs", || alive(word) == 1);
+    assert!(fs::exists(&file).unwrap(), "{file}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the program and its files are gone", || {
+        alive(word) == 0 && !fs::exists(std::path::Path::new(&file).parent().unwrap()).unwrap()
+    });
+}
+
+fn mirrored_folder_leads_to_users_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir_all(home.path().join(".gemini/tmp")).unwrap();
+    fs::write(home.path().join(".gemini/settings.json"), "{\"model\":\"m\"}").unwrap();
+    fs::write(home.path().join(".gemini/GEMINI.md"), "memory").unwrap();
+    let program = home.path().join("gemini");
+    // Stands in for the client: reads its settings and a file, and writes to both folders.
+    let script = "#!/bin/sh\ncd $GEMINI_CLI_HOME/.gemini && cat settings.json GEMINI.md\n\
+        echo session > tmp/session; echo changed > settings.json\n";
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args([HOST, "http://127.0.0.1:9", program.to_str().unwrap()])
+        .env("HOME", home.path())
+        .env("GEMINI_API_KEY", "k")
+        .env_remove("GEMINI_CLI_HOME")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(run.stdout).unwrap();
+    let settings = r#"{"model":"m","security":{"auth":{"selectedType":"gemini-api-key"}}}"#;
+    assert_eq!(said, format!("{settings}memory"), "{}", String::from_utf8_lossy(&run.stderr));
+    let read = |name: &str| fs::read_to_string(home.path().join(".gemini").join(name)).unwrap();
+    // What the client has written stays, but for the settings, which are guard's.
+    assert_eq!((read("tmp/session"), read("GEMINI.md")), ("session\n".into(), "memory".into()));
+    assert_eq!(read("settings.json"), "{\"model\":\"m\"}");
 }
 
 /// Runs a script of Python that plays the user at a terminal. Prints a notice if there is no pty.
@@ -255,7 +314,7 @@ input()
 print("do" + "ne")
 """
 os.environ["HOST"], os.environ["PYTHON"] = host, sys.executable
-start(["bash", "--norc", "--noprofile", "-i"])
+start(["bash", "--norc", "--noprofile", "--noediting", "-i"])
 expect(b"SHELL> ")
 press(b'"$HOST" --guard http://127.0.0.1:9 "$PYTHON" -u -c "$CODE"\r')
 expect(b"ready")

@@ -36,13 +36,16 @@ pub(crate) fn host() -> ExitCode {
         let run = format!("guard-test-{}", std::process::id());
         let mut agent = launch(&wiring, &private, &run).unwrap();
         let never = std::future::pending();
-        let ended = match supervise(&mut agent, &mut signals, never, GRACE).await {
-            Ok(ended) => ended,
-            Err(error) => {
-                eprintln!("guard: {error}");
-                return ExitCode::from(127);
-            }
-        };
+        let ended =
+            match supervise(&mut agent, &mut signals, never, GRACE, || eprintln!("guard: noted"))
+                .await
+            {
+                Ok(ended) => ended,
+                Err(error) => {
+                    eprintln!("guard: {error}");
+                    return ExitCode::from(127);
+                }
+            };
         eprintln!(
             "guard: {}; cancelled {}; stopped {} {:?}; left {}",
             ended.end.how(),

@@ -330,9 +330,11 @@ fn gemini_login_decides() {
             wired("gemini -p x", variables, &Disk(vec![("/home/u/.gemini/settings.json", file)]));
         let warnings: Vec<Warning> = reported.map(Warning::Unguardable).into_iter().collect();
         assert_eq!(wiring.warnings, warnings, "{file}");
-        let system = wiring.variable("GEMINI_CLI_SYSTEM_SETTINGS_PATH");
-        assert_eq!(system.is_some(), reported.is_none(), "{file}");
-        if system.is_some() {
+        // Settings that select the key are enough as they are.
+        let home = wiring.variable("GEMINI_CLI_HOME");
+        assert_eq!(home.is_some(), file == "{}" && reported.is_none(), "{file}");
+        if home.is_some() {
+            assert_eq!((home, wiring.mirrors.len()), (Some("/private/gemini-home"), 2));
             assert_eq!(
                 wiring.files[0].text,
                 r#"{"security":{"auth":{"selectedType":"gemini-api-key"}}}"#
@@ -342,8 +344,8 @@ fn gemini_login_decides() {
 }
 
 #[test]
-fn gemini_system_settings_are_kept() {
-    let disk = Disk(vec![("/etc/gemini-cli/settings.json", r#"{"tools":{"sandbox":"docker"}}"#)]);
+fn gemini_settings_of_user_are_kept() {
+    let disk = Disk(vec![("/home/u/.gemini/settings.json", r#"{"tools":{"sandbox":"docker"}}"#)]);
     let wiring = wired("gemini", &[("GEMINI_API_KEY", "k")], &disk);
     assert!(wiring.files[0].text.contains("docker"), "{}", wiring.files[0].text);
 }

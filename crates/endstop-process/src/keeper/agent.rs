@@ -33,6 +33,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,14 +48,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The agent program.
 struct Agent {
     leader: Pid,
+    /// A folder to remove at the end.
+    temporary: Option<PathBuf>,
     /// `true` once the program was reaped. From then on the id may belong to another process.
     reaped: Mutex<bool>,
 }
 
-/// Returns the order to start a program in a process group: the group, the program and its
-/// arguments, with NUL between them.
-pub(super) fn order(group: Pid, words: &[OsString]) -> Vec<u8> {
+/// Returns the order to start a program in a process group: the group, the folder to remove at the
+/// end or nothing, the program and its arguments, with NUL between them.
+pub(super) fn order(group: Pid, temporary: Option<&Path>, words: &[OsString]) -> Vec<u8> {
     let mut order = group.as_raw_nonzero().to_string().into_bytes();
+    order.push(0);
+    order.extend_from_slice(temporary.map_or(&[], |folder| folder.as_os_str().as_bytes()));
     for word in words {
         order.push(0);
         order.extend_from_slice(word.as_bytes());
@@ -98,7 +103,14 @@ pub(super) fn serve(mark: Option<OsString>) -> ExitCode {
     };
     let (tell, heard) = mpsc::channel();
     let last_word = match start(&host, &mark, &tell) {
-        Ok(agent) => decide(&agent, &heard, &mark).line(),
+        Ok(agent) => {
+            let done = decide(&agent, &heard, &mark);
+            if let Some(folder) = &agent.temporary {
+                // The host usually removes it too, if it is alive.
+                let _ = fs::remove_dir_all(folder);
+            }
+            done.line()
+        }
         Err(error) => report::refused(&error),
     };
     // Fails if the host is gone; the result is then not needed.
@@ -119,9 +131,10 @@ fn start(host: &UnixStream, mark: &Mark, tell: &Sender<StopSignal>) -> io::Resul
     let order = report::receive_line(host)?;
     let mut words = order.split(|byte| *byte == 0);
     let group = words.next().and_then(|group| std::str::from_utf8(group).ok()?.parse().ok());
-    let (Some(group), Some(program)) = (group, words.next()) else {
+    let (Some(group), Some(folder), Some(program)) = (group, words.next(), words.next()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    let temporary = (!folder.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(folder)));
     let nothing = File::options().write(true).open("/dev/null")?;
     // Start the threads first, because without them a started child would never be reaped.
     let (give, take) = mpsc::channel::<Arc<Agent>>();
@@ -140,7 +153,8 @@ fn start(host: &UnixStream, mark: &Mark, tell: &Sender<StopSignal>) -> io::Resul
     let child = command.spawn()?;
     // Closes our copy of the program's input.
     drop(command);
-    let agent = Arc::new(Agent { leader: Pid::from_child(&child), reaped: Mutex::new(false) });
+    let agent =
+        Arc::new(Agent { leader: Pid::from_child(&child), temporary, reaped: Mutex::new(false) });
     // From here on nothing may return early, because the program runs and must be supervised to
     // its end.
     let _ = give.send(Arc::clone(&agent));

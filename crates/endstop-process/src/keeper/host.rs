@@ -23,6 +23,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -94,8 +95,13 @@ pub(crate) fn keeper_for(command: &str, mark: Option<Mark>) -> io::Result<(Comma
 }
 
 /// Prepares the keeper for an agent program with these arguments, the program first. The program
-/// gets the standard input of this process, and its process group.
-pub(crate) fn keeper_of_agent(words: &[OsString], mark: Mark) -> io::Result<(Command, Order)> {
+/// gets the standard input of this process, and its process group. The keeper removes the temporary
+/// folder at the end.
+pub(crate) fn keeper_of_agent(
+    words: &[OsString],
+    temporary: Option<&Path>,
+    mark: Mark,
+) -> io::Result<(Command, Order)> {
     let program = program::path().ok_or_else(|| {
         let problem = "an agent program needs a keeper; call `keeper::serve_if_asked` in `main`";
         io::Error::other(problem)
@@ -110,7 +116,7 @@ pub(crate) fn keeper_of_agent(words: &[OsString], mark: Mark) -> io::Result<(Com
     let mut keeper = Command::new(program);
     keeper.arg0("endstop-keeper").arg(ARGUMENT).arg(mark.text()).arg(AGENT);
     keeper.stdin(OwnedFd::from(theirs));
-    let command = super::agent::order(rustix::process::getpgrp(), words);
+    let command = super::agent::order(rustix::process::getpgrp(), temporary, words);
     Ok((keeper, Order { command, mark: Some(mark), ours, agent: true }))
 }
 
