@@ -57,7 +57,7 @@ pub(super) fn asked(
         }
         // The client retries before the kernel does.
         Phase::Backoff { .. } => Next::Boundary,
-        // The run is being stopped, and its loop goes on.
+        // The run is being stopped, and its loop continues.
         Phase::Stopping { ending, calls, .. } => Next::End { ending, calls },
         other => Next::Wait(other),
     };

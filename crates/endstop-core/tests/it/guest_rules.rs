@@ -460,7 +460,7 @@ fn deadline_keeps_a_finished_answer() {
     };
     assert_eq!(outcome.termination, Termination::Stop);
     assert_eq!(outcome.also, [Termination::ErrorTimeout]);
-    // A loop that goes on had no answer.
+    // A loop that continues had no answer.
     let mut client = observer(timed());
     client.ask(100).turn(answer("Paris."));
     client.now = Duration::from_secs(2);
