@@ -227,7 +227,7 @@ impl Guest {
         // Left behind if the kernel panics, so that no later call uses half a run.
         let run = match std::mem::replace(&mut self.state, State::Lost) {
             State::Running(run) => run,
-            State::Ended(outcome) => return self.after_end(outcome, event),
+            State::Ended(outcome) => return self.after_end(outcome, &event),
             State::Lost => return,
         };
         let before = self.recording.as_mut().map(|recording| recording.before(&event));
@@ -243,22 +243,22 @@ impl Guest {
         if let (Some(recording), Some(before)) = (&mut self.recording, before) {
             recording.after(before, &self.effects, matches!(self.state, State::Ended(_)));
         }
-        let wakes = self.effects.iter().filter_map(|effect| match effect {
+        let mut wakes = self.effects.iter().rev().filter_map(|effect| match effect {
             Effect::WakeAt { at } => Some(*at),
             _ => None,
         });
-        self.wake = wakes.last().or(self.wake);
+        self.wake = wakes.next().or(self.wake);
     }
 
     /// Adds the spending of a nested run that outlived this run; any other event comes too late.
-    fn after_end(&mut self, mut outcome: Arc<Outcome>, event: Event) {
+    fn after_end(&mut self, mut outcome: Arc<Outcome>, event: &Event) {
         if let EventKind::Spent { usage, cost, cost_unknown, unreported, turns } = &event.kind {
             let more = unreported.unwrap_or(Unreported::of_unknown(*cost_unknown));
             let changed = Arc::make_mut(&mut outcome);
             changed.add_spent(usage, *cost, *cost_unknown, more);
             changed.turns = changed.turns.saturating_add(*turns);
             if let Some(recording) = &mut self.recording {
-                let before = recording.before(&event);
+                let before = recording.before(event);
                 recording.after(before, &[], true);
             }
         }
