@@ -159,6 +159,18 @@ impl Guest {
         self.reply()
     }
 
+    /// Reports that user code of the driver failed, for example a policy that is not written in
+    /// Rust. `name` is the failed component. Ends the run.
+    pub fn fault(
+        &mut self,
+        at: Duration,
+        name: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Arc<Outcome> {
+        let (name, message) = (name.into(), message.into());
+        self.finish(at, EventKind::Fault { name, message })
+    }
+
     /// Terminates the run.
     pub fn terminate(&mut self, at: Duration) -> Arc<Outcome> {
         self.finish(at, EventKind::Terminate)

@@ -492,6 +492,36 @@ fn caller_ends_the_run_at_once() {
 }
 
 #[test]
+fn fault_of_the_driver_keeps_an_answer() {
+    let mut client = observer(limits());
+    client.ask(100);
+    let outcome = client.guest.fault(client.now, "mine", "ValueError: x");
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+    assert_eq!(outcome.error_diagnostic.as_deref(), Some("ValueError: x"));
+    let mut client = observer(limits());
+    client.ask(100).turn(answer("Paris."));
+    let outcome = client.guest.fault(client.now, "mine", "ValueError: x");
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert_eq!(outcome.also, [Termination::ErrorDuringExecution]);
+}
+
+#[test]
+fn outranked_rule_decides_if_the_guest_continues() {
+    // The rule objects to the calls, and the text of the same run is an answer.
+    let watch = Watch { rule: detector::Rule::SameText { times: 2 }, mode: WatchMode::Stop };
+    let spec = RunSpec { watches: vec![watch], ..spec(limits(), GuestMode::default()) };
+    let mut client = Client::of(spec, None);
+    client.ask(100).turn(answer("Paris."));
+    client.ask(200);
+    let stopped = match client.turn(answer("Paris.")) {
+        Reply::Stop(outcome) => outcome,
+        _ => client.refused(GuestCall::default()),
+    };
+    assert!(!stopped.is_success() && stopped.fired.len() == 1, "{}", stopped.decided_by);
+    assert_eq!(stopped.decided_by.layer, Layer::Policy);
+}
+
+#[test]
 fn kernel_retries_if_the_guest_can() {
     let mode = GuestMode { retry: true, ..GuestMode::default() };
     let mut client = Client::of(spec(limits(), mode), None);
