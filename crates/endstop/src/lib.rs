@@ -84,6 +84,8 @@ mod documents {
     struct DefiningTools;
     #[doc = include_str!("../../../docs/src/events.md")]
     struct Events;
+    #[doc = include_str!("../../../docs/src/guests.md")]
+    struct Guests;
     #[doc = include_str!("../../../docs/src/coming-from.md")]
     struct ComingFrom;
     #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]

@@ -159,6 +159,18 @@ impl Guest {
         self.reply()
     }
 
+    /// Reports that user code of the driver failed, for example a policy that is not written in
+    /// Rust. `name` is the failed component. Ends the run.
+    pub fn fault(
+        &mut self,
+        at: Duration,
+        name: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Arc<Outcome> {
+        let (name, message) = (name.into(), message.into());
+        self.finish(at, EventKind::Fault { name, message })
+    }
+
     /// Terminates the run.
     pub fn terminate(&mut self, at: Duration) -> Arc<Outcome> {
         self.finish(at, EventKind::Terminate)
@@ -227,7 +239,7 @@ impl Guest {
         // Left behind if the kernel panics, so that no later call uses half a run.
         let run = match std::mem::replace(&mut self.state, State::Lost) {
             State::Running(run) => run,
-            State::Ended(outcome) => return self.after_end(outcome, event),
+            State::Ended(outcome) => return self.after_end(outcome, &event),
             State::Lost => return,
         };
         let before = self.recording.as_mut().map(|recording| recording.before(&event));
@@ -243,22 +255,22 @@ impl Guest {
         if let (Some(recording), Some(before)) = (&mut self.recording, before) {
             recording.after(before, &self.effects, matches!(self.state, State::Ended(_)));
         }
-        let wakes = self.effects.iter().filter_map(|effect| match effect {
+        let mut wakes = self.effects.iter().rev().filter_map(|effect| match effect {
             Effect::WakeAt { at } => Some(*at),
             _ => None,
         });
-        self.wake = wakes.last().or(self.wake);
+        self.wake = wakes.next().or(self.wake);
     }
 
     /// Adds the spending of a nested run that outlived this run; any other event comes too late.
-    fn after_end(&mut self, mut outcome: Arc<Outcome>, event: Event) {
+    fn after_end(&mut self, mut outcome: Arc<Outcome>, event: &Event) {
         if let EventKind::Spent { usage, cost, cost_unknown, unreported, turns } = &event.kind {
             let more = unreported.unwrap_or(Unreported::of_unknown(*cost_unknown));
             let changed = Arc::make_mut(&mut outcome);
             changed.add_spent(usage, *cost, *cost_unknown, more);
             changed.turns = changed.turns.saturating_add(*turns);
             if let Some(recording) = &mut self.recording {
-                let before = recording.before(&event);
+                let before = recording.before(event);
                 recording.after(before, &[], true);
             }
         }

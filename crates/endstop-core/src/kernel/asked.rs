@@ -19,6 +19,7 @@ use super::tool_step::tools_done;
 use crate::history::says_something;
 use crate::message::{Message, Part, Role, ToolResult};
 use crate::usage::{NanoUsd, Price};
+use std::collections::HashMap;
 use std::ops::ControlFlow::Continue;
 
 /// Maximum number of complete responses in a row that an equal request replaces. A client that sends
@@ -57,7 +58,7 @@ pub(super) fn asked(
         }
         // The client retries before the kernel does.
         Phase::Backoff { .. } => Next::Boundary,
-        // The run is being stopped, and its loop goes on.
+        // The run is being stopped, and its loop continues.
         Phase::Stopping { ending, calls, .. } => Next::End { ending, calls },
         other => Next::Wait(other),
     };
@@ -87,12 +88,15 @@ fn is_retry(phase: &Phase, context: &RunContext) -> bool {
 
 /// Takes the tool results out of the input, because results are appended with their calls. Also
 /// removes what would make the conversation invalid.
-fn take_results(input: &mut Vec<Message>) -> Vec<ToolResult> {
-    let mut results = Vec::new();
+fn take_results(input: &mut Vec<Message>) -> HashMap<String, ToolResult> {
+    // By id, because a hostile request may have any number of results.
+    let mut results = HashMap::new();
     for message in input.iter_mut() {
         for part in std::mem::take(&mut message.parts) {
             match part {
-                Part::ToolResult(result) => results.push(result),
+                Part::ToolResult(result) => {
+                    results.entry(result.call_id.clone()).or_insert(result);
+                }
                 // A call that no response contained has no result.
                 Part::ToolCall(_) => {}
                 part => message.parts.push(part),
@@ -108,7 +112,7 @@ fn take_results(input: &mut Vec<Message>) -> Vec<ToolResult> {
 fn leave_idle(
     idle: Idle,
     retry: bool,
-    results: &mut Vec<ToolResult>,
+    results: &mut HashMap<String, ToolResult>,
     context: &mut RunContext,
 ) -> Flow<Next> {
     let Idle { provisional, mut calls, .. } = idle;
@@ -132,7 +136,7 @@ fn leave_idle(
 
 /// Answers the calls of a response that the client discards. They are not part of the conversation.
 fn drop_calls(mut calls: OpenCalls, context: &mut RunContext, effects: &mut Vec<Effect>) {
-    for (at, started) in calls.answer(&mut Vec::new()) {
+    for (at, started) in calls.answer(&mut HashMap::new()) {
         emit_ended(&calls, at, context.now.saturating_sub(started), effects);
     }
     complete(&calls, context);

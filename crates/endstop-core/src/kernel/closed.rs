@@ -30,7 +30,7 @@ pub(super) fn closed(
             ending
         }
         other => {
-            let unfinished = unfinished(during(&other), detail);
+            let unfinished = unfinished(&during(&other), detail);
             *phase = other;
             late.unwrap_or_else(|| outrank(phase, unfinished, context))
         }
@@ -46,13 +46,13 @@ fn failed(mut ending: Box<Ending>, detail: &str) -> Box<Ending> {
         }
         return ending;
     }
-    let mut failed = unfinished("after an answer, with an error".to_owned(), detail);
+    let mut failed = unfinished("after an answer, with an error", detail);
     failed.carry(&ending);
     failed.outranked.append(&mut ending.outranked);
     failed
 }
 
-fn unfinished(when: String, detail: &str) -> Box<Ending> {
+fn unfinished(when: &str, detail: &str) -> Box<Ending> {
     let mut evidence = format!("the loop ended {when}");
     if !detail.is_empty() {
         evidence = format!("{evidence}: {detail}");

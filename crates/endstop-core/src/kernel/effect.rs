@@ -42,7 +42,8 @@ pub enum Effect {
         /// Id of the call.
         id: EffectId,
     },
-    /// Starts tool calls; each is answered by `ToolEnded`.
+    /// Starts tool calls; each is answered by `ToolEnded`. In the run of a guest, whose client runs
+    /// its tools itself: releases all calls of the turn.
     StartTools {
         /// The calls, in order.
         calls: Vec<ToolStart>,

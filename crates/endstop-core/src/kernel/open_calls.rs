@@ -6,6 +6,7 @@ use super::excerpt::excerpt;
 use crate::media::Attachment;
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Time after the grace period in which a tool may still report its end. Then the run ends without
@@ -296,25 +297,27 @@ impl OpenCalls {
     /// Answers the open calls of a guest: with the results that its client sends back, and the others
     /// as aborted, because the client may have run them. Returns the place of each call that was
     /// running, and when it had started.
-    pub(super) fn answer(&mut self, results: &mut Vec<ToolResult>) -> Vec<(usize, Duration)> {
+    pub(super) fn answer(
+        &mut self,
+        results: &mut HashMap<String, ToolResult>,
+    ) -> Vec<(usize, Duration)> {
         let running = std::mem::take(&mut self.running);
-        let started = |at: usize| running.iter().find(|one| one.at == at).map(|one| one.started);
+        let started: HashMap<usize, Duration> =
+            running.into_iter().map(|running| (running.at, running.started)).collect();
         let mut ended = Vec::new();
         for at in 0..self.calls.len() {
-            if matches!(self.calls[at].state, CallState::Done(..)) {
+            let OpenCall { call, state } = &mut self.calls[at];
+            if matches!(state, CallState::Done(..)) {
                 continue;
             }
-            let id = &self.calls[at].call.id;
-            match results.iter().position(|result| result.call_id == *id) {
-                Some(place) => {
-                    let result = results.swap_remove(place);
-                    let name = self.calls[at].call.name.clone();
-                    let result = ToolResult { name, ..result };
-                    self.calls[at].state = CallState::Done(result, Duration::ZERO);
+            match results.remove(&call.id) {
+                Some(result) => {
+                    let result = ToolResult { name: call.name.clone(), ..result };
+                    *state = CallState::Done(result, Duration::ZERO);
                 }
                 None => self.finished(at, ToolStatus::Aborted, NO_RESULT.to_owned(), true),
             }
-            ended.extend(started(at).map(|started| (at, started)));
+            ended.extend(started.get(&at).map(|started| (at, *started)));
         }
         self.next = self.calls.len();
         ended

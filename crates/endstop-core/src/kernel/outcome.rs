@@ -144,7 +144,8 @@ outcome! {
     pub cost_unknown: bool,
     /// Upper bound on the tokens of all attempts; `None`: no bound is known.
     pub tokens_upper: Option<u64>,
-    /// Amount that the provider billed beyond the worst case computed before each call.
+    /// Amount that the provider billed beyond the worst case computed before each call or, for a
+    /// guest's call without a lowered cap, beyond what was left below the ceiling.
     #[serde(rename = "overrun_usd", with = "usd", default)]
     pub overrun: NanoUsd,
     /// Time from start to end.

@@ -240,7 +240,7 @@ impl Run {
     /// example because it was answered or cut.
     pub fn open_tool(&self, call_id: &str) -> Option<EffectId> {
         match &self.0.phase {
-            Phase::Tools(calls) => calls.running_id(call_id),
+            Phase::Tools(calls) | Phase::Stopping { calls, .. } => calls.running_id(call_id),
             _ => None,
         }
     }

@@ -1,1 +1,580 @@
+//! The rules of guest runs one by one: provisional endings, calls of the client, ceilings, and the
+//! end of the loop.
 
+use crate::world::all_of;
+use endstop_core::guest::{Admission, GuestStart, Reply, Spending};
+use endstop_core::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A client that is driven by hand.
+struct Client {
+    guest: Guest,
+    now: Duration,
+    call: EffectId,
+}
+
+fn limits() -> Limits {
+    Limits { max_unproductive_turns: Some(3), ..Limits::default() }
+}
+
+fn spec(limits: Limits, mode: GuestMode) -> RunSpec {
+    let question = Message::text(MessageId(1), Role::User, "What is the capital of France?");
+    RunSpec { limits, guest: Some(mode), ..RunSpec::new(vec![question]) }
+}
+
+fn observer(limits: Limits) -> Client {
+    Client::of(spec(limits, GuestMode::default()), None)
+}
+
+impl Client {
+    fn of(spec: RunSpec, price: Option<Price>) -> Client {
+        let start = GuestStart { seed: 7, price, record: true, ..GuestStart::default() };
+        let guest = Guest::new(spec, start);
+        Client { guest, now: Duration::ZERO, call: EffectId::default() }
+    }
+
+    /// Asks for a call with this many bytes of prompt, which must be admitted.
+    fn ask(&mut self, bytes: u64) -> &mut Client {
+        self.ask_with(GuestCall { prompt_bytes: bytes, ..GuestCall::default() })
+    }
+
+    fn ask_with(&mut self, call: GuestCall) -> &mut Client {
+        self.now += Duration::from_millis(10);
+        match self.guest.ask(self.now, call) {
+            Admission::Go { call, .. } => self.call = call,
+            refused => panic!("not admitted: {refused:?}"),
+        }
+        self
+    }
+
+    fn refused(&mut self, call: GuestCall) -> Arc<Outcome> {
+        match self.guest.ask(self.now, call) {
+            Admission::Stop(outcome) => outcome,
+            admitted => panic!("admitted: {admitted:?}"),
+        }
+    }
+
+    fn turn(&mut self, turn: ModelTurn) -> Reply {
+        self.now += Duration::from_millis(10);
+        self.guest.turn(self.now, self.call, turn)
+    }
+
+    fn result(&mut self, id: &str, content: &str) -> Reply {
+        self.guest.result(self.now, id, ToolReport::new(ToolStatus::Ok, content))
+    }
+
+    fn provisional(&self) -> Option<Termination> {
+        Some(self.guest.run()?.provisional()?.0)
+    }
+
+    fn close(&mut self, ok: bool) -> Arc<Outcome> {
+        self.guest.close(self.now, ok, if ok { "" } else { "exit status 1" })
+    }
+}
+
+fn text(text: &str, reason: SignalReason) -> ModelTurn {
+    let signal =
+        TerminationSignal::new(reason, Confidence::High).from_field("finish", reason.as_str());
+    let mut turn = ModelTurn::new(vec![Part::Text { text: text.to_owned() }], signal);
+    turn.usage = Usage { input_tokens: Some(10), output_tokens: Some(5), ..Usage::default() };
+    turn
+}
+
+fn answer(said: &str) -> ModelTurn {
+    text(said, SignalReason::NaturalCompletion)
+}
+
+fn call(id: &str, name: &str, arguments: &str) -> Part {
+    let (id, name, arguments) = (id.to_owned(), name.to_owned(), arguments.to_owned());
+    Part::ToolCall(ToolCall { id, name, arguments })
+}
+
+fn calls(ids: &[&str]) -> ModelTurn {
+    let parts = ids.iter().map(|id| call(id, "anything", "{}")).collect();
+    ModelTurn { parts, ..text("", SignalReason::ToolUse) }
+}
+
+fn result_of(id: &str, content: &str) -> Message {
+    let result = ToolResult {
+        call_id: id.to_owned(),
+        name: "anything".to_owned(),
+        status: ToolStatus::Ok,
+        content: content.to_owned(),
+        attachments: Vec::new(),
+        started: true,
+        pinned: false,
+    };
+    Message::new(MessageId(0), Role::Tool, vec![Part::ToolResult(result)])
+}
+
+fn results(outcome: &Outcome) -> Vec<(ToolStatus, &str)> {
+    let all = outcome.messages.iter().flat_map(|message| message.tool_results());
+    all.map(|result| (result.status, result.content.as_str())).collect()
+}
+
+#[test]
+fn answer_is_provisional_until_closed() {
+    let mut client = observer(limits());
+    assert_eq!(client.ask(100).turn(answer("I have started two agents.")), Reply::Continue);
+    assert_eq!(client.provisional(), Some(Termination::Stop));
+    // A background agent reports, and the loop calls the model once more.
+    client.ask(200);
+    assert_eq!(client.provisional(), None);
+    client.turn(answer("Paris."));
+    let outcome = client.close(true);
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert_eq!((outcome.turns, outcome.last_text.as_deref()), (2, Some("Paris.")));
+}
+
+#[test]
+fn loop_that_fails_is_not_success() {
+    let mut client = observer(limits());
+    client.ask(100).turn(answer("Paris."));
+    let outcome = client.close(false);
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+    assert_eq!(outcome.decided_by.decision, Decision::Closed);
+    assert!(outcome.decided_by.evidence.contains("exit status 1"), "{}", outcome.decided_by);
+    assert_eq!(outcome.last_text.as_deref(), Some("Paris."), "the answer is kept");
+}
+
+#[test]
+fn defective_responses_are_never_success() {
+    let lost = ModelTurn { call_missing: true, ..answer("Let me look.") };
+    let cut = ModelTurn { finish_missing: true, ..answer("The answer is probab") };
+    let broken = ModelTurn { unparseable: Some("bad".to_owned()), ..answer("") };
+    for (turn, ending) in [
+        (text("Par", SignalReason::TokenLimitReached), Termination::ErrorOutputTruncated),
+        (text("", SignalReason::TokenLimitReached), Termination::ErrorThinkingStarved),
+        (text("No.", SignalReason::ContentFiltered), Termination::ErrorContentFiltered),
+        (text("Paris.", SignalReason::Unknown), Termination::ErrorDuringExecution),
+        (text("Hm.", SignalReason::Paused), Termination::ErrorDuringExecution),
+        (text("", SignalReason::ErrorTermination), Termination::ErrorDuringExecution),
+        (answer(" "), Termination::ErrorNoProgress),
+        (answer("<think>I should look at the fi"), Termination::ErrorSchemaValidation),
+        (broken, Termination::ErrorSchemaValidation),
+        (lost, Termination::ErrorSchemaValidation),
+        (cut, Termination::ErrorDuringExecution),
+    ] {
+        for inject in [false, true] {
+            let mut client =
+                Client::of(spec(limits(), GuestMode { inject, ..GuestMode::default() }), None);
+            assert_eq!(client.ask(100).turn(turn.clone()), Reply::Continue, "{turn:?}");
+            let told = client
+                .guest
+                .effects()
+                .iter()
+                .any(|effect| matches!(effect, Effect::Emit(RunEvent::MessageInjected { .. })));
+            assert!(inject || !told, "nothing is sent to the model");
+            assert_eq!(client.provisional(), Some(ending), "{turn:?}");
+            assert_eq!(client.close(true).termination, ending, "{turn:?}");
+        }
+    }
+}
+
+#[test]
+fn failed_attempt_waits_for_the_client() {
+    let mut client = observer(limits());
+    client.ask(100);
+    let error = ModelError::new(ErrorClass::Overloaded, "try later");
+    let partial = Some(Box::new(text("Par", SignalReason::InProgress)));
+    let reply = client.guest.failed(client.now, client.call, error, partial);
+    assert_eq!(reply, Reply::Continue);
+    assert_eq!(client.provisional(), Some(Termination::ErrorDuringExecution));
+    let again = GuestCall { prompt_bytes: 100, attempt_of_previous: true, ..GuestCall::default() };
+    client.ask_with(again).turn(answer("Paris."));
+    let outcome = client.close(true);
+    assert_eq!((outcome.turns, outcome.model_calls), (1, 2));
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert_eq!(outcome.messages.len(), 2, "the text of the failed attempt is not sent back");
+}
+
+#[test]
+fn equal_request_replaces_the_turn_twice() {
+    let again = || GuestCall { attempt_of_previous: true, ..GuestCall::default() };
+    let mut client = observer(limits());
+    client.ask(100).turn(answer("one"));
+    for (said, turns) in [("two", 1), ("three", 1), ("four", 2), ("five", 2), ("six", 2)] {
+        client.ask_with(again()).turn(answer(said));
+        assert_eq!(client.guest.run().unwrap().turns(), turns, "{said}");
+    }
+    client.ask_with(again()).turn(answer("seven"));
+    let outcome = client.close(true);
+    // A client that repeats itself for ever reaches `max_turns`.
+    assert_eq!((outcome.turns, outcome.model_calls), (3, 7));
+    let said: Vec<String> = outcome.messages.iter().map(Message::plain_text).skip(1).collect();
+    assert_eq!(said, ["three", "six", "seven"]);
+}
+
+#[test]
+fn repeated_request_after_tools_is_a_turn() {
+    let mut client = observer(limits());
+    for turn in 1..=3 {
+        let attempt_of_previous = turn > 1;
+        client.ask_with(GuestCall { attempt_of_previous, ..GuestCall::default() });
+        client.turn(calls(&["a"]));
+        client.result("a", &format!("{turn}"));
+    }
+    assert_eq!(client.close(true).turns, 3);
+}
+
+#[test]
+fn any_tool_is_released_at_once() {
+    let mut client = observer(limits());
+    let mut turn = calls(&["a", "b"]);
+    turn.parts.push(call("c", "finish", r#"{"deliverable":"mine"}"#));
+    turn.parts.push(call("d", "write", "{broken"));
+    let Reply::Tools(released) = client.ask(100).turn(turn) else { panic!("no calls") };
+    let ids: Vec<&str> = released.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(ids, ["a", "b", "c", "d"]);
+    for id in ["d", "b", "a", "c"] {
+        client.result(id, "done");
+    }
+    assert_eq!(client.provisional(), None);
+    let outcome = client.close(true);
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "no answer");
+    assert!(outcome.decided_by.evidence.contains("before the model gave an answer"));
+    assert_eq!((outcome.tool_calls, outcome.deliverable.as_ref()), (4, None));
+}
+
+#[test]
+fn cut_calls_are_not_released() {
+    let mut client = observer(Limits { max_consecutive_mistakes: Some(2), ..limits() });
+    let cut = || {
+        let parts = vec![call("a", "shell", r#"{"command":"rm -r build"}"#)];
+        ModelTurn { parts, ..text("", SignalReason::TokenLimitReached) }
+    };
+    assert_eq!(client.ask(100).turn(cut()), Reply::Continue);
+    assert_eq!(client.guest.run().unwrap().open_tool("a"), None);
+    // The client runs the call all the same, and reports it with its next request.
+    let input = vec![result_of("a", "removed")];
+    client.ask_with(GuestCall { input, prompt_bytes: 200, ..GuestCall::default() });
+    client.turn(cut());
+    let outcome = client.refused(GuestCall::default());
+    assert_eq!(outcome.termination, Termination::ErrorConsecutiveMistakes);
+    let results = results(&outcome);
+    assert_eq!(results[0], (ToolStatus::Ok, "removed"));
+    assert!(results[1].1.contains("may have run"), "{results:?}");
+}
+
+#[test]
+fn open_calls_are_answered_by_the_next_call() {
+    let mut client = observer(limits());
+    client.ask(100).turn(calls(&["a", "b", "c"]));
+    client.result("b", "by the framework");
+    let input = vec![result_of("a", "by the request"), result_of("x", "an orphan")];
+    client.ask_with(GuestCall { input, prompt_bytes: 300, ..GuestCall::default() });
+    client.turn(answer("Paris."));
+    let outcome = client.close(true);
+    let results = results(&outcome);
+    assert_eq!(results[0], (ToolStatus::Ok, "by the request"));
+    assert_eq!(results[1], (ToolStatus::Ok, "by the framework"));
+    assert_eq!(results[2].0, ToolStatus::Aborted);
+    assert!(results[2].1.contains("may have run"));
+    assert_eq!(results.len(), 3);
+    assert_eq!(history::problem(&outcome.messages), None);
+}
+
+#[test]
+fn close_names_what_was_open() {
+    let mut client = observer(limits());
+    client.ask(100).turn(calls(&["a", "b"]));
+    client.result("a", "done");
+    let outcome = client.close(true);
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+    assert!(outcome.decided_by.evidence.contains("open tool calls (anything)"));
+    let mut client = observer(limits());
+    client.ask(100);
+    client.guest.delta(client.now, client.call, TurnDelta::Text("Par".to_owned()));
+    let outcome = client.close(true);
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+    assert!(outcome.decided_by.evidence.contains("in the middle of its response"));
+    assert_eq!(outcome.last_text.as_deref(), Some("Par"));
+}
+
+#[test]
+fn repeated_calls_end_without_progress() {
+    let mut client = observer(limits());
+    for bytes in 1..=4 {
+        client.ask(100 * bytes).turn(calls(&["a"]));
+        client.result("a", "the same");
+    }
+    let outcome = client.refused(GuestCall::default());
+    assert_eq!(outcome.termination, Termination::ErrorNoProgress);
+    assert!(outcome.no_progress_snapshot.is_some());
+    // Results that are not known prove no repetition.
+    let mut client = observer(limits());
+    for bytes in 1..=9 {
+        client.ask(100 * bytes).turn(calls(&["a"]));
+    }
+}
+
+#[test]
+fn second_call_abandons_the_first() {
+    let mut client = observer(limits());
+    client.ask(400);
+    let first = client.call;
+    client.guest.delta(client.now, first, TurnDelta::Text("Par".to_owned()));
+    client.ask(800);
+    let aborted = |effect: &Effect| *effect == Effect::AbortModel { id: first };
+    assert!(client.guest.effects().iter().any(aborted));
+    // A late delta of the first call is not part of the second.
+    client.guest.delta(client.now, first, TurnDelta::Text("late".to_owned()));
+    client.turn(answer("Paris."));
+    let outcome = client.close(true);
+    assert_eq!((outcome.turns, outcome.model_calls), (1, 2));
+    assert!(outcome.usage.estimated, "the first call is booked by an estimate");
+    assert_eq!(outcome.last_text.as_deref(), Some("Paris."));
+}
+
+fn priced(usd: f64, mode: GuestMode) -> Client {
+    let limits = Limits { max_budget_usd: Some(usd), ..limits() };
+    Client::of(spec(limits, mode), Some(Price::usd_per_million_tokens(1.0, 10.0)))
+}
+
+#[test]
+fn stream_is_aborted_at_the_ceiling() {
+    let mut client = priced(0.01, GuestMode::default());
+    // The client asks for 128,000 tokens of output, which would cost $1.28.
+    let call = GuestCall {
+        prompt_bytes: 4_000,
+        output_cap: Some(128_000),
+        streaming: true,
+        ..GuestCall::default()
+    };
+    client.ask_with(call);
+    // $0.001 of prompt leave 900 tokens, or 3600 bytes.
+    let piece = || TurnDelta::Text("x".repeat(900));
+    for _ in 0..3 {
+        assert_eq!(client.guest.delta(client.now, client.call, piece()), Reply::Continue);
+    }
+    let Reply::Stop(outcome) = client.guest.delta(client.now, client.call, piece()) else {
+        panic!("the ceiling is reached")
+    };
+    assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
+    assert!(outcome.decided_by.evidence.contains("about 900 tokens of output"));
+    assert_eq!((outcome.cost.to_usd(), outcome.overrun), (0.01, NanoUsd::ZERO));
+    assert!(outcome.cost_unknown && outcome.cost_upper > Some(outcome.cost));
+    assert!(outcome.last_text.as_ref().is_some_and(|text| text.len() == 3600));
+}
+
+#[test]
+fn hidden_output_is_reported_as_overrun() {
+    let mut client = priced(0.01, GuestMode::default());
+    let mut turn = answer("Paris.");
+    turn.usage = Usage { input_tokens: Some(1_000), output_tokens: Some(2_000), ..turn.usage };
+    client.ask(4_000).turn(turn);
+    let outcome = client.close(true);
+    assert_eq!(outcome.termination, Termination::Stop, "the answer was paid for");
+    assert_eq!(outcome.also, [Termination::ErrorMaxBudgetUsd]);
+    assert_eq!(outcome.overrun.to_usd(), 0.011);
+}
+
+#[test]
+fn prompt_that_uses_up_the_rest_is_refused() {
+    let mut client = priced(0.01, GuestMode::default());
+    let outcome = client.refused(GuestCall { prompt_bytes: 50_000, ..GuestCall::default() });
+    assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
+    assert!(outcome.decided_by.evidence.contains("about 12500 tokens"), "{}", outcome.decided_by);
+    assert_eq!(outcome.would_fit.unwrap().max_budget.unwrap().to_usd(), 0.01506);
+    assert_eq!(outcome.model_calls, 0);
+}
+
+#[test]
+fn capped_call_is_reserved_strictly() {
+    let mut client = priced(0.01, GuestMode { capped: true, ..GuestMode::default() });
+    let call = GuestCall { prompt_bytes: 1_000, output_cap: Some(4_000), ..GuestCall::default() };
+    let Admission::Go { call, output_cap, .. } = client.guest.ask(client.now, call) else {
+        panic!("it fits")
+    };
+    assert_eq!(output_cap, Some(900), "the rest of the budget");
+    client.call = call;
+    let mut turn = text("Par", SignalReason::TokenLimitReached);
+    turn.usage = Usage { input_tokens: Some(900), output_tokens: Some(900), ..turn.usage };
+    let Reply::Stop(outcome) = client.turn(turn) else { panic!("cut by our own cap") };
+    assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
+}
+
+#[test]
+fn known_prompt_is_bounded_by_its_growth() {
+    let mut client = priced(1.0, GuestMode { capped: true, ..GuestMode::default() });
+    let mut turn = calls(&["a"]);
+    turn.usage = Usage { input_tokens: Some(2_000), output_tokens: Some(10), ..turn.usage };
+    client.ask(10_000).turn(turn);
+    client.result("a", "x");
+    client.ask(10_500);
+    let bound = |client: &Client| client.guest.run().unwrap().call_quote().unwrap().prompt_bound;
+    assert_eq!(bound(&client), 2_500, "2000 counted, and one token for each new byte");
+    // Another model counts differently, and a shortened prompt shares no prefix.
+    let model = Some("other".to_owned());
+    client.ask_with(GuestCall { prompt_bytes: 10_600, model, ..GuestCall::default() });
+    assert_eq!(bound(&client), 10_600);
+}
+
+#[test]
+fn unknown_price_is_never_zero() {
+    let limits = Limits { max_budget_usd: Some(0.01), ..limits() };
+    let mut client = Client::of(spec(limits, GuestMode::default()), None);
+    client.ask(100).turn(calls(&["a"]));
+    client.result("a", "x");
+    let price = Some(Price::usd_per_million_tokens(1.0, 1.0));
+    client.ask_with(GuestCall { prompt_bytes: 200, price, ..GuestCall::default() });
+    client.turn(answer("Paris."));
+    let outcome = client.close(true);
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert!(outcome.cost_unknown && outcome.cost_upper.is_none());
+    assert_eq!(outcome.cost, NanoUsd(15_000), "the call whose price is known");
+    assert!(outcome.decided_by.evidence.contains("`max_budget_usd` was not enforced"));
+}
+
+#[test]
+fn nested_turns_count_towards_the_limit() {
+    let mut client = observer(Limits { max_turns: Some(5), ..limits() });
+    client.ask(100).turn(calls(&["a"]));
+    let spending = Spending { cost: NanoUsd(5), turns: 4, ..Spending::default() };
+    assert_eq!(client.guest.spent(client.now, spending.clone()), Reply::Continue);
+    client.result("a", "the agent is done");
+    let outcome = client.refused(GuestCall::default());
+    assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+    assert_eq!((outcome.turns, outcome.cost), (5, NanoUsd(5)));
+    // Spending that is reported after the end is added, also in a replay.
+    client.guest.spent(client.now, spending);
+    let outcome = client.guest.outcome().cloned().unwrap();
+    assert_eq!((outcome.turns, outcome.cost), (9, NanoUsd(10)));
+    let limits = Limits { max_turns: Some(5), ..limits() };
+    let mut replay = Replay::new(spec(limits, GuestMode::default()));
+    for record in client.guest.take_events() {
+        replay.feed(record.event);
+    }
+    assert_eq!(all_of(replay.outcome().unwrap()), all_of(&outcome));
+}
+
+#[test]
+fn deadline_keeps_a_finished_answer() {
+    let timed = || Limits { timeout: Some(Duration::from_secs(1)), ..limits() };
+    let mut client = observer(timed());
+    client.ask(100).turn(answer("Paris."));
+    assert_eq!(client.guest.wake_at(), Some(Duration::from_secs(1)));
+    let Reply::Stop(outcome) = client.guest.tick(Duration::from_secs(1)) else {
+        panic!("the deadline ends the run")
+    };
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert_eq!(outcome.also, [Termination::ErrorTimeout]);
+    // A loop that continues had no answer.
+    let mut client = observer(timed());
+    client.ask(100).turn(answer("Paris."));
+    client.now = Duration::from_secs(2);
+    let outcome = client.refused(GuestCall::default());
+    assert_eq!(outcome.termination, Termination::ErrorTimeout);
+    // A deadline that passed without a tick.
+    let mut client = observer(timed());
+    client.ask(100);
+    client.now = Duration::from_secs(2);
+    assert_eq!(client.close(true).termination, Termination::ErrorTimeout);
+}
+
+#[test]
+fn caller_ends_the_run_at_once() {
+    let mut client = observer(limits());
+    client.ask(100).turn(calls(&["a"]));
+    let Reply::Stop(outcome) = client.guest.cancel(client.now) else { panic!("cancelled") };
+    assert_eq!(outcome.termination, Termination::Cancelled);
+    assert!(!client.guest.effects().iter().any(|e| matches!(e, Effect::AbortTools { .. })));
+    assert_eq!(client.close(true), outcome);
+    // A guest that stops tools itself has the grace period.
+    let mode = GuestMode { clocks: true, ..GuestMode::default() };
+    let mut client = Client::of(spec(limits(), mode), None);
+    client.ask(100).turn(calls(&["a"]));
+    assert_eq!(client.guest.cancel(client.now), Reply::Continue);
+    assert!(client.guest.effects().iter().any(|e| matches!(e, Effect::AbortTools { .. })));
+    let Reply::Stop(outcome) = client.result("a", "done") else { panic!("nothing runs") };
+    assert_eq!(outcome.termination, Termination::Cancelled);
+}
+
+#[test]
+fn fault_of_the_driver_keeps_an_answer() {
+    let mut client = observer(limits());
+    client.ask(100);
+    let outcome = client.guest.fault(client.now, "mine", "ValueError: x");
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+    assert_eq!(outcome.error_diagnostic.as_deref(), Some("ValueError: x"));
+    let mut client = observer(limits());
+    client.ask(100).turn(answer("Paris."));
+    let outcome = client.guest.fault(client.now, "mine", "ValueError: x");
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert_eq!(outcome.also, [Termination::ErrorDuringExecution]);
+}
+
+#[test]
+fn outranked_rule_decides_if_the_guest_continues() {
+    // The rule objects to the calls, and the text of the same run is an answer.
+    let watch = Watch { rule: detector::Rule::SameText { times: 2 }, mode: WatchMode::Stop };
+    let spec = RunSpec { watches: vec![watch], ..spec(limits(), GuestMode::default()) };
+    let mut client = Client::of(spec, None);
+    client.ask(100).turn(answer("Paris."));
+    client.ask(200);
+    let stopped = match client.turn(answer("Paris.")) {
+        Reply::Stop(outcome) => outcome,
+        _ => client.refused(GuestCall::default()),
+    };
+    assert!(!stopped.is_success() && stopped.fired.len() == 1, "{}", stopped.decided_by);
+    assert_eq!(stopped.decided_by.layer, Layer::Policy);
+}
+
+#[test]
+fn kernel_retries_if_the_guest_can() {
+    let mode = GuestMode { retry: true, ..GuestMode::default() };
+    let mut client = Client::of(spec(limits(), mode), None);
+    client.ask(100);
+    let error = ModelError::new(ErrorClass::Overloaded, "try later");
+    assert_eq!(client.guest.failed(client.now, client.call, error, None), Reply::Continue);
+    let wake = client.guest.wake_at().expect("the retry is scheduled");
+    let Reply::Again(Admission::Go { call, attempt: 2, .. }) = client.guest.tick(wake) else {
+        panic!("the second attempt")
+    };
+    (client.call, client.now) = (call, wake);
+    client.turn(answer("Paris."));
+    assert_eq!(client.close(true).termination, Termination::Stop);
+}
+
+#[test]
+fn debug_shows_no_content() {
+    let mut client = observer(limits());
+    let input = vec![Message::user("the key is sk-secret")];
+    client.ask_with(GuestCall { input, ..GuestCall::default() });
+    client.guest.delta(client.now, client.call, TurnDelta::Text("sk-secret".to_owned()));
+    assert_eq!(format!("{:?}", client.guest), r#"Guest { phase: "calling", turns: 0, .. }"#);
+    client.close(false);
+    let shown = r#"Guest { termination: "error_during_execution", turns: 0, .. }"#;
+    assert_eq!(format!("{:?}", client.guest), shown);
+}
+
+#[test]
+fn guest_moves_between_threads() {
+    fn is_send<T: Send>() {}
+    is_send::<Guest>();
+    assert!(size_of::<Run>() == size_of::<usize>(), "one pointer");
+}
+
+#[test]
+fn events_of_guests_keep_their_form() {
+    let call = GuestCall { prompt_bytes: 7, streaming: true, ..GuestCall::default() };
+    let asked = Event::new(Duration::ZERO, EventKind::Asked { call: Box::new(call) });
+    let text = r#"{"at":{"secs":0,"nanos":0},"event":"asked","call":{"input":[],"prompt_bytes":7,"streaming":true}}"#;
+    assert_eq!(serde_json::to_string(&asked).unwrap(), text);
+    assert_eq!(serde_json::from_str::<Event>(text).unwrap(), asked);
+    let text = r#"{"at":{"secs":1,"nanos":0},"event":"closed","ok":true,"detail":""}"#;
+    let closed = EventKind::Closed { ok: true, detail: String::new() };
+    let closed = Event::new(Duration::from_secs(1), closed);
+    assert_eq!(serde_json::to_string(&closed).unwrap(), text);
+    assert_eq!(serde_json::from_str::<Event>(text).unwrap(), closed);
+    // Journals of earlier versions have neither turns nor a guest.
+    let old =
+        r#"{"at":{"secs":0,"nanos":0},"event":"spent","usage":{},"cost":5,"cost_unknown":false}"#;
+    let event: Event = serde_json::from_str(old).unwrap();
+    assert!(matches!(event.kind, EventKind::Spent { turns: 0, .. }));
+    assert!(!serde_json::to_string(&event).unwrap().contains("turns"));
+    let own = serde_json::to_string(&RunSpec::default()).unwrap();
+    assert!(!own.contains("guest"));
+    assert_eq!(serde_json::from_str::<RunSpec>(&own).unwrap().guest, None);
+}

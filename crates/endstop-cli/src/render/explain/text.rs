@@ -160,3 +160,49 @@ fn event_lines(timeline: &Timeline) -> Vec<String> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Timeline, event_lines};
+    use endstop::Message;
+    use endstop::core::guest::{Guest, GuestStart};
+    use endstop::core::{GuestCall, GuestMode, RunSpec};
+    use endstop::journal::{RecordedRun, RunHeader};
+    use std::time::Duration;
+
+    #[test]
+    fn guest_run_shows_its_client() {
+        let spec = || RunSpec { guest: Some(GuestMode::default()), ..RunSpec::default() };
+        let mut guest = Guest::new(spec(), GuestStart { record: true, ..GuestStart::default() });
+        let call = GuestCall {
+            input: vec![Message::user("Count the files.")],
+            prompt_bytes: 1_800,
+            output_cap: Some(4_096),
+            model: Some("m\u{1b}[2J".into()),
+            ..GuestCall::default()
+        };
+        let again =
+            GuestCall { prompt_bytes: 7, attempt_of_previous: true, ..GuestCall::default() };
+        let _ =
+            (guest.ask(Duration::from_millis(5), call), guest.ask(Duration::from_millis(9), again));
+        guest.close(Duration::from_millis(20), false, "exit status 1");
+        let events = guest.take_events().into_iter().map(|one| one.event).collect();
+        let header = RunHeader { id: "one".into(), spec: spec(), ..RunHeader::default() };
+        let run = RecordedRun { header, events, ..RecordedRun::default() };
+
+        let timeline = Timeline::of_run(&run, false, None).unwrap();
+        let types: Vec<_> = timeline.entries.iter().map(|one| one["type"].clone()).collect();
+        let expected =
+            ["asked", "turn_started", "asked", "attempt_failed", "turn_started", "closed"];
+        assert_eq!(types, expected);
+        let lines = event_lines(&timeline).join("\n");
+        assert!(lines.contains("the client asks: 1800 bytes of prompt for m"), "{lines}");
+        assert!(lines.contains("at most 4096 tokens of output"), "{lines}");
+        assert!(lines.contains("the client repeats its request: 7 bytes of prompt"), "{lines}");
+        assert!(lines.contains("the client's loop ended with an error: exit status 1"), "{lines}");
+        assert!(!lines.contains('\u{1b}'), "escaped: {lines}");
+        // Only the program that owned the loop can continue it.
+        assert_eq!((timeline.state, timeline.next.is_some()), ("ended", true));
+        assert!(!timeline.next.unwrap().contains("--resume"));
+    }
+}

@@ -2,6 +2,7 @@
 //! later version, locked or full.
 
 mod custom;
+mod guest;
 mod held;
 mod kept;
 mod pruned;
