@@ -82,6 +82,10 @@ pub(crate) struct TrustArgs {
 pub(crate) struct RunArgs {
     /// The task; read from standard input if it is `-` or omitted.
     pub(crate) task: Option<String>,
+    /// An image (PNG, JPEG, GIF, WebP) or a PDF document that the model receives with the task. May
+    /// be repeated. With --replay, give the recorded ones again.
+    #[arg(long = "attach", value_name = "FILE")]
+    pub(crate) attachments: Vec<PathBuf>,
     /// The model, as PROVIDER/MODEL, for example anthropic/claude-sonnet-4-5,
     /// gemini/gemini-2.5-flash or ollama/qwen3.
     #[arg(long, short)]
@@ -161,7 +165,7 @@ pub(crate) struct RunArgs {
     /// Resume a stored run: one whose process died, or one that did not succeed and can now
     /// continue (raise the limit that ended it). Give its id, a prefix of the id, or `last`. Task
     /// and settings come from the stored run; flags override them.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["task", "replay", "config"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["task", "attachments", "replay", "config"])]
     pub(crate) resume: Option<String>,
     /// Resume although the model, the tools, the instructions, the policy or the schema differ from
     /// the original run.
