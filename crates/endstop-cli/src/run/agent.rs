@@ -43,6 +43,8 @@ pub(crate) fn build(
     let servers = runtime.block_on(connecting)?;
     let params = settings.params.built()?;
     let sent = KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()));
+    // A password that is a word is known to be a secret only from the address.
+    let sent = sent.and(&settings.http.secrets());
     cassette.hide(&sent);
     let secrets = endstop::process::environment_secrets().and(servers.secrets()).and(&sent);
     if let Some(journal) = journal {
