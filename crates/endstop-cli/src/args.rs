@@ -191,8 +191,8 @@ pub(crate) struct RunArgs {
     /// 500MB, or `off` [default: 1GiB].
     #[arg(long, value_name = "SIZE", value_parser = crate::quantity::size_or_off)]
     pub(crate) journal_max_size: Option<Bound>,
-    /// The model's price in US dollars per million tokens: in=3,out=15, optionally with cached=0.3
-    /// and cache_write=3.75.
+    /// The model's price in US dollars per million tokens: in=3,out=15, optionally with cached=0.3,
+    /// cache_write=3.75 and cache_write_1h=6 (cache entries that live for an hour).
     #[arg(long, value_name = "PRICE")]
     pub(crate) price: Option<String>,
     /// The model's context window, in tokens; it is also sent to Ollama.
