@@ -63,12 +63,11 @@ pub(super) async fn off_thread<T: Send + 'static>(
     };
     // A second thread waits for the result and the time limit. It is the runtime's, so that a paused
     // clock of a test stands still as long as the code works.
-    match Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn_blocking(watch)),
-        Err(_) => {
-            let watcher = thread::Builder::new().name("endstop-answer".to_owned());
-            watcher.spawn(watch).map_err(|_| OffThreadError::NoThread)?;
-        }
+    if let Ok(runtime) = Handle::try_current() {
+        drop(runtime.spawn_blocking(watch));
+    } else {
+        let watcher = thread::Builder::new().name("endstop-answer".to_owned());
+        watcher.spawn(watch).map_err(|_| OffThreadError::NoThread)?;
     }
     let result = told.await;
     drop(give_up);

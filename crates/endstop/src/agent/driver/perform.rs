@@ -5,8 +5,10 @@
 //! for effect in effects { driver.perform(effect); }
 //! ```
 
+use super::validating::{self, Validation, finished, validation};
 use super::{Call, Driver, Work, in_provider};
 use crate::agent::consult::{Question, whose};
+use crate::agent::off_thread::{ANSWER_TYPE, off_thread};
 use crate::agent::user_code;
 use crate::budget::{Amount, Refusal, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
@@ -81,7 +83,16 @@ impl Driver {
                 self.settle(id, Amount { usd: spent, tokens });
             }
             Effect::Validate { id, candidate } => {
-                self.validate(id, candidate);
+                let (provider, schema) = (&self.shared.config.provider, self.schema.clone());
+                match validation(provider, schema, id, candidate) {
+                    Validation::Here(work) => self.queue.push_back(work()),
+                    Validation::OffThread(work) => {
+                        // The kernel ends the run at its `timeout`.
+                        let bound = self.shared.config.limits.turn_timeout;
+                        let work = finished(off_thread(bound, work));
+                        self.ask(id, validating::NAME, ANSWER_TYPE, work);
+                    }
+                }
             }
             Effect::Consult { id, point } => self.consult(id, point),
             Effect::Compact { id, forced, task, target, .. } => {
