@@ -45,12 +45,12 @@ pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use kernel::{
-    CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt, CompactionSpec,
-    ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind,
-    HookDecision, Hooks, InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission,
-    PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase,
-    RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError,
-    WatchMode, WouldFit,
+    BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt,
+    CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event,
+    EventKind, HookDecision, Hooks, InjectionReason, Layer, NoProgressSnapshot, Outcome, PRE_TURN,
+    Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption, RuleHit, Run,
+    RunEvent, RunPhase, RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful,
+    Watch, WatchError, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};

@@ -140,7 +140,8 @@ pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
 pub use event::{
-    ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption, ToolReport, TurnDelta,
+    BudgetAccount, ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption,
+    ToolReport, TurnDelta,
 };
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,

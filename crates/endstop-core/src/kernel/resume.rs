@@ -23,7 +23,8 @@ pub(super) fn resumed(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Next {
-    let Resumption { lost, call_again, limits, tools, model, provider, price, wall_ms: _ } = with;
+    let Resumption { lost, call_again, limits, tools, model, provider, price, .. } = with;
+    context.settings.output_schema = with.output_schema.unwrap_or(context.settings.output_schema);
     if let Some(limits) = limits {
         context.ledger.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
         context.ledger.max_tokens = limits.max_tokens;
