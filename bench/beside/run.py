@@ -12,7 +12,11 @@ import http.server
 import json
 import os
 import pathlib
+import re
+import socket
+import struct
 import subprocess
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -46,6 +50,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.requests += 1
         text, arguments, finish = SCENARIOS[self.server.scenario]
+        if self.path.endswith("/messages"):
+            return self.anthropic(request, text, finish)
         tools = [tool["function"]["name"] for tool in request.get("tools") or []]
         if arguments and not tools:
             text, arguments, finish = TEXT, None, "stop"
@@ -72,6 +78,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if finish == "reset" else body)
         self.close_connection = finish == "reset"
+
+    def anthropic(self, request, text, finish):
+        """Answers in the format of Anthropic's messages, for the program with images."""
+        stop = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}.get(finish, finish)
+        usage = {"input_tokens": 100, "output_tokens": 50}
+        message = {"id": "r", "type": "message", "role": "assistant", "model": request["model"], "content": []}
+        message |= {"stop_reason": None, "stop_sequence": None, "usage": usage}
+        part = {"type": "text", "text": ""}
+        if not request.get("stream"):
+            part["text"] = text
+            return self.whole({**message, "content": [part], "stop_reason": stop}, finish)
+        delta = {"type": "text_delta", "text": text}
+        events = [{"type": "message_start", "message": message}]
+        events += [{"type": "content_block_start", "index": 0, "content_block": part}]
+        events += [{"type": "content_block_delta", "index": 0, "delta": delta}]
+        events += [{"type": "content_block_stop", "index": 0}]
+        if stop is not None:
+            ended = {"stop_reason": stop, "stop_sequence": None}
+            events += [{"type": "message_delta", "delta": ended, "usage": usage}, {"type": "message_stop"}]
+        body = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events).encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def stream(self, head, usage, text, calls, finish):
         self.send_response(200)
@@ -117,6 +148,7 @@ def serving(scenario):
 
 def environment(base_url):
     ours = {"OPENAI_API_KEY": "test", "OPENAI_BASE_URL": base_url, "HOME": "/nonexistent"}
+    ours |= {"ANTHROPIC_API_KEY": "test", "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1")}
     return {"PATH": os.environ["PATH"], **ours}
 
 
@@ -151,6 +183,32 @@ def ask(path, scenario, suffix):
             service.wait()
 
 
+def browse(path, scenario):
+    """Starts a service, sends it a task over a web socket, and returns the end of its last message."""
+    with serving(scenario) as (server, base_url):
+        service = subprocess.Popen([path], env=environment(base_url), stdout=subprocess.PIPE, text=True)
+        try:
+            host, port = service.stdout.readline().strip().removeprefix("http://").split(":")
+            browser = socket.create_connection((host, int(port)), timeout=300)
+            key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13"
+            head = f"GET / HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{key}\r\n\r\n"
+            browser.sendall(head.encode())
+            # A short frame of text, masked with zeros.
+            browser.sendall(b"\x81\x84\0\0\0\0Why?")
+            reader, last = browser.makefile("rb"), ""
+            while reader.readline().strip():
+                pass
+            while len(start := reader.read(2)) == 2 and start[0] & 15 != 8:
+                size = {126: ">H", 127: ">Q"}.get(start[1] & 127)
+                size = struct.unpack(size, reader.read(struct.calcsize(size)))[0] if size else start[1] & 127
+                last = reader.read(size).decode()
+            found = re.findall(r'"(?:termination|finish_reason|stop|error)":"[^"]*"', last)
+            return f"{server.requests} requests: {', '.join(dict.fromkeys(found))}"
+        finally:
+            service.kill()
+            service.wait()
+
+
 def agents(programs):
     print("| the provider sends | " + " | ".join(programs) + " |")
     print("|---" * (len(programs) + 1) + "|")
@@ -162,12 +220,19 @@ def agents(programs):
 def ten(ours, rig):
     print("| program | scenario | Endstop | rig |\n|---|---|---|---|")
     inputs = {"cli_chat": "Hi.\n", "extract": "1 nut\n"}
-    for name in ["chat_service", "cli_chat", "extract", "research", "branch", "sse"]:
+    for name in ["chat_service", "cli_chat", "extract", "research", "branch", "sse", "approval_ws", "image_tool", "resume"]:
         for scenario in ["stream without a finish value", "cut by the token limit"]:
             cells = []
             for folder in (ours, rig):
                 path = str(folder / name)
-                if name in ("chat_service", "sse"):
+                if name == "approval_ws":
+                    cells.append(browse(path, scenario))
+                elif name in ("image_tool", "resume"):
+                    with tempfile.TemporaryDirectory() as own:
+                        more = ["stored", "Why?"] if name == "resume" else []
+                        first = [own] if name == "image_tool" else [f"{own}/{more.pop(0)}"]
+                        cells.append(run([path, *first, *more], scenario))
+                elif name in ("chat_service", "sse"):
                     cells.append(ask(path, scenario, "/ada" if name == "chat_service" else "/"))
                 else:
                     command = [path, "Why?"] if name == "research" else [path]

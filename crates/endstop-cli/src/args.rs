@@ -131,6 +131,10 @@ pub(crate) struct GuardArgs {
 pub(crate) struct RunArgs {
     /// The task; read from standard input if it is `-` or omitted.
     pub(crate) task: Option<String>,
+    /// An image (PNG, JPEG, GIF, WebP) or a PDF document that the model receives with the task. May
+    /// be repeated. With --replay, give the recorded ones again.
+    #[arg(long = "attach", value_name = "FILE")]
+    pub(crate) attachments: Vec<PathBuf>,
     /// The model, as PROVIDER/MODEL, for example anthropic/claude-sonnet-4-5,
     /// gemini/gemini-2.5-flash or ollama/qwen3.
     #[arg(long, short)]
@@ -210,7 +214,7 @@ pub(crate) struct RunArgs {
     /// Resume a stored run: one whose process died, or one that did not succeed and can now
     /// continue (raise the limit that ended it). Give its id, a prefix of the id, or `last`. Task
     /// and settings come from the stored run; flags override them.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["task", "replay", "config"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["task", "attachments", "replay", "config"])]
     pub(crate) resume: Option<String>,
     /// Resume although the model, the tools, the instructions, the policy or the schema differ from
     /// the original run.
@@ -236,8 +240,8 @@ pub(crate) struct RunArgs {
     /// 500MB, or `off` [default: 1GiB].
     #[arg(long, value_name = "SIZE", value_parser = crate::quantity::size_or_off)]
     pub(crate) journal_max_size: Option<Bound>,
-    /// The model's price in US dollars per million tokens: in=3,out=15, optionally with cached=0.3
-    /// and cache_write=3.75.
+    /// The model's price in US dollars per million tokens: in=3,out=15, optionally with cached=0.3,
+    /// cache_write=3.75 and cache_write_1h=6 (cache entries that live for an hour).
     #[arg(long, value_name = "PRICE")]
     pub(crate) price: Option<String>,
     /// The model's context window, in tokens; it is also sent to Ollama.

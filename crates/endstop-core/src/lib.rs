@@ -47,12 +47,12 @@ pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use guest::Guest;
 pub use kernel::{
-    CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt, CompactionSpec,
-    ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event, EventKind,
-    GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer, NoProgressSnapshot, Outcome,
-    PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption, RuleHit,
-    Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta,
-    Unsuccessful, Watch, WatchError, WatchMode, WouldFit,
+    BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt,
+    CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event,
+    EventKind, GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer,
+    NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
+    RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy,
+    ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};

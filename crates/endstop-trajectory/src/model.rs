@@ -208,6 +208,31 @@ pub struct Usage {
     pub extra: Map<String, Value>,
 }
 
+impl Usage {
+    /// Returns the part of [`cache_write_tokens`](Self::cache_write_tokens) that was written for an
+    /// hour, which costs more than a write for the default time. Recordings have it under Anthropic's
+    /// name `cache_creation.ephemeral_1h_input_tokens`, and those of Endstop as
+    /// `cache_write_1h_tokens`.
+    ///
+    /// ```
+    /// use endstop_trajectory::Usage;
+    /// let mut usage = Usage { cache_write_tokens: Some(9), ..Usage::default() };
+    /// let split = serde_json::json!({"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7});
+    /// usage.extra.insert("cache_creation".to_owned(), split);
+    /// assert_eq!(usage.cache_write_1h_tokens(), Some(7));
+    /// ```
+    pub fn cache_write_1h_tokens(&self) -> Option<u64> {
+        const HOUR: &str = "ephemeral_1h_input_tokens";
+        let split = self.extra.get("cache_creation");
+        // LiteLLM has Anthropic's split in OpenAI's details.
+        let details =
+            || self.extra.get("prompt_tokens_details")?.get("cache_creation_token_details");
+        let of = |split: &Value| split.get(HOUR).and_then(Value::as_u64);
+        let named = || self.extra.get("cache_write_1h_tokens").and_then(Value::as_u64);
+        split.and_then(of).or_else(|| details().and_then(of)).or_else(named)
+    }
+}
+
 impl<'a> Trajectory<'a> {
     /// Creates a run without steps.
     pub fn new(run_id: impl Into<Text<'a>>) -> Trajectory<'a> {

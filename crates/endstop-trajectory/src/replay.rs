@@ -259,6 +259,7 @@ fn model_turn(step: &Step<'_>) -> ModelTurn {
         output_tokens: used.completion_tokens,
         cached_input_tokens: used.cached_tokens,
         cache_write_tokens: used.cache_write_tokens,
+        cache_write_1h_tokens: used.cache_write_1h_tokens(),
         reasoning_tokens: used.reasoning_tokens,
         ..Usage::default()
     });

@@ -24,7 +24,7 @@
 //! # let _ = both;
 //! ```
 
-use endstop_core::NanoUsd;
+use endstop_core::{BudgetAccount, NanoUsd};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -65,6 +65,15 @@ impl From<NanoUsd> for Amount {
     fn from(usd: NanoUsd) -> Amount {
         Amount { usd, tokens: 0 }
     }
+}
+
+/// A refused reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The part of the wanted amount that is left.
+    pub left: Amount,
+    /// The account that refused.
+    pub account: BudgetAccount,
 }
 
 /// The value of a ceiling that is not set.
@@ -151,12 +160,12 @@ impl SharedBudget {
     }
 
     /// `true` if a ceiling on cost bounds this budget, so that calls within it need a price.
-    pub(crate) fn bounds_cost(&self) -> bool {
+    pub fn bounds_cost(&self) -> bool {
         self.bounds.iter().any(|books| lock(books).ceiling.usd != NO_CEILING.usd)
     }
 
     /// `true` if a ceiling on tokens bounds this budget.
-    pub(crate) fn bounds_tokens(&self) -> bool {
+    pub fn bounds_tokens(&self) -> bool {
         self.bounds.iter().any(|books| lock(books).ceiling.tokens != NO_CEILING.tokens)
     }
 
@@ -173,6 +182,15 @@ impl SharedBudget {
     /// Less than `least` is left, and nothing is reserved. The error is the part of `want` that is
     /// left.
     pub fn reserve_amount(&self, want: Amount, least: Amount) -> Result<Amount, Amount> {
+        self.reserve_or_explain(want, least).map_err(|refusal| refusal.left)
+    }
+
+    /// Reserves as [`reserve_amount`](Self::reserve_amount) does.
+    ///
+    /// # Errors
+    /// Less than `least` is left, and nothing is reserved. The error also has the account that
+    /// refused.
+    pub fn reserve_or_explain(&self, want: Amount, least: Amount) -> Result<Amount, Refusal> {
         let mut granted = want;
         // Only one account is locked at a time, so there is no lock order to respect. A sibling may
         // be refused because of an amount that is returned a moment later, but no ceiling is
@@ -180,7 +198,7 @@ impl SharedBudget {
         for (at, books) in self.bounds.iter().enumerate() {
             let here = lock(books).take(granted, least);
             // If an account grants less, return the difference to the accounts that granted more.
-            let back = granted.saturating_sub(here.unwrap_or(Amount::ZERO));
+            let back = granted.saturating_sub(*here.as_ref().unwrap_or(&Amount::ZERO));
             for earlier in &self.bounds[..at] {
                 lock(earlier).settle(back, Amount::ZERO);
             }
@@ -273,13 +291,23 @@ impl Books {
     }
 
     /// Reserves an amount. Returns `Err` with what is left if that is less than `least`.
-    fn take(&mut self, want: Amount, least: Amount) -> Result<Amount, Amount> {
+    fn take(&mut self, want: Amount, least: Amount) -> Result<Amount, Refusal> {
         let granted = want.min(self.ceiling.saturating_sub(self.committed()));
         if !granted.covers(least) {
-            return Err(granted);
+            return Err(Refusal { left: granted, account: self.account() });
         }
         self.reserved = self.reserved.add(granted);
         Ok(granted)
+    }
+
+    fn account(&self) -> BudgetAccount {
+        let Amount { usd, tokens } = self.ceiling;
+        BudgetAccount {
+            ceiling: Some(usd).filter(|usd| *usd != NO_CEILING.usd),
+            ceiling_tokens: Some(tokens).filter(|tokens| *tokens != NO_CEILING.tokens),
+            reserved: self.reserved.usd,
+            reserved_tokens: self.reserved.tokens,
+        }
     }
 
     fn settle(&mut self, reserved: Amount, spent: Amount) {

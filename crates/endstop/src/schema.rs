@@ -48,16 +48,16 @@ pub struct OutputSchema {
     of_type: Option<OfType>,
 }
 
-/// Types that an answer can have: any that implements `Deserialize` and `JsonSchema`.
+/// Types that an answer can have: any that implements `Deserialize`, `JsonSchema` and `Send`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the type of an answer",
     label = "needs a JSON Schema, and must deserialize",
     note = "add `#[derive(serde::Deserialize, schemars::JsonSchema)]` to `{Self}`, and own its data instead of borrowing it"
 )]
-pub trait OutputType: DeserializeOwned + JsonSchema + 'static {}
+pub trait OutputType: DeserializeOwned + JsonSchema + Send + 'static {}
 
 #[diagnostic::do_not_recommend]
-impl<T: DeserializeOwned + JsonSchema + 'static> OutputType for T {}
+impl<T: DeserializeOwned + JsonSchema + Send + 'static> OutputType for T {}
 
 /// The part of a schema that comes from a Rust type.
 struct OfType {
@@ -137,6 +137,11 @@ impl OutputSchema {
         } else {
             Ok(answer)
         }
+    }
+
+    /// `true` if validation runs the `Deserialize` of a type, which may block or panic.
+    pub(crate) fn runs_user_code(&self) -> bool {
+        self.of_type.is_some()
     }
 
     /// `true` if a valid answer has its value in the field `value`.

@@ -101,7 +101,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
             agent.cancel();
         });
     }
-    session.perform(runtime()?, &agent, Begin::Task(task.to_owned()), &limits, Some(dir))
+    session.perform(runtime()?, &agent, Begin::Task(Box::new(task.into())), &limits, Some(dir))
 }
 
 fn prepare(dir: &Path, unfixable: bool) -> std::io::Result<()> {

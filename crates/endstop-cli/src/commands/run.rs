@@ -8,6 +8,7 @@ use crate::config::trust;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::agent::{Built, build, runtime};
+use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
 use crate::run::earlier::Earlier;
 use crate::run::events::EventFile;
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let events = EventFile::of(args)?;
     let configured = settings.model.is_some() || settings.base_url.is_some();
     if !configured && cassette.recording().is_none() {
-        if args.task.is_some() || cassette.records() {
+        if args.task.is_some() || cassette.records() || !args.attachments.is_empty() {
             return Err(Failure::usage(
                 "no model is configured; set one with --model PROVIDER/MODEL (`endstop providers` lists them) or `model = \"…\"` in endstop.toml; `endstop run` without a task shows a demo",
             ));
@@ -62,13 +63,14 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     settings.stored_in = place.path().ok().map(Path::to_owned);
     // A missing task is reported before the servers start, because starting them may take long.
     check_task(args, &cassette)?;
+    let attached = Attached::read(&args.attachments)?;
     // Bound to a name, because `_` alone would drop it at once and stop its work.
     let _retention = Retention::begin(journal.as_ref(), args);
     let runtime = runtime()?;
     // The agent is built before standard input is read, so that a wrong setting is reported without
     // waiting for the input.
     let Built { agent, servers, secrets, questions } =
-        build(settings, &mut cassette, journal.as_ref(), &runtime)?;
+        build(settings, &attached, &mut cassette, journal.as_ref(), &runtime)?;
     let task = task(args, &cassette)?;
     cassette.task(&task);
     let session = RunSession {
@@ -86,7 +88,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         questions,
         json,
     };
-    session.perform(runtime, &agent, Begin::Task(task), &limits, dir.as_deref())
+    let begin = Begin::Task(Box::new(attached.with(task)));
+    session.perform(runtime, &agent, begin, &limits, dir.as_deref())
 }
 
 /// Resumes a stored run.
@@ -107,7 +110,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     let allow_http = settings.allow_http;
     let runtime = runtime()?;
     let Built { agent, servers, secrets, questions } =
-        build(settings, &mut cassette, Some(&journal), &runtime)?;
+        build(settings, &Attached::default(), &mut cassette, Some(&journal), &runtime)?;
     let mut how = Resume::new(&id);
     if args.accept_changes {
         how = how.accept_changes();

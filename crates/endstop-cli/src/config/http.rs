@@ -7,7 +7,7 @@ use crate::failure::{Failure, Result};
 use crate::http_args::HttpArgs;
 use endstop::core::limits::{parse_duration, unknown_key};
 use endstop::provider::http::{HttpError, HttpProviderBuilder};
-use endstop::wire::redact::address;
+use endstop::wire::redact::{KnownKeys, address};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -95,6 +95,12 @@ impl HttpSettings {
     /// Returns the proxy as written, if there is one.
     pub(crate) fn proxy(&self) -> Option<&str> {
         self.proxy.as_deref().filter(|proxy| *proxy != "off")
+    }
+
+    /// Returns the credentials of the proxy. A variable that is not set is reported by
+    /// [`applied`](Self::applied).
+    pub(crate) fn secrets(&self) -> KnownKeys {
+        KnownKeys::of_proxies(self.proxy().and_then(|proxy| expanded(proxy).ok()))
     }
 
     /// Returns a copy for the journal, with an absolute path, because the run may be resumed from

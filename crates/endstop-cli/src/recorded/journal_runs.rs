@@ -219,6 +219,9 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     made
 }
 
+/// The name of cache writes for an hour, which `traj::Usage` has no field for.
+const HOUR: &str = "cache_write_1h_tokens";
+
 fn step(turn: &ModelTurn, text: &str, usage: &Usage) -> traj::Step<'static> {
     let calls = turn.parts.iter().filter_map(|part| match part {
         Part::ToolCall(call) => Some(traj::Call {
@@ -229,6 +232,7 @@ fn step(turn: &ModelTurn, text: &str, usage: &Usage) -> traj::Step<'static> {
         }),
         _ => None,
     });
+    let for_hour = usage.cache_write_1h_tokens;
     traj::Step {
         text: text.to_owned().into(),
         calls: calls.collect(),
@@ -238,7 +242,7 @@ fn step(turn: &ModelTurn, text: &str, usage: &Usage) -> traj::Step<'static> {
             cached_tokens: usage.cached_input_tokens,
             cache_write_tokens: usage.cache_write_tokens,
             reasoning_tokens: usage.reasoning_tokens,
-            ..traj::Usage::default()
+            extra: for_hour.map(|tokens| (HOUR.to_owned(), tokens.into())).into_iter().collect(),
         })),
         finish_reason: Some(turn.signal.reason.to_string().into()),
         ..traj::Step::new(traj::Role::Agent)

@@ -4,6 +4,7 @@ use crate::config::http;
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
 use crate::run::approve::{AskOnTerminal, Questions};
+use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
 use crate::run::servers::Servers;
 use endstop::Permission;
@@ -27,6 +28,7 @@ pub(crate) struct Built {
 /// Builds the agent of these settings, and connects its servers.
 pub(crate) fn build(
     settings: Settings,
+    attached: &Attached,
     cassette: &mut Cassette,
     journal: Option<&SqliteJournal>,
     runtime: &Runtime,
@@ -34,12 +36,15 @@ pub(crate) fn build(
     let saved = settings.saved();
     check(&settings)?;
     let provider = cassette.provider(|| http_provider(&settings))?;
+    attached.check(&provider)?;
     // Connected before the first model call, so that a server that cannot be used is an error that
     // costs nothing.
     let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
     let servers = runtime.block_on(connecting)?;
     let params = settings.params.built()?;
     let sent = KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()));
+    // A password that is a word is known to be a secret only from the address.
+    let sent = sent.and(&settings.http.secrets());
     cassette.hide(&sent);
     let secrets = endstop::process::environment_secrets().and(servers.secrets()).and(&sent);
     if let Some(journal) = journal {

@@ -3,6 +3,7 @@
 
 pub(crate) mod agent;
 mod approve;
+pub(crate) mod attach;
 pub(crate) mod cassette;
 pub(crate) mod earlier;
 pub(crate) mod events;

@@ -22,7 +22,7 @@ use endstop::event::AgentEvent;
 use endstop::journal::SqliteJournal;
 use endstop::provider::replay::Warning;
 use endstop::wire::redact::KnownKeys;
-use endstop::{Limits, Outcome, Resume, StartError, Termination};
+use endstop::{Limits, Outcome, Resume, RunInput, StartError, Termination};
 use serde::Serialize;
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -76,7 +76,7 @@ struct View {
 
 /// The start of a run: a new task, or a resume.
 pub(crate) enum Begin {
-    Task(String),
+    Task(Box<RunInput>),
     Again(Box<Resume>, Box<Earlier>),
 }
 
@@ -328,7 +328,7 @@ impl RunSession {
 /// Starts the run, or resumes it.
 fn start(agent: &Agent, begin: Begin, screen: &mut Screen) -> Result<RunHandle> {
     match begin {
-        Begin::Task(task) => agent.run(task).map_err(refused),
+        Begin::Task(task) => agent.run(*task).map_err(refused),
         Begin::Again(how, earlier) => {
             let handle = match agent.resume(Resume::clone(&how)) {
                 Err(StartError::Changed(changes)) => {

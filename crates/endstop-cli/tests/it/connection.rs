@@ -136,8 +136,14 @@ fn replay_refuses_connection_flags() {
 
 #[test]
 fn password_of_environment_proxy_is_not_written() {
-    let password = "Zk93-xQ71mmP";
-    for name in ["http_proxy", "ALL_PROXY"] {
+    for (name, password, login) in [
+        ("http_proxy", "Zk93-xQ71mmP", "bWU6Wms5My14UTcxbW1Q"),
+        ("ALL_PROXY", "Zk93-xQ71mmP", "bWU6Wms5My14UTcxbW1Q"),
+        // Words, which are no secret elsewhere.
+        ("http_proxy", "swordfish", "bWU6c3dvcmRmaXNo"),
+        ("--proxy", "swordfish", "bWU6c3dvcmRmaXNo"),
+        ("[http]", "swordfish", "bWU6c3dvcmRmaXNo"),
+    ] {
         // The proxy tells the model's reader what it was sent.
         let proxy = Server::start(move |request| {
             let login = request.headers.get("proxy-authorization").cloned().unwrap_or_default();
@@ -166,20 +172,32 @@ fn password_of_environment_proxy_is_not_written() {
             ]);
             // A key would not be sent to another host without encryption.
             command.env_remove("OPENAI_API_KEY");
-            command.env(name, format!("http://me:{password}@{place}"));
+            match name {
+                "--proxy" => {
+                    command.arg(name).arg(format!("http://me:$WORD@{place}")).env("WORD", password);
+                }
+                "[http]" => {
+                    let text = format!("[http]\nproxy = \"http://me:$WORD@{place}\"\n");
+                    let file = cli.write("c.toml", text);
+                    command.arg("--config").arg(file).env("WORD", password);
+                }
+                _ => {
+                    command.env(name, format!("http://me:{password}@{place}"));
+                }
+            }
             let done = Started::new(command, "").finish().exits(status);
             // The answer on stdout is for the user, as the model wrote it.
             let mut written = done.stderr.clone().into_bytes();
             for file in ["j.db", "r.jsonl", "e.jsonl"] {
                 written.extend(fs::read(cli.path(file)).unwrap());
             }
-            for secret in [password, "bWU6Wms5My14UTcxbW1Q"] {
+            for secret in [password, login] {
                 let found = written.windows(secret.len()).any(|window| window == secret.as_bytes());
                 assert!(!found, "{secret}: {}", String::from_utf8_lossy(&written));
             }
         }
         let requests = proxy.requests();
         assert_eq!(requests.len(), 1, "{name}");
-        assert_eq!(requests[0].headers["proxy-authorization"], "Basic bWU6Wms5My14UTcxbW1Q");
+        assert_eq!(requests[0].headers["proxy-authorization"], format!("Basic {login}"));
     }
 }

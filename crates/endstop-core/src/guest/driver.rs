@@ -4,8 +4,8 @@ use super::recording::{Recorded, Recording};
 use super::reply::{Admission, GuestStart, Reply, Spending};
 use crate::error_class::ModelError;
 use crate::kernel::{
-    Effect, EffectId, Event, EventKind, GuestCall, Outcome, Run, RunSpec, Step, ToolReport,
-    TurnDelta,
+    BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, Outcome, Run, RunSpec, Step,
+    ToolReport, TurnDelta,
 };
 use crate::message::ModelTurn;
 use crate::usage::{NanoUsd, Unreported};
@@ -76,15 +76,17 @@ impl Guest {
     }
 
     /// Reports the answer of the shared budget to [`Admission::Reserve`]. Less than the minimum is a
-    /// refusal. `granted_tokens` is `None` if the budget has no token ceiling.
+    /// refusal, and `refused_by` the account that refused. `granted_tokens` is `None` if the budget
+    /// has no token ceiling.
     pub fn reserved(
         &mut self,
         at: Duration,
         id: EffectId,
         granted: NanoUsd,
         granted_tokens: Option<u64>,
+        refused_by: Option<BudgetAccount>,
     ) -> Admission {
-        self.feed(at, EventKind::Reserved { id, granted, granted_tokens });
+        self.feed(at, EventKind::Reserved { id, granted, granted_tokens, refused_by });
         self.admission_or_fault(at)
     }
 

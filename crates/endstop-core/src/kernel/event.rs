@@ -139,6 +139,9 @@ pub enum EventKind {
         /// The granted number of tokens; `None`: the budget has no token ceiling.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         granted_tokens: Option<u64>,
+        /// The account that refused, if the budget refused and the driver knows it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused_by: Option<BudgetAccount>,
     },
     /// The caller set values for policies.
     Observe {
@@ -197,6 +200,20 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
+/// The state of an account of a shared budget at the moment at which it refused a reservation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BudgetAccount {
+    /// Ceiling on money; `None`: the account has none.
+    pub ceiling: Option<NanoUsd>,
+    /// Ceiling on tokens; `None`: the account has none.
+    pub ceiling_tokens: Option<u64>,
+    /// Money that calls of other runs have reserved.
+    pub reserved: NanoUsd,
+    /// Tokens that calls of other runs have reserved.
+    pub reserved_tokens: u64,
+}
+
 /// Changes that apply when a run is resumed. `None` keeps the previous value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -216,6 +233,8 @@ pub struct Resumption {
     pub provider: Option<String>,
     /// New price of the model.
     pub price: Option<Price>,
+    /// `true` if answers are validated against a schema from here on.
+    pub output_schema: Option<bool>,
     /// Wall clock in Unix milliseconds, for display.
     pub wall_ms: Option<u64>,
 }

@@ -194,10 +194,10 @@ impl Machine {
                 }
                 other => Next::Wait(other),
             },
-            EventKind::Reserved { id, granted, granted_tokens } => match phase {
+            EventKind::Reserved { id, granted, granted_tokens, refused_by } => match phase {
                 Phase::Reserving { id: waited } if *waited == id => {
                     let granted = Granted { usd: granted, tokens: granted_tokens };
-                    reserved(id, granted, context, effects)?
+                    reserved(id, granted, refused_by, context, effects)?
                 }
                 // A grant for an abandoned reservation is the driver's to return; see
                 // `Effect::Abandon`.

@@ -145,7 +145,8 @@ pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
 pub use event::{
-    ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption, ToolReport, TurnDelta,
+    BudgetAccount, ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption,
+    ToolReport, TurnDelta,
 };
 pub use guest_mode::{GuestCall, GuestMode};
 pub use outcome::{

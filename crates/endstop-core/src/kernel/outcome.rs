@@ -51,6 +51,18 @@ pub struct WouldFit {
     pub max_budget: Option<NanoUsd>,
     /// Minimum token ceiling.
     pub max_tokens: Option<u64>,
+    /// Minimum cost ceiling of the shared budget, or of the part of it that refused, as long as other
+    /// runs have spent and reserved what they had then.
+    #[serde(
+        rename = "shared_budget_usd",
+        with = "optional_usd",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub shared_budget: Option<NanoUsd>,
+    /// The same as a token ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_tokens: Option<u64>,
     /// Maximum output cap in tokens.
     pub max_output_tokens: Option<u64>,
 }

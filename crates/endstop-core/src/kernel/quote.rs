@@ -11,8 +11,11 @@
 
 use super::context::RunContext;
 use super::decided_by::Layer;
+use super::event::BudgetAccount;
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
 use super::outcome::{Ending, WouldFit};
+use crate::media::{Attachment, Document, Image};
+use crate::message::Part;
 use crate::usage::NanoUsd;
 
 /// Default output cap under the run's own ceilings if neither the caller nor the model sets one.
@@ -83,39 +86,47 @@ pub(super) fn room(context: &mut RunContext) -> Option<u64> {
 }
 
 /// Builds the ending for a call that does not fit: its bounds and the remaining amount, as a
-/// sum that the reader can check.
-pub(super) fn does_not_fit(short: Short, context: &RunContext) -> Box<Ending> {
+/// sum that the reader can check. `refused_by` is the account of a shared budget that refused.
+pub(super) fn does_not_fit(
+    short: Short,
+    refused_by: Option<BudgetAccount>,
+    context: &RunContext,
+) -> Box<Ending> {
     let Short { ceiling, prompt, output, left } = short;
     let by = if context.prompt.known.is_some() { "with new text by bytes" } else { "by bytes" };
     let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
-    // A shared ceiling is not this run's to raise, so `would_fit` suggests only the run's own
-    // limits.
-    let of = if shared { " in the shared budget" } else { "" };
     let price = context.ledger.price.unwrap_or_default();
     let mut fits = WouldFit::default();
     let (sum, more) = match ceiling {
         Ceiling::Usd | Ceiling::SharedUsd => {
             let need = price.worst(prompt, output);
-            let all = context.ledger.committed() + need;
-            // Round up to the next micro-dollar, because messages show six decimals and the
-            // shown number must be enough.
-            let enough = all.0.div_ceil(1_000).saturating_mul(1_000);
-            fits.max_budget = (!shared).then_some(NanoUsd(enough));
+            if shared {
+                let ceiling = refused_by.and_then(|account| account.ceiling);
+                fits.shared_budget = ceiling.map(|all| shown(all.saturating_sub(left.usd) + need));
+            } else {
+                fits.max_budget = Some(shown(context.ledger.committed() + need));
+            }
             fits.max_output_tokens = price.affordable(prompt, left.usd);
             let (of_prompt, of_output) = (price.worst(prompt, 0), price.worst(0, output));
             let sum = format!(
-                "prompt at most {prompt} tokens {by} {of_prompt} + {output} tokens of output {of_output} > {} left{of}",
+                "prompt at most {prompt} tokens {by} {of_prompt} + {output} tokens of output {of_output} > {} left",
                 left.usd
             );
             (sum, context.ledger.more_spent())
         }
         Ceiling::Tokens | Ceiling::SharedTokens => {
             let left = left.tokens.unwrap_or_default();
-            let all = context.ledger.committed_tokens().saturating_add(prompt);
-            fits.max_tokens = (!shared).then(|| all.saturating_add(output));
+            let need = prompt.saturating_add(output);
+            if shared {
+                let ceiling = refused_by.and_then(|account| account.ceiling_tokens);
+                let used = ceiling.map(|all| all.saturating_sub(left));
+                fits.shared_tokens = used.map(|used| used.saturating_add(need));
+            } else {
+                fits.max_tokens = Some(context.ledger.committed_tokens().saturating_add(need));
+            }
             fits.max_output_tokens = left.checked_sub(prompt);
             let sum = format!(
-                "prompt at most {prompt} tokens {by} + {output} tokens of output > {left} tokens left{of}"
+                "prompt at most {prompt} tokens {by} + {output} tokens of output > {left} tokens left"
             );
             (sum, context.ledger.more_used())
         }
@@ -124,10 +135,89 @@ pub(super) fn does_not_fit(short: Short, context: &RunContext) -> Box<Ending> {
     let enough = |cap: &u64| *cap > context.settings.thinking_budget && *cap < output;
     fits.max_output_tokens = fits.max_output_tokens.filter(enough);
     let mut evidence = format!("the next call does not fit: {sum}");
+    if shared {
+        evidence += &in_shared(ceiling, refused_by);
+    }
+    evidence += &media(context);
     if let Some(more) = more {
         evidence = format!("{evidence} ({more})");
     }
     let mut ending = Ending::new(ceiling.termination(), Layer::Limit, ceiling.decision(), evidence);
     ending.would_fit = Some(fits);
     ending
+}
+
+/// Rounds an amount up to the next micro-dollar, because messages show six decimals and the shown
+/// number must be enough.
+fn shown(amount: NanoUsd) -> NanoUsd {
+    NanoUsd(amount.0.div_ceil(1_000).saturating_mul(1_000))
+}
+
+/// Describes the ceiling of a shared budget, and what other runs have reserved of it. It is not this
+/// run's spending, so the reader could not check the sum without it.
+fn in_shared(ceiling: Ceiling, account: Option<BudgetAccount>) -> String {
+    let account = account.unwrap_or_default();
+    let (of, reserved) = match ceiling {
+        Ceiling::Tokens | Ceiling::SharedTokens => (
+            account.ceiling_tokens.map(|all| all.to_string()),
+            (account.reserved_tokens > 0)
+                .then(|| format!("{} tokens are", account.reserved_tokens)),
+        ),
+        Ceiling::Usd | Ceiling::SharedUsd => (
+            account.ceiling.map(|all| all.to_string()),
+            (account.reserved > NanoUsd::ZERO).then(|| format!("{} is", account.reserved)),
+        ),
+    };
+    let of = of.map_or(String::new(), |all| format!(" of {all}"));
+    let reserved = reserved
+        .map_or(String::new(), |part| format!("; {part} reserved by other calls in flight"));
+    format!("{of} in the shared budget{reserved}")
+}
+
+/// Describes the images and documents that the bound on the prompt includes, because they may be most
+/// of it. The provider has counted those of earlier prompts.
+fn media(context: &RunContext) -> String {
+    let rule = context.settings.image_tokens;
+    let covered = context.prompt.known.map_or(0, |(_, covered)| covered);
+    let (mut images, mut documents, mut tokens) = (0_u64, 0_u64, 0_u64);
+    let mut add = |attachment: AttachmentRef<'_>| {
+        let (count, bound) = match attachment {
+            AttachmentRef::Image(image) => (&mut images, rule.of_image(image)),
+            AttachmentRef::Document(document) => (&mut documents, rule.of_document(document)),
+        };
+        *count += 1;
+        tokens = tokens.saturating_add(bound);
+    };
+    let new = context.state.messages.get(covered..).unwrap_or_default();
+    for part in new.iter().flat_map(|message| &message.parts) {
+        match part {
+            Part::Image(image) => add(AttachmentRef::Image(image)),
+            Part::Document(document) => add(AttachmentRef::Document(document)),
+            Part::ToolResult(result) => {
+                for attachment in &result.attachments {
+                    match attachment {
+                        Attachment::Image(image) => add(AttachmentRef::Image(image)),
+                        Attachment::Document(document) => add(AttachmentRef::Document(document)),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let counted = |count: u64, what: &str| {
+        let plural = if count == 1 { "" } else { "s" };
+        (count > 0).then(|| format!("{count} {what}{plural}"))
+    };
+    let of: Vec<String> =
+        counted(images, "image").into_iter().chain(counted(documents, "document")).collect();
+    if of.is_empty() {
+        return String::new();
+    }
+    format!("; the prompt includes at most {tokens} tokens for {}", of.join(" and "))
+}
+
+/// An image or a document of a message or of a tool's result.
+enum AttachmentRef<'a> {
+    Image(&'a Image),
+    Document(&'a Document),
 }

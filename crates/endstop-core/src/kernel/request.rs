@@ -7,6 +7,7 @@
 use super::call::Call;
 use super::context::RunContext;
 use super::effect::{Effect, EffectId, RunEvent};
+use super::event::BudgetAccount;
 use super::guard::Flow;
 use super::ledger::{Ceiling, Granted, Quote};
 use super::meter::{self, Meter, Terms};
@@ -40,7 +41,7 @@ pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) 
     let ask = ask(usual, context);
     let quote = match context.ledger.quote(ask, None) {
         Ok(quote) => quote,
-        Err(short) => return Break(does_not_fit(short, context)),
+        Err(short) => return Break(does_not_fit(short, None, context)),
     };
     if context.settings.shared_budget {
         let id = context.effect_id();
@@ -89,6 +90,7 @@ fn call_metered(
 pub(super) fn reserved(
     id: EffectId,
     granted: Granted,
+    refused_by: Option<BudgetAccount>,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
@@ -106,7 +108,7 @@ pub(super) fn reserved(
         // Refused: settle with zero, so that the budget releases what it granted.
         Err(short) => {
             effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
-            Break(does_not_fit(short, context))
+            Break(does_not_fit(short, refused_by, context))
         }
     }
 }

@@ -27,7 +27,8 @@ pub(super) fn resumed(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Next {
-    let Resumption { lost, call_again, limits, tools, model, provider, price, wall_ms: _ } = with;
+    let Resumption { lost, call_again, limits, tools, model, provider, price, .. } = with;
+    context.settings.output_schema = with.output_schema.unwrap_or(context.settings.output_schema);
     let guest = context.settings.guest;
     if let Some(mut limits) = limits {
         if let Some(mode) = guest {

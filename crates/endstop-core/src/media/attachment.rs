@@ -67,6 +67,8 @@ pub enum MediaError {
     },
     /// The data is not base64.
     NotBase64,
+    /// The data begins like no supported image or document.
+    Unrecognized,
 }
 
 impl fmt::Display for MediaError {
@@ -85,6 +87,9 @@ impl fmt::Display for MediaError {
             MediaError::NotBase64 => {
                 f.write_str("invalid image or document: the data is not base64")
             }
+            MediaError::Unrecognized => f.write_str(
+                "unknown file type: expected a PNG, JPEG, GIF or WebP image, or a PDF document",
+            ),
         }
     }
 }
@@ -160,6 +165,24 @@ impl Attachment {
         } else {
             Image::from_bytes(bytes, media_type).map(Attachment::Image)
         }
+    }
+
+    /// Creates an image or a document from the bytes of a file, whose first bytes determine the media
+    /// type.
+    ///
+    /// ```
+    /// use endstop_core::{Attachment, MediaError};
+    /// let gif = Attachment::detect(b"GIF89a\x80\x02\xe0\x01")?;
+    /// assert_eq!(gif.to_string(), "image: image/gif, 640x480 pixels, 10 bytes");
+    /// assert_eq!(Attachment::detect(b"<html>"), Err(MediaError::Unrecognized));
+    /// # Ok::<(), MediaError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The bytes are not a PNG, JPEG, GIF or WebP image, or a PDF document.
+    pub fn detect(bytes: &[u8]) -> Result<Attachment, MediaError> {
+        let media_type = size::media_type(bytes).ok_or(MediaError::Unrecognized)?;
+        Attachment::from_bytes(bytes, media_type)
     }
 
     /// Creates an image or a document from base64.

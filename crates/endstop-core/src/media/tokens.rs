@@ -115,7 +115,9 @@ impl ImageTokens {
 
     /// Returns the tokens of a document: an estimate, because its pages are compressed. It is the
     /// larger of a token for each byte of the file, and an image and 3000 tokens of text for each
-    /// page that can be counted.
+    /// page. Pages in compressed object streams cannot be counted; such a file counts a page for each
+    /// of its streams, because a page with content has at least one, and a stream is never inside an
+    /// object stream.
     pub fn of_document(self, document: &Document) -> u64 {
         let bytes = (document.data.len() / 4 * 3) as u64;
         let Some(file) = decoded(&document.data, usize::MAX) else { return bytes };
@@ -157,12 +159,20 @@ fn crops(width: u32, height: u32) -> u64 {
     width.div_ceil(side) * height.div_ceil(side)
 }
 
-/// Returns the number of pages of a PDF that are visible without decompressing it.
+/// Returns the number of pages of a PDF, or more: those that are visible without decompressing it or,
+/// if objects are compressed, the number of streams.
 fn pages(file: &[u8]) -> u64 {
     let page = memchr::memmem::Finder::new(b"/Type");
     let visible = page.find_iter(file).filter(|at| {
         let rest = file[at + 5..].trim_ascii_start();
         rest.strip_prefix(b"/Page").is_some_and(|rest| rest.first() != Some(&b's'))
     });
-    visible.count() as u64
+    let visible = visible.count() as u64;
+    let has = |word: &[u8]| memchr::memmem::find(file, word).is_some();
+    // A file without a `trailer` has its references in a stream, and so may have its objects there
+    // under an escaped name.
+    if has(b"trailer") && !has(b"ObjStm") {
+        return visible;
+    }
+    visible.max(memchr::memmem::find_iter(file, b"endstream").count() as u64)
 }

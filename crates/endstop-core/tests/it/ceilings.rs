@@ -55,7 +55,7 @@ fn distant_ceiling_allows_continuation() {
             if shared {
                 let (id, [granted, _], [tokens, _]) = reserve(hand);
                 let granted_tokens = Some(tokens);
-                hand.feed(EventKind::Reserved { id, granted, granted_tokens });
+                hand.feed(EventKind::Reserved { id, granted, granted_tokens, refused_by: None });
             }
         };
         grant(&mut hand);
@@ -76,7 +76,12 @@ fn distant_ceiling_lets_starvation_retry() {
         for cap in [1000, 4000] {
             if shared {
                 let (id, [granted, _], _) = reserve(&hand);
-                hand.feed(EventKind::Reserved { id, granted, granted_tokens: None });
+                hand.feed(EventKind::Reserved {
+                    id,
+                    granted,
+                    granted_tokens: None,
+                    refused_by: None,
+                });
             }
             assert_eq!(hand.cap(), Some(cap), "{name}");
             if cap == 1000 {
@@ -264,10 +269,77 @@ fn refused_shared_budget_names_the_rest() {
     ] {
         let mut hand = Hand::start(spec.again(None), Some(price()));
         let (id, ..) = reserve(&hand);
-        hand.feed(EventKind::Reserved { id, granted, granted_tokens });
+        hand.feed(EventKind::Reserved { id, granted, granted_tokens, refused_by: None });
         assert_eq!(hand.ended(), expected);
         assert_eq!(hand.outcome().decided_by.decision.as_str(), "shared_budget");
         assert!(hand.effects.iter().any(|effect| matches!(effect, Effect::Settle { .. })));
+    }
+}
+
+#[test]
+fn refusal_names_other_reservations_and_shared_ceiling() {
+    let spec = RunSpec { shared_budget: true, output_cap: Some(1000), ..spec() };
+    let mut hand = Hand::start(spec.again(None), Some(price()));
+    let (id, [_, least], _) = reserve(&hand);
+    let (ceiling, left) = (NanoUsd::from_usd(1.0), NanoUsd::from_usd(0.0001));
+    let reserved = NanoUsd::from_usd(0.35);
+    let account = BudgetAccount { ceiling: Some(ceiling), reserved, ..BudgetAccount::default() };
+    let refused = |granted, granted_tokens, refused_by| EventKind::Reserved {
+        id,
+        granted,
+        granted_tokens,
+        refused_by: Some(refused_by),
+    };
+    hand.feed(refused(left, None, account));
+    let outcome = hand.outcome();
+    let evidence = &outcome.decided_by.evidence;
+    assert!(
+        evidence.ends_with(
+            "> $0.0001 left of $1.00 in the shared budget; $0.35 is reserved by other calls in flight"
+        ),
+        "{evidence}"
+    );
+    // The others have spent and reserved all but what was left.
+    let fits = outcome.would_fit.unwrap();
+    let enough = NanoUsd(ceiling.0 - left.0 + least.0);
+    assert!(fits.shared_budget.is_some_and(|fits| fits >= enough && fits.0 - enough.0 < 1_000));
+    assert_eq!((fits.max_budget, fits.shared_tokens), (None, None));
+
+    let mut hand = Hand::start(spec.again(None), None);
+    let (_, _, [_, least]) = reserve(&hand);
+    let account = BudgetAccount { ceiling_tokens: Some(5_000), ..BudgetAccount::default() };
+    let account = BudgetAccount { reserved_tokens: 4_000, ..account };
+    hand.feed(refused(NanoUsd::ZERO, Some(100), account));
+    let outcome = hand.outcome();
+    let evidence = &outcome.decided_by.evidence;
+    let expected = "> 100 tokens left of 5000 in the shared budget; 4000 tokens are reserved by other calls in flight";
+    assert!(evidence.ends_with(expected), "{evidence}");
+    assert_eq!(outcome.would_fit.unwrap().shared_tokens, Some(4_900 + least));
+    // Without other reservations nothing is said of them.
+    let mut hand = Hand::start(spec.again(None), None);
+    reserve(&hand);
+    let account = BudgetAccount { ceiling_tokens: Some(50), ..BudgetAccount::default() };
+    hand.feed(refused(NanoUsd::ZERO, Some(50), account));
+    let evidence = &hand.outcome().decided_by.evidence;
+    assert!(evidence.ends_with("> 50 tokens left of 50 in the shared budget"), "{evidence}");
+}
+
+#[test]
+fn refusal_names_images_and_documents() {
+    let image = Part::Image(Image::from_bytes(b"GIF89a\x80\x02\xe0\x01", "image/gif").unwrap());
+    let pdf = Document::from_bytes(b"%PDF-1.4 trailer", "application/pdf").unwrap();
+    let limits = Limits { max_tokens: Some(500), ..Limits::default() };
+    for (more, expected) in [
+        (vec![image.clone()], "at most 900 tokens for 1 image"),
+        (vec![image.clone(), image.clone()], "at most 1800 tokens for 2 images"),
+        (vec![image, Part::Document(pdf)], "at most 918 tokens for 1 image and 1 document"),
+    ] {
+        let mut spec = RunSpec { limits: limits.clone(), ..spec() };
+        spec.image_tokens = ImageTokens::Flat(900);
+        spec.messages[0].parts.extend(more);
+        let hand = Hand::start(spec, None);
+        let evidence = &hand.outcome().decided_by.evidence;
+        assert!(evidence.ends_with(&format!("left; the prompt includes {expected}")), "{evidence}");
     }
 }
 
@@ -293,8 +365,12 @@ fn old_records_without_tokens_are_read() {
         r#"{"at":{"secs":0,"nanos":0},"event":"reserved","id":3,"granted":7}"#,
     )
     .unwrap();
-    let expected =
-        EventKind::Reserved { id: EffectId(3), granted: NanoUsd(7), granted_tokens: None };
+    let expected = EventKind::Reserved {
+        id: EffectId(3),
+        granted: NanoUsd(7),
+        granted_tokens: None,
+        refused_by: None,
+    };
     assert_eq!(event.kind, expected);
     let usage = serde_json::to_string(&Usage::default()).unwrap();
     let spent = format!(

@@ -305,7 +305,7 @@ impl Client {
         let Some((id, want, want_tokens)) = self.reserving.take() else { return Ok(()) };
         let share = self.rng.below(130).min(100);
         let granted = NanoUsd(want.0 / 100 * share);
-        let admission = guest.reserved(self.at, id, granted, Some(want_tokens / 100 * share));
+        let admission = guest.reserved(self.at, id, granted, Some(want_tokens / 100 * share), None);
         let price = self.asked;
         self.admitted(admission, guest, price)
     }

@@ -177,10 +177,23 @@ fn document_is_estimated_by_bytes_and_pages() {
     let pdf = |body: &[u8]| {
         Document::from_bytes(&[b"%PDF-1.7\n", body].concat(), "application/pdf").unwrap()
     };
-    let pages = pdf(b"<</Type /Pages /Kids []>><</Type/Page>><</Type   /Page /Parent 1 0 R>>");
+    let pages =
+        pdf(b"<</Type /Pages /Kids []>><</Type/Page>><</Type   /Page /Parent 1 0 R>>trailer");
     assert_eq!(rule.of_document(&pages), 2 * (1568 + 3000));
     let compressed = pdf(&[b'x'; 50_000]);
     assert!(rule.of_document(&compressed) >= 50_000);
+    // Of three pages in an object stream, only their contents are visible.
+    let content = b"4 0 obj<</Length 4>>stream\nabcd\nendstream endobj ".repeat(3);
+    let packed = [b"1 0 obj<</Type/ObjStm/N 3>>stream\nabcd\nendstream endobj ", &content[..]];
+    for trailer in ["", "trailer"] {
+        let packed = pdf(&[&packed.concat(), trailer.as_bytes()].concat());
+        assert_eq!(rule.of_document(&packed), 4 * (1568 + 3000), "{trailer}");
+    }
+    let escaped = pdf(&[b"1 0 obj<</Type/Obj#53tm>>stream\nendstream ", &content[..]].concat());
+    assert_eq!(rule.of_document(&escaped), 4 * (1568 + 3000));
+    // Without object streams all pages are visible, and other streams are fonts and images.
+    let plain = [&content[..], b"<</Type/Page>> trailer"].concat();
+    assert_eq!(rule.of_document(&pdf(&plain)), 1568 + 3000);
 }
 
 #[test]

@@ -240,7 +240,12 @@ fn least_shared_grant_is_enough() {
             _ => None,
         });
         let (id, least) = reserve.unwrap();
-        hand.feed(EventKind::Reserved { id, granted: least, granted_tokens: None });
+        hand.feed(EventKind::Reserved {
+            id,
+            granted: least,
+            granted_tokens: None,
+            refused_by: None,
+        });
         assert!(hand.outcome.is_none(), "{least} of {price:?}: {:?}", hand.outcome());
         assert!(hand.cap().is_none_or(|cap| cap >= 256), "{:?}", hand.cap());
     }

@@ -110,6 +110,8 @@ fn would_fit() -> impl Strategy<Value = WouldFit> {
     (of(0..1_000_000u32), of(any::<u64>())).prop_map(|(cents, tokens)| WouldFit {
         max_budget: cents.map(|cents| f64::from(cents) / 100.0).map(NanoUsd::from_usd),
         max_tokens: tokens,
+        shared_budget: cents.map(|cents| NanoUsd(u64::from(cents) * 1_000)),
+        shared_tokens: tokens,
         max_output_tokens: None,
     })
 }
@@ -286,8 +288,8 @@ fn over_budget() -> (Outcome, &'static str) {
         error_diagnostic: Some("a diagnostic".to_owned()),
         would_fit: Some(WouldFit {
             max_budget: Some(NanoUsd::from_usd(0.0093)),
-            max_tokens: None,
             max_output_tokens: Some(300),
+            ..WouldFit::default()
         }),
         halted_reason: None,
         signal: Some(

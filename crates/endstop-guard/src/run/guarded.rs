@@ -149,7 +149,7 @@ impl Guarded {
 
     /// `true` if a ceiling on money holds, so that every call needs a price.
     pub(super) fn needs_price(&self) -> bool {
-        self.settings.limits.max_budget_usd.is_some() || self.settings.budget.is_some()
+        self.budget.as_ref().is_some_and(SharedBudget::bounds_cost)
     }
 
     /// `true` if a limit holds for the run as a whole.

@@ -1,7 +1,7 @@
 //! One conversation of a guarded run: a guest of the kernel, and its place in the run's books.
 
 use super::books::Books;
-use endstop::budget::{Amount, SharedBudget};
+use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::Usage;
 use endstop_core::guest::{Admission, Guest, Reply, Spending};
 use endstop_core::usage::Unreported;
@@ -79,16 +79,17 @@ impl Thread {
         if let Admission::Reserve { id, want, least, want_tokens, least_tokens } = admission {
             let want = Amount { usd: want, tokens: want_tokens };
             let least = Amount { usd: least, tokens: least_tokens };
-            let granted = match budget.map(|budget| budget.reserve_amount(want, least)) {
-                // Without a budget nothing bounds the call here.
-                None => want,
-                Some(Ok(granted)) => {
+            let answer = budget.map_or(Ok(want), |budget| budget.reserve_or_explain(want, least));
+            let (granted, refused_by) = match answer {
+                Ok(granted) => {
                     self.reserved.insert(id, granted);
-                    granted
+                    (granted, None)
                 }
-                Some(Err(left)) => left,
+                Err(Refusal { left, account }) => (left, Some(account)),
             };
-            admission = self.guest.reserved(at, id, granted.usd, Some(granted.tokens));
+            let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
+            let tokens = bounded.then_some(granted.tokens);
+            admission = self.guest.reserved(at, id, granted.usd, tokens, refused_by);
             self.settle(budget);
         }
         match admission {

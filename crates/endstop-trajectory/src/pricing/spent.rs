@@ -82,6 +82,7 @@ impl Spent {
                     output_tokens: usage.completion_tokens,
                     cached_input_tokens: usage.cached_tokens,
                     cache_write_tokens: usage.cache_write_tokens,
+                    cache_write_1h_tokens: usage.cache_write_1h_tokens(),
                     ..endstop_core::Usage::default()
                 });
                 spent.at_most = listed.at_most && spent.usd.0 > 0;

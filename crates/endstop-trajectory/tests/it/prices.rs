@@ -43,6 +43,44 @@ fn model_names_find_the_makers_price() {
     }
 }
 
+#[test]
+fn hour_writes_cost_more_in_every_format() {
+    let usage = json!({"input_tokens": 10, "cache_read_input_tokens": 0, "output_tokens": 0,
+        "cache_creation_input_tokens": 1_000_000, "cache_creation":
+            {"ephemeral_5m_input_tokens": 400_000, "ephemeral_1h_input_tokens": 600_000}});
+    let litellm = json!({"prompt_tokens": 1_000_010, "completion_tokens": 0,
+        "cache_write_tokens": 1_000_000, "prompt_tokens_details": {"cached_tokens": 0,
+            "cache_creation_token_details": {"ephemeral_1h_input_tokens": 600_000}}});
+    let ours = json!({"prompt_tokens": 1_000_010, "completion_tokens": 0,
+        "cache_write_tokens": 1_000_000, "cache_write_1h_tokens": 600_000});
+    let claude = json!({"type": "assistant", "session_id": "s", "uuid": "a", "message":
+        {"id": "m", "role": "assistant", "model": "claude-opus-4-5", "usage": usage,
+         "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"}});
+    let init = json!({"type": "system", "subtype": "init", "session_id": "s",
+        "model": "claude-opus-4-5", "tools": [], "claude_code_version": "2.1.0"});
+    let talk = |usage: &Value| {
+        json!({"messages": [{"role": "user", "content": "?"},
+            {"role": "assistant", "content": "x", "model": "claude-opus-4-5", "usage": usage}]})
+    };
+    let price = Prices::new().of("claude-opus-4-5", None).unwrap().price;
+    // A write for an hour costs twice the input, and one for five minutes 1.25 times.
+    let hour = price.input.0 * 2 * 6 / 10;
+    let minutes = price.cache_write.unwrap().0 * 4 / 10;
+    let expected = (hour + minutes + price.input.0 / 100_000) as f64 / 1e9;
+    for (format, text) in [
+        ("claude-code", format!("{init}\n{claude}\n")),
+        ("openai-messages", talk(&usage).to_string()),
+        ("openai-messages", talk(&litellm).to_string()),
+        ("openai-messages", talk(&ours).to_string()),
+    ] {
+        let read = crate::reading::read(format, text.as_bytes());
+        let run = read.only();
+        let step = run.turns().next().unwrap();
+        let usd = Prices::new().usd(step, run).unwrap();
+        assert!((usd - expected).abs() < 1e-9, "{format}: {usd}, {expected}: {step:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn cost_is_sum_of_its_parts(

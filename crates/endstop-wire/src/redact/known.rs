@@ -116,6 +116,22 @@ impl KnownKeys {
         KnownKeys::of(variables.into_iter().flat_map(of_one).collect())
     }
 
+    /// Creates a set of the credentials in the addresses of proxies: the password, even if it is a
+    /// word, and user and password in the forms in which they are written and sent. A credential of
+    /// less than six characters is ignored.
+    ///
+    /// ```
+    /// use endstop_wire::redact::KnownKeys;
+    /// let keys = KnownKeys::of_proxies(["http://me:swordfish@proxy.example:3128"]);
+    /// assert_eq!(keys.out_of_text("Basic bWU6c3dvcmRmaXNo"), "Basic [redacted]");
+    /// assert_eq!(keys.out_of_text("the swordfish"), "the [redacted]");
+    /// ```
+    pub fn of_proxies<A: AsRef<str>>(addresses: impl IntoIterator<Item = A>) -> KnownKeys {
+        KnownKeys::of(
+            addresses.into_iter().flat_map(|one| variables::of_proxy(one.as_ref())).collect(),
+        )
+    }
+
     fn of(mut needles: Vec<Needle>) -> KnownKeys {
         // Of equal needles, keep the one that is also found in part, which sorts first.
         needles.sort_by(|a, b| (&a.bytes, a.whole).cmp(&(&b.bytes, b.whole)));

@@ -14,7 +14,9 @@
 use super::entropy::is_random;
 use super::patterns;
 use super::secret_names::{ADDRESSES, DESCRIBES, is_public, is_secret_name, secret_word, words};
-use super::value::{Needle, needles};
+use super::value::{Needle, needles, unescaped};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 /// Words in names of variables that are often numbers or switches, such as `MAX_TOKENS` and
 /// `USE_AUTH`.
@@ -58,7 +60,42 @@ pub(super) fn needles_of(name: &str, value: &str) -> Vec<Needle> {
     if is_headers(name) {
         return of_headers(value);
     }
-    if is_secret_variable(name, value) { needles(value, 0) } else { Vec::new() }
+    let mut found = if is_secret_variable(name, value) { needles(value, 0) } else { Vec::new() };
+    if name.to_ascii_uppercase().ends_with("_PROXY") {
+        found.extend(of_proxy(value));
+    }
+    found
+}
+
+/// Minimum length of a proxy's credential that is removed. A shorter one is a part of too many words.
+const SHORTEST_LOGIN: usize = 6;
+
+/// Collects the credentials in the address of a proxy: the password, and user and password as they
+/// are written and sent. A server may echo the header with them.
+///
+/// Other passwords that are words are not removed, because they may be any word of an answer. The
+/// address says that this one is a password, and it is sent with the requests.
+pub(super) fn of_proxy(address: &str) -> Vec<Needle> {
+    let rest = address.trim();
+    let rest = rest.split_once("://").map_or(rest, |(_, rest)| rest);
+    // A password may contain an unescaped `@` or slash, so split at the last `@`.
+    let login = rest.rsplit_once('@').and_then(|(login, _)| login.split_once(':'));
+    let Some((user, password)) = login.filter(|(_, password)| !password.is_empty()) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for (user, password) in
+        [(user.to_owned(), password.to_owned()), (unescaped(user), unescaped(password))]
+    {
+        let both = format!("{user}:{password}");
+        let sent = STANDARD_NO_PAD.encode(&both);
+        for text in [password, both, sent] {
+            if text.len() >= SHORTEST_LOGIN {
+                found.push(Needle { bytes: text.into_bytes(), whole: true });
+            }
+        }
+    }
+    found
 }
 
 /// `true` for values such as `4096`, `true` and `off`.
@@ -109,7 +146,7 @@ fn of_headers(list: &str) -> Vec<Needle> {
         if NAMES.iter().any(|word| name.contains(word)) {
             let written = value.trim().rsplit("%20").next().unwrap_or_default();
             found.extend(needles(written, 1));
-            let sent = super::value::unescaped(written);
+            let sent = unescaped(written);
             if sent != written {
                 found.extend(needles(sent.rsplit(' ').next().unwrap_or_default(), 1));
             }
@@ -246,6 +283,29 @@ mod tests {
         ] {
             assert!(is_secret_variable(name, value), "{name}");
         }
+    }
+
+    #[test]
+    fn proxy_login_is_found_even_if_a_word() {
+        let known = |name, value| -> Vec<String> {
+            let found = needles_of(name, value).into_iter();
+            found.map(|needle| String::from_utf8(needle.bytes).unwrap()).collect()
+        };
+        let both = ["swordfish", "me:swordfish", "bWU6c3dvcmRmaXNo"];
+        for name in ["HTTPS_PROXY", "http_proxy", "ALL_PROXY", "BUILD_PROXY"] {
+            for value in ["http://me:swordfish@h:3128", "me:swordfish@h:3128"] {
+                let known = known(name, value);
+                assert!(both.iter().all(|form| known.iter().any(|one| one == form)), "{known:?}");
+            }
+        }
+        let escaped = known("HTTP_PROXY", "http://me:sword%20fish@h");
+        assert!(escaped.contains(&"sword fish".to_owned()), "{escaped:?}");
+        for value in ["http://h:3128", "http://me@h", "http://me:@h", "localhost,.example.com"] {
+            assert!(known("NO_PROXY", value).is_empty(), "{value}");
+        }
+        // Too short to be searched for alone.
+        assert_eq!(known("HTTP_PROXY", "http://me:pw@h").len(), 2);
+        assert!(known("DATABASE_URL", "postgres://app:postgres@db").is_empty());
     }
 
     #[test]

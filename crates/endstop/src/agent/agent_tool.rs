@@ -90,7 +90,9 @@ impl Tool for AgentTool {
             let config = &self.agent.0.config;
             let bounded = context.budget().as_ref().is_some_and(SharedBudget::bounds_cost);
             if bounded && config.price.is_none() {
-                let problem = BuildError::NoPrice { model: config.provider.model().to_owned() };
+                let ceiling = "the budget of the run that calls it";
+                let model = config.provider.model().to_owned();
+                let problem = BuildError::NoPrice { ceiling, model };
                 return ToolOutput::error(format!("the agent: {problem}"));
             }
             told(&run(Session::within(&self.agent, &context), task, &context).await)

@@ -57,9 +57,11 @@ pub enum BuildError {
     /// A cost ceiling is set without a price. Every call would cost nothing, and the ceiling would
     /// never be reached.
     #[error(
-        "max_budget_usd needs a price, and none is known for `{model}`: give one with `--price in=…,out=…` in US dollars per million tokens, or `AgentBuilder::price`"
+        "{ceiling} needs a price, and none is known for `{model}`: give one with `--price in=…,out=…` in US dollars per million tokens, or `AgentBuilder::price`"
     )]
     NoPrice {
+        /// The ceiling: `max_budget_usd`, or a description of the budget that is shared.
+        ceiling: &'static str,
         /// The model.
         model: String,
     },

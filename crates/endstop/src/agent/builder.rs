@@ -413,9 +413,11 @@ impl AgentBuilder {
             });
         }
         let shared = config.budget.as_ref().is_some_and(SharedBudget::bounds_cost);
-        let ceiling = config.limits.max_budget_usd.is_some() || shared;
-        if ceiling && config.price.is_none() {
-            return Err(BuildError::NoPrice { model: config.provider.model().to_owned() });
+        let own = config.limits.max_budget_usd.is_some();
+        if (own || shared) && config.price.is_none() {
+            let ceiling = if own { "max_budget_usd" } else { "the shared budget" };
+            let model = config.provider.model().to_owned();
+            return Err(BuildError::NoPrice { ceiling, model });
         }
         config.check_params(&config.params, config.schema.as_ref())?;
         Ok(Agent(Arc::new(Shared::new(self.config))))

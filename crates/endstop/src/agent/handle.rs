@@ -92,6 +92,11 @@ impl RunHandle {
         Arc::ptr_eq(&event.origin().run, &self.run)
     }
 
+    /// Returns the run's agent.
+    pub(super) fn agent(&self) -> Option<Arc<Shared>> {
+        self.agent.clone()
+    }
+
     /// Returns the values that must not appear in the written events.
     pub(super) fn secrets(&self) -> KnownKeys {
         let own = self.agent.as_ref().map(|agent| agent.config.provider.known_keys());

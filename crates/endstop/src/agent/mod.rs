@@ -30,6 +30,7 @@ mod ending;
 mod handle;
 #[cfg(all(test, endstop_loom))]
 mod loom_tests;
+mod off_thread;
 mod pending;
 mod policy;
 mod recorder;

@@ -41,8 +41,10 @@ use super::shared::Agent;
 use super::start_error::StartError;
 use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
 use crate::provider::ModelParams;
+use crate::schema::OutputSchema;
 use endstop_core::replay::{GoesOn, close, go_on};
-use endstop_core::{Event, MessageId, Outcome, Replay, Resumption, RunSpec, Step};
+use endstop_core::{Event, MessageId, Outcome, Price, Replay, Resumption, RunSpec, Step};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The run to resume, and the differences to accept.
@@ -51,6 +53,7 @@ use std::time::Duration;
 pub struct Resume {
     run: String,
     params: ModelParams,
+    schema: Option<Arc<OutputSchema>>,
     accept_changes: bool,
     accept_redacted: bool,
 }
@@ -61,6 +64,7 @@ impl Resume {
         Resume {
             run: run.into(),
             params: ModelParams::default(),
+            schema: None,
             accept_changes: false,
             accept_redacted: false,
         }
@@ -73,6 +77,23 @@ impl Resume {
     /// [`RunInput::params`]: crate::RunInput::params
     pub fn params(mut self, params: ModelParams) -> Resume {
         self.params = params;
+        self
+    }
+
+    /// Sets the schema of the run's answer, which replaces the agent's. A run that
+    /// [`run_typed`](crate::Agent::run_typed) started has the schema of its type; resume it with
+    /// [`resume_typed`](crate::Agent::resume_typed), or with the same schema here. Another one is a
+    /// change to [accept](Self::accept_changes).
+    ///
+    /// ```
+    /// use endstop::{Resume, schema::OutputSchema};
+    /// let schema = OutputSchema::new(serde_json::json!({"type": "object", "required": ["age"]}))?;
+    /// let how = Resume::new("018f2b6e").output_schema(schema);
+    /// # let _ = how;
+    /// # Ok::<(), endstop::schema::SchemaError>(())
+    /// ```
+    pub fn output_schema(mut self, schema: OutputSchema) -> Resume {
+        self.schema = Some(Arc::new(schema));
         self
     }
 
@@ -130,10 +151,11 @@ impl Session {
             return Err(StartError::NoJournal);
         };
         let params = how.params.over(&config.params);
-        if !how.params.is_empty() {
-            config.check_params(&params, config.schema.as_ref())?;
+        let schema = how.schema.clone().or_else(|| config.schema.clone());
+        if !how.params.is_empty() || how.schema.is_some() {
+            config.check_params(&params, schema.as_ref())?;
         }
-        let opened = Opened::new(config, params, config.schema.clone());
+        let opened = Opened::new(config, params, schema);
         let again = find(&**journal, config, opened, &how)?;
         Ok(slot.launch(Beginning::Again(Box::new(again))))
     }
@@ -150,7 +172,7 @@ fn find(
     let now = opened.spec(config, nothing, how.run.clone());
     let header = opened.header(config, &now);
     check(&recorded, &header, how)?;
-    let with = resumption(&recorded, now, config);
+    let with = resumption(&recorded, now, opened.price(config));
     let past = Past { config, how, recorded, with };
     let keys = config.provider.known_keys().and(&opened.known_keys());
     let (resumes, input) = (how.run.clone(), past.input());
@@ -296,7 +318,7 @@ impl Past<'_> {
 }
 
 /// Returns the settings that differ from the recorded run, for the kernel.
-fn resumption(recorded: &RecordedRun, now: RunSpec, config: &Config) -> Resumption {
+fn resumption(recorded: &RecordedRun, now: RunSpec, price: Option<Price>) -> Resumption {
     let then = &recorded.header.spec;
     let changed = |was: &Option<String>, is: Option<String>| if *was == is { None } else { is };
     Resumption {
@@ -304,7 +326,8 @@ fn resumption(recorded: &RecordedRun, now: RunSpec, config: &Config) -> Resumpti
         tools: Some(now.tools).filter(|tools| *tools != then.tools),
         model: changed(&then.model, now.model),
         provider: changed(&then.provider, now.provider),
-        price: config.price_with(&config.params),
+        price,
+        output_schema: Some(now.output_schema).filter(|schema| *schema != then.output_schema),
         wall_ms: Some(crate::clock::wall_ms()),
         ..Resumption::default()
     }

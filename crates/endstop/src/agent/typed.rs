@@ -27,21 +27,27 @@
 use super::approvals::{AnswerError, Approval, Approvals};
 use super::conversation::RunInput;
 use super::handle::RunHandle;
+use super::off_thread::{ANSWER_TYPE, off_thread, read_bound};
+use super::resume::Resume;
 use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
+use super::user_code::words;
 use crate::event::{AgentEvent, RequestId};
 use crate::schema::{OutputSchema, OutputType, deserialize};
 use endstop_core::{DecidedBy, Decision, Layer, Outcome, Termination, Unsuccessful};
+use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 impl Agent {
     /// Starts a run in a new conversation whose answer must be a `T`. Must be called within a tokio
@@ -65,6 +71,18 @@ impl Agent {
     {
         self.session().run_typed(input)
     }
+
+    /// Resumes a run of the agent's journal whose answer must be a `T`, in a new conversation; see
+    /// [`Session::resume_typed`].
+    ///
+    /// # Errors
+    /// Those of [`Session::resume_typed`].
+    pub fn resume_typed<T>(&self, how: impl Into<Resume>) -> Result<TypedHandle<T>, StartError>
+    where
+        T: OutputType,
+    {
+        self.session().resume_typed(how)
+    }
 }
 
 impl Session {
@@ -79,6 +97,20 @@ impl Session {
     {
         let schema = Arc::new(OutputSchema::of::<T>());
         let handle = self.start(input.into(), Some(schema))?;
+        Ok(TypedHandle { handle, value: PhantomData })
+    }
+
+    /// Resumes a run of the agent's journal whose answer must be a `T`. See
+    /// [`resume`](Self::resume) and [`Agent::run_typed`](crate::Agent::run_typed).
+    ///
+    /// # Errors
+    /// Those of [`resume`](Self::resume). A run that was started with another type or schema is
+    /// [`StartError::Changed`].
+    pub fn resume_typed<T>(&self, how: impl Into<Resume>) -> Result<TypedHandle<T>, StartError>
+    where
+        T: OutputType,
+    {
+        let handle = self.resume(how.into().output_schema(OutputSchema::of::<T>()))?;
         Ok(TypedHandle { handle, value: PhantomData })
     }
 }
@@ -135,10 +167,18 @@ impl<T: DeserializeOwned> TypedHandle<T> {
     pub fn into_untyped(self) -> RunHandle {
         self.handle
     }
+}
 
+impl<T: DeserializeOwned + Send + 'static> TypedHandle<T> {
     /// Waits for the outcome and discards all further events.
+    ///
+    /// The `Deserialize` of `T` runs on a thread of its own, so that one that blocks does not block
+    /// the task. If it panics, or takes longer than the run's `timeout` or `turn_timeout`, the outcome
+    /// is an `error_schema_validation` with that as its diagnostic.
     pub async fn outcome(self) -> TypedOutcome<T> {
-        TypedOutcome::new(self.handle.outcome().await)
+        let (agent, secrets) = (self.handle.agent(), self.handle.secrets());
+        let bound = agent.and_then(|agent| read_bound(&agent.config.limits));
+        TypedOutcome::new(self.handle.outcome().await, bound, secrets).await
     }
 }
 
@@ -192,24 +232,35 @@ impl<T> TypedOutcome<T> {
     }
 }
 
-impl<T: DeserializeOwned> TypedOutcome<T> {
-    fn new(mut outcome: Outcome) -> TypedOutcome<T> {
+impl<T: DeserializeOwned + Send + 'static> TypedOutcome<T> {
+    /// Deserializes the answer of a success. It was deserialized before, when it was validated. A
+    /// type whose `Deserialize` does not give the same result twice must not make a success without
+    /// a value.
+    async fn new(outcome: Outcome, bound: Option<Duration>, keys: KnownKeys) -> TypedOutcome<T> {
         if !outcome.is_success() {
             return TypedOutcome { outcome, value: None };
         }
-        let answer = outcome.structured.clone().ok_or_else(|| "there is no value".to_owned());
-        match answer.and_then(|answer| deserialize(&answer)) {
-            Ok(value) => TypedOutcome { outcome, value: Some(value) },
-            // The answer was deserialized when it was validated. A type whose `Deserialize` does
-            // not give the same result twice must not make a success without a value.
-            Err(problem) => {
-                outcome.termination = Termination::ErrorSchemaValidation;
-                let (layer, name) = (Layer::Fault, "output_type");
-                let decision = Decision::of(layer, name);
-                outcome.decided_by = DecidedBy { layer, decision, evidence: problem.clone() };
-                outcome.error_diagnostic = Some(problem);
-                TypedOutcome { outcome, value: None }
-            }
+        let Some(answer) = outcome.structured.clone() else {
+            return TypedOutcome::failed(outcome, "there is no value".to_owned());
+        };
+        let read = off_thread(bound, move || {
+            catch_unwind(AssertUnwindSafe(|| deserialize(&answer))).unwrap_or_else(|payload| {
+                Err(format!("{ANSWER_TYPE} panicked: {}", words(&keys, payload)))
+            })
+        });
+        match read.await {
+            Ok(Ok(value)) => TypedOutcome { outcome, value: Some(value) },
+            Ok(Err(problem)) => TypedOutcome::failed(outcome, problem),
+            Err(error) => TypedOutcome::failed(outcome, error.to_string()),
         }
+    }
+
+    fn failed(mut outcome: Outcome, problem: String) -> TypedOutcome<T> {
+        outcome.termination = Termination::ErrorSchemaValidation;
+        let (layer, name) = (Layer::Fault, "output_type");
+        let decision = Decision::of(layer, name);
+        outcome.decided_by = DecidedBy { layer, decision, evidence: problem.clone() };
+        outcome.error_diagnostic = Some(problem);
+        TypedOutcome { outcome, value: None }
     }
 }

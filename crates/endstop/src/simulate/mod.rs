@@ -188,7 +188,12 @@ impl<'s> Simulation<'s> {
             }
             // Not sent while `reserve` is false, but answered so that the run could not hang.
             Effect::Reserve { id, want, .. } => {
-                self.soon(EventKind::Reserved { id, granted: want, granted_tokens: None });
+                self.soon(EventKind::Reserved {
+                    id,
+                    granted: want,
+                    granted_tokens: None,
+                    refused_by: None,
+                });
             }
             _ => {}
         }

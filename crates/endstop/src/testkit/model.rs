@@ -5,7 +5,9 @@ use super::Turn;
 use crate::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, ParamError, Provider, Response, SessionSpec,
 };
-use endstop_core::{ErrorClass, ModelError, Part, Price, TerminationSignal, ToolCall, TurnDelta};
+use endstop_core::{
+    ErrorClass, ImageTokens, ModelError, Part, Price, TerminationSignal, ToolCall, TurnDelta,
+};
 use futures_core::Stream;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,7 +24,11 @@ pub struct ScriptedModel {
     repeat_last: bool,
     price: Option<Price>,
     context_window: Option<u64>,
+    image_tokens: ImageTokens,
 }
+
+/// The default rule of a scripted model for images.
+const IMAGE: ImageTokens = ImageTokens::Flat(1568);
 
 impl ScriptedModel {
     /// Creates a model that plays these turns; a call after the last turn fails.
@@ -32,6 +38,7 @@ impl ScriptedModel {
             repeat_last: false,
             price: None,
             context_window: None,
+            image_tokens: IMAGE,
         }
     }
 
@@ -53,6 +60,23 @@ impl ScriptedModel {
     #[must_use]
     pub fn context_window(mut self, tokens: u64) -> ScriptedModel {
         self.context_window = Some(tokens);
+        self
+    }
+
+    /// Sets the rule by which the model counts the tokens of images, for ceilings. The default is
+    /// 1568 tokens for each image, the most of Claude; the rules of other models give up to 48,169.
+    ///
+    /// ```
+    /// use endstop::provider::{ImageTokens, Provider};
+    /// use endstop::testkit::ScriptedModel;
+    /// let model = ScriptedModel::new([]);
+    /// assert_eq!(model.image_tokens(), ImageTokens::Flat(1568));
+    /// let model = model.count_images_by(ImageTokens::Unknown);
+    /// assert_eq!(model.image_tokens(), ImageTokens::Unknown);
+    /// ```
+    #[must_use]
+    pub fn count_images_by(mut self, rule: ImageTokens) -> ScriptedModel {
+        self.image_tokens = rule;
         self
     }
 
@@ -95,6 +119,9 @@ impl Provider for ScriptedModel {
     }
     fn context_window(&self) -> Option<u64> {
         self.context_window
+    }
+    fn image_tokens(&self) -> ImageTokens {
+        self.image_tokens
     }
 }
 

@@ -1,13 +1,17 @@
 //! Runs whose answer is a value of a Rust type.
 
+use crate::support::HANG;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::schema::OutputSchema;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::{Agent, BuildError, Limits, Outcome, Termination};
+use endstop::{Agent, AgentEvent, BuildError, Limits, Outcome, Termination};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 struct City {
@@ -214,28 +218,108 @@ async fn panicking_type_ends_run_by_name() {
     assert!(outcome.value.is_none() && outcome.decided_by.evidence.contains("rough"));
 }
 
-thread_local! {
-    static READS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
-}
-
-/// A type that deserializes only once.
+/// Deserializes the first time; then the number decides: an error, a panic, or no end.
 #[derive(Debug, JsonSchema)]
-struct Once;
+struct Once<const THEN: u8>;
 
-impl<'de> Deserialize<'de> for Once {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Once, D::Error> {
+impl<'de, const THEN: u8> Deserialize<'de> for Once<THEN> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        static READS: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
         Value::deserialize(deserializer)?;
-        READS.set(READS.get() + 1);
-        if READS.get() == 1 { Ok(Once) } else { Err(serde::de::Error::custom("once only")) }
+        match (READS[usize::from(THEN)].fetch_add(1, Ordering::SeqCst), THEN) {
+            (0, _) => Ok(Once),
+            (_, 0) => Err(serde::de::Error::custom("once only")),
+            (_, 1) => panic!("rough the second time"),
+            _ => forever(),
+        }
     }
 }
 
-#[tokio::test]
-async fn inconsistent_type_is_not_success() {
-    let outcome = agent(&["null"]).run_typed::<Once>("?").unwrap().await;
+/// The time limit of a run whose type never deserializes.
+const BOUND: Duration = Duration::from_secs(2);
+
+fn forever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Never deserializes.
+#[derive(Debug, JsonSchema)]
+struct Endless;
+
+impl<'de> Deserialize<'de> for Endless {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Endless, D::Error> {
+        forever()
+    }
+}
+
+/// Runs a future on a runtime of one thread, which it must not block, and shuts the runtime down.
+fn on_own_runtime<F: Future<Output: Send> + 'static>(
+    future: impl FnOnce() -> F + Send + 'static,
+) -> F::Output {
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let output = runtime.block_on(future());
+        drop(runtime);
+        done.send(output)
+    });
+    wait.recv_timeout(HANG).expect("neither the run nor the runtime waits for the type")
+}
+
+async fn inconsistent<const THEN: u8>() -> Outcome {
+    // Only the endless one runs into it; a panic takes long to print.
+    let turn_timeout = Some(if THEN == 2 { BOUND } else { HANG });
+    let limits = Limits { turn_timeout, ..Limits::default() };
+    let agent = Agent::builder(ScriptedModel::new([Turn::text("null")])).limits(limits).build();
+    let outcome = agent.unwrap().run_typed::<Once<THEN>>("?").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorSchemaValidation);
     assert!(!outcome.is_success() && outcome.value.is_none());
-    assert_eq!(outcome.error_diagnostic.as_deref(), Some("once only"));
+    assert_eq!(outcome.decided_by.decision.to_string(), "output_type");
+    outcome.outcome
+}
+
+#[test]
+fn inconsistent_type_is_not_success() {
+    let diagnostic = |outcome: Outcome| outcome.error_diagnostic.unwrap_or_default();
+    assert_eq!(diagnostic(on_own_runtime(inconsistent::<0>)), "once only");
+    let panicked = diagnostic(on_own_runtime(inconsistent::<1>));
+    assert_eq!(panicked, "the type of the answer panicked: rough the second time");
+    let endless = diagnostic(on_own_runtime(inconsistent::<2>));
+    assert_eq!(endless, "the type of the answer did not deserialize within 2s");
+}
+
+#[test]
+fn endless_type_ends_with_deadline() {
+    let short = Some(BOUND);
+    let whole = Limits { timeout: short, ..Limits::default() };
+    let turn = Limits { turn_timeout: short, ..Limits::default() };
+    for (limits, expected) in
+        [(whole, Termination::ErrorTimeout), (turn, Termination::ErrorDuringExecution)]
+    {
+        let outcome = on_own_runtime(move || async {
+            let agent = Agent::builder(ScriptedModel::new([Turn::text("null")])).limits(limits);
+            let mut run = agent.build().unwrap().run_typed::<Endless>("?").unwrap();
+            // The task still reads events while the type deserializes.
+            while run.next().await.is_some() {}
+            run.await.outcome
+        });
+        assert_eq!(outcome.termination, expected, "{outcome:?}");
+        let by_type = outcome.decided_by.decision.to_string() == "schema";
+        assert_eq!(by_type, expected == Termination::ErrorDuringExecution, "{outcome:?}");
+    }
+}
+
+#[test]
+fn endless_type_can_be_cancelled() {
+    let outcome = on_own_runtime(|| async {
+        let mut run = agent(&["null"]).run_typed::<Endless>("?").unwrap();
+        while !matches!(run.next().await, Some(AgentEvent::TurnFinished { .. })) {}
+        run.cancel();
+        run.await.outcome
+    });
+    assert_eq!(outcome.termination, Termination::Cancelled);
 }
 
 #[tokio::test]

@@ -518,7 +518,7 @@ impl<'a> World<'a> {
                     self.held.push((*id, [0, 0]));
                 }
                 let (granted, granted_tokens) = (NanoUsd(granted[0]), Some(granted[1]));
-                EventKind::Reserved { id: *id, granted, granted_tokens }
+                EventKind::Reserved { id: *id, granted, granted_tokens, refused_by: None }
             }
         }
     }
@@ -546,7 +546,7 @@ impl<'a> World<'a> {
             Open::Validate { id } => EventKind::Validated { id: *id, result: Ok(json!("late")) },
             Open::Reserve { id, usd, tokens } => {
                 let (granted, granted_tokens) = (NanoUsd(usd[0]), Some(tokens[0]));
-                EventKind::Reserved { id: *id, granted, granted_tokens }
+                EventKind::Reserved { id: *id, granted, granted_tokens, refused_by: None }
             }
         }
     }

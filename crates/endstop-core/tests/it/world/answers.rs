@@ -35,7 +35,12 @@ impl World {
             5 => EventKind::Answered { id, answer: HookDecision::Halt("late".to_owned()) },
             6 => EventKind::Compacted { id, result: Compaction::Failed("late".to_owned()) },
             7 => EventKind::Validated { id, result: Err("late".to_owned()) },
-            8 => EventKind::Reserved { id, granted: NanoUsd(1), granted_tokens: None },
+            8 => EventKind::Reserved {
+                id,
+                granted: NanoUsd(1),
+                granted_tokens: None,
+                refused_by: None,
+            },
             9 => EventKind::Tick,
             _ => {
                 let mut metrics = Map::new();
@@ -153,7 +158,12 @@ impl World {
                     self.offered = Some(left);
                 }
                 let (usd, tokens) = granted;
-                EventKind::Reserved { id, granted: NanoUsd(usd), granted_tokens: Some(tokens) }
+                EventKind::Reserved {
+                    id,
+                    granted: NanoUsd(usd),
+                    granted_tokens: Some(tokens),
+                    refused_by: None,
+                }
             }
         }
     }

@@ -82,7 +82,7 @@ impl fmt::Display for PriceError {
         match self {
             PriceError::NotAField(part) => write!(
                 f,
-                "`{part}` is not `field=dollars`; write in=3,out=15[,cached=0.3][,cache_write=3.75]"
+                "`{part}` is not `field=dollars`; write in=3,out=15[,cached=0.3][,cache_write=3.75][,cache_write_1h=6]"
             ),
             PriceError::UnknownField(name) => {
                 write!(f, "unknown field `{name}`: expected one of {}", FIELDS.join(", "))
@@ -146,7 +146,7 @@ mod tests {
         for (text, said) in [
             (
                 "",
-                "price: `` is not `field=dollars`; write in=3,out=15[,cached=0.3][,cache_write=3.75]",
+                "price: `` is not `field=dollars`; write in=3,out=15[,cached=0.3][,cache_write=3.75][,cache_write_1h=6]",
             ),
             ("in=3", "price: `out` is missing"),
             ("out=3", "price: `in` is missing"),

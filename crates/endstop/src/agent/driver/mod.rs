@@ -11,6 +11,7 @@ mod perform;
 mod spending;
 mod teller;
 mod telling;
+mod validating;
 
 use super::conversation::Conversation;
 use super::ending::EndingCell;

@@ -5,10 +5,12 @@
 //! for effect in effects { driver.perform(effect); }
 //! ```
 
+use super::validating::{self, Validation, finished, validation};
 use super::{Call, Driver, Work, in_provider};
 use crate::agent::consult::{Question, whose};
+use crate::agent::off_thread::{ANSWER_TYPE, off_thread};
 use crate::agent::user_code;
-use crate::budget::{Amount, SharedBudget};
+use crate::budget::{Amount, Refusal, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};
 use crate::provider::CallSpec;
@@ -60,37 +62,37 @@ impl Driver {
                 let want = Amount { usd: want, tokens: want_tokens };
                 let least = Amount { usd: least, tokens: least_tokens };
                 let budget = self.owner.budget.as_ref();
-                let granted = budget.map_or(Ok(want), |budget| budget.reserve_amount(want, least));
+                let answer =
+                    budget.map_or(Ok(want), |budget| budget.reserve_or_explain(want, least));
                 // A refused reservation is recorded as zero, so that `settle` returns nothing to
                 // the budget.
-                self.reserved.insert(id, granted.unwrap_or(Amount::ZERO));
-                let (Ok(granted) | Err(granted)) = granted;
+                self.reserved.insert(id, *answer.as_ref().unwrap_or(&Amount::ZERO));
+                let (granted, refused_by) = match answer {
+                    Ok(granted) => (granted, None),
+                    Err(Refusal { left, account }) => (left, Some(account)),
+                };
                 let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
                 self.queue.push_back(EventKind::Reserved {
                     id,
                     granted: granted.usd,
                     granted_tokens: bounded.then_some(granted.tokens),
+                    refused_by,
                 });
             }
             Effect::Settle { id, spent, tokens } => {
                 self.settle(id, Amount { usd: spent, tokens });
             }
             Effect::Validate { id, candidate } => {
-                let schema = self.schema.as_deref();
-                // A type's `Deserialize` is user code.
-                let result = user_code::guard(
-                    &*self.shared.config.provider,
-                    "schema",
-                    "the type of the answer",
-                    || match schema {
-                        Some(schema) => schema.validate(&candidate).map_err(|e| e.to_string()),
-                        None => Ok(candidate),
-                    },
-                );
-                self.queue.push_back(match result {
-                    Ok(result) => EventKind::Validated { id, result },
-                    Err(panicked) => panicked.into(),
-                });
+                let (provider, schema) = (&self.shared.config.provider, self.schema.clone());
+                match validation(provider, schema, id, candidate) {
+                    Validation::Here(work) => self.queue.push_back(work()),
+                    Validation::OffThread(work) => {
+                        // The kernel ends the run at its `timeout`.
+                        let bound = self.shared.config.limits.turn_timeout;
+                        let work = finished(off_thread(bound, work));
+                        self.ask(id, validating::NAME, ANSWER_TYPE, work);
+                    }
+                }
             }
             Effect::Consult { id, point } => self.consult(id, point),
             Effect::Compact { id, forced, task, target, .. } => {

@@ -8,6 +8,7 @@ use endstop::hook::{CompactionFuture, Compactor};
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
 };
+use endstop::schema::OutputSchema;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
 use endstop::{
@@ -484,4 +485,54 @@ async fn interrupted_compaction_is_requested_again() {
         serde_json::to_string(again.outcome().unwrap()).unwrap(),
         run.outcome.unwrap().to_string()
     );
+}
+
+#[tokio::test]
+async fn resumed_run_keeps_its_type() {
+    let place = Place::new();
+    let journal = place.journal();
+    let one = |max_turns| Limits { max_turns: Some(max_turns), ..Limits::default() };
+    let note = json!({"text": "seven"});
+    let first = agent([Turn::call("echo", &note)], &journal).tool(echo()).limits(one(1));
+    let outcome = first.build().unwrap().run_typed::<Note>("Note it.").unwrap().await;
+    assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+    let id = outcome.run_id.clone().unwrap();
+
+    let again = [Turn::text("seven"), Turn::text(note.to_string())];
+    let again = agent(again, &journal).tool(echo()).limits(one(3)).build().unwrap();
+    // Without the type, and with another one, the answer would not be what the run promised.
+    assert!(matches!(again.resume(&id), Err(StartError::Changed(_))));
+    assert!(matches!(again.resume_typed::<u8>(&id), Err(StartError::Changed(_))));
+    let schema = OutputSchema::of::<Note>();
+    let same = schema.as_value().clone();
+    // The schema of the type is enough: the first answer violates it and is repaired.
+    let outcome = again.resume(Resume::new(&id).output_schema(schema)).unwrap().await;
+    assert_eq!((outcome.turns, outcome.structured), (3, Some(note.clone())));
+    let stored = journal.load(outcome.run_id.as_deref().unwrap()).unwrap();
+    assert_eq!(stored.header.output_schema, Some(same));
+
+    let typed = agent([Turn::text(note.to_string())], &journal).tool(echo()).limits(one(3));
+    let outcome = typed.build().unwrap().resume_typed::<Note>(&id).unwrap().await;
+    assert_eq!(outcome.into_result().unwrap().text, "seven");
+}
+
+#[tokio::test]
+async fn schema_can_be_set_on_resume() {
+    let place = Place::new();
+    let journal = place.journal();
+    let one = |max_turns| Limits { max_turns: Some(max_turns), ..Limits::default() };
+    let note = json!({"text": "seven"});
+    let first = agent([Turn::call("echo", &note)], &journal).tool(echo()).limits(one(1));
+    let outcome = first.build().unwrap().run("Note it.").unwrap().await;
+    let id = outcome.run_id.unwrap();
+    let again = [Turn::text("seven"), Turn::text(note.to_string())];
+    let again = agent(again, &journal).tool(echo()).limits(one(3)).build().unwrap();
+    let how = Resume::new(&id).accept_changes();
+    let outcome = again.resume_typed::<Note>(how).unwrap().await;
+    assert_eq!((outcome.turns, outcome.structured.clone()), (3, Some(note)));
+    let id = outcome.run_id.clone().unwrap();
+    assert_eq!(outcome.into_result().unwrap().text, "seven");
+    // The journal replays to the same outcome, with the validation.
+    let replay = journal.load(&id).unwrap().replay(None).unwrap();
+    assert_eq!(replay.outcome().unwrap().structured, Some(json!({"text": "seven"})));
 }
