@@ -470,3 +470,13 @@ fn forgotten_run_starts_again() {
     assert_eq!((again.attempt, again.turn), (Attempt::First, 1));
     assert_eq!(table.place(CHAT, &[("x-session-id", "s2")], &body).attempt, Attempt::Repeat);
 }
+
+#[test]
+fn replaced_id_cannot_be_forged() {
+    let mut table = Table::new();
+    let body = chat(&json!([user("Go.")]));
+    let victim = table.place(CHAT, &[("x-session-id", "team/one")], &body).seat;
+    assert!(victim.run.id().starts_with("x-"));
+    let forged = table.place(CHAT, &[("x-session-id", victim.run.id())], &body).seat;
+    assert_ne!(forged.run, victim.run);
+}
