@@ -18,6 +18,10 @@ pub(crate) fn for_upstream(headers: &HeaderMap, host: &HeaderValue) -> HeaderMap
             if value.as_bytes().eq_ignore_ascii_case(b"trailers") {
                 copy.insert(TE, HeaderValue::from_static("trailers"));
             }
+        } else if *name == TRANSFER_ENCODING {
+            // The server side accepts only bodies whose last coding is `chunked`, and removes that
+            // coding; the client side applies it again.
+            copy.append(TRANSFER_ENCODING, value.clone());
         } else if *name != EXPECT && !is_hop_by_hop(name) && !named.contains(name) {
             // `Expect` is left out because the server side has already answered it with 100.
             copy.append(name.clone(), value.clone());
@@ -32,8 +36,13 @@ pub(crate) fn for_upstream(headers: &HeaderMap, host: &HeaderValue) -> HeaderMap
 /// Copies the headers of a response for the client.
 pub(crate) fn for_client(headers: &HeaderMap) -> HeaderMap {
     let named = connection_names(headers);
+    // Chunks take precedence over a length (RFC 9112, section 6.3), which is wrong then.
+    let is_chunked = headers.contains_key(TRANSFER_ENCODING);
     let mut copy = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
+        if *name == CONTENT_LENGTH && is_chunked {
+            continue;
+        }
         if !is_hop_by_hop(name) && *name != TE && !named.contains(name) {
             copy.append(name.clone(), value.clone());
         }

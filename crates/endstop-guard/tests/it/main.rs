@@ -1,0 +1,3 @@
+//! Tests of guard over real sockets.
+
+mod proxy;
