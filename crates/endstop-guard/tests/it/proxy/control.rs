@@ -20,7 +20,7 @@ async fn stalling(sent: &'static str) -> (std::net::SocketAddr, mpsc::UnboundedR
             conn.head().await;
             let _ = closed.send(());
             conn.send(sent).await;
-            conn.rest().await;
+            let _ = conn.rest().await;
             let _ = closed.send(());
         }
     })
@@ -322,7 +322,7 @@ fn response_is_read_on_after_the_client_is_gone() {
                 conn.send(format!("{HEAD}{FINISHED}")).await;
                 waits.lock().await.recv().await;
                 conn.send("8\r\nusage: 7\r\n0\r\n\r\n").await;
-                conn.rest().await;
+                let _ = conn.rest().await;
             }
         })
         .await;

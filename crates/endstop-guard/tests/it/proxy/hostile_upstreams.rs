@@ -163,7 +163,7 @@ fn answer_before_the_whole_request_passes() {
             conn.head().await;
             conn.send("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
                 .await;
-            conn.rest().await;
+            let _ = conn.rest().await;
         })
         .await;
         let (gate, mut seen) = Gate::new(address);
