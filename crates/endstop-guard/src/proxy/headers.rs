@@ -1,6 +1,8 @@
 //! Chooses the headers that are forwarded: all but the hop-by-hop ones (RFC 9110, section 7.6.1).
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Copies the headers of a request for the upstream. `host` takes the place of the client's `Host`.
@@ -30,7 +32,18 @@ pub(crate) fn for_upstream(headers: &HeaderMap, host: &HeaderValue) -> HeaderMap
     if !copy.contains_key(HOST) {
         copy.insert(HOST, host.clone());
     }
+    join_cookies(&mut copy);
     copy
+}
+
+/// Joins several `Cookie` headers, which only HTTP/2 allows (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// Copies the headers of a response for the client.

@@ -253,6 +253,8 @@ fn http_2_with_prior_knowledge_is_served() {
         super::support::background(async move { drop(connection.await) });
         let request = http::Request::post(format!("http://{}/v1/messages?a=b", proxy.address))
             .header("x-api-key", "k")
+            .header("cookie", "a=1")
+            .header("cookie", "b=2")
             .body(http_body_util::Full::new(super::support::bytes("{}")))
             .expect("a request");
         let response = send.send_request(request).await.expect("a response");
@@ -262,6 +264,7 @@ fn http_2_with_prior_knowledge_is_served() {
         let (head, body) = requests.recv().await.expect("a request");
         assert!(head.starts_with("POST /v1/messages?a=b HTTP/1.1\r\n"), "{head}");
         assert_eq!(header(&head, "host"), Some(address.to_string()));
+        assert_eq!(header(&head, "cookie").as_deref(), Some("a=1; b=2"));
         assert_eq!(body, b"{}");
         assert_eq!(seen.end().await, End::Complete);
     });
