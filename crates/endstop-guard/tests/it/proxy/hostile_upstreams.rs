@@ -1,7 +1,7 @@
 //! Responses that are malformed, cut, or more than what was asked for.
 
 use super::support::{Conn, GET, Gate, run, upstream};
-use endstop_guard::proxy::End;
+use endstop_guard::proxy::{Decision, End};
 
 /// What the client receives of a hostile response.
 enum Held {
@@ -196,5 +196,27 @@ fn pooled_connection_that_closed_is_replaced() {
             assert_eq!(body.expect("a body"), b"ok");
             assert_eq!(seen.end().await, End::Complete);
         }
+    });
+}
+
+#[test]
+fn failed_tls_handshake_is_an_error() {
+    run(async {
+        let address = upstream(|mut conn: Conn| async move {
+            // A hello of a TLS client starts with these bytes.
+            assert_eq!(conn.exact(2).await.expect("a hello"), [22, 3]);
+            conn.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        })
+        .await;
+        let (gate, mut seen) = Gate::new(address);
+        let gate = gate.deciding(move |_, mut forward| {
+            forward.url = format!("https://{address}/v1").parse().expect("a URL");
+            Decision::Forward(forward)
+        });
+        let proxy = gate.start().await;
+        let mut client = proxy.client().await;
+        client.send(GET).await;
+        assert!(client.head().await.starts_with("HTTP/1.1 502 "));
+        assert!(matches!(seen.end().await, End::NoResponse { .. }));
     });
 }
