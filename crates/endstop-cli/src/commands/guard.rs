@@ -165,7 +165,10 @@ async fn guarded(
     })?;
     let warning = tokio::spawn(warn_if_quiet(handle.clone(), heard));
     let limit = limit_reached(handle.clone(), on_limit, grace);
-    let program = supervise(&mut agent, &mut signals, limit, GRACE)
+    let on_cancel = || {
+        handle.cancel();
+    };
+    let program = supervise(&mut agent, &mut signals, limit, GRACE, on_cancel)
         .await
         .map_err(io("the program could not be supervised"))?;
     warning.abort();

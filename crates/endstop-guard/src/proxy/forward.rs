@@ -14,7 +14,7 @@ use super::reading_on::{Background, read_on, within};
 use super::refusal::refusal;
 use super::reply::Reply;
 use super::upstream::{Sending, UpstreamClient};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Extensions, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use std::future::poll_fn;
@@ -96,7 +96,7 @@ async fn call<G: Gatekeeper>(
     let mut copy = headers::for_upstream(&head.headers, &host);
     if let Some(changed) = changed {
         copy.remove(CONTENT_ENCODING);
-        if copy.contains_key(CONTENT_LENGTH) {
+        if copy.remove(TRANSFER_ENCODING).is_some() || copy.contains_key(CONTENT_LENGTH) {
             copy.insert(CONTENT_LENGTH, HeaderValue::from(changed.len()));
         }
         body.replace(changed);
@@ -118,6 +118,11 @@ async fn call<G: Gatekeeper>(
     waiting.sending = Some(shared.upstream.send(request));
     let response = poll_fn(|context| waiting.poll(context)).await;
     match response {
+        // No upgrade was forwarded, so this is not an answer to the client's request.
+        Some(Ok(response)) if response.status().is_informational() => {
+            let error = "the upstream changed the protocol";
+            Ok(waiting.no_response(&shared.gatekeeper, head, error))
+        }
         Some(Ok(response)) => Ok(pass(shared, connection, head, waiting, response)),
         Some(Err(error)) => Ok(waiting.no_response(&shared.gatekeeper, head, &error)),
         None => {

@@ -1,6 +1,8 @@
 //! Chooses the headers that are forwarded: all but the hop-by-hop ones (RFC 9110, section 7.6.1).
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Copies the headers of a request for the upstream. `host` takes the place of the client's `Host`.
@@ -18,6 +20,10 @@ pub(crate) fn for_upstream(headers: &HeaderMap, host: &HeaderValue) -> HeaderMap
             if value.as_bytes().eq_ignore_ascii_case(b"trailers") {
                 copy.insert(TE, HeaderValue::from_static("trailers"));
             }
+        } else if *name == TRANSFER_ENCODING {
+            // The server side accepts only bodies whose last coding is `chunked`, and removes that
+            // coding; the client side applies it again.
+            copy.append(TRANSFER_ENCODING, value.clone());
         } else if *name != EXPECT && !is_hop_by_hop(name) && !named.contains(name) {
             // `Expect` is left out because the server side has already answered it with 100.
             copy.append(name.clone(), value.clone());
@@ -26,14 +32,30 @@ pub(crate) fn for_upstream(headers: &HeaderMap, host: &HeaderValue) -> HeaderMap
     if !copy.contains_key(HOST) {
         copy.insert(HOST, host.clone());
     }
+    join_cookies(&mut copy);
     copy
+}
+
+/// Joins several `Cookie` headers, which only HTTP/2 allows (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// Copies the headers of a response for the client.
 pub(crate) fn for_client(headers: &HeaderMap) -> HeaderMap {
     let named = connection_names(headers);
+    // Chunks take precedence over a length (RFC 9112, section 6.3), which is wrong then.
+    let is_chunked = headers.contains_key(TRANSFER_ENCODING);
     let mut copy = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
+        if *name == CONTENT_LENGTH && is_chunked {
+            continue;
+        }
         if !is_hop_by_hop(name) && *name != TE && !named.contains(name) {
             copy.append(name.clone(), value.clone());
         }

@@ -47,13 +47,13 @@ impl Observed {
         let mut flow = if self.holding { Flow::Hold { pass: 0 } } else { Flow::Pass };
         let result = decoder.feed(chunk, &mut |part| {
             if flow != Flow::Abort {
-                flow = for_encoded(observer.bytes(part));
+                flow = for_encoded(&observer.bytes(part));
             }
         });
         if let Err(reason) = result
             && flow != Flow::Abort
         {
-            flow = for_encoded(observer.unreadable(reason));
+            flow = for_encoded(&observer.unreadable(reason));
         }
         self.holding = flow != Flow::Pass;
         flow
@@ -63,7 +63,7 @@ impl Observed {
     pub(crate) fn before_end(&mut self) -> Flow {
         let encoded = self.is_encoded();
         match &mut self.observer {
-            Some(observer) if encoded => for_encoded(observer.before_end()),
+            Some(observer) if encoded => for_encoded(&observer.before_end()),
             Some(observer) => observer.before_end(),
             None => Flow::Pass,
         }
@@ -95,7 +95,7 @@ impl Drop for Observed {
 }
 
 /// Returns what can be done with a body of which the observer reads other bytes than those that pass.
-fn for_encoded(flow: Flow) -> Flow {
+fn for_encoded(flow: &Flow) -> Flow {
     match flow {
         Flow::Pass => Flow::Pass,
         Flow::Hold { .. } => Flow::Hold { pass: 0 },

@@ -34,7 +34,7 @@ pub(crate) struct Passing {
     output: VecDeque<Bytes>,
     trailers: Option<HeaderMap>,
     failed: Option<Closed>,
-    // Bytes were given to the connection since it could last flush them.
+    // The connection was given something since it could last flush it.
     unflushed: bool,
     // The client knows the length of the body.
     has_length: bool,
@@ -60,7 +60,8 @@ impl Passing {
             output: VecDeque::new(),
             trailers: None,
             failed: None,
-            unflushed: false,
+            // The head.
+            unflushed: true,
             has_length,
         };
         passing.end_if_complete();

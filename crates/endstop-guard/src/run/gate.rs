@@ -9,8 +9,8 @@ use super::runs::{RunHandle, Shared};
 use super::settings::Settings;
 use crate::exchange::answer::{Reply, bad_request};
 use crate::exchange::{
-    Call, ClientFacts, Placed, Request, Route as Line, RunKey, RunName, Salt, Threads, cap_output,
-    route,
+    Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, RunKey, RunName, Salt,
+    Threads, cap_output, route,
 };
 use crate::proxy::{
     Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver, Route,
@@ -20,7 +20,8 @@ use bytes::Bytes;
 use endstop_core::{GuestCall, Price};
 use endstop_wire::dialect::dialect_at;
 use endstop_wire::{Dialect, RequestFacts, WireFormat};
-use http::Uri;
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderName, HeaderValue, Uri};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -141,8 +142,8 @@ impl Gate {
         if let Some(only) = &self.only {
             line.run = Some(only.clone());
         }
-        let (raw, decoded) = match (line.call, body) {
-            (Call::Model { .. }, RequestBody::Whole { raw, decoded }) => (raw, decoded),
+        let decoded = match (line.call, body) {
+            (Call::Model { .. }, RequestBody::Whole { decoded, .. }) => decoded,
             (Call::Model { format, .. }, body) => {
                 let reason = match body {
                     RequestBody::TooLarge { .. } => "the body is too large to be read",
@@ -153,7 +154,7 @@ impl Gate {
             }
             _ => return self.forward(head, &line, None),
         };
-        self.model_call(head, &line, raw, decoded)
+        self.model_call(head, &line, decoded)
     }
 
     fn model_call(
@@ -216,7 +217,7 @@ impl Gate {
             Admitted::Go(ticket) => {
                 drop(guarded);
                 shared.changed();
-                self.send(shared, url, (&request, raw, decoded), ticket, call)
+                self.send(shared, url, (head, &request, decoded), ticket, call)
             }
         }
     }
@@ -226,7 +227,7 @@ impl Gate {
         &self,
         shared: &Arc<Shared>,
         url: Uri,
-        (request, raw, decoded): (&Request<'_>, &Bytes, &Bytes),
+        (head, request, decoded): (&RequestHead, &Request<'_>, &Bytes),
         ticket: Ticket,
         call: Arc<CallFacts>,
     ) -> Decision {
@@ -244,12 +245,15 @@ impl Gate {
                 }
             }
         }
-        let _ = raw;
         let abort = ticket.abort.clone();
+        let streams = request.delivery != Delivery::Whole;
         let observer = CallObserver::new(Arc::clone(shared), ticket, call);
         let mut forward = Forward::unchanged(url, Box::new(observer));
         forward.body = body;
         forward.abort = abort;
+        if streams {
+            forward.headers.extend(readable_encoding(head));
+        }
         Decision::Forward(forward)
     }
 
@@ -328,6 +332,16 @@ impl Gatekeeper for Gate {
     }
 }
 
+/// The header that keeps a streamed response readable while it passes: streams in `br` cannot be
+/// read, and those in `zstd` only late. `None` if the client asks for neither.
+fn readable_encoding(head: &RequestHead) -> Option<(HeaderName, Option<HeaderValue>)> {
+    let asked = head.header("accept-encoding")?;
+    let has = |name: &str| asked.split(',').any(|part| part.trim().starts_with(name));
+    let value = if has("gzip") { "gzip" } else { "identity" };
+    (has("br") || has("zstd") || has("*"))
+        .then(|| (ACCEPT_ENCODING, Some(HeaderValue::from_static(value))))
+}
+
 /// Observes a response that belongs to no model call.
 struct Unread;
 
@@ -345,7 +359,6 @@ fn place_of(placed: &Placed) -> Place {
 }
 
 fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> GuestCall {
-    use crate::exchange::{Attempt, Delivery};
     GuestCall {
         input: placed.input.clone(),
         prompt_bytes: placed.prompt_bytes,

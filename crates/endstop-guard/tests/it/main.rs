@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::pedantic,
     missing_docs,
@@ -9,5 +10,6 @@
 )]
 
 mod exchange;
+mod proxy;
 mod repository;
 mod wiring;

@@ -1,0 +1,158 @@
+//! `bench-guard [ROUNDS]`: measures what guard's proxy adds to a model call, next to a byte pump, which
+//! is the floor of any proxy, and to a direct call.
+//!
+//! ```text
+//! cargo build --release -p endstop-bench --bin bench-guard
+//! target/release/bench-guard 5
+//! ```
+//!
+//! The upstream and each proxy are processes of their own; the calls alternate between them in every
+//! round, so that the load of the machine meets all of them. Linux only.
+
+mod calls;
+mod servers;
+mod usage;
+
+use calls::{Kind, Sample, one_by_one, together};
+use servers::{Server, serve};
+use std::error::Error;
+use std::fmt::Write;
+use std::process::ExitCode;
+use usage::Usage;
+
+/// What is measured: its name, and the program between client and upstream.
+const TARGETS: [(&str, Option<&str>); 5] = [
+    ("direct", None),
+    ("byte pump", Some("pump")),
+    ("proxy", Some("proxy")),
+    ("proxy, reads bodies", Some("reading")),
+    ("proxy, 2 threads", Some("threads")),
+];
+const STREAMS: usize = 50;
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["serve", what, target] => serve(what, target).map(|()| String::new()),
+        [] => measured(5),
+        [rounds] => rounds.parse().map_err(Into::into).and_then(measured),
+        _ => Err("expected a number of rounds, for example 5".into()),
+    };
+    match done {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bench-guard: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything that was measured of one target.
+struct Measured {
+    name: &'static str,
+    server: Option<Server>,
+    port: u16,
+    whole: Vec<Sample>,
+    first: Vec<Sample>,
+    streams: Vec<Sample>,
+    whole_usage: Usage,
+    streams_usage: Usage,
+}
+
+fn measured(rounds: usize) -> Result<String, Box<dyn Error>> {
+    let upstream = Server::start("upstream", "-")?;
+    let mut all = Vec::new();
+    for (name, program) in TARGETS {
+        let target = format!("127.0.0.1:{}", upstream.port);
+        let server = program.map(|program| Server::start(program, &target)).transpose()?;
+        let port = server.as_ref().map_or(upstream.port, |server| server.port);
+        all.push(Measured {
+            name,
+            server,
+            port,
+            whole: Vec::new(),
+            first: Vec::new(),
+            streams: Vec::new(),
+            whole_usage: Usage::default(),
+            streams_usage: Usage::default(),
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for _ in 0..rounds {
+        for one in &mut all {
+            runtime.block_on(round(one))?;
+        }
+    }
+    Ok(table(&mut all))
+}
+
+/// Makes the calls of one round.
+async fn round(one: &mut Measured) -> Result<(), Box<dyn Error>> {
+    one_by_one(one.port, Kind::Whole, 50).await?;
+    let before = one.server.as_ref().map(Server::processor_ms);
+    let samples = one_by_one(one.port, Kind::Whole, 1000).await?;
+    let after = one.server.as_ref().map(Server::processor_ms);
+    one.whole_usage.add(before, after, samples.len());
+    one.whole.extend(samples);
+    one.first.extend(one_by_one(one.port, Kind::Stream, 400).await?);
+    let before = one.server.as_ref().map(Server::processor_ms);
+    let samples = together(one.port, STREAMS).await?;
+    let after = one.server.as_ref().map(Server::processor_ms);
+    one.streams_usage.add(before, after, samples.len());
+    one.streams.extend(samples);
+    Ok(())
+}
+
+fn table(all: &mut [Measured]) -> String {
+    let mut text = format!(
+        "milliseconds; 40 kB requests, keep-alive; {STREAMS} streams of 20 chunks in 0.5 s at once\n\n\
+         {:22}{:>17}{:>17}{:>20}{:>18}{:>14}\n{:22}{:>17}{:>17}{:>20}{:>18}{:>14}\n",
+        "",
+        "whole call",
+        "first byte",
+        "50 streams: first,",
+        "CPU a call: whole,",
+        "RSS MB, peak",
+        "",
+        "p50 / p99",
+        "p50 / p99",
+        "total p50",
+        "stream",
+        "",
+    );
+    for one in all {
+        let total = |samples: &[Sample]| samples.iter().map(|s| s.total).collect::<Vec<_>>();
+        let first = |samples: &[Sample]| samples.iter().map(|s| s.first).collect::<Vec<_>>();
+        let pair = |mut values: Vec<f64>| {
+            let (p50, p99) = (quantile(&mut values, 0.5), quantile(&mut values, 0.99));
+            format!("{p50:.3} / {p99:.3}")
+        };
+        let (rss, peak) = one.server.as_ref().map_or((0.0, 0.0), Server::memory_mb);
+        let _ = writeln!(
+            text,
+            "{:22}{:>17}{:>17}{:>20}{:>18}{:>14}",
+            one.name,
+            pair(total(&one.whole)),
+            pair(first(&one.first)),
+            format!(
+                "{:.2}, {:.1}",
+                quantile(&mut first(&one.streams), 0.5),
+                quantile(&mut total(&one.streams), 0.5)
+            ),
+            format!("{:.3}, {:.3}", one.whole_usage.a_call(), one.streams_usage.a_call()),
+            format!("{rss:.1}, {peak:.1}"),
+        );
+    }
+    text
+}
+
+fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = (values.len() as f64 * share) as usize;
+    values.get(at.min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}

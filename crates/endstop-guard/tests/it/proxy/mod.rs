@@ -1,0 +1,14 @@
+//! The proxy between a raw client and a raw upstream: what one sends is compared with what the other
+//! receives.
+
+mod bodies;
+mod control;
+mod framing;
+mod hostile_clients;
+mod hostile_upstreams;
+mod load;
+mod recordings;
+mod secrets;
+mod streaming;
+mod support;
+mod upstreams;
