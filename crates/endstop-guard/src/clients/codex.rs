@@ -74,10 +74,9 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         });
         let wire_api = text(&config, &["model_providers", &provider, "wire_api"]);
         let format = if wire_api == Some("chat") { OpenAiChat } else { OpenAiResponses };
-        match base {
-            Some((base, by_option)) => plan.upstream(&[format], &base, source(by_option, &key)),
-            // A provider without an address has that of the environment, or the default.
-            None => {}
+        // A provider without an address has that of the environment, or the default.
+        if let Some((base, by_option)) = base {
+            plan.upstream(&[format], &base, source(by_option, &key));
         }
         add.push(format!("{key}=\"{}\"", plan.url("/v1")));
     }
@@ -179,7 +178,7 @@ impl Options {
     /// Returns the value of a key, which its last option sets.
     fn get(&self, key: &str) -> Option<&str> {
         let (_, value, _) = self.set.iter().rev().find(|(known, ..)| known == key)?;
-        Some(value).map(String::as_str).filter(|value| !value.is_empty())
+        Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
     /// Adds options. One that the command line already has is replaced, because the last one counts.
