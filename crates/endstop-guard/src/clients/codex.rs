@@ -37,7 +37,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     };
     let in_profile = profile.as_ref().map(|name| config["profiles"][name.as_str()].clone());
     let in_profile = in_profile.unwrap_or_default();
-    // The strongest first.
+    // The strongest first: an option, the profile in its own file, the profile, the file.
     let setting = |key: &str| {
         let files = [&layer, &in_profile, &config];
         options
@@ -59,6 +59,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         }
         add.push(format!("{BASE_URL}=\"{}\"", plan.url("/v1")));
     } else if LOCAL.contains(&provider.as_str()) || options.local {
+        // Its calls cost nothing, and its port is not in the configuration.
         let problem = "its server is on this machine and has no cost";
         plan.warn(Warning::ProviderOutside { provider: provider.clone(), problem });
     } else if !is_bare(&provider) {
@@ -110,6 +111,7 @@ fn named(file: &str) -> Vec<String> {
                 names.push(format!("{prefix}{key}"));
             }
         }
+        // The whole table of a provider, because it also names the variable of the key.
         for (provider, _) in table["model_providers"].as_object().into_iter().flatten() {
             names.push(format!("{prefix}model_providers.{provider}"));
         }
@@ -144,6 +146,7 @@ impl Options {
             let word = word.to_string_lossy();
             let next = words.get(at + 1).map(|next| next.to_string_lossy().into_owned());
             match (&*word, next) {
+                // What follows is the task, which may look like options.
                 ("--", _) => break,
                 ("-c" | "--config", Some(next)) => {
                     options.take(&next, at + 1);
