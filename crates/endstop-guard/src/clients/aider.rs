@@ -5,7 +5,6 @@
 
 use super::parse;
 use super::plan::Plan;
-use super::qwen::option;
 use super::wiring::Source;
 use endstop_wire::WireFormat::{OpenAiChat, OpenAiResponses};
 use std::ffi::OsString;
@@ -43,13 +42,14 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         if named { vec!["openai-api-base".to_owned()] } else { Vec::new() }
     });
     let url = plan.url("/v1");
-    match option(plan, OPTION) {
+    match plan.command.option(OPTION) {
         Some((range, base)) => {
             plan.upstream(formats, &base, Source::Argument(OPTION.to_owned()));
             plan.command.words.splice(range, [OsString::from(OPTION), url.into()]);
         }
         None => plan.insert(&[OPTION, &url]),
     }
+    // Its option sets them after all files were read.
     let anthropic = ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"];
     for name in anthropic {
         let pair = format!("{name}={}", plan.url(""));

@@ -76,6 +76,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     if on(plan, SWITCHES[1]) || on(plan, SWITCHES[2]) {
         plan.warn(Warning::Unguardable(Unguardable::Vertex));
     }
+    // A login that is stored in the system's keychain is not visible here.
     if plan.var("CLAUDE_CODE_OAUTH_TOKEN").is_some() {
         plan.warn(Warning::Subscription { service: "a Claude subscription" });
     }
@@ -91,15 +92,8 @@ fn named(file: &str) -> Vec<String> {
 
 /// Returns the value of `--settings`, and the indices of its words.
 fn given(plan: &mut Plan<'_>) -> Option<(std::ops::Range<usize>, Value)> {
-    let words = &plan.command.words;
-    let at = (plan.command.after..words.len()).rev().find(|at| {
-        words[*at] == *OPTION || words[*at].to_string_lossy().starts_with("--settings=")
-    })?;
-    let word = words[at].to_string_lossy();
-    let (value, range) = match word.split_once('=') {
-        Some((_, value)) => (value.to_owned(), at..at + 1),
-        None => (words.get(at + 1)?.to_string_lossy().into_owned(), at..at + 2),
-    };
+    let (range, value) = plan.command.option(OPTION)?;
+    // Claude Code decides by the first character, too.
     let settings = if value.trim_start().starts_with('{') {
         parse::json(&value).ok()
     } else {

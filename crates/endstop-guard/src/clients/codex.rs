@@ -37,7 +37,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     };
     let in_profile = profile.as_ref().map(|name| config["profiles"][name.as_str()].clone());
     let in_profile = in_profile.unwrap_or_default();
-    // The strongest first.
+    // The strongest first: an option, the profile in its own file, the profile, the file.
     let setting = |key: &str| {
         let files = [&layer, &in_profile, &config];
         options
@@ -59,6 +59,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         }
         add.push(format!("{BASE_URL}=\"{}\"", plan.url("/v1")));
     } else if LOCAL.contains(&provider.as_str()) || options.local {
+        // Its calls cost nothing, and its port is not in the configuration.
         let problem = "its server is on this machine and has no cost";
         plan.warn(Warning::ProviderOutside { provider: provider.clone(), problem });
     } else if !is_bare(&provider) {
@@ -74,10 +75,9 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         });
         let wire_api = text(&config, &["model_providers", &provider, "wire_api"]);
         let format = if wire_api == Some("chat") { OpenAiChat } else { OpenAiResponses };
-        match base {
-            Some((base, by_option)) => plan.upstream(&[format], &base, source(by_option, &key)),
-            // A provider without an address has that of the environment, or the default.
-            None => {}
+        // A provider without an address has that of the environment, or the default.
+        if let Some((base, by_option)) = base {
+            plan.upstream(&[format], &base, source(by_option, &key));
         }
         add.push(format!("{key}=\"{}\"", plan.url("/v1")));
     }
@@ -111,6 +111,7 @@ fn named(file: &str) -> Vec<String> {
                 names.push(format!("{prefix}{key}"));
             }
         }
+        // The whole table of a provider, because it also names the variable of the key.
         for (provider, _) in table["model_providers"].as_object().into_iter().flatten() {
             names.push(format!("{prefix}model_providers.{provider}"));
         }
@@ -145,6 +146,7 @@ impl Options {
             let word = word.to_string_lossy();
             let next = words.get(at + 1).map(|next| next.to_string_lossy().into_owned());
             match (&*word, next) {
+                // What follows is the task, which may look like options.
                 ("--", _) => break,
                 ("-c" | "--config", Some(next)) => {
                     options.take(&next, at + 1);
@@ -179,7 +181,7 @@ impl Options {
     /// Returns the value of a key, which its last option sets.
     fn get(&self, key: &str) -> Option<&str> {
         let (_, value, _) = self.set.iter().rev().find(|(known, ..)| known == key)?;
-        Some(value).map(String::as_str).filter(|value| !value.is_empty())
+        Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
     /// Adds options. One that the command line already has is replaced, because the last one counts.

@@ -38,6 +38,7 @@ mod parse;
 mod pi;
 mod plan;
 mod qwen;
+mod recognise;
 mod request;
 mod shell;
 mod table;
@@ -52,7 +53,7 @@ pub use wiring::{Mirror, Source, TempFile, Unguardable, Warning, Wiring};
 /// Decides how a command is pointed at the proxy. Pure: everything that it depends on is in the
 /// request.
 pub fn wire(request: &Request<'_>) -> Wiring {
-    let (client, command) = command::recognise(request.command);
+    let (client, command) = recognise::recognise(request.command);
     let mut plan = plan::Plan::new(request, command);
     plan.wiring.client = client.map(|client| client.name);
     variables::set(&mut plan);

@@ -54,6 +54,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
             Err(_) => plan.warn(Warning::InvalidUpstream { source }),
         }
     }
+    // Several providers can have one format, and only one of them can have the upstream.
     let chosen = chosen(plan, &layers);
     for (name, formats, path) in BUILT_IN {
         for (layer, source) in &layers {
@@ -86,6 +87,7 @@ fn custom(
     for name in names {
         let found = layers.iter().rev().find_map(|(l, source)| Some((base(l, name)?, source)));
         let package = layers.iter().rev().find_map(|(l, _)| text(l, &["provider", name, "npm"]));
+        // opencode itself takes this package if none is named.
         let package = package.unwrap_or("@ai-sdk/openai-compatible");
         let known = PACKAGES.iter().find(|(known, ..)| *known == package);
         match (found, known) {

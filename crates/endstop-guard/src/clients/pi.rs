@@ -5,7 +5,6 @@
 
 use super::parse::text;
 use super::plan::Plan;
-use super::qwen::option;
 use super::wiring::{Source, Warning};
 use endstop_wire::WireFormat::{self, Anthropic, Gemini, OpenAiChat, OpenAiResponses};
 use serde_json::{Value, json};
@@ -31,8 +30,8 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     let folder = folder.or_else(|| plan.home(".pi/agent"));
     let file = folder.map(|folder| folder.join("models.json"));
     let models = file.as_ref().and_then(|file| plan.user_json(file)).unwrap_or_default();
-    let chosen = option(plan, "--provider").map(|(_, name)| name).or_else(|| {
-        let (_, model) = option(plan, "--model")?;
+    let chosen = plan.command.option("--provider").map(|(_, name)| name).or_else(|| {
+        let (_, model) = plan.command.option("--model")?;
         model.split_once('/').map(|(provider, _)| provider.to_owned())
     });
     let mut wired: Vec<(String, String)> = Vec::new();
@@ -46,6 +45,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         if BUILT_IN.iter().any(|(known, ..)| known == name) {
             continue;
         }
+        // Without an address, the entry only adds models to a provider.
         let Some(base) = text(provider, &["baseUrl"]) else { continue };
         let api = APIS.iter().find(|(api, ..)| Some(*api) == text(provider, &["api"]));
         match (api, &file) {
@@ -62,6 +62,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
             }
         }
     }
+    // JavaScript, because pi loads it without a compiler and without its types.
     let path = plan.file("endstop-pi.js", extension(&wired));
     plan.insert(&["--extension", &path]);
 }

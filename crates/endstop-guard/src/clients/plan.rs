@@ -150,6 +150,7 @@ impl<'a> Plan<'a> {
         own: &[PathBuf],
         settings: impl Fn(&str) -> Vec<String>,
     ) -> bool {
+        // Clients look upwards to the root of the repository, which need not be the working folder.
         let folders: Vec<&Path> = self.request.folder.ancestors().take(MOST_FOLDERS).collect();
         let mut found = false;
         for file in folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))) {
@@ -169,6 +170,7 @@ impl<'a> Plan<'a> {
     /// Completes the wiring.
     pub(super) fn finish(mut self) -> Wiring {
         for (format, base) in DEFAULTS {
+            // A broken one gets no default: the key is for the server that the user meant.
             let known = self.wiring.upstreams.iter().any(|(known, ..)| *known == format);
             if !known && !self.broken.contains(&format) {
                 self.wiring.upstreams.push((format, base.to_owned(), Source::Default));

@@ -31,7 +31,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         parse::dotenv(file, BASE_URL).map(|_| BASE_URL.to_owned()).into_iter().collect()
     });
 
-    let login = option(plan, "--auth-type").map(|(_, value)| value);
+    let login = plan.command.option("--auth-type").map(|(_, value)| value);
     let login =
         login.or_else(|| text(&settings, &["security", "auth", "selectedType"]).map(str::to_owned));
     if login.as_deref() == Some("qwen-oauth")
@@ -39,27 +39,13 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     {
         return plan.warn(Warning::Unguardable(Unguardable::QwenLogin));
     }
+    // The option is set even if the variable would do, because a `.env` file could replace it.
     let url = plan.url("/v1");
-    match option(plan, OPTION) {
+    match plan.command.option(OPTION) {
         Some((range, base)) => {
             plan.upstream(&[OpenAiChat], &base, Source::Argument(OPTION.to_owned()));
             plan.command.words.splice(range, [OsString::from(OPTION), url.into()]);
         }
         None => plan.insert(&[OPTION, &url]),
     }
-}
-
-/// Returns the value of an option, and the indices of its words.
-pub(super) fn option(plan: &Plan<'_>, name: &str) -> Option<(std::ops::Range<usize>, String)> {
-    let words = &plan.command.words;
-    (plan.command.after..words.len()).rev().find_map(|at| {
-        let word = words[at].to_string_lossy();
-        match word.strip_prefix(name)?.strip_prefix('=') {
-            Some(value) => Some((at..at + 1, value.to_owned())),
-            None if *word == *name => {
-                Some((at..at + 2, words.get(at + 1)?.to_string_lossy().into_owned()))
-            }
-            None => None,
-        }
-    })
 }

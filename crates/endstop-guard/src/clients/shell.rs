@@ -46,6 +46,7 @@ pub fn print_env(shell: Shell, set: &[(String, String)], cleared: &[String]) -> 
     for (name, value) in set.iter().filter(|(name, _)| is_name(name)) {
         // Writing to a `String` cannot fail.
         let _ = match shell {
+            // Inside single quotes everything is literal, but for the quote itself.
             Shell::Sh => writeln!(lines, "export {name}='{}'", value.replace('\'', r"'\''")),
             Shell::Fish => {
                 let value = value.replace('\\', r"\\").replace('\'', r"\'");

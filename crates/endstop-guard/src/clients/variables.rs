@@ -30,6 +30,7 @@ pub(super) fn set(plan: &mut Plan<'_>) {
     for (name, path, formats) in BASE_URLS {
         if let Some(base) = plan.var(name).map(str::to_owned) {
             let source = Source::Variable(name.to_owned());
+            // A second variable for the same formats is an alias, and may differ by mistake.
             match named.iter().find(|(known, ..)| *known == formats).cloned() {
                 None => {
                     plan.upstream(formats, &base, source.clone());

@@ -280,6 +280,7 @@ impl fmt::Display for Warning {
 
 /// Returns text of a file or a path without characters that a terminal would obey or hide.
 fn shown(text: &str) -> String {
+    // Long enough for a path, too short to push other lines off the screen.
     const MOST: usize = 300;
     let mut shown = String::new();
     for c in text.chars().take(MOST) {

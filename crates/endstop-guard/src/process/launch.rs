@@ -45,6 +45,7 @@ impl PrivateFolder {
 
     fn write(&self, name: &Path, text: &str) -> io::Result<()> {
         let mut options = OpenOptions::new();
+        // Never through a link, although no other user may write here.
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -57,6 +58,7 @@ impl PrivateFolder {
 
     /// Creates a folder with links to the entries of the user's folder.
     fn mirror(&self, mirror: &Mirror) -> io::Result<()> {
+        // A user who starts the client for the first time has no folder yet.
         let entries = match fs::read_dir(&mirror.of) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -58,6 +58,7 @@ impl SignalRule {
         if self.stopping {
             return Reaction::Kill;
         }
+        // In raw mode the key is a character. This signal is from `kill` or from a cooked terminal.
         if signal == GuardSignal::Interrupt && !self.noted {
             self.noted = true;
             return Reaction::Note;

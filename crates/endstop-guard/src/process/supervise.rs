@@ -33,6 +33,7 @@ impl Supervised {
     /// Returns guard's exit status if it passes on that of the program: 128 and the number of the
     /// signal for a program that a signal has ended, as shells do.
     pub fn exit_code(&self) -> u8 {
+        // A status above 255 does not exist on Unix; on Windows it is an error of the system.
         self.exit.unwrap_or_else(|| match self.end.exit() {
             AgentExit::Code(code) => u8::try_from(code).unwrap_or(1),
             AgentExit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
@@ -64,6 +65,7 @@ pub async fn supervise(
                 let cancelled = rule.cancelled();
                 return Ok(Supervised { end: end?, cancelled, stopped: false, exit: None });
             }
+            // Also while the terminal belongs to the program, which gets the same key.
             signal = signals.next() => match rule.react(signal) {
                 Reaction::Note => on_cancel(),
                 Reaction::Stop { exit } => break exit,

@@ -252,7 +252,21 @@ def expect(text, times=1):
             except OSError: raise AssertionError(("terminal closed", text, seen))
 def press(keys): os.write(fd, keys)
 def status(): return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-guarded = lambda code: [host, "--guard", "http://127.0.0.1:9", sys.executable, "-u", "-c", code]
+# The program waits with `select`, which a signal wakes at any moment, and which reads nothing. A
+# blocking read could miss the handler of a signal, or take a key of the shell before it stops. Its
+# lines are single writes, because guard writes to the same terminal.
+agent = """
+import os, select, signal
+woken, wake = os.pipe()
+os.set_blocking(wake, False)
+signal.set_wakeup_fd(wake)
+def say(text): os.write(1, (text + chr(10)).encode())
+def line():
+    while True:
+        if 0 in select.select([0, woken], [], [])[0]: return os.read(0, 1000).decode().strip()
+        os.read(woken, 100)
+"""
+guarded = lambda code: [host, "--guard", "http://127.0.0.1:9", sys.executable, "-c", agent + code]
 "#;
 
 fn terminal_keys_reach_program_once() {
@@ -261,14 +275,13 @@ fn terminal_keys_reach_program_once() {
         r#"
 # Cooked: Ctrl-C is a signal, for the program and for guard.
 start(guarded("""
-import signal, time
 count = 0
 def caught(*_):
-    global count; count += 1; print("caught", count)
+    global count; count += 1; say("caught %d" % count)
 signal.signal(signal.SIGINT, caught)
-print("ready")
-line = input()
-print("read", line, count)
+say("ready")
+said = line()
+say("read %s %d" % (said, count))
 """))
 expect(b"ready")
 press(b"\x03")
@@ -280,13 +293,13 @@ assert status() == 0
 assert b"caught 2" not in seen, seen
 # Raw: Ctrl-C is a character, which only the program reads.
 start(guarded("""
-import os, sys, termios, tty
+import termios, tty
 old = termios.tcgetattr(0)
 tty.setraw(0)
-sys.stdout.write("raw\\r\\n")
+say("raw")
 key = os.read(0, 1)
 termios.tcsetattr(0, termios.TCSADRAIN, old)
-print("key", key)
+say("key %r" % key)
 """))
 expect(b"raw")
 press(b"\x03")
@@ -303,20 +316,19 @@ fn suspended_program_suspends_guard() {
         r#"
 os.environ["PS1"] = "SHELL> "
 os.environ["ENV"] = ""
-os.environ["CODE"] = """
-import os, signal
-signal.signal(signal.SIGCONT, lambda *_: print("resu" + "med"))
-print("re" + "ady")
-input()
+os.environ["CODE"] = agent + """
+signal.signal(signal.SIGCONT, lambda *_: say("resu" + "med"))
+say("re" + "ady")
+line()
 os.kill(os.getpid(), signal.SIGSTOP)
-print("contin" + "ued")
-input()
-print("do" + "ne")
+say("contin" + "ued")
+line()
+say("do" + "ne")
 """
 os.environ["HOST"], os.environ["PYTHON"] = host, sys.executable
 start(["bash", "--norc", "--noprofile", "--noediting", "-i"])
 expect(b"SHELL> ")
-press(b'"$HOST" --guard http://127.0.0.1:9 "$PYTHON" -u -c "$CODE"\r')
+press(b'"$HOST" --guard http://127.0.0.1:9 "$PYTHON" -c "$CODE"\r')
 expect(b"ready")
 # The program stops itself: the shell gets the terminal back.
 press(b"\r")

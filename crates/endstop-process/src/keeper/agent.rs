@@ -255,6 +255,7 @@ fn decide(agent: &Agent, heard: &mpsc::Receiver<StopSignal>, mark: &Mark) -> Don
 impl Agent {
     /// Signals every process of the agent program. A stopped process is continued, because it could
     /// not end otherwise.
+    #[expect(clippy::unused_self, reason = "the same shape as without `/proc`")]
     fn signal(&self, mark: &Mark, signal: Signal) {
         for process in members(mark) {
             // A process that is gone or belongs to another user is reported at the end.
