@@ -157,13 +157,7 @@ impl Gate {
         self.model_call(head, &line, decoded)
     }
 
-    fn model_call(
-        &self,
-        head: &RequestHead,
-        line: &Line,
-        raw: &Bytes,
-        decoded: &Bytes,
-    ) -> Decision {
+    fn model_call(&self, head: &RequestHead, line: &Line, decoded: &Bytes) -> Decision {
         let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let facts = ClientFacts::read(headers, &line.target, &self.salt);
         let request = match Request::read(line, decoded) {
