@@ -2,19 +2,16 @@
 
 use crate::BoxError;
 use crate::body::Outgoing;
-use crate::connection::start;
 use crate::dial::Dialer;
 use crate::error::{Error, SettingsError, Stage};
-use crate::link::Sent;
-use crate::pool::{Free, Origin, Pool};
+use crate::exchange::ResponseFuture;
+use crate::pool::{Origin, Pool};
 use crate::proxy::Proxies;
 use crate::tls::{Certificates, Tls};
 use bytes::Bytes;
-use http::header::{HOST, PROXY_AUTHORIZATION, UPGRADE, USER_AGENT};
-use http::uri::{PathAndQuery, Uri};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::header::{UPGRADE, USER_AGENT};
+use http::{HeaderValue, Method, Request, Version};
 use http_body::Body;
-use hyper::body::Incoming;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +37,7 @@ pub struct Client(Arc<Inner>);
 
 struct Inner {
     pool: Pool,
-    dialer: Dialer,
+    dialer: Arc<Dialer>,
     user_agent: Option<HeaderValue>,
 }
 
@@ -64,8 +61,6 @@ enum Unsupported {
     User,
     #[error("the method CONNECT is not supported")]
     Connect,
-    #[error("the server changed the protocol, which is not supported")]
-    Upgrade,
     #[error("the header `upgrade` is not supported")]
     UpgradeHeader,
 }
@@ -102,57 +97,27 @@ impl Client {
     /// # Errors
     /// The response's head did not arrive, or changes the protocol; or the request cannot be sent,
     /// because it has no host, a user in its address, the method `CONNECT` or the header `upgrade`.
-    pub fn send<B>(
-        &self,
-        request: Request<B>,
-    ) -> impl Future<Output = Result<Response<Incoming>, Error>> + Send + use<B>
+    pub fn send<B>(&self, request: Request<B>) -> ResponseFuture
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let (client, request) = (self.clone(), request.map(Outgoing::new));
-        async move { client.0.exchange(request).await }
+        let mut request = request.map(Outgoing::new);
+        let origin = match self.0.check(&request) {
+            Ok(origin) => origin,
+            Err(error) => {
+                return ResponseFuture::refused(Error::new(Stage::Request, request.uri(), error));
+            }
+        };
+        *request.version_mut() = Version::HTTP_11;
+        if let Some(name) = &self.0.user_agent {
+            request.headers_mut().entry(USER_AGENT).or_insert_with(|| name.clone());
+        }
+        ResponseFuture::new(Arc::clone(&self.0.dialer), origin, request)
     }
 }
 
 impl Inner {
-    async fn exchange(&self, mut request: Request<Outgoing>) -> Result<Response<Incoming>, Error> {
-        let origin = match self.check(&request) {
-            Ok(origin) => origin,
-            Err(error) => return Err(Error::new(Stage::Request, request.uri(), error)),
-        };
-        *request.version_mut() = Version::HTTP_11;
-        if let Some(name) = &self.user_agent {
-            request.headers_mut().entry(USER_AGENT).or_insert_with(|| name.clone());
-        }
-        let uri = request.uri().clone();
-        loop {
-            let (free, fresh) = match origin.take() {
-                Some(free) => (free, false),
-                // In a box, because the state of this is large, and most requests do not need it.
-                None => (Box::pin(self.connect(&origin)).await?, true),
-            };
-            let (sent, proxy) = send_on(free, request, &uri, &origin).await;
-            match sent {
-                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    return Err(Error::new(Stage::Receive, &uri, Unsupported::Upgrade));
-                }
-                Ok(response) => return Ok(response),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) if !fresh => {
-                        request = unsent;
-                        *request.uri_mut() = uri.clone();
-                    }
-                    unsent => {
-                        let stage = if unsent.is_some() { Stage::Send } else { Stage::Receive };
-                        let error = Error::new(stage, &uri, error.into_error());
-                        return Err(error.through(proxy.as_ref()));
-                    }
-                },
-            }
-        }
-    }
-
     fn check(&self, request: &Request<Outgoing>) -> Result<Arc<Origin>, Unsupported> {
         let uri = request.uri();
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
@@ -169,57 +134,6 @@ impl Inner {
         }
         self.pool.origin(uri).ok_or(Unsupported::Address)
     }
-
-    /// Opens a connection, or returns the shared one that another request opens in the meantime.
-    async fn connect(&self, origin: &Arc<Origin>) -> Result<Free, Error> {
-        let mut dialing = std::pin::pin!(self.dialer.dial(&origin.uri));
-        let dialed = loop {
-            // Created before the check, so that no notification is missed.
-            let shared = origin.shared.notified();
-            if let Some(shared) = origin.take_shared() {
-                return Ok(shared);
-            }
-            tokio::select! {
-                dialed = &mut dialing => break dialed?,
-                () = shared => {}
-            }
-        };
-        let proxy = dialed.forward.as_ref().map(|proxy| proxy.uri.clone());
-        let started = start(dialed, origin).await;
-        started
-            .map_err(|error| Error::new(Stage::Connect, &origin.uri, error).through(proxy.as_ref()))
-    }
-}
-
-/// Sends a request on a connection, in the form that the connection requires. Returns the proxy that
-/// received it as well.
-async fn send_on(
-    free: Free,
-    mut request: Request<Outgoing>,
-    uri: &Uri,
-    origin: &Origin,
-) -> (Sent, Option<Uri>) {
-    let idle = match free {
-        // With HTTP/2 the address is sent as it is.
-        Free::Shared(mut sender) => return (sender.try_send_request(request).await, None),
-        Free::One(idle) => idle,
-    };
-    if let Some(host) = &origin.host {
-        request.headers_mut().entry(HOST).or_insert_with(|| host.clone());
-    }
-    let mut through = None;
-    if let Some(proxy) = &idle.link.forward {
-        // A proxy gets the whole address.
-        through = Some(proxy.uri.clone());
-        if let Some(login) = &proxy.login {
-            request.headers_mut().entry(PROXY_AUTHORIZATION).or_insert_with(|| login.clone());
-        }
-    } else {
-        let path = uri.path_and_query().cloned();
-        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
-        *request.uri_mut() = Uri::from(path);
-    }
-    (idle.send(request).await, through)
 }
 
 impl fmt::Debug for Client {
@@ -282,7 +196,7 @@ impl ClientBuilder {
         let user_agent = self.user_agent.clone();
         let tls = Tls::new(self.certificates.clone());
         let dialer = Dialer::new(proxies, tls, self.connect_timeout, user_agent.clone());
-        Ok(Client(Arc::new(Inner { pool: Pool::default(), dialer, user_agent })))
+        Ok(Client(Arc::new(Inner { pool: Pool::default(), dialer: Arc::new(dialer), user_agent })))
     }
 }
 

@@ -21,22 +21,14 @@ const LARGEST_READ: usize = 64 << 10;
 
 /// Starts to drive a new connection.
 pub(crate) async fn start(dialed: Dialed, origin: &Arc<Origin>) -> hyper::Result<Free> {
-    let io = TokioIo::new(dialed.stream);
-    if dialed.h2 {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        let (mut sender, connection) = builder.timer(TokioTimer::new()).handshake(io).await?;
-        run(drive_shared(connection, Arc::downgrade(origin)));
-        sender.ready().await?;
-        // Another request may have connected at the same time. One connection is enough.
-        if let Some(shared) = origin.take_shared() {
-            return Ok(shared);
-        }
-        origin.share(sender.clone());
-        return Ok(Free::Shared(sender));
+    let Dialed { stream, h2, forward } = dialed;
+    if h2 {
+        return Box::pin(start_shared(stream, origin)).await;
     }
     let mut builder = http1::Builder::new();
-    let (sender, connection) = builder.max_buf_size(LARGEST_READ).handshake(io).await?;
-    let link = Arc::new(Link::new(dialed.forward));
+    builder.max_buf_size(LARGEST_READ);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    let link = Arc::new(Link::new(forward));
     run(Driver {
         connection,
         link: Arc::clone(&link),
@@ -45,6 +37,21 @@ pub(crate) async fn start(dialed: Dialed, origin: &Arc<Origin>) -> hyper::Result
         timer: None,
     });
     Ok(Free::One(Idle { sender, link }))
+}
+
+/// Starts to drive a new connection with HTTP/2.
+async fn start_shared(stream: Stream, origin: &Arc<Origin>) -> hyper::Result<Free> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new());
+    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    run(drive_shared(connection, Arc::downgrade(origin)));
+    sender.ready().await?;
+    // Another request may have connected at the same time. One connection is enough.
+    if let Some(shared) = origin.take_shared() {
+        return Ok(shared);
+    }
+    origin.share(sender.clone());
+    Ok(Free::Shared(sender))
 }
 
 #[expect(

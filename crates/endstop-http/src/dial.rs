@@ -80,7 +80,8 @@ impl Dialer {
             }
             Route::Tunnel(proxy) => {
                 let stream = self.to_proxy(proxy, server).await?;
-                tunnel(stream, proxy, server, self.user_agent.as_ref())
+                // These states are large and rare, or short; in boxes they leave no room unused.
+                Box::pin(tunnel(stream, proxy, server, self.user_agent.as_ref()))
                     .await
                     .map_err(|error| Error::new(Stage::Proxy, server, error))?
             }
@@ -89,7 +90,7 @@ impl Dialer {
             return Ok(Dialed { stream, h2: false, forward: None });
         }
         let configs = self.configs(server).await?;
-        let (stream, h2) = handshake(stream, host(server), configs.server)
+        let (stream, h2) = Box::pin(handshake(stream, host(server), configs.server))
             .await
             .map_err(|error| Error::new(Stage::Tls, server, error))?;
         Ok(Dialed { stream, h2, forward: None })
@@ -105,7 +106,7 @@ impl Dialer {
             return Ok(stream);
         }
         let configs = self.configs(server).await?;
-        let secured = handshake(stream, host(&proxy.uri), configs.proxy).await;
+        let secured = Box::pin(handshake(stream, host(&proxy.uri), configs.proxy)).await;
         secured.map(|(stream, _)| stream).map_err(|error| Error::new(Stage::Tls, server, error))
     }
 

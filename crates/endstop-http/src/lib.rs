@@ -25,6 +25,7 @@ mod connection;
 mod decoded;
 mod dial;
 mod error;
+mod exchange;
 mod host;
 mod link;
 mod pool;
@@ -36,6 +37,7 @@ mod tunnel;
 pub use client::{Client, ClientBuilder};
 pub use decoded::{BodyError, Decoded};
 pub use error::{Error, SettingsError, Stage};
+pub use exchange::ResponseFuture;
 pub use http_body_util::Full;
 pub use tls::{CertificateError, Certificates};
 

@@ -11,11 +11,11 @@ use super::replay::{Played, RecordingReplay};
 use base64::Engine as _;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError};
-use endstop_http::{BodyError, Client, Decoded, Full};
+use endstop_http::{BodyError, Client, Decoded, Full, ResponseFuture};
 use endstop_wire::Headers;
 use endstop_wire::redact::secrets_out;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue};
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Uri};
 use percent_encoding::percent_decode_str;
 use std::future::Future;
 use std::pin::Pin;
@@ -58,12 +58,10 @@ impl Address {
     }
 }
 
-type Answer = Result<Response<Decoded>, endstop_http::Error>;
-
 /// A request in progress.
 pub(super) enum Sending {
     Network {
-        sending: Pin<Box<dyn Future<Output = Answer> + Send>>,
+        sending: ResponseFuture,
         address: Arc<Address>,
     },
     /// The next exchange of a recording, or the error that there is none; `None` after it was
@@ -116,9 +114,7 @@ impl Transport {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = address.uri.clone();
         *request.headers_mut() = headers;
-        let sending = client.send(request);
-        let sending = Box::pin(async move { sending.await.map(Decoded::new) });
-        Sending::Network { sending, address: Arc::clone(address) }
+        Sending::Network { sending: client.send(request), address: Arc::clone(address) }
     }
 }
 
@@ -127,8 +123,8 @@ impl Sending {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, ModelError>> {
         match self {
             Sending::Network { sending, address } => {
-                let response = match ready!(sending.as_mut().poll(cx)) {
-                    Ok(response) => response,
+                let response = match ready!(Pin::new(sending).poll(cx)) {
+                    Ok(response) => Decoded::new(response),
                     Err(error) => {
                         return Poll::Ready(Err(unsent(&error, &address.url)));
                     }
