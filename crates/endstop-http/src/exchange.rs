@@ -86,13 +86,14 @@ impl Exchange {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Incoming>, Error>> {
         loop {
             match &mut self.step {
-                Step::Start => match self.origin.take() {
-                    Some(free) => self.send_on(free, false),
-                    None => {
-                        let connecting = connect(self.dialer.clone(), self.origin.clone());
-                        self.step = Step::Connecting(Box::pin(connecting));
+                Step::Start => {
+                    if let Some(free) = self.origin.take() {
+                        self.send_on(free, false);
+                    } else {
+                        let (dialer, origin) = (Arc::clone(&self.dialer), Arc::clone(&self.origin));
+                        self.step = Step::Connecting(Box::pin(connect(dialer, origin)));
                     }
-                },
+                }
                 Step::Connecting(connecting) => match ready!(connecting.as_mut().poll(cx)) {
                     Ok(free) => self.send_on(free, true),
                     Err(error) => return Poll::Ready(Err(error)),

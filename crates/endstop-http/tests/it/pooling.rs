@@ -80,7 +80,7 @@ async fn closed_connection_is_replaced() {
     // The server hangs up instead of answering the second request of a connection.
     let count = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::answering(move |_| {
-        let even = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 0;
+        let even = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(2);
         if even {
             b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok".into()
         } else {
