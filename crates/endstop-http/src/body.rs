@@ -1,6 +1,6 @@
 //! The body of a request, as one type for all connections of a pool.
 
-use crate::BoxError;
+use crate::error::BoxError;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};

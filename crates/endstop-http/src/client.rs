@@ -1,9 +1,8 @@
 //! The client and its settings.
 
-use crate::BoxError;
 use crate::body::Outgoing;
 use crate::dial::Dialer;
-use crate::error::{Error, SettingsError, Stage};
+use crate::error::{BoxError, Error, SettingsError, Stage};
 use crate::exchange::ResponseFuture;
 use crate::pool::{Origin, Pool};
 use crate::proxy::Proxies;

@@ -11,8 +11,8 @@ use std::io::{self, BufRead, Read};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Largest chunk of unpacked data. Compressed data may be a thousand times as long when unpacked, so
-/// the size of the chunks that arrive is no bound.
+/// Largest chunk of unpacked data. The size of the chunks that arrive does not bound it, because
+/// data may be a thousand times as long when it is unpacked.
 const CHUNK: usize = 16 << 10;
 
 /// The body of a response, which is unpacked if it is compressed with gzip. Send the header

@@ -48,6 +48,7 @@ impl Dialer {
         user_agent: Option<HeaderValue>,
     ) -> Dialer {
         let mut tcp = HttpConnector::new_with_resolver(Resolver(GaiResolver::new()));
+        // It only opens the TCP connection, also for https.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         // If a host has several addresses, each gets its share of the time.
@@ -120,6 +121,7 @@ impl Dialer {
             Ok(stream) => Ok(Stream::Tcp(stream.into_inner())),
             Err(error) => {
                 let (mut stage, mut cause) = (Stage::Connect, error.source());
+                // The connector has no kinds of errors, so the causes tell the stage.
                 while let Some(error) = cause {
                     if error.is::<Unresolved>() {
                         stage = Stage::Resolve;

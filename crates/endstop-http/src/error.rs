@@ -1,10 +1,12 @@
 //! Errors of requests and of settings.
 
-use crate::BoxError;
 use crate::host::host_port;
 use http::Uri;
 use std::fmt;
 use std::io;
+
+/// An error of any type, as `hyper` takes and returns them.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The step at which a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

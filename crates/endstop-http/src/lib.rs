@@ -40,6 +40,3 @@ pub use error::{Error, SettingsError, Stage};
 pub use exchange::ResponseFuture;
 pub use http_body_util::Full;
 pub use tls::{CertificateError, Certificates};
-
-/// An error of any type, as `hyper` takes and returns them.
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;

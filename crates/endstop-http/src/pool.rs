@@ -104,6 +104,7 @@ impl Origin {
             state.h2 = None;
         }
         while let Some(idle) = state.idle.pop() {
+            // The last one first: the others may reach their idle time and be closed.
             if idle.sender.is_ready() && !idle.sender.is_closed() {
                 return Some(Free::One(idle));
             }
@@ -134,6 +135,7 @@ impl Origin {
         let mut state = lock(&self.state);
         let at = state.idle.iter().position(|idle| Arc::ptr_eq(&idle.link, link));
         let removed = at.map(|at| state.idle.remove(at));
+        // Dropping the sender wakes the driving task, which takes this lock as well.
         drop(state);
         removed.is_some()
     }

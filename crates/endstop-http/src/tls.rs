@@ -52,6 +52,7 @@ impl Certificates {
         }
         let mut store = RootCertStore::empty();
         for certificate in &all {
+            // The store checks what a verifier would reject later, without a name.
             store.add(certificate.clone()).map_err(CertificateError::Invalid)?;
         }
         Ok(Certificates(all))
@@ -97,6 +98,7 @@ impl Tls {
     }
 
     fn configs(&self) -> Result<Configs, rustls::Error> {
+        // A program may have installed another one, for example one that is certified.
         let installed = CryptoProvider::get_default().cloned();
         let crypto = installed.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
         let verifier = self.verifier(&crypto)?;

@@ -1,6 +1,6 @@
 //! A connection to a server through a proxy that cannot read it, with `CONNECT`.
 
-use crate::BoxError;
+use crate::error::BoxError;
 use crate::host::host_port;
 use crate::proxy::Proxy;
 use crate::stream::Stream;
