@@ -84,6 +84,7 @@ impl Outgoing {
             .filter(|host| !host.is_empty())
             .map(str::to_ascii_lowercase)
             .collect();
+        // Several programs' variables often name the same file.
         for file in AUTHORITIES.iter().filter_map(|name| get(name)).map(PathBuf::from) {
             if !outgoing.authorities.contains(&file) {
                 outgoing.authorities.push(file);
@@ -99,6 +100,7 @@ impl Outgoing {
     /// machine are called directly.
     pub fn proxy_for(&self, scheme: &str, host: &str) -> Option<&str> {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+        // An upstream on this machine, for example a model server or an outer guard.
         let is_local = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
         let is_direct = self.direct.iter().any(|direct| {
