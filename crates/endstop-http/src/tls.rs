@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use tokio_rustls::TlsConnector;
 
 /// Certificates of authorities.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Certificates(Vec<CertificateDer<'static>>);
 
 /// The reason why the certificate of an authority cannot be used.
