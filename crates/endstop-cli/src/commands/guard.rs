@@ -294,6 +294,8 @@ fn report(args: &GuardArgs, done: &Done, limits: &Limits, json: bool, color: boo
                 }),
             );
         }
+        // Some programs, such as Gemini CLI, do not end their output with a line break.
+        let _ = output::raw_line("");
         let _ = output::json_without(&line, output::keys());
     } else {
         let calls = match (counts.finals, counts.refusals) {
