@@ -1,5 +1,6 @@
 //! `endstop guard`: runs another agent program under limits, and reports how its run ended.
 
+use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::settings::Settings as Configured;
 use crate::failure::{Failure, Result};
@@ -34,6 +35,12 @@ const NO_COMMAND: &str =
     "no program: give it after `--`, for example `endstop guard --max-turns 50 -- claude -p \"…\"`";
 
 pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
+    if let Some(shell) = &args.print_env {
+        return print_env::run(args, shell);
+    }
+    if let Some(address) = &args.listen {
+        return guard_listen::run(args, address, json);
+    }
     if args.command.is_empty() {
         return Err(Failure::usage(NO_COMMAND));
     }
@@ -103,7 +110,7 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn salt() -> [u8; 32] {
+pub(super) fn salt() -> [u8; 32] {
     let mut salt = [0; 32];
     for chunk in salt.chunks_mut(8) {
         chunk.copy_from_slice(&random().to_le_bytes());

@@ -34,6 +34,7 @@ pub mod answer;
 mod bounded_map;
 mod cap;
 mod digest;
+mod owner;
 mod read;
 mod route;
 mod run_name;
@@ -43,6 +44,7 @@ mod threads;
 
 pub use cap::{CapError, cap_output};
 pub use digest::{Fingerprint, Salt};
+pub use owner::owner;
 pub use read::{Request, Structured, Unreadable};
 pub use route::{Call, Delivery, Route, RouteError, route};
 pub use run_name::{ClientId, InvalidRunName, RunName};

@@ -11,6 +11,7 @@
 
 use super::books::Books;
 use super::call::{CallFacts, Ticket};
+use super::meter::Meter;
 use super::settings::{OnLimit, Settings};
 use super::thread::{Asked, Last, Step, Thread};
 use crate::exchange::{Kind, Placed, RunKey, ThreadId, steady};
@@ -18,7 +19,7 @@ use crate::proxy::{AbortToken, Stop};
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    GuestCall, GuestMode, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport, ToolStatus,
+    GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport, ToolStatus,
     TurnDelta,
 };
 use std::collections::HashMap;
@@ -87,6 +88,8 @@ pub(super) struct Guarded {
     /// Final texts that the main thread may still get, one for each stopped sub-agent.
     pub(super) more_finals: u32,
     wall_ms: u64,
+    /// Time of the last call, or of the end of one.
+    active_at: Duration,
     pub(super) counts: Counts,
 }
 
@@ -96,11 +99,12 @@ impl Guarded {
         let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
         let tokens = limits.max_tokens;
         let budget = SharedBudget::within(settings.budget.as_ref(), usd, tokens);
+        settings.meter.started();
         Guarded {
             key,
+            books: Books::new(Arc::clone(&settings.meter)),
             settings,
             budget,
-            books: Books::default(),
             threads: HashMap::new(),
             exchanges: HashMap::new(),
             next_exchange: 0,
@@ -111,6 +115,7 @@ impl Guarded {
             outcome: None,
             more_finals: 0,
             wall_ms,
+            active_at: Duration::ZERO,
             counts: Counts::default(),
         }
     }
@@ -142,6 +147,20 @@ impl Guarded {
         self.books.sum()
     }
 
+    pub(super) fn meter(&self) -> &Meter {
+        &self.settings.meter
+    }
+
+    /// The limits that hold now.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.settings.limits
+    }
+
+    /// The time of the last call, or of the end of one.
+    pub(super) fn active_at(&self) -> Duration {
+        self.active_at
+    }
+
     /// The number of calls in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.exchanges.len()
@@ -154,12 +173,7 @@ impl Guarded {
 
     /// `true` if a limit holds for the run as a whole.
     pub(super) fn has_limits(&self) -> bool {
-        let limits = &self.settings.limits;
-        limits.max_turns.is_some()
-            || limits.max_budget_usd.is_some()
-            || limits.max_tokens.is_some()
-            || limits.timeout.is_some()
-            || self.settings.budget.is_some()
+        self.settings.has_limits()
     }
 
     /// Decides about a call: the results in it are reported first.
@@ -170,6 +184,7 @@ impl Guarded {
         call: GuestCall,
         facts: &Arc<CallFacts>,
     ) -> Admitted {
+        self.active_at = at;
         if self.outcome.is_some() {
             return Admitted::Ended;
         }
@@ -202,6 +217,7 @@ impl Guarded {
             }
             Asked::Go { call, output_cap } => {
                 self.counts.calls += 1;
+                self.meter().called();
                 let abort = AbortToken::new();
                 let exchange = Exchange {
                     place: place.clone(),
@@ -284,6 +300,7 @@ impl Guarded {
     /// Reports the end of a call.
     pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) {
         self.exchanges.remove(&ticket.number);
+        self.active_at = at;
         let Guarded { threads, books, budget, .. } = self;
         let Some(thread) = threads.get_mut(&ticket.place) else { return };
         let step = thread.ended(at, ticket.call, response, books, budget.as_ref());
@@ -328,6 +345,35 @@ impl Guarded {
             return None;
         }
         self.threads.values().filter_map(Thread::wake_at).min()
+    }
+
+    /// Changes the limits of the run and of each of its threads. Returns `false` if the run has
+    /// ended.
+    pub(super) fn set_limits(&mut self, at: Duration, limits: Limits) -> bool {
+        if self.outcome.is_some() {
+            return false;
+        }
+        let old = &self.settings.limits;
+        // A run without a ceiling of its own has no account of its own: the kernel enforces a new
+        // ceiling alone, as it does for a single conversation.
+        if (old.max_budget_usd.is_some() || old.max_tokens.is_some())
+            && let Some(budget) = &self.budget
+        {
+            let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+            budget.set_ceiling(usd, limits.max_tokens);
+        }
+        self.settings = Arc::new(Settings { limits, ..Settings::clone(&self.settings) });
+        for (place, thread) in &mut self.threads {
+            let mut limits = self.settings.limits.clone();
+            if matches!(place, Place::Auxiliary(_)) {
+                limits.max_turns = None;
+            }
+            if let Step::Stop(outcome) = thread.set_limits(at, limits) {
+                self.stop(at, outcome);
+                break;
+            }
+        }
+        true
     }
 
     /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure.
@@ -380,6 +426,7 @@ impl Guarded {
             return;
         }
         let detail = format!("the run ended as {}", outcome.termination);
+        self.meter().ended(outcome.termination);
         self.outcome = Some(outcome);
         let Guarded { threads, books, budget, .. } = self;
         for thread in threads.values_mut().filter(|thread| thread.guest().run().is_some()) {

@@ -11,13 +11,15 @@ mod books;
 mod call;
 mod gate;
 mod guarded;
+mod meter;
 mod observer;
 mod pricing;
 mod runs;
 mod settings;
 mod thread;
 
-pub use gate::{Gate, GuardEvent, Hear};
+pub use gate::{Gate, GuardEvent, Hear, OnStart};
 pub use guarded::Counts;
-pub use runs::RunHandle;
+pub use meter::{BUCKETS_MS, Meter, Tally};
+pub use runs::{LiveRun, RunHandle};
 pub use settings::{MakePolicy, OnLimit, Settings};

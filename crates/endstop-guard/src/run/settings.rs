@@ -1,5 +1,6 @@
 //! What a guarded run may do, and how it is stopped.
 
+use super::meter::Meter;
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, Price, TerminationPolicy, Watch};
 use std::fmt;
@@ -63,6 +64,20 @@ pub struct Settings {
     pub price: Option<Price>,
     /// A budget that all runs share, for example of a day.
     pub budget: Option<SharedBudget>,
+    /// Counts what the runs do, for metrics.
+    pub meter: Arc<Meter>,
+}
+
+impl Settings {
+    /// `true` if a limit holds for a run as a whole, or for several runs together.
+    pub fn has_limits(&self) -> bool {
+        let limits = &self.limits;
+        limits.max_turns.is_some()
+            || limits.max_budget_usd.is_some()
+            || limits.max_tokens.is_some()
+            || limits.timeout.is_some()
+            || self.budget.is_some()
+    }
 }
 
 impl Default for Settings {
@@ -76,6 +91,7 @@ impl Default for Settings {
             cap_output: false,
             price: None,
             budget: None,
+            meter: Arc::default(),
         }
     }
 }

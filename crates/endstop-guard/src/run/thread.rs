@@ -6,7 +6,7 @@ use endstop_core::Usage;
 use endstop_core::guest::{Admission, Guest, Reply, Spending};
 use endstop_core::usage::Unreported;
 use endstop_core::{
-    Effect, EffectId, GuestCall, ModelError, ModelTurn, NanoUsd, Outcome, ToolReport, TurnDelta,
+    Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, Outcome, ToolReport, TurnDelta,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -138,6 +138,10 @@ impl Thread {
         self.settle(budget);
         books.add(self.number, Totals::of(&self.guest).since(&before));
         reply.into()
+    }
+
+    pub(super) fn set_limits(&mut self, at: Duration, limits: Limits) -> Step {
+        self.guest.limits(at, limits).into()
     }
 
     pub(super) fn tick(&mut self, at: Duration) -> Step {
