@@ -253,11 +253,7 @@ impl RunSession {
                     Some(event) => {
                         self.show(event, view);
                         if view.screen.closed {
-                            if !std::mem::replace(&mut told, true) {
-                                output::note("endstop: standard output was closed; the run is cancelled");
-                            }
-                            // The rest of the run would be paid for without a reader.
-                            agent.cancel();
+                            cancel_unread(agent, &mut told);
                         }
                     }
                     None => {
@@ -350,6 +346,14 @@ fn refused(error: StartError) -> Failure {
         }
         error => Failure::usage(error.to_string()),
     }
+}
+
+/// Cancels a run whose output was closed: the rest of it would be paid for without a reader.
+fn cancel_unread(agent: &Agent, told: &mut bool) {
+    if !std::mem::replace(told, true) {
+        output::note("endstop: standard output was closed; the run is cancelled");
+    }
+    agent.cancel();
 }
 
 /// The first signal cancels the runs of the agent; any later one terminates them.
