@@ -4,12 +4,12 @@ use crate::body::Outgoing;
 use crate::dial::Dialer;
 use crate::error::{BoxError, Error, SettingsError, Stage};
 use crate::exchange::ResponseFuture;
-use crate::pool::{Origin, Pool};
-use crate::proxy::Proxies;
+use crate::pool::{Origin, Pool, Settings};
+use crate::proxy::{Choose, Proxies};
 use crate::tls::{Certificates, Tls};
 use bytes::Bytes;
 use http::header::{UPGRADE, USER_AGENT};
-use http::{HeaderValue, Method, Request, Version};
+use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body;
 use std::fmt;
 use std::sync::Arc;
@@ -46,8 +46,10 @@ struct Inner {
 pub struct ClientBuilder {
     proxy: Option<String>,
     no_proxy: bool,
+    choose: Option<Choose>,
     certificates: Certificates,
     connect_timeout: Duration,
+    connections: Settings,
     user_agent: Option<HeaderValue>,
 }
 
@@ -71,8 +73,10 @@ impl Client {
         ClientBuilder {
             proxy: None,
             no_proxy: false,
+            choose: None,
             certificates: Certificates::default(),
             connect_timeout: Duration::from_secs(15),
+            connections: Settings { idle: Duration::from_secs(90), keep_case: false },
             user_agent: None,
         }
     }
@@ -108,6 +112,7 @@ impl Client {
                 return ResponseFuture::refused(Error::new(Stage::Request, request.uri(), error));
             }
         };
+        // A request that was received with HTTP/2 has that version, which HTTP/1.1 would refuse.
         *request.version_mut() = Version::HTTP_11;
         if let Some(name) = &self.0.user_agent {
             request.headers_mut().entry(USER_AGENT).or_insert_with(|| name.clone());
@@ -149,13 +154,33 @@ impl ClientBuilder {
     /// Requests to this machine use it only if it runs on this machine, too.
     pub fn proxy(mut self, address: impl Into<String>) -> Self {
         self.proxy = Some(address.into());
-        self.no_proxy = false;
+        (self.no_proxy, self.choose) = (false, None);
+        self
+    }
+
+    /// Chooses the proxy of each new connection by the server's address, which has no path. `None`
+    /// stands for no proxy. Replaces the proxies of the environment. Servers on this machine are
+    /// never reached through a proxy.
+    ///
+    /// ```
+    /// let client = endstop_http::Client::builder().proxy_by(|server| {
+    ///     let inside = server.host().is_some_and(|host| host.ends_with(".corp.example"));
+    ///     (!inside).then(|| "http://me:password@proxy.example:3128".to_owned())
+    /// });
+    /// assert!(!format!("{client:?}").contains("password"));
+    /// ```
+    pub fn proxy_by(
+        mut self,
+        choose: impl Fn(&Uri) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        (self.proxy, self.no_proxy) = (None, false);
+        self.choose = Some(Arc::new(choose));
         self
     }
 
     /// Uses no proxy, not even one of the environment.
     pub fn no_proxy(mut self) -> Self {
-        self.proxy = None;
+        (self.proxy, self.choose) = (None, None);
         self.no_proxy = true;
         self
     }
@@ -173,6 +198,22 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the time after which an unused connection is closed (default: 90 s). Servers close
+    /// theirs after a while, too, and a request that is sent at that moment can fail.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.connections.idle = limit;
+        self
+    }
+
+    /// Keeps the case of the names of headers with HTTP/1.1, in both directions (default: names are
+    /// sent in small letters). A response has the names as received in its extensions, and a request
+    /// is sent with those in its extensions; so a proxy moves the extensions along. Headers are sent
+    /// in their order in any case.
+    pub fn preserve_header_case(mut self, keep: bool) -> Self {
+        self.connections.keep_case = keep;
+        self
+    }
+
     /// Sets the `User-Agent` of requests that have none, and of requests to proxies.
     pub fn user_agent(mut self, name: HeaderValue) -> Self {
         self.user_agent = Some(name);
@@ -182,20 +223,22 @@ impl ClientBuilder {
     /// Creates the client. Certificate authorities are loaded when they are first needed.
     ///
     /// # Errors
-    /// The address of the proxy is not valid, or the time limit is zero.
+    /// The address of the proxy is not valid, or a time limit is zero.
     pub fn build(&self) -> Result<Client, SettingsError> {
-        let proxies = match &self.proxy {
-            Some(address) => Proxies::one(address)?,
-            None if self.no_proxy => Proxies::None,
-            None => Proxies::environment(),
+        let proxies = match (&self.proxy, &self.choose) {
+            (Some(address), _) => Proxies::one(address)?,
+            (None, Some(choose)) => Proxies::Chosen(Arc::clone(choose)),
+            (None, None) if self.no_proxy => Proxies::None,
+            (None, None) => Proxies::environment(),
         };
-        if self.connect_timeout.is_zero() {
+        if self.connect_timeout.is_zero() || self.connections.idle.is_zero() {
             return Err(SettingsError::Timeout);
         }
         let user_agent = self.user_agent.clone();
         let tls = Tls::new(self.certificates.clone());
         let dialer = Dialer::new(proxies, tls, self.connect_timeout, user_agent.clone());
-        Ok(Client(Arc::new(Inner { pool: Pool::default(), dialer: Arc::new(dialer), user_agent })))
+        let (pool, dialer) = (Pool::new(self.connections), Arc::new(dialer));
+        Ok(Client(Arc::new(Inner { pool, dialer, user_agent })))
     }
 }
 
@@ -209,8 +252,11 @@ impl fmt::Debug for ClientBuilder {
             // The part before the `@` may have a password.
             .field("proxy", &self.proxy.as_ref().map(shown))
             .field("no_proxy", &self.no_proxy)
+            .field("proxy_by", &self.choose.is_some())
             .field("certificates", &self.certificates)
             .field("connect_timeout", &self.connect_timeout)
+            .field("idle_timeout", &self.connections.idle)
+            .field("preserve_header_case", &self.connections.keep_case)
             .field("user_agent", &self.user_agent)
             .finish()
     }

@@ -7,13 +7,14 @@
 use crate::body::Outgoing;
 use crate::dial::Dialed;
 use crate::link::{Idle, Link};
-use crate::pool::{Free, IDLE, Origin};
+use crate::pool::{Free, Origin};
 use crate::stream::Stream;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// Largest head of a response with HTTP/1.1, and largest chunk of a body.
@@ -26,7 +27,7 @@ pub(crate) async fn start(dialed: Dialed, origin: &Arc<Origin>) -> hyper::Result
         return Box::pin(start_shared(stream, origin)).await;
     }
     let mut builder = http1::Builder::new();
-    builder.max_buf_size(LARGEST_READ);
+    builder.max_buf_size(LARGEST_READ).preserve_header_case(origin.settings.keep_case);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let link = Arc::new(Link::new(forward));
     run(Driver {
@@ -34,6 +35,7 @@ pub(crate) async fn start(dialed: Dialed, origin: &Arc<Origin>) -> hyper::Result
         link: Arc::clone(&link),
         origin: Arc::downgrade(origin),
         idle_since: None,
+        idle: origin.settings.idle,
         timer: None,
     });
     Ok(Free::One(Idle { sender, link }))
@@ -44,7 +46,7 @@ async fn start_shared(stream: Stream, origin: &Arc<Origin>) -> hyper::Result<Fre
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new());
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    run(drive_shared(connection, Arc::downgrade(origin)));
+    run(drive_shared(connection, Arc::downgrade(origin), origin.settings.idle));
     sender.ready().await?;
     // Another request may have connected at the same time. One connection is enough.
     if let Some(shared) = origin.take_shared() {
@@ -66,15 +68,16 @@ fn run(driver: impl Future<Output = ()> + Send + 'static) {
 async fn drive_shared(
     connection: http2::Connection<TokioIo<Stream>, Outgoing, TokioExecutor>,
     origin: Weak<Origin>,
+    idle: Duration,
 ) {
     let mut connection = std::pin::pin!(connection);
-    let mut next = IDLE;
+    let mut next = idle;
     loop {
         tokio::select! {
             // Requests get the error of the connection themselves.
             _ = &mut connection => return,
             () = sleep(next) => {
-                next = origin.upgrade().and_then(|origin| origin.expire()).unwrap_or(IDLE);
+                next = origin.upgrade().and_then(|origin| origin.expire()).unwrap_or(idle);
             }
         }
     }
@@ -87,6 +90,8 @@ struct Driver {
     origin: Weak<Origin>,
     /// The time at which the connection became free.
     idle_since: Option<Instant>,
+    /// Time after which the connection is closed if it is unused.
+    idle: Duration,
     /// Runs while the connection was free once. It is not reset by each request: when it fires, it
     /// is set to the time that is left.
     timer: Option<Pin<Box<Sleep>>>,
@@ -100,7 +105,8 @@ impl Driver {
         let Some(origin) = self.origin.upgrade() else { return };
         let now = Instant::now();
         self.idle_since = Some(now);
-        self.timer.get_or_insert_with(|| Box::pin(sleep_until(now + IDLE)));
+        let due = now + self.idle;
+        self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         origin.put(Idle { sender, link: Arc::clone(&self.link) });
     }
 
@@ -111,7 +117,7 @@ impl Driver {
                 return Poll::Pending;
             };
             ready!(timer.as_mut().poll(cx));
-            let due = since + IDLE;
+            let due = since + self.idle;
             if due > Instant::now() {
                 timer.as_mut().reset(due);
                 continue;

@@ -67,6 +67,7 @@ impl Dialer {
     /// Connects to a server.
     pub(crate) async fn dial(&self, server: &Uri) -> Result<Dialed, Error> {
         let route = self.proxies.route(server);
+        let route = route.map_err(|error| Error::new(Stage::Proxy, server, error))?;
         let reached = timeout(self.limit, self.reach(server, &route)).await;
         let reached = reached.unwrap_or_else(|_| Err(Error::timeout(server)));
         reached.map_err(|error| error.through(route.proxy()))
@@ -76,6 +77,7 @@ impl Dialer {
         let stream = match route {
             Route::Direct => self.tcp(server, server).await?,
             Route::Forward(proxy) => {
+                // The proxy speaks HTTP/1.1 with everyone, also over TLS.
                 let stream = self.to_proxy(proxy, server).await?;
                 return Ok(Dialed { stream, h2: false, forward: Some(proxy.clone()) });
             }

@@ -132,7 +132,7 @@ pub enum SettingsError {
     /// The address of the proxy is not valid.
     #[error("invalid proxy: expected http://[USER:PASSWORD@]HOST[:PORT] or https://…")]
     Proxy,
-    /// The time limit for connections is zero.
+    /// A time limit for connections is zero.
     #[error("invalid time limit for connections: expected a duration above zero")]
     Timeout,
     /// TLS cannot be used, for example because the system has no certificate authorities.

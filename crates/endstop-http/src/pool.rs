@@ -18,15 +18,23 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Time after which an unused connection is closed.
-pub(crate) const IDLE: Duration = Duration::from_secs(90);
-
 /// Number of servers from which on those without a connection are forgotten.
 const ORIGINS: usize = 64;
 
 /// The connections of a client.
-#[derive(Default)]
-pub(crate) struct Pool(Mutex<HashMap<(bool, Authority), Arc<Origin>>>);
+pub(crate) struct Pool {
+    origins: Mutex<HashMap<(bool, Authority), Arc<Origin>>>,
+    settings: Settings,
+}
+
+/// The settings of connections.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    /// Time after which an unused connection is closed.
+    pub(crate) idle: Duration,
+    /// `true` if the names of headers keep their case.
+    pub(crate) keep_case: bool,
+}
 
 /// A server, with its free connections.
 pub(crate) struct Origin {
@@ -34,6 +42,7 @@ pub(crate) struct Origin {
     pub(crate) uri: Uri,
     /// The value of the header `host`.
     pub(crate) host: Option<HeaderValue>,
+    pub(crate) settings: Settings,
     state: Mutex<State>,
     /// Notifies those who wait for a connection that one with HTTP/2 is open, which all can share.
     pub(crate) shared: Notify,
@@ -59,24 +68,29 @@ pub(crate) enum Free {
 }
 
 impl Pool {
+    pub(crate) fn new(settings: Settings) -> Pool {
+        Pool { origins: Mutex::default(), settings }
+    }
+
     /// Returns the server of an address, which has a scheme and an authority.
     pub(crate) fn origin(&self, uri: &Uri) -> Option<Arc<Origin>> {
         let key = (is_https(uri), uri.authority()?.clone());
-        let mut origins = lock(&self.0);
+        let mut origins = lock(&self.origins);
         if let Some(origin) = origins.get(&key) {
             return Some(Arc::clone(origin));
         }
         if origins.len() >= ORIGINS {
+            // A request in progress holds its server, too, and returns its connection there.
             origins.retain(|_, origin| Arc::strong_count(origin) > 1 || origin.is_used());
         }
-        let origin = Arc::new(Origin::new(uri)?);
+        let origin = Arc::new(Origin::new(uri, self.settings)?);
         origins.insert(key, Arc::clone(&origin));
         Some(origin)
     }
 }
 
 impl Origin {
-    fn new(uri: &Uri) -> Option<Origin> {
+    fn new(uri: &Uri, settings: Settings) -> Option<Origin> {
         let mut parts = uri.clone().into_parts();
         parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
         let authority = uri.authority()?;
@@ -87,6 +101,7 @@ impl Origin {
         Some(Origin {
             uri: Uri::from_parts(parts).ok()?,
             host: HeaderValue::from_str(host).ok(),
+            settings,
             state: Mutex::default(),
             shared: Notify::new(),
         })
@@ -97,7 +112,7 @@ impl Origin {
         let mut state = lock(&self.state);
         if let Some(shared) = &mut state.h2 {
             // A connection that was idle for long may have been forgotten by the machines between.
-            if !shared.sender.is_closed() && shared.used.elapsed() < IDLE {
+            if !shared.sender.is_closed() && shared.used.elapsed() < self.settings.idle {
                 shared.used = Instant::now();
                 return Some(Free::Shared(shared.sender.clone()));
             }
@@ -127,6 +142,7 @@ impl Origin {
     /// Stores a connection with HTTP/2.
     pub(crate) fn share(&self, sender: http2::SendRequest<Outgoing>) {
         lock(&self.state).h2 = Some(Shared { sender, used: Instant::now() });
+        // All of them: the connection takes any number of requests.
         self.shared.notify_waiters();
     }
 
@@ -144,7 +160,7 @@ impl Origin {
     /// be checked again.
     pub(crate) fn expire(&self) -> Option<Duration> {
         let mut state = lock(&self.state);
-        let left = IDLE.saturating_sub(state.h2.as_ref()?.used.elapsed());
+        let left = self.settings.idle.saturating_sub(state.h2.as_ref()?.used.elapsed());
         if left.is_zero() {
             state.h2 = None;
             return None;

@@ -4,6 +4,10 @@ use crate::error::SettingsError;
 use crate::host::{is_https, is_loopback};
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use std::sync::Arc;
+
+/// Returns the address of a server's proxy.
+pub(crate) type Choose = Arc<dyn Fn(&Uri) -> Option<String> + Send + Sync>;
 
 /// The proxies of a client.
 pub(crate) enum Proxies {
@@ -11,6 +15,8 @@ pub(crate) enum Proxies {
     /// `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in capital or small letters.
     Environment(Matcher),
     One(Intercept),
+    /// A function has the address of each server's proxy.
+    Chosen(Choose),
 }
 
 /// The way to a server.
@@ -39,28 +45,37 @@ impl Proxies {
 
     /// Uses this proxy for all servers.
     pub(crate) fn one(address: &str) -> Result<Proxies, SettingsError> {
-        let matcher = Matcher::builder().all(address).build();
-        // A matcher has no other way to return the address, which it has parsed.
-        let found = matcher.intercept(&Uri::from_static("http://server.invalid/"));
-        match found {
-            Some(proxy) if is_web(proxy.uri()) => Ok(Proxies::One(proxy)),
-            _ => Err(SettingsError::Proxy),
-        }
+        parse(address).map(Proxies::One)
     }
 
     /// Returns the way to a server. Another machine could not reach a server on this one, and must
     /// not see the requests to it.
-    pub(crate) fn route(&self, server: &Uri) -> Route {
+    ///
+    /// # Errors
+    /// The address that was chosen for this server is not valid.
+    pub(crate) fn route(&self, server: &Uri) -> Result<Route, SettingsError> {
         let local = is_loopback(server);
+        // A proxy on this machine reaches the same servers as the client.
         let proxy = match self {
             Proxies::Environment(matcher) if !local => matcher.intercept(server),
             Proxies::One(proxy) if !local || is_loopback(proxy.uri()) => Some(proxy.clone()),
+            Proxies::Chosen(choose) if !local => {
+                choose(server).map(|address| parse(&address)).transpose()?
+            }
             _ => None,
         };
-        let Some(proxy) = proxy else { return Route::Direct };
+        let Some(proxy) = proxy else { return Ok(Route::Direct) };
         let proxy = Proxy { uri: proxy.uri().clone(), login: proxy.basic_auth().cloned() };
-        if is_https(server) { Route::Tunnel(proxy) } else { Route::Forward(proxy) }
+        Ok(if is_https(server) { Route::Tunnel(proxy) } else { Route::Forward(proxy) })
     }
+}
+
+/// Reads the address of a proxy that speaks HTTP.
+fn parse(address: &str) -> Result<Intercept, SettingsError> {
+    let matcher = Matcher::builder().all(address).build();
+    // A matcher has no other way to return the address, which it has parsed.
+    let found = matcher.intercept(&Uri::from_static("http://server.invalid/"));
+    found.filter(|proxy| is_web(proxy.uri())).ok_or(SettingsError::Proxy)
 }
 
 /// `true` if the proxy speaks HTTP. The variables may also name proxies that speak SOCKS.
@@ -83,7 +98,7 @@ mod tests {
     use super::*;
 
     fn way(proxies: &Proxies, server: &str) -> String {
-        match proxies.route(&server.parse().unwrap()) {
+        match proxies.route(&server.parse().unwrap()).unwrap() {
             Route::Direct => "direct".to_owned(),
             Route::Forward(proxy) => format!("forward {}", proxy.uri),
             Route::Tunnel(proxy) => format!("tunnel {}", proxy.uri),
@@ -98,7 +113,9 @@ mod tests {
         assert_eq!(way(&proxy, "https://127.0.0.1/a"), "direct");
         let local = Proxies::one("https://localhost:9").unwrap();
         assert_eq!(way(&local, "http://[::1]:80/a"), "forward https://localhost:9/");
-        let Route::Forward(found) = proxy.route(&Uri::from_static("http://h")) else { panic!() };
+        let Route::Forward(found) = proxy.route(&Uri::from_static("http://h")).unwrap() else {
+            panic!()
+        };
         let login = found.login.unwrap();
         assert!(login.is_sensitive() && login == "Basic bWU6cCt3");
     }
@@ -111,6 +128,22 @@ mod tests {
         for direct in ["http://localhost:1/", "http://a.direct.test/", "https://10.1.2.3/"] {
             assert_eq!(way(&proxies, direct), "direct", "{direct}");
         }
+    }
+
+    #[test]
+    fn chosen_proxy_depends_on_server() {
+        let proxies = Proxies::Chosen(Arc::new(|server| match server.host() {
+            Some("direct.test") => None,
+            Some("wrong.test") => Some("socks5://192.0.2.1:9".to_owned()),
+            _ => Some("http://me:hush@192.0.2.1:9".to_owned()),
+        }));
+        assert_eq!(way(&proxies, "https://h/"), "tunnel http://192.0.2.1:9/");
+        assert_eq!(way(&proxies, "http://h/"), "forward http://192.0.2.1:9/");
+        for direct in ["https://direct.test/", "https://[::1]:1/", "http://localhost/"] {
+            assert_eq!(way(&proxies, direct), "direct", "{direct}");
+        }
+        let wrong = proxies.route(&Uri::from_static("https://wrong.test/"));
+        assert!(matches!(wrong, Err(SettingsError::Proxy)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use tokio_rustls::TlsConnector;
 
 /// Certificates of authorities.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Certificates(Vec<CertificateDer<'static>>);
 
 /// The reason why the certificate of an authority cannot be used.
@@ -107,6 +107,7 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
+        // Both settings share the verifier, whose authorities take megabytes.
         let mut server = proxy.clone();
         server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Configs { server: Arc::new(server), proxy: Arc::new(proxy) })

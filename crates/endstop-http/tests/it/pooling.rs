@@ -1,7 +1,10 @@
 //! Connections are reused, replaced and closed.
 
 use crate::server::{FINE, Server, get, text};
-use endstop_http::{Client, Stage};
+use endstop_http::{Client, SettingsError, Stage};
+use http::HeaderValue;
+use std::time::Duration;
+use tokio::sync::mpsc;
 
 fn client() -> Client {
     Client::builder().no_proxy().build().unwrap()
@@ -52,15 +55,38 @@ async fn dropped_body_closes_connection() {
 #[tokio::test]
 async fn dropped_request_closes_connection() {
     // Nothing is sent before the end of the head.
-    let mut server = Server::start("HTTP/1.1 200 OK\r\n").await;
+    let (tell, mut asked) = mpsc::unbounded_channel();
+    let mut server = Server::answering(move |_| {
+        tell.send(()).unwrap();
+        "HTTP/1.1 200 OK\r\n".into()
+    })
+    .await;
     let client = client();
-    let sending = tokio::time::timeout(
-        std::time::Duration::from_millis(50),
-        client.send(get(&server.url("/"))),
-    );
-    assert!(sending.await.is_err());
-    if server.connections() > 0 {
-        assert_eq!(server.closed.recv().await, Some(1));
+    tokio::select! {
+        response = client.send(get(&server.url("/"))) => panic!("{response:?}"),
+        // The request was accepted; the end of this block drops it.
+        Some(()) = asked.recv() => {}
+    }
+    assert_eq!(server.closed.recv().await, Some(1));
+}
+
+#[tokio::test]
+async fn names_keep_their_case_if_required() {
+    let answer = "HTTP/1.1 200 OK\r\nX-oDD: 1\r\nContent-Length: 4\r\n\r\nfine";
+    let server = Server::start(answer).await;
+    for (keep, sent) in [(true, "X-oDD: 2\r\n"), (false, "x-odd: 2\r\n")] {
+        let client = Client::builder().no_proxy().preserve_header_case(keep).build().unwrap();
+        let first = client.send(get(&server.url("/"))).await.unwrap();
+        let mut request = get(&server.url("/"));
+        *request.extensions_mut() = first.extensions().clone();
+        request.headers_mut().insert("host", HeaderValue::from_static("other.test"));
+        request.headers_mut().insert("x-odd", HeaderValue::from_static("2"));
+        assert_eq!(text(client.send(request).await.unwrap()).await, "fine");
+        let request = server.requests().pop().unwrap();
+        assert!(request.contains(sent), "{request}");
+        // A host that is set is not replaced.
+        assert!(request.to_lowercase().contains("host: other.test\r\n"), "{request}");
+        assert!(!request.contains("127.0.0.1"), "{request}");
     }
 }
 
@@ -98,17 +124,22 @@ async fn closed_connection_is_replaced() {
 
 #[tokio::test]
 async fn unused_connection_is_closed() {
-    let (mut server, client) = (Server::start(FINE).await, client());
-    for _ in 0..2 {
-        text(client.send(get(&server.url("/"))).await.unwrap()).await;
+    let short = Client::builder().no_proxy().idle_timeout(Duration::from_secs(30));
+    for (client, limit) in [(client(), 90), (short.build().unwrap(), 30)] {
+        let mut server = Server::start(FINE).await;
+        for _ in 0..2 {
+            text(client.send(get(&server.url("/"))).await.unwrap()).await;
+        }
+        // From here on the clock jumps to the next timer.
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        assert_eq!(server.closed.recv().await, Some(1));
+        let waited = began.elapsed().as_secs();
+        assert!((limit - 5..=limit + 5).contains(&waited), "{waited} s, not {limit} s");
+        tokio::time::resume();
+        assert_eq!(text(client.send(get(&server.url("/"))).await.unwrap()).await, "fine");
+        assert_eq!(server.connections(), 2);
     }
-    // From here on the clock jumps to the next timer.
-    tokio::time::pause();
-    let began = tokio::time::Instant::now();
-    assert_eq!(server.closed.recv().await, Some(1));
-    let waited = began.elapsed().as_secs();
-    assert!((85..=95).contains(&waited), "{waited} s");
-    tokio::time::resume();
-    assert_eq!(text(client.send(get(&server.url("/"))).await.unwrap()).await, "fine");
-    assert_eq!(server.connections(), 2);
+    let zero = short.idle_timeout(Duration::ZERO).build();
+    assert!(matches!(zero, Err(SettingsError::Timeout)));
 }

@@ -117,6 +117,30 @@ async fn refusal_of_proxy_is_named() {
 }
 
 #[tokio::test]
+async fn chosen_proxy_receives_requests_of_its_servers() {
+    let (proxy, server) = (Server::start(FINE).await, Server::start(FINE).await);
+    let address = proxy.url("").replace("//", "//me:hush@");
+    let builder = Client::builder().proxy_by(move |server| match server.host() {
+        Some("wrong.test") => Some("socks5://me:hush@127.0.0.1".to_owned()),
+        // The server that can be reached directly.
+        Some("0.0.0.0") => None,
+        _ => Some(address.clone()),
+    });
+    let client = builder.build().unwrap();
+    let direct = format!("http://0.0.0.0:{}/", server.port);
+    for url in ["http://model.test/", &direct] {
+        assert_eq!(text(client.send(get(url)).await.unwrap()).await, "fine");
+    }
+    assert_eq!((server.requests().len(), proxy.requests().len()), (1, 1));
+    assert!(proxy.requests()[0].contains("proxy-authorization: Basic bWU6aHVzaA==\r\n"));
+    let error = client.send(get("https://wrong.test/")).await.unwrap_err();
+    assert_eq!(error.stage(), Stage::Proxy);
+    assert!(error.source().unwrap().to_string().starts_with("invalid proxy"), "{error:?}");
+    let shown = format!("{error:?} {builder:?}");
+    assert!(!shown.contains("hush"), "{shown}");
+}
+
+#[tokio::test]
 async fn remote_proxy_is_not_used_for_this_machine() {
     let server = Server::start(FINE).await;
     // Nothing listens there.
