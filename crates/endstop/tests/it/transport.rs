@@ -212,6 +212,28 @@ async fn proxy_receives_unencrypted_requests_whole() {
 }
 
 #[tokio::test]
+async fn proxy_password_is_redacted_even_if_word() {
+    let proxy =
+        Server::start(|request| Reply::turn(request, &Turn::text("a swordfish swims"))).unwrap();
+    let address = format!("http://me:swordfish@127.0.0.1:{}", port_of(&proxy));
+    let provider = at("http://model.test/v1").proxy(address).build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let journal = endstop::journal::SqliteJournal::open(dir.path().join("journal.db")).unwrap();
+    let agent = Agent::builder(provider).journal(journal).build().unwrap();
+    let outcome = agent.run("Go on.").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    drop(agent);
+    let mut written = Vec::new();
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        written.extend(if path.is_file() { std::fs::read(path).unwrap() } else { Vec::new() });
+    }
+    let written = String::from_utf8_lossy(&written);
+    assert!(written.contains("a [redacted] swims"), "the answer is not in the journal");
+    assert!(!written.contains("swordfish"));
+}
+
+#[tokio::test]
 async fn proxy_tunnels_encrypted_requests() {
     let server = server();
     let (port, authority) = with_tls(&server, &[HOST]).await;

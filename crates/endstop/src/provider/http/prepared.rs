@@ -61,7 +61,9 @@ impl Prepared {
 
     /// Returns the credentials as a redactor.
     pub(super) fn known_keys(&self) -> KnownKeys {
-        self.known.get_or_init(|| KnownKeys::new(self.secrets())).clone()
+        // Its password is a secret even if it is a word.
+        let proxy = || KnownKeys::of_proxies(self.proxy.as_ref().map(Url::as_str));
+        self.known.get_or_init(|| KnownKeys::new(self.secrets()).and(&proxy())).clone()
     }
 
     /// `true` if each request gets its own headers, with a signature or a fetched key.
