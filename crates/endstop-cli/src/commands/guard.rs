@@ -14,7 +14,9 @@ use endstop::core::limits::{TABLE, parse_duration};
 use endstop::{Limits, Outcome};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
+use endstop_guard::process::{
+    GRACE, Outgoing, PrivateFolder, Quiet, Signals, Supervised, launch, supervise,
+};
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, OnLimit, RunHandle, Settings};
 use serde_json::json;
@@ -152,7 +154,8 @@ async fn guarded(
     let requests = Arc::clone(&heard);
     let hear = Box::new(move |event: GuardEvent| told(&event, &requests));
     let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
-    let proxy = Proxy::new(gate, ProxyOptions::default());
+    let options = ProxyOptions { outgoing: outgoing(&environment), ..ProxyOptions::default() };
+    let proxy = Proxy::new(gate, options);
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
     // Before the program starts: a signal that comes earlier would end this process.
     let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
@@ -189,6 +192,15 @@ async fn guarded(
         (done.outcome.verified, done.verified) = verified(command, None, false, &mut signals).await;
     }
     Ok(done)
+}
+
+/// Returns the proxies and authorities of the environment, and warns of those that are not used.
+fn outgoing(environment: &BTreeMap<String, String>) -> Outgoing {
+    let outgoing = Outgoing::from_environment(environment).load();
+    for warning in &outgoing.warnings {
+        output::note(&format!("endstop guard: {}", visible(&warning.to_string())));
+    }
+    outgoing
 }
 
 /// Returns the upstream of each format.
