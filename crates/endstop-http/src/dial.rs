@@ -77,6 +77,7 @@ impl Dialer {
         let stream = match route {
             Route::Direct => self.tcp(server, server).await?,
             Route::Forward(proxy) => {
+                // The proxy speaks HTTP/1.1 with everyone, also over TLS.
                 let stream = self.to_proxy(proxy, server).await?;
                 return Ok(Dialed { stream, h2: false, forward: Some(proxy.clone()) });
             }

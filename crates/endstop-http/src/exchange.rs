@@ -147,10 +147,12 @@ impl Exchange {
             Err(mut error) => match error.take_message() {
                 // The server has closed a connection that was free.
                 Some(mut unsent) if !self.fresh => {
+                    // The next connection may need another form of the address.
                     *unsent.uri_mut() = self.uri.clone();
                     (self.request, self.step) = (Some(unsent), Step::Start);
                     return None;
                 }
+                // A new connection that fails is not retried, because the next would fail, too.
                 Some(_) => (Stage::Send, error.into_error()),
                 None => (Stage::Receive, error.into_error()),
             },
@@ -168,6 +170,7 @@ async fn connect(dialer: Arc<Dialer>, origin: Arc<Origin>) -> Result<Free, Error
         if let Some(shared) = origin.take_shared() {
             return Ok(shared);
         }
+        // A server that answers another request with HTTP/2 first saves this one its connection.
         tokio::select! {
             dialed = &mut dialing => break dialed?,
             () = shared => {}

@@ -142,6 +142,7 @@ impl Origin {
     /// Stores a connection with HTTP/2.
     pub(crate) fn share(&self, sender: http2::SendRequest<Outgoing>) {
         lock(&self.state).h2 = Some(Shared { sender, used: Instant::now() });
+        // All of them: the connection takes any number of requests.
         self.shared.notify_waiters();
     }
 

@@ -55,6 +55,7 @@ impl Proxies {
     /// The address that was chosen for this server is not valid.
     pub(crate) fn route(&self, server: &Uri) -> Result<Route, SettingsError> {
         let local = is_loopback(server);
+        // A proxy on this machine reaches the same servers as the client.
         let proxy = match self {
             Proxies::Environment(matcher) if !local => matcher.intercept(server),
             Proxies::One(proxy) if !local || is_loopback(proxy.uri()) => Some(proxy.clone()),

@@ -107,6 +107,7 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
+        // Both settings share the verifier, whose authorities take megabytes.
         let mut server = proxy.clone();
         server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Configs { server: Arc::new(server), proxy: Arc::new(proxy) })

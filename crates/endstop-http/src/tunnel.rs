@@ -39,6 +39,7 @@ pub(crate) async fn tunnel(
     let request = request.body(Empty::<Bytes>::new())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let mut sending = pin!(sender.send_request(request));
+    // A shutdown at the end would close the stream that is the tunnel.
     let mut connection = pin!(connection.without_shutdown());
     let mut parts = None;
     let response = loop {

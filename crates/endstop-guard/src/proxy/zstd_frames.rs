@@ -53,6 +53,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn block_is_read_before_its_frame_ends() {
+        let mut frames = ZstdFrames::new().unwrap();
+        let mut output = Vec::new();
+        let mut sink = |part: &[u8]| {
+            output.extend_from_slice(part);
+            Ok(())
+        };
+        // A window of 8 MiB, and a block that is not the last.
+        frames.feed(&[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68, 0x18, 0x00, 0x00], &mut sink).unwrap();
+        frames.feed(b"abc", &mut sink).unwrap();
+        assert_eq!(output, b"abc");
+    }
+
+    #[test]
     fn memory_is_bounded_for_bombs() {
         // A window of 8 MiB, and blocks that repeat one byte 128 KiB times.
         let mut stream = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
