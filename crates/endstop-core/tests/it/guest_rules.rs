@@ -564,7 +564,7 @@ fn events_of_guests_keep_their_form() {
     assert_eq!(serde_json::to_string(&asked).unwrap(), text);
     assert_eq!(serde_json::from_str::<Event>(text).unwrap(), asked);
     let text = r#"{"at":{"secs":1,"nanos":0},"event":"closed","ok":true,"detail":""}"#;
-    let closed = EventKind::Closed { ok: true, detail: String::new() };
+    let closed = EventKind::Closed { ok: true, detail: String::new(), ended_as: None };
     let closed = Event::new(Duration::from_secs(1), closed);
     assert_eq!(serde_json::to_string(&closed).unwrap(), text);
     assert_eq!(serde_json::from_str::<Event>(text).unwrap(), closed);
