@@ -123,6 +123,16 @@ pub(crate) struct GuardArgs {
     /// A settings file; without it, endstop.toml of the working folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Write the steps of all conversations to this file, one JSON object for each line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
+    /// Replace the file of --events, even if it is not empty.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// The journal file that stores the run, or `off` [default: journal.db in the user's state
+    /// folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }

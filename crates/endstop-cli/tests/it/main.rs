@@ -20,6 +20,8 @@ mod bad_input;
 mod cli;
 mod compaction;
 mod connection;
+#[cfg(target_os = "linux")]
+mod guarded;
 mod hints;
 #[cfg(target_os = "linux")]
 mod hostile;

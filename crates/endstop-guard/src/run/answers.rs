@@ -23,9 +23,11 @@ impl Guarded {
             && let Some(text) = final_turn(&facts.reply, &message, stamp(&id, self))
         {
             self.counts.finals += 1;
+            self.answered(place, false);
             return to_proxy(text);
         }
         self.counts.refusals += 1;
+        self.answered(place, true);
         to_proxy(refusal(&facts.reply, &message, stamp(&id, self)))
     }
 

@@ -9,15 +9,19 @@
 mod answers;
 mod books;
 mod call;
+mod event;
 mod gate;
 mod guarded;
+mod journal;
 mod observer;
 mod pricing;
 mod runs;
 mod settings;
 mod thread;
 
-pub use gate::{Gate, GuardEvent, Hear};
+pub use event::{GuardEvent, Hear};
+pub use gate::Gate;
 pub use guarded::Counts;
+pub use journal::JournalSettings;
 pub use runs::RunHandle;
 pub use settings::{MakePolicy, OnLimit, Settings};

@@ -1,5 +1,6 @@
 //! What a guarded run may do, and how it is stopped.
 
+use super::journal::JournalSettings;
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, Price, TerminationPolicy, Watch};
 use std::fmt;
@@ -63,6 +64,8 @@ pub struct Settings {
     pub price: Option<Price>,
     /// A budget that all runs share, for example of a day.
     pub budget: Option<SharedBudget>,
+    /// The journal, if runs are recorded.
+    pub journal: Option<JournalSettings>,
 }
 
 impl Default for Settings {
@@ -76,6 +79,7 @@ impl Default for Settings {
             cap_output: false,
             price: None,
             budget: None,
+            journal: None,
         }
     }
 }
