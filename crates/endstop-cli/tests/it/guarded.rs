@@ -5,6 +5,8 @@ use crate::cli::{Cli, Done, Started, answering, eventually};
 use endstop::journal::{RecordedRun, SqliteJournal};
 use endstop::testkit::{Reply, Server, Turn};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 
 /// A key that only the guarded program has.
@@ -197,4 +199,100 @@ fn journal_off_stores_nothing() {
     assert!(off.status.success());
     assert!(!cli.path("journal.db").exists());
     assert!(!String::from_utf8_lossy(&off.stderr).contains("endstop explain"));
+}
+
+/// A guarded program that waits, while the test makes its calls.
+struct Waiting {
+    cli: Cli,
+    started: Option<Started>,
+    _server: Server,
+}
+
+impl Waiting {
+    fn new() -> Waiting {
+        let server = answering(|request| {
+            Reply::turn(request, &Turn::text(format!("Answer {}.", request.number)).usage(100, 20))
+        });
+        let cli = Cli::new();
+        let wait = "echo \"$OPENAI_BASE_URL\" >new && mv new address; \
+            while [ ! -e done ]; do sleep 0.05; done";
+        let mut command = cli.command([
+            "guard",
+            "--name",
+            "waited",
+            "--journal",
+            "journal.db",
+            "--",
+            "sh",
+            "-c",
+            wait,
+        ]);
+        command.env("OPENAI_BASE_URL", server.base_url());
+        let started = Some(Started::new(command, ""));
+        eventually("the program has started", || cli.path("address").exists());
+        Waiting { cli, started, _server: server }
+    }
+
+    /// Makes a model call with this first message, and returns the answer.
+    fn call(&self, first: &str, tools: &Value) -> Value {
+        let address = self.cli.read("address");
+        let (host, path) = address.trim().strip_prefix("http://").unwrap().split_once('/').unwrap();
+        let messages = json!([{"role": "user", "content": first}]);
+        let mut body = json!({"model": "gpt-4o", "messages": messages});
+        if !tools.is_null() {
+            body["tools"] = tools.clone();
+        }
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(host).unwrap();
+        write!(
+            stream,
+            "POST /{path}/chat/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
+             Authorization: Bearer {OWN_KEY}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        // The body may be in chunks, each with its length before it.
+        let json = &response[response.find('{').unwrap()..=response.rfind('}').unwrap()];
+        serde_json::from_str(json).unwrap()
+    }
+
+    /// Lets the program end, and returns the stored outcome.
+    fn finish(mut self) -> Value {
+        self.cli.write("done", "");
+        self.started.take().unwrap().finish().exits(0);
+        replays(&load(&self.cli, "waited"))
+    }
+}
+
+#[test]
+fn ending_of_other_conversation_is_stored() {
+    let tools = json!([{"type": "function", "function": {"name": "look", "parameters": {}}}]);
+    let program = Waiting::new();
+    program.call("Count the files.", &tools);
+    program.call("Something else.", &tools);
+    let stored = program.finish();
+    assert_eq!((&stored["termination"], &stored["turns"]), (&json!("stop"), &json!(2)));
+    assert_eq!(stored["last_text"], "Answer 2.");
+    assert_eq!(stored["usage"]["output_tokens"], 40);
+}
+
+#[test]
+fn program_without_tools_is_stored() {
+    let program = Waiting::new();
+    program.call("What is the capital of France?", &Value::Null);
+    let stored = program.finish();
+    assert_eq!((&stored["termination"], &stored["turns"]), (&json!("stop"), &json!(0)));
+    assert_eq!(stored["last_text"], "Answer 1.");
+    assert_eq!(stored["usage"]["output_tokens"], 20);
+}
+
+#[test]
+fn program_without_calls_is_stored() {
+    let stored = Waiting::new().finish();
+    assert_eq!(stored["termination"], "error_during_execution");
+    assert!(stored["error_diagnostic"].as_str().unwrap().contains("no model call"));
 }

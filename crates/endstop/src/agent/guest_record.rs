@@ -229,3 +229,100 @@ fn bytes_of(recorded: &Recorded) -> u64 {
     };
     USUAL + content
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{JournalError, JournalErrorKind, Record, RecordedRun, RunJournal};
+    use endstop_core::guest::Admission;
+    use endstop_core::guest::{Guest, GuestStart};
+    use endstop_core::{GuestCall, RunSpec, TurnDelta};
+    use std::time::Duration;
+
+    /// Remembers its records, or fails.
+    #[derive(Clone, Default)]
+    struct Memory {
+        records: Arc<Mutex<Vec<Record>>>,
+        fails: bool,
+    }
+
+    impl Memory {
+        fn result(&self) -> Result<(), JournalError> {
+            let error = || JournalError::new("memory", "it is full", JournalErrorKind::Io);
+            if self.fails { Err(error()) } else { Ok(()) }
+        }
+    }
+
+    impl Journal for Memory {
+        fn begin(&self, _: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn load(&self, _: &str) -> Result<RecordedRun, JournalError> {
+            Ok(RecordedRun::default())
+        }
+
+        fn go_on(&self, _: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+            Ok(Box::new(self.clone()))
+        }
+    }
+
+    impl RunJournal for Memory {
+        fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+            self.result()?;
+            self.records.lock().unwrap().extend_from_slice(records);
+            Ok(())
+        }
+
+        fn ended(&mut self, _: &Outcome, _: &str) -> Result<(), JournalError> {
+            self.result()
+        }
+    }
+
+    fn guest() -> Guest {
+        let start = GuestStart { record: true, ..GuestStart::default() };
+        Guest::new(RunSpec::default(), start)
+    }
+
+    #[test]
+    fn failure_is_reported_once() {
+        let journal = Memory { fails: true, ..Memory::default() };
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&reports);
+        let report = move |problem| told.lock().unwrap().push(problem);
+        let record = GuestRecord::begin(Arc::new(journal), RunHeader::default(), report);
+        let mut guest = guest();
+        record.events(guest.take_events(), false);
+        let outcome = guest.close(Duration::ZERO, true, "");
+        record.events(guest.take_events(), true);
+        record.ended(outcome);
+        record.close();
+        let reports = reports.lock().unwrap();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert!(reports[0].contains("it is full"), "{reports:?}");
+    }
+
+    #[test]
+    fn secret_in_two_deltas_is_redacted() {
+        let journal = Memory::default();
+        let record =
+            GuestRecord::begin(Arc::new(journal.clone()), RunHeader::default(), |problem| {
+                panic!("{problem}")
+            });
+        let mut guest = guest();
+        let at = Duration::ZERO;
+        let Admission::Go { call, .. } = guest.ask(at, GuestCall::default()) else { panic!() };
+        record.hide(&KnownKeys::new(["own-4f1c9a77b2e84d0d9c3e5a61-key"]));
+        for piece in ["It is own-4f1c9a77b2e8", "4d0d9c3e5a61-key, isn't it?"] {
+            let _ = guest.delta(at, call, TurnDelta::Text(piece.to_owned()));
+            record.events(guest.take_events(), false);
+        }
+        let _ = guest.terminate(at);
+        record.events(guest.take_events(), true);
+        record.close();
+        let records = journal.records.lock().unwrap();
+        let all: String = records.iter().map(|record| record.event.as_str()).collect();
+        assert!(all.contains("isn't it?") && !all.contains("4f1c9a77b2e8"), "{all}");
+        assert!(!all.contains("9c3e5a61"), "{all}");
+    }
+}
