@@ -134,6 +134,16 @@ pub(crate) struct GuardArgs {
     /// zsh, fish … [default: the shell of the variable SHELL]
     #[arg(long, value_name = "SHELL", num_args = 0..=1, default_missing_value = "")]
     pub(crate) print_env: Option<String>,
+    /// Write the steps of all conversations to this file, one JSON object for each line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
+    /// Replace the file of --events, even if it is not empty.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// The journal file that stores the run, or `off` [default: journal.db in the user's state
+    /// folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }

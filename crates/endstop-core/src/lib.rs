@@ -49,7 +49,7 @@ pub use guest::Guest;
 pub use kernel::{
     BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt,
     CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event,
-    EventKind, GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer,
+    EventKind, GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer, NestedEnding,
     NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
     RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy,
     ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError, WatchMode, WouldFit,

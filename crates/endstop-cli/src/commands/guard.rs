@@ -2,16 +2,23 @@
 
 use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
+use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings as Configured;
 use crate::failure::{Failure, Result};
+use crate::new_file::NewFile;
 use crate::output;
+use crate::render::advice::in_journal;
 use crate::render::card::{Beside, card};
 use crate::run::agent::runtime;
+use crate::run::events::EventFile;
+use crate::run::guard_lines::GuardLines;
+use crate::run::retention::Retention;
 use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
-use crate::visible::visible;
+use crate::visible::{shorten, visible};
 use endstop::core::TerminationPolicy;
 use endstop::core::limits::{TABLE, parse_duration};
+use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
@@ -19,11 +26,12 @@ use endstop_guard::process::{
     GRACE, Outgoing, PrivateFolder, Quiet, Signals, Supervised, launch, supervise,
 };
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
-use endstop_guard::run::{Counts, Gate, GuardEvent, OnLimit, RunHandle, Settings};
-use serde_json::json;
+use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -48,13 +56,26 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
         Failure::usage(format!("--grace: `{}` is not a time; expected for example 10s", args.grace))
     })?;
     let configured = Configured::of(&run_args(args))?;
-    let settings = settings(args, &configured)?;
-    let name = name(args)?;
+    let mut settings = settings(args, &configured)?;
+    let file = args.events.as_deref();
+    let file = file.map(|path| NewFile::of("--events", path, args.overwrite)).transpose()?;
+    let place = args.journal.clone().or_else(|| configured.folder_journal().map(Path::to_owned));
+    let journal = journal_path::to_write(&JournalPath::of(place.as_deref(), None)?)?;
+    let name = name(args, journal.as_ref())?;
+    // Bound to a name, because `_` alone would drop it at once and stop its work.
+    let _retention = Retention::begin(journal.as_ref(), &run_args(args));
+    let file = file.map(|file| EventFile::create(&file, output::keys().clone())).transpose()?;
+    let (lines, writer) = GuardLines::begin(file, json);
+    if let Some(journal) = &journal {
+        settings.journal = Some(recorded(args, &configured, journal, &lines));
+    }
     let limits = settings.limits.clone();
     let runtime = runtime()?;
-    let done = runtime.block_on(guarded(args, settings, name, grace))?;
+    let done = runtime.block_on(guarded(args, settings, name, grace, &lines))?;
     let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let status = report(args, &done, &limits, json, color);
+    let run = journal.as_ref().and_then(|journal| stored(args, journal, &done.outcome));
+    let status = report(args, &done, &limits, run, (json, color));
+    lines.finish(last_line(&done), writer);
     // Connections of the proxy that are still open must not delay the exit.
     runtime.shutdown_background();
     Ok(status)
@@ -100,8 +121,54 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     Ok(settings)
 }
 
-fn name(args: &GuardArgs) -> Result<RunName> {
-    let given = args.name.clone().unwrap_or_else(|| format!("g{:013x}", random() >> 12));
+/// Returns how the journal records the run.
+fn recorded(
+    args: &GuardArgs,
+    configured: &Configured,
+    journal: &SqliteJournal,
+    lines: &GuardLines,
+) -> JournalSettings {
+    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let lines = lines.clone();
+    let report = move |problem: String| {
+        output::note(&format!("endstop guard: {problem}; the run continues without it"));
+        lines.warning(&problem);
+    };
+    JournalSettings {
+        journal: Arc::new(journal.clone()),
+        task: shorten(&words.join(" "), 1000),
+        policy: configured
+            .policy
+            .as_ref()
+            .map(|policy| policy.specification().unwrap_or_else(|| policy.name().into())),
+        settings: json!({"guard": true, "verify": args.verify}),
+        keys: output::keys().clone(),
+        report: Arc::new(report),
+    }
+}
+
+/// Stores the verifier's result, and returns the id of the run with the command that explains it.
+fn stored(args: &GuardArgs, journal: &SqliteJournal, outcome: &Outcome) -> Option<String> {
+    let id = outcome.run_id.as_deref()?;
+    if let Some(verified) = outcome.verified
+        && let Err(error) = journal.verified(id, verified)
+    {
+        output::note(&format!("endstop: the verifier's result could not be stored: {error}"));
+    }
+    let id = journal.find(id).ok()?;
+    let explain = in_journal(&format!("endstop explain {id}"), args.journal.as_deref());
+    Some(format!("{id} ({explain})"))
+}
+
+/// Returns the name of the run. A name that the journal has already gets a random ending.
+fn name(args: &GuardArgs, journal: Option<&SqliteJournal>) -> Result<RunName> {
+    let given = match &args.name {
+        Some(name) if journal.is_some_and(|journal| journal.is_running(name).is_ok()) => {
+            format!("{name}-{:08x}", random() >> 32)
+        }
+        Some(name) => name.clone(),
+        None => format!("g{:013x}", random() >> 12),
+    };
     RunName::new(&given).map_err(|error| Failure::usage(format!("--name: {error}")))
 }
 
@@ -133,6 +200,7 @@ async fn guarded(
     settings: Settings,
     name: RunName,
     grace: Duration,
+    lines: &GuardLines,
 ) -> Result<Done> {
     let io = |what: &str| {
         let what = what.to_owned();
@@ -155,12 +223,18 @@ async fn guarded(
     });
     for warning in &wiring.warnings {
         output::note(&format!("endstop guard: {warning}"));
+        lines.warning(&warning.to_string());
     }
     let on_limit = settings.on_limit;
     let heard = Arc::new(Mutex::new(Quiet::new()));
     let requests = Arc::clone(&heard);
-    let hear = Box::new(move |event: GuardEvent| told(&event, &requests));
+    let events = lines.clone();
+    let hear = Arc::new(move |event: GuardEvent| {
+        events.event(&event);
+        told(&event, &requests);
+    });
     let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
+    lines.set_run(&handle);
     let options = ProxyOptions { outgoing: outgoing(&environment), ..ProxyOptions::default() };
     let proxy = Proxy::new(gate, options);
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
@@ -186,6 +260,9 @@ async fn guarded(
     let _ = tokio::time::timeout(READ_ON, handle.idle()).await;
     let (outcome, ended_by_us) = ending(&handle, &program);
     proxy.abort();
+    handle.recorded().await;
+    // From here on the report quotes what the program sent and received.
+    output::hide(&output::keys().and(&handle.secrets()));
     let mut done = Done {
         outcome: Outcome::clone(&outcome),
         counts: handle.counts(),
@@ -282,29 +359,37 @@ fn ending(handle: &RunHandle, program: &Supervised) -> (Arc<Outcome>, bool) {
     (handle.close(ok, &format!("the program ended with {}", program.end.how())), false)
 }
 
-fn report(args: &GuardArgs, done: &Done, limits: &Limits, json: bool, color: bool) -> u8 {
+/// The last line of `--json` and `--events`: the outcome, with what the program did.
+fn last_line(done: &Done) -> Value {
+    let Done { outcome, program, counts, .. } = done;
+    let mut line = json!({"type": "outcome"});
+    if let (Some(line), Ok(Value::Object(fields))) =
+        (line.as_object_mut(), serde_json::to_value(outcome))
+    {
+        line.extend(fields);
+        line.insert(
+            "agent".to_owned(),
+            json!({
+                "ended": program.end.how(), "exit_status": program.exit_code(),
+                "stopped": program.stopped, "calls": counts.calls,
+                "auxiliary_calls": counts.auxiliary, "threads": counts.threads,
+                "final_texts": counts.finals, "refusals": counts.refusals,
+            }),
+        );
+    }
+    line
+}
+
+fn report(
+    args: &GuardArgs,
+    done: &Done,
+    limits: &Limits,
+    run: Option<String>,
+    (json, color): (bool, bool),
+) -> u8 {
     let Done { outcome, program, counts, .. } = done;
     let own = program.end.how();
-    if json {
-        let mut line = json!({"type": "outcome"});
-        if let (Some(line), Ok(serde_json::Value::Object(fields))) =
-            (line.as_object_mut(), serde_json::to_value(outcome))
-        {
-            line.extend(fields);
-            line.insert(
-                "agent".to_owned(),
-                json!({
-                    "ended": own, "exit_status": program.exit_code(),
-                    "stopped": program.stopped, "calls": counts.calls,
-                    "auxiliary_calls": counts.auxiliary, "threads": counts.threads,
-                    "final_texts": counts.finals, "refusals": counts.refusals,
-                }),
-            );
-        }
-        // Some programs, such as Gemini CLI, do not end their output with a line break.
-        let _ = output::raw_line("");
-        let _ = output::json_without(&line, output::keys());
-    } else {
+    if !json {
         let calls = match (counts.finals, counts.refusals) {
             (0, 0) => String::new(),
             (finals, refusals) => {
@@ -313,6 +398,7 @@ fn report(args: &GuardArgs, done: &Done, limits: &Limits, json: bool, color: boo
         };
         let beside = Beside {
             agent: Some(format!("{own}{calls}")),
+            run,
             unverified: done.verified != StopSignal::Nothing,
             ..Beside::default()
         };

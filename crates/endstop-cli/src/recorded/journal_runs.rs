@@ -154,9 +154,9 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     let header = &run.header;
     let mut made = traj::Trajectory::new(header.id.clone());
     made.task_id = Some(header.spec.task.clone().into());
-    made.model = header.spec.model.clone().map(|model| match &header.spec.provider {
+    made.model = run.model().map(|model| match &header.spec.provider {
         Some(provider) => format!("{provider}/{model}").into(),
-        None => model.into(),
+        None => model.to_owned().into(),
     });
     made.agent = Some("endstop".into());
     made.agent_version = Some(header.version.clone().into());
@@ -175,6 +175,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
         match &event.kind {
             EventKind::Start { price, .. } => priced = price.is_some(),
             EventKind::Resumed(with) => priced |= with.price.is_some(),
+            EventKind::Asked { call } => priced |= call.price.is_some(),
             _ => {}
         }
         let turn = match &event.kind {

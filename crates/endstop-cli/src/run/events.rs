@@ -48,6 +48,11 @@ impl EventFile {
         })
     }
 
+    /// Redacts these secrets, too, from the lines that follow.
+    pub(crate) fn hide(&mut self, more: &KnownKeys) {
+        self.secrets = self.secrets.and(more);
+    }
+
     pub(crate) fn write(&mut self, event: &impl Serialize, keep: Keep) {
         let at = self.began.elapsed().as_micros() as f64 / 1e3;
         let line = serde_json::to_value(event).map(|mut event| {

@@ -7,6 +7,7 @@ pub(crate) mod attach;
 pub(crate) mod cassette;
 pub(crate) mod earlier;
 pub(crate) mod events;
+pub(crate) mod guard_lines;
 mod line;
 pub(crate) mod retention;
 pub(crate) mod servers;

@@ -22,6 +22,8 @@ mod compaction;
 mod connection;
 #[cfg(target_os = "linux")]
 mod guard;
+#[cfg(target_os = "linux")]
+mod guarded;
 mod hints;
 #[cfg(target_os = "linux")]
 mod hostile;

@@ -4,8 +4,8 @@ use super::recording::{Recorded, Recording};
 use super::reply::{Admission, GuestStart, Reply, Spending};
 use crate::error_class::ModelError;
 use crate::kernel::{
-    BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, Outcome, Resumption, Run,
-    RunSpec, Step, ToolReport, TurnDelta,
+    BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, NestedEnding, Outcome,
+    Resumption, Run, RunSpec, Step, ToolReport, TurnDelta,
 };
 use crate::limits::Limits;
 use crate::message::ModelTurn;
@@ -193,7 +193,20 @@ impl Guest {
     /// The ending of the last response becomes final if `ok`. A loop that ends with an error, or
     /// with an open call, is never a success.
     pub fn close(&mut self, at: Duration, ok: bool, detail: impl Into<String>) -> Arc<Outcome> {
-        self.finish(at, EventKind::Closed { ok, detail: detail.into() })
+        self.finish(at, EventKind::Closed { ok, detail: detail.into(), ended_as: None })
+    }
+
+    /// Reports that the loop is gone, and that a nested run decided how it ends. If `ok` is `false`,
+    /// a success of that run is none.
+    pub fn close_as(
+        &mut self,
+        at: Duration,
+        ok: bool,
+        detail: impl Into<String>,
+        ended_as: NestedEnding,
+    ) -> Arc<Outcome> {
+        let ended_as = Some(Box::new(ended_as));
+        self.finish(at, EventKind::Closed { ok, detail: detail.into(), ended_as })
     }
 
     /// Returns the run, unless it has ended.

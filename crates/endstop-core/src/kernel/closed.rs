@@ -3,6 +3,7 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::excerpt::excerpt;
+use super::nested_ending::NestedEnding;
 use super::open_calls::OpenCalls;
 use super::outcome::Ending;
 use super::phase::Phase;
@@ -15,12 +16,16 @@ pub(super) fn closed(
     phase: &mut Phase,
     ok: bool,
     detail: &str,
+    ended_as: Option<Box<NestedEnding>>,
     late: Option<Box<Ending>>,
     context: &RunContext,
 ) -> Box<Ending> {
-    if let Phase::Guest(idle) = phase
-        && let Some(ending) = idle.provisional.take()
-    {
+    let decided = match (ended_as, &mut *phase) {
+        (Some(nested), _) => Some(nested.into_ending()),
+        (None, Phase::Guest(idle)) => idle.provisional.take(),
+        (None, _) => None,
+    };
+    if let Some(ending) = decided {
         return if ok { ending } else { failed(ending, detail) };
     }
     match phase.take() {
@@ -48,6 +53,7 @@ fn failed(mut ending: Box<Ending>, detail: &str) -> Box<Ending> {
     }
     let mut failed = unfinished("after an answer, with an error", detail);
     failed.carry(&ending);
+    failed.nested = ending.nested.take();
     failed.outranked.append(&mut ending.outranked);
     failed
 }

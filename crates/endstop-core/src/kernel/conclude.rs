@@ -15,6 +15,9 @@ use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use std::time::Duration;
 
+const UNPRICED: &str =
+    " (the cost of at least one call is unknown, so `max_budget_usd` was not enforced for it)";
+
 /// Assembles the outcome, and aborts what still runs.
 pub(super) fn conclude(
     ending: Ending,
@@ -34,9 +37,18 @@ pub(super) fn conclude(
     let diagnostic = ending
         .diagnostic
         .or_else(|| ending.outranked.into_iter().find_map(|outranked| outranked.diagnostic));
-    let snapshot = (termination == Termination::ErrorNoProgress)
-        .then(|| context.judge.no_progress_snapshot().cloned())
-        .flatten();
+    let (mut last_text, mut snapshot) = (context.said.last_text.take(), None);
+    match ending.nested {
+        // The answer and the proof are those of the conversation that decided.
+        Some(nested) => {
+            last_text = nested.last_text.or(last_text);
+            snapshot = nested.no_progress_snapshot;
+        }
+        None if termination == Termination::ErrorNoProgress => {
+            snapshot = context.judge.no_progress_snapshot().cloned();
+        }
+        None => {}
+    }
     // The savings of calls with different prices cannot be computed from their sum.
     let one_price = context.ledger.price.filter(|_| !context.guest.prices_differ);
     let cache = CacheUse::of(&context.ledger.own_usage, one_price);
@@ -46,7 +58,7 @@ pub(super) fn conclude(
         termination,
         decided_by,
         also,
-        last_text: context.said.last_text,
+        last_text,
         deliverable: ending.deliverable,
         summary: ending.summary,
         structured: ending.structured,
@@ -82,10 +94,10 @@ pub(super) fn conclude(
 /// the loop refuses a ceiling without a price; a guest learns the model only with each call.
 fn with_unpriced(mut decided_by: DecidedBy, context: &RunContext) -> DecidedBy {
     let ledger = &context.ledger;
-    if context.is_guest() && ledger.max_usd.is_some() && ledger.cost_upper().is_none() {
-        decided_by.evidence.push_str(
-            " (the cost of at least one call is unknown, so `max_budget_usd` was not enforced for it)",
-        );
+    let unpriced = ledger.max_usd.is_some() && ledger.cost_upper().is_none();
+    // The evidence of a nested run may state it already.
+    if context.is_guest() && unpriced && !decided_by.evidence.ends_with(UNPRICED) {
+        decided_by.evidence.push_str(UNPRICED);
     }
     decided_by
 }

@@ -5,6 +5,7 @@
 
 use super::effect::EffectId;
 use super::guest_mode::GuestCall;
+use super::nested_ending::NestedEnding;
 use super::spec::ToolPolicy;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
@@ -107,6 +108,9 @@ pub enum EventKind {
         ok: bool,
         /// Description of the end, for the evidence; may be empty.
         detail: String,
+        /// The ending of a nested run that decided how this run ends, if it was not this run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended_as: Option<Box<NestedEnding>>,
     },
     /// A hook or a person answered.
     Answered {

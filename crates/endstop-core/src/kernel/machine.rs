@@ -73,9 +73,9 @@ impl Machine {
                 return Continue(());
             }
             // Before the deadline check, because it decides whether a provisional answer stands.
-            EventKind::Closed { ok, detail } => {
+            EventKind::Closed { ok, detail, ended_as } => {
                 let late = self.deadline_passed(&EventKind::Tick);
-                return Break(closed(&mut self.phase, ok, &detail, late, &self.context));
+                return Break(closed(&mut self.phase, ok, &detail, ended_as, late, &self.context));
             }
             // Before the deadline check, because the resumption may bring new limits.
             EventKind::Resumed(with) => {

@@ -113,6 +113,7 @@ mod ledger;
 mod lost_call;
 mod machine;
 mod meter;
+mod nested_ending;
 mod next;
 mod open_calls;
 mod outcome;
@@ -149,6 +150,7 @@ pub use event::{
     ToolReport, TurnDelta,
 };
 pub use guest_mode::{GuestCall, GuestMode};
+pub use nested_ending::NestedEnding;
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
 };

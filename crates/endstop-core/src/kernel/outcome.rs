@@ -2,6 +2,7 @@
 
 use super::decided_by::{DecidedBy, Decision, Layer};
 use super::effect::ConversationSize;
+use super::nested_ending::NestedEnding;
 use super::outcome_json::{NameFields, milliseconds, optional_milliseconds, with_category};
 use super::watch::RuleHit;
 use crate::cache_use::CacheUse;
@@ -314,6 +315,8 @@ pub(crate) struct Ending {
     pub(crate) diagnostic: Option<String>,
     pub(crate) halted_reason: Option<String>,
     pub(crate) would_fit: Option<WouldFit>,
+    /// The nested run that decided, if it was not the run itself.
+    pub(crate) nested: Option<Box<NestedEnding>>,
     /// Endings that were also decided but that this one outranks. If this ending is withdrawn (by a
     /// veto, or because the answer violates the schema), the first of them replaces it.
     pub(crate) outranked: Vec<Ending>,
@@ -336,6 +339,7 @@ impl Ending {
             diagnostic: None,
             halted_reason: None,
             would_fit: None,
+            nested: None,
             outranked: Vec::new(),
         })
     }

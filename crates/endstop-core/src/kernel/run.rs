@@ -149,7 +149,7 @@ impl Run {
     ///
     /// ```
     /// use endstop_core::{Event, EventKind, Run, RunSpec, Termination};
-    /// let closed = EventKind::Closed { ok: true, detail: "no call was made".into() };
+    /// let closed = EventKind::Closed { ok: true, detail: "no call was made".into(), ended_as: None };
     /// let run = Run::new(RunSpec::default());
     /// let outcome = run.finish(Event::new(Default::default(), closed), &mut Vec::new());
     /// assert_eq!(outcome.termination, Termination::ErrorDuringExecution);

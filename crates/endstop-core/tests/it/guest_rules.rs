@@ -557,6 +557,54 @@ fn guest_moves_between_threads() {
 }
 
 #[test]
+fn nested_run_may_decide_the_ending() {
+    let start = GuestStart { record: true, ..GuestStart::default() };
+    let limits = Limits { max_turns: Some(1), ..Limits::default() };
+    let mut inner = Guest::new(RunSpec { limits, ..RunSpec::default() }, GuestStart::default());
+    let at = Duration::from_secs(1);
+    let Admission::Go { call, .. } = inner.ask(at, GuestCall::default()) else { panic!() };
+    let _ = inner.turn(at, call, answer("Done in there."));
+    let Admission::Stop(decided) = inner.ask(at, GuestCall::default()) else { panic!() };
+
+    let spec = || RunSpec { guest: Some(GuestMode::default()), ..RunSpec::default() };
+    let mut outer = Guest::new(spec(), start);
+    // It is in the middle of a response, which the ending of the nested run outranks.
+    let Admission::Go { call, .. } = outer.ask(at, GuestCall::default()) else { panic!() };
+    let _ = outer.delta(at, call, TurnDelta::Text("I am".to_owned()));
+    let outcome = outer.close_as(at, true, "", NestedEnding::from(&*decided));
+    assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+    assert_eq!(outcome.decided_by, decided.decided_by);
+    assert_eq!(outcome.last_text.as_deref(), Some("Done in there."));
+
+    let mut replay = Replay::new(spec());
+    for record in outer.take_events() {
+        let text = serde_json::to_string(&record.event).unwrap();
+        let _ = replay.feed(serde_json::from_str(&text).unwrap());
+    }
+    let again = serde_json::to_string(replay.outcome().unwrap()).unwrap();
+    assert_eq!(again, serde_json::to_string(&*outcome).unwrap());
+}
+
+#[test]
+fn nested_success_needs_a_loop_that_succeeds() {
+    let end = |ok| {
+        let mut inner = Guest::new(RunSpec::default(), GuestStart::default());
+        let Admission::Go { call, .. } = inner.ask(Duration::ZERO, GuestCall::default()) else {
+            panic!()
+        };
+        let _ = inner.turn(Duration::ZERO, call, answer("Paris."));
+        let inner = inner.close(Duration::ZERO, true, "");
+        let mut outer = Guest::new(RunSpec::default(), GuestStart::default());
+        outer.close_as(Duration::ZERO, ok, "exit status 1", NestedEnding::from(&*inner))
+    };
+    assert_eq!(end(true).termination, Termination::Stop);
+    let failed = end(false);
+    assert_eq!(failed.termination, Termination::ErrorDuringExecution);
+    assert_eq!(failed.last_text.as_deref(), Some("Paris."));
+    assert!(failed.decided_by.evidence.contains("exit status 1"));
+}
+
+#[test]
 fn events_of_guests_keep_their_form() {
     let call = GuestCall { prompt_bytes: 7, streaming: true, ..GuestCall::default() };
     let asked = Event::new(Duration::ZERO, EventKind::Asked { call: Box::new(call) });
@@ -564,7 +612,7 @@ fn events_of_guests_keep_their_form() {
     assert_eq!(serde_json::to_string(&asked).unwrap(), text);
     assert_eq!(serde_json::from_str::<Event>(text).unwrap(), asked);
     let text = r#"{"at":{"secs":1,"nanos":0},"event":"closed","ok":true,"detail":""}"#;
-    let closed = EventKind::Closed { ok: true, detail: String::new() };
+    let closed = EventKind::Closed { ok: true, detail: String::new(), ended_as: None };
     let closed = Event::new(Duration::from_secs(1), closed);
     assert_eq!(serde_json::to_string(&closed).unwrap(), text);
     assert_eq!(serde_json::from_str::<Event>(text).unwrap(), closed);

@@ -24,10 +24,12 @@ impl Guarded {
         {
             self.counts.finals += 1;
             self.meter().told();
+            self.answered(place, false);
             return to_proxy(text);
         }
         self.counts.refusals += 1;
         self.meter().refused();
+        self.answered(place, true);
         to_proxy(refusal(&facts.reply, &message, stamp(&id, self)))
     }
 

@@ -2,7 +2,9 @@
 
 use super::answers::to_proxy;
 use super::call::{CallFacts, Ticket};
+use super::event::{GuardEvent, Hear};
 use super::guarded::{Admitted, Place};
+use super::journal::keys_of;
 use super::observer::CallObserver;
 use super::pricing::price_of;
 use super::runs::{RunHandle, Shared};
@@ -27,34 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Runs that are remembered after their end, so that late calls are still refused.
 const MOST_RUNS: usize = 10_000;
-
-/// Events for the owner of a guard. They contain no credentials.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GuardEvent {
-    /// The first call of a run arrived.
-    RunStarted {
-        /// Id of the run.
-        run: String,
-    },
-    /// A call passed that guard cannot read or does not know.
-    Passed {
-        /// The path, without credentials.
-        target: String,
-        /// The reason.
-        reason: String,
-    },
-    /// A request was refused, because it is not valid.
-    Refused {
-        /// The path, without credentials.
-        target: String,
-        /// The reason.
-        reason: String,
-    },
-}
-
-/// Receives the events of a guard, on the task of the request.
-pub type Hear = Box<dyn Fn(GuardEvent) + Send + Sync>;
 
 /// Receives each run that starts, on the task of its first request.
 pub type OnStart = Box<dyn Fn(&RunHandle) + Send + Sync>;
@@ -162,7 +136,12 @@ impl Gate {
                 handle.close(false, "the guard serves too many runs");
             }
         }
-        let handle = RunHandle(Shared::start(key.clone(), &self.settings(), &self.threads));
+        let handle = RunHandle(Shared::start(
+            key.clone(),
+            &self.settings(),
+            &self.threads,
+            Arc::clone(&self.hear),
+        ));
         runs.order.push_back(key.clone());
         runs.by_key.insert(key.clone(), handle.clone());
         drop(runs);
@@ -242,7 +221,7 @@ impl Gate {
             return self.refuse(head, &reason);
         }
         let place = place_of(&placed);
-        match guarded.admit(at, placed, guest_call, &call) {
+        match guarded.admit(at, placed, guest_call, &call, keys_of(head)) {
             Admitted::Ended => {
                 let answer = guarded.answer(&place, &call);
                 drop(guarded);

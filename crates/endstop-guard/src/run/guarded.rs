@@ -11,17 +11,21 @@
 
 use super::books::Books;
 use super::call::{CallFacts, Ticket};
+use super::event::{GuardEvent, Hear};
+use super::journal::RunRecord;
 use super::meter::Meter;
 use super::settings::{OnLimit, Settings};
 use super::thread::{Asked, Last, Step, Thread};
 use crate::exchange::{Kind, Placed, RunKey, ThreadId, steady};
 use crate::proxy::{AbortToken, Stop};
+use endstop::agent::GuestRecord;
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
     GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport,
     ToolStatus, TurnDelta,
 };
+use endstop_wire::redact::KnownKeys;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,8 +82,12 @@ pub(super) struct Guarded {
     exchanges: HashMap<u64, Exchange>,
     next_exchange: u64,
     next_thread: usize,
-    /// The thread of the first turn.
+    /// The thread of the first turn, which is the one that the journal records.
     lead: Option<ThreadId>,
+    /// The lead thread before the first turn.
+    unassigned: Option<Thread>,
+    record: RunRecord,
+    hear: Hear,
     /// The main thread of the last turn.
     last_main: Option<ThreadId>,
     /// The last call that was not a turn: the ending of a program that offers no tools.
@@ -94,15 +102,19 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    pub(super) fn new(key: RunKey, settings: Arc<Settings>, wall_ms: u64) -> Guarded {
+    pub(super) fn new(key: RunKey, settings: Arc<Settings>, wall_ms: u64, hear: Hear) -> Guarded {
         let limits = &settings.limits;
         let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
         let tokens = limits.max_tokens;
         let budget = SharedBudget::within(settings.budget.as_ref(), usd, tokens);
         settings.meter.started();
-        Guarded {
+        let record = RunRecord::new(settings.journal.clone());
+        let mut run = Guarded {
             key,
             books: Books::new(Arc::clone(&settings.meter)),
+            unassigned: None,
+            record,
+            hear,
             settings,
             budget,
             threads: HashMap::new(),
@@ -117,7 +129,15 @@ impl Guarded {
             wall_ms,
             active_at: Duration::ZERO,
             counts: Counts::default(),
-        }
+        };
+        let record = run.settings.journal.is_some();
+        let start = GuestStart { record, ..run.start() };
+        let guest = Guest::new(run.spec(true), start);
+        let mut lead = Thread::new(0, guest, true);
+        lead.set_name("main".into());
+        run.unassigned = Some(lead);
+        run.next_thread = 1;
+        run
     }
 
     pub(super) fn key(&self) -> &RunKey {
@@ -183,8 +203,10 @@ impl Guarded {
         placed: Placed,
         call: GuestCall,
         facts: &Arc<CallFacts>,
+        keys: Vec<String>,
     ) -> Admitted {
         self.active_at = at;
+        self.record.hide(keys);
         if self.outcome.is_some() {
             return Admitted::Ended;
         }
@@ -195,14 +217,15 @@ impl Guarded {
         } else {
             Place::Auxiliary(number)
         };
-        self.open(&place, placed.kind, &call);
+        self.begin_record();
+        self.open(&place, placed.kind);
         for result in placed.results {
             let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
             let report = ToolReport::new(status, steady(result.text));
             if let Some(thread) = self.threads.get_mut(&place)
                 && let Step::Stop(outcome) = thread.result(at, &result.call_id, report)
             {
-                self.stop(at, outcome);
+                self.stop(at, &outcome);
                 return Admitted::Ended;
             }
         }
@@ -210,9 +233,10 @@ impl Guarded {
         // `open` has just inserted it.
         let Some(thread) = threads.get_mut(&place) else { return Admitted::Ended };
         let asked = thread.ask(at, call, books, budget.as_ref());
+        self.flush(&place);
         match asked {
             Asked::Stop(outcome) => {
-                self.stop(at, outcome);
+                self.stop(at, &outcome);
                 Admitted::Ended
             }
             Asked::Go { call, output_cap } => {
@@ -230,11 +254,24 @@ impl Guarded {
         }
     }
 
+    /// Begins the journal's record of the run, if it has not begun.
+    fn begin_record(&mut self) {
+        let mut record = std::mem::take(&mut self.record);
+        record.begin(self.key.id(), self.wall_ms, || self.spec(true));
+        self.record = record;
+    }
+
     /// Creates the thread of a call, if it is new.
-    fn open(&mut self, place: &Place, kind: Kind, call: &GuestCall) {
+    fn open(&mut self, place: &Place, kind: Kind) {
         match place {
             Place::Thread(id) => {
-                let _ = self.lead.get_or_insert_with(|| id.clone());
+                if self.lead.is_none() {
+                    self.lead = Some(id.clone());
+                    if let Some(lead) = self.unassigned.take() {
+                        self.threads.insert(place.clone(), lead);
+                        self.thread_started("main", kind);
+                    }
+                }
                 if kind == Kind::Main {
                     self.last_main = Some(id.clone());
                 }
@@ -245,16 +282,29 @@ impl Guarded {
             return;
         }
         let is_thread = matches!(place, Place::Thread(_));
+        let guest = Guest::new(self.spec(is_thread), self.start());
+        let mut thread = Thread::new(self.next_thread, guest, is_thread);
         if is_thread {
-            self.counts.threads += 1;
+            let what = if kind == Kind::Sub { "sub" } else { "main" };
+            let name = format!("{what}-{}", self.counts.threads + 1);
+            self.thread_started(&name, kind);
+            thread.set_name(name.into());
         }
-        let guest = Guest::new(self.spec(is_thread, call), self.start(call));
-        let thread = Thread::new(self.next_thread, guest, is_thread);
         self.next_thread += 1;
         self.threads.insert(place.clone(), thread);
     }
 
-    fn spec(&self, is_thread: bool, call: &GuestCall) -> RunSpec {
+    fn thread_started(&mut self, name: &str, kind: Kind) {
+        self.counts.threads += 1;
+        (self.hear)(GuardEvent::ThreadStarted {
+            run: self.key.id().to_owned(),
+            thread: name.to_owned(),
+            sub_agent: kind == Kind::Sub,
+        });
+    }
+
+    /// The specification of a thread. The model comes with each call.
+    fn spec(&self, is_thread: bool) -> RunSpec {
         let settings = &self.settings;
         let mut limits = settings.limits.clone();
         if !is_thread {
@@ -262,22 +312,69 @@ impl Guarded {
             limits.max_turns = None;
         }
         RunSpec {
+            task: settings.journal.as_ref().map(|one| one.task.clone()).unwrap_or_default(),
             limits,
             policy: settings.policy.as_ref().filter(|_| is_thread).map(|make| make()),
             watches: if is_thread { settings.watches.clone() } else { Vec::new() },
             guest: Some(GuestMode { capped: settings.cap_output, ..GuestMode::default() }),
             reserve: true,
             shared_budget: self.budget.is_some(),
-            streaming: call.streaming,
             nudge: false,
-            model: call.model.clone(),
             run_id: Some(self.key.id().to_owned()),
             ..RunSpec::default()
         }
     }
 
-    fn start(&self, call: &GuestCall) -> GuestStart {
-        GuestStart { price: call.price, wall_ms: Some(self.wall_ms), ..GuestStart::default() }
+    // Without a price, so that a call whose price is not known is not charged with that of another
+    // model.
+    fn start(&self) -> GuestStart {
+        GuestStart { wall_ms: Some(self.wall_ms), ..GuestStart::default() }
+    }
+
+    /// Sends the new events of a thread to the observers and, if it is the lead, to the journal.
+    fn flush(&mut self, place: &Place) {
+        let is_recorded = self.settings.journal.is_some() && self.is_lead(place);
+        let Some(thread) = self.threads.get_mut(place) else { return };
+        let told = thread.take_told();
+        if let Some(name) = thread.name().filter(|_| !told.is_empty()) {
+            for event in told {
+                (self.hear)(GuardEvent::Run {
+                    run: self.key.id().to_owned(),
+                    thread: name.to_string(),
+                    event: Box::new(event),
+                });
+            }
+        }
+        if is_recorded {
+            let (events, ended) = thread.take_recorded();
+            self.record.events(events, ended);
+        }
+    }
+
+    fn is_lead(&self, place: &Place) -> bool {
+        matches!(place, Place::Thread(id) if self.lead.as_ref() == Some(id))
+    }
+
+    /// The secrets in the requests so far.
+    pub(super) fn keys(&self) -> KnownKeys {
+        self.record.keys().clone()
+    }
+
+    /// Takes the journal's record, to wait until it is written.
+    pub(super) fn take_record(&mut self) -> Option<GuestRecord> {
+        self.record.take()
+    }
+
+    /// Reports an answer after the end to the observers.
+    pub(super) fn answered(&self, place: &Place, refused: bool) {
+        let name = self.threads.get(place).and_then(Thread::name);
+        let run = self.key.id().to_owned();
+        let thread = name.map(ToString::to_string);
+        (self.hear)(if refused {
+            GuardEvent::CallRefused { run, thread }
+        } else {
+            GuardEvent::LimitTold { run, thread }
+        });
     }
 
     /// Reports streamed content. Returns `false` if the run has ended.
@@ -286,12 +383,14 @@ impl Guarded {
             return false;
         }
         let Some(thread) = self.threads.get_mut(&ticket.place) else { return true };
-        match thread.delta(at, ticket.call, delta) {
+        let step = thread.delta(at, ticket.call, delta);
+        self.flush(&ticket.place);
+        match step {
             Step::Continue => true,
             Step::Stop(outcome) => {
                 // The observer of this call ends it itself, perhaps cleanly.
                 self.exchanges.remove(&ticket.number);
-                self.stop(at, outcome);
+                self.stop(at, &outcome);
                 false
             }
         }
@@ -304,14 +403,17 @@ impl Guarded {
         let Guarded { threads, books, budget, .. } = self;
         let Some(thread) = threads.get_mut(&ticket.place) else { return };
         let step = thread.ended(at, ticket.call, response, books, budget.as_ref());
+        self.flush(&ticket.place);
+        let Guarded { threads, books, budget, .. } = self;
         if let Place::Auxiliary(_) = ticket.place {
             // One call is the whole thread, so its ending is known.
             let last = Last::Closed { ok: true, detail: "" };
-            self.last_auxiliary = Some(thread.end(at, &last, books, budget.as_ref()));
-            self.threads.remove(&ticket.place);
+            if let Some(mut thread) = threads.remove(&ticket.place) {
+                self.last_auxiliary = Some(thread.end(at, &last, books, budget.as_ref()));
+            }
         }
         if let Step::Stop(outcome) = step {
-            self.stop(at, outcome);
+            self.stop(at, &outcome);
         }
         self.forget_heard();
     }
@@ -332,8 +434,10 @@ impl Guarded {
             .collect();
         for place in places {
             let Some(thread) = self.threads.get_mut(&place) else { continue };
-            if let Step::Stop(outcome) = thread.tick(at) {
-                self.stop(at, outcome);
+            let step = thread.tick(at);
+            self.flush(&place);
+            if let Step::Stop(outcome) = step {
+                self.stop(at, &outcome);
             }
         }
         self.wake_at()
@@ -369,7 +473,7 @@ impl Guarded {
                 limits.max_turns = None;
             }
             if let Step::Stop(outcome) = thread.set_limits(at, limits) {
-                self.stop(at, outcome);
+                self.stop(at, &outcome);
                 break;
             }
         }
@@ -395,47 +499,87 @@ impl Guarded {
         if let Some(outcome) = &self.outcome {
             return Arc::clone(outcome);
         }
+        let Last::Closed { ok, detail } = *how else { return self.finish(at, how) };
         // The last main thread decides: its answer is the one that the user sees.
-        let deciding = self.last_main.clone().or(self.lead.clone()).map(Place::Thread);
-        let Guarded { threads, books, budget, .. } = self;
-        let outcome = match deciding.and_then(|place| threads.get_mut(&place)) {
-            Some(thread) => thread.end(at, how, books, budget.as_ref()),
-            None => match (&self.last_auxiliary, how) {
-                (Some(outcome), Last::Closed { ok: true, .. }) => Arc::clone(outcome),
-                _ => self.end_without_call(at, how),
-            },
+        let deciding = self.last_main.clone().filter(|last| Some(last) != self.lead.as_ref());
+        let deciding = deciding.map(Place::Thread);
+        if let Some(place) = deciding
+            && let Some(thread) = self.threads.get_mut(&place)
+        {
+            let outcome = thread.end(at, how, &mut self.books, self.budget.as_ref());
+            self.flush(&place);
+            return self.finish(at, &Last::As { ok: true, detail: "", outcome: &outcome });
+        }
+        match (self.lead.is_some(), self.last_auxiliary.clone()) {
+            (true, _) => self.finish(at, how),
+            // The program offers no tools, so its last call is its answer.
+            (false, Some(outcome)) => self.finish(at, &Last::As { ok, detail, outcome: &outcome }),
+            (false, None) => {
+                let nothing = "the program made no model call";
+                let detail = if ok { nothing } else { detail };
+                self.finish(at, &Last::Closed { ok: false, detail })
+            }
+        }
+    }
+
+    /// Ends the run, because one of its conversations has ended.
+    fn stop(&mut self, at: Duration, outcome: &Arc<Outcome>) {
+        let _ = self.finish(at, &Last::As { ok: true, detail: "", outcome });
+    }
+
+    /// Ends every thread and every call in flight, the lead thread last, so that it hears what all
+    /// others have spent. Its outcome is that of the run, because the journal can replay it. Only the
+    /// first ending counts.
+    fn finish(&mut self, at: Duration, how: &Last<'_>) -> Arc<Outcome> {
+        if let Some(outcome) = &self.outcome {
+            return Arc::clone(outcome);
+        }
+        let detail = match how {
+            Last::As { outcome, .. } => format!("the run ended as {}", outcome.termination),
+            _ => "the run ended".to_owned(),
         };
-        self.stop(at, Arc::clone(&outcome));
-        outcome
-    }
-
-    /// The ending of a run in which no conversation took place.
-    fn end_without_call(&mut self, at: Duration, how: &Last<'_>) -> Arc<Outcome> {
-        let call = GuestCall::default();
-        let guest = Guest::new(self.spec(false, &call), self.start(&call));
-        let mut thread = Thread::new(self.next_thread, guest, false);
-        self.next_thread += 1;
-        let nothing = Last::Closed { ok: false, detail: "the program made no model call" };
-        let how = if matches!(how, Last::Closed { ok: true, .. }) { &nothing } else { how };
-        thread.end(at, how, &mut self.books, self.budget.as_ref())
-    }
-
-    /// Ends every thread and every call in flight. Only the first outcome counts.
-    fn stop(&mut self, at: Duration, outcome: Arc<Outcome>) {
-        if self.outcome.is_some() {
-            return;
+        let lead = self.lead.clone().map(Place::Thread);
+        let others: Vec<Place> =
+            self.threads.keys().filter(|place| Some(*place) != lead.as_ref()).cloned().collect();
+        for place in others {
+            let Guarded { threads, books, budget, .. } = self;
+            if let Some(thread) = threads.get_mut(&place).filter(|one| one.guest().run().is_some())
+            {
+                let last = Last::Closed { ok: false, detail: &detail };
+                let _ = thread.end(at, &last, books, budget.as_ref());
+            }
+            self.flush(&place);
         }
-        let detail = format!("the run ended as {}", outcome.termination);
+        self.begin_record();
+        let Guarded { threads, books, budget, unassigned, record, .. } = self;
+        let lead_thread = match &lead {
+            Some(place) => threads.get_mut(place),
+            None => unassigned.as_mut(),
+        };
+        let outcome = match lead_thread {
+            Some(thread) => {
+                // If this thread decided, it has ended already, and its outcome stands.
+                let _ = thread.end(at, how, books, budget.as_ref());
+                let outcome = thread.outcome(at);
+                if lead.is_none() {
+                    let (events, ended) = thread.take_recorded();
+                    record.events(events, ended);
+                }
+                outcome
+            }
+            // Not reached: the lead thread is in one of the two places.
+            None => Guest::new(RunSpec::default(), GuestStart::default()).terminate(at),
+        };
+        if let Some(place) = &lead {
+            self.flush(place);
+        }
+        self.record.ended(&outcome);
+        self.outcome = Some(Arc::clone(&outcome));
         self.meter().ended(outcome.termination);
-        self.outcome = Some(outcome);
-        let Guarded { threads, books, budget, .. } = self;
-        for thread in threads.values_mut().filter(|thread| thread.guest().run().is_some()) {
-            let last = Last::Closed { ok: false, detail: &detail };
-            let _ = thread.end(at, &last, books, budget.as_ref());
-        }
         for (_, exchange) in std::mem::take(&mut self.exchanges) {
             let answer = self.answer(&exchange.place, &exchange.facts);
             exchange.abort.abort(Stop::Answer(answer));
         }
+        outcome
     }
 }

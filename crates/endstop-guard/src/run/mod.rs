@@ -9,8 +9,10 @@
 mod answers;
 mod books;
 mod call;
+mod event;
 mod gate;
 mod guarded;
+mod journal;
 mod meter;
 mod observer;
 mod pricing;
@@ -18,8 +20,10 @@ mod runs;
 mod settings;
 mod thread;
 
-pub use gate::{Gate, GuardEvent, Hear, OnStart};
+pub use event::{GuardEvent, Hear};
+pub use gate::{Gate, OnStart};
 pub use guarded::Counts;
+pub use journal::JournalSettings;
 pub use meter::{BUCKETS_MS, Meter, Tally};
 pub use runs::{LiveRun, RunHandle};
 pub use settings::{MakePolicy, OnLimit, Settings};

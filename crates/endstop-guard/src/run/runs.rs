@@ -1,11 +1,13 @@
 //! The runs of a guard: each with its lock, its clock, and a signal for its end.
 
 use super::call::{CallFacts, Ticket};
+use super::event::Hear;
 use super::guarded::{Counts, Guarded, Response};
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
 use endstop_core::guest::Spending;
 use endstop_core::{Limits, NanoUsd, Outcome, Termination};
+use endstop_wire::redact::KnownKeys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -27,11 +29,12 @@ impl Shared {
         key: RunKey,
         settings: &Arc<Settings>,
         threads: &Arc<Mutex<Threads>>,
+        hear: Hear,
     ) -> Arc<Shared> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
         let shared = Arc::new(Shared {
-            run: Mutex::new(Guarded::new(key, Arc::clone(settings), wall_ms)),
+            run: Mutex::new(Guarded::new(key, Arc::clone(settings), wall_ms, hear)),
             threads: Arc::clone(threads),
             began: Instant::now(),
             wall_ms,
@@ -202,6 +205,20 @@ impl RunHandle {
 
     pub(super) fn key(&self) -> RunKey {
         self.0.lock().key().clone()
+    }
+
+    /// The credentials in the requests of the run so far, to be redacted from reports.
+    pub fn secrets(&self) -> KnownKeys {
+        self.0.lock().keys()
+    }
+
+    /// Waits until the journal has written the ended run, or could not write it.
+    pub async fn recorded(&self) {
+        let record = self.0.lock().take_record();
+        if let Some(record) = record {
+            // It blocks until the disk has everything.
+            let _ = tokio::task::spawn_blocking(move || record.close()).await;
+        }
     }
 
     /// The number of model calls in flight.

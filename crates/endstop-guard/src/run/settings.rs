@@ -1,5 +1,6 @@
 //! What a guarded run may do, and how it is stopped.
 
+use super::journal::JournalSettings;
 use super::meter::Meter;
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, Price, TerminationPolicy, Watch};
@@ -66,6 +67,8 @@ pub struct Settings {
     pub budget: Option<SharedBudget>,
     /// Counts what the runs do, for metrics.
     pub meter: Arc<Meter>,
+    /// The journal, if runs are recorded.
+    pub journal: Option<JournalSettings>,
 }
 
 impl Settings {
@@ -92,6 +95,7 @@ impl Default for Settings {
             price: None,
             budget: None,
             meter: Arc::default(),
+            journal: None,
         }
     }
 }

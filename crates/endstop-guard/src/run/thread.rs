@@ -3,11 +3,11 @@
 use super::books::Books;
 use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::Usage;
-use endstop_core::guest::{Admission, Guest, Reply, Spending};
+use endstop_core::guest::{Admission, Guest, Recorded, Reply, Spending};
 use endstop_core::usage::Unreported;
 use endstop_core::{
-    Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, Outcome, ToolReport,
-    TurnDelta,
+    Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding, Outcome,
+    RunEvent, ToolReport, TurnDelta,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +23,10 @@ pub(super) struct Thread {
     reserved: HashMap<EffectId, Amount>,
     /// `false` for a call that costs, but is not a turn of the agent.
     counts_turns: bool,
+    /// The name of the thread in events; `None` for a call that is not a turn.
+    name: Option<Arc<str>>,
+    /// Events for observers that were not sent yet.
+    told_events: Vec<RunEvent>,
     /// `true` once the thread got the answer that says why the run was stopped.
     pub(super) is_told_of_end: bool,
 }
@@ -60,8 +64,43 @@ pub(super) enum Asked {
 
 impl Thread {
     pub(super) fn new(number: usize, guest: Guest, counts_turns: bool) -> Thread {
-        let reserved = HashMap::new();
-        Thread { guest, number, told: 0, reserved, counts_turns, is_told_of_end: false }
+        Thread {
+            guest,
+            number,
+            told: 0,
+            reserved: HashMap::new(),
+            counts_turns,
+            name: None,
+            told_events: Vec::new(),
+            is_told_of_end: false,
+        }
+    }
+
+    /// Names the thread, whose events are collected from now on.
+    pub(super) fn set_name(&mut self, name: Arc<str>) {
+        self.name = Some(name);
+    }
+
+    pub(super) fn name(&self) -> Option<&Arc<str>> {
+        self.name.as_ref()
+    }
+
+    /// Takes the events for observers that are new.
+    pub(super) fn take_told(&mut self) -> Vec<RunEvent> {
+        std::mem::take(&mut self.told_events)
+    }
+
+    /// Takes the events for the journal that are new; `true` if the last of them ended the run.
+    pub(super) fn take_recorded(&mut self) -> (Vec<Recorded>, bool) {
+        (self.guest.take_events(), self.guest.run().is_none())
+    }
+
+    /// The outcome of a thread that has ended, with what it heard of others since.
+    pub(super) fn outcome(&mut self, at: Duration) -> Arc<Outcome> {
+        match self.guest.outcome() {
+            Some(outcome) => Arc::clone(outcome),
+            None => self.guest.terminate(at),
+        }
     }
 
     pub(super) fn guest(&self) -> &Guest {
@@ -115,11 +154,15 @@ impl Thread {
     }
 
     pub(super) fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) -> Step {
-        self.guest.result(at, call_id, report).into()
+        let reply = self.guest.result(at, call_id, report);
+        self.collect();
+        reply.into()
     }
 
     pub(super) fn delta(&mut self, at: Duration, call: EffectId, delta: TurnDelta) -> Step {
-        self.guest.delta(at, call, delta).into()
+        let reply = self.guest.delta(at, call, delta);
+        self.collect();
+        reply.into()
     }
 
     /// Reports a response, or the failure of a call, and books its cost.
@@ -146,7 +189,9 @@ impl Thread {
     }
 
     pub(super) fn tick(&mut self, at: Duration) -> Step {
-        self.guest.tick(at).into()
+        let reply = self.guest.tick(at);
+        self.collect();
+        reply.into()
     }
 
     /// Feeds the last event of the thread: its loop is gone, or a person stopped the run.
@@ -161,6 +206,9 @@ impl Thread {
         let before = Totals::of(&self.guest);
         let outcome = match how {
             Last::Closed { ok, detail } => self.guest.close(at, *ok, *detail),
+            Last::As { ok, detail, outcome } => {
+                self.guest.close_as(at, *ok, *detail, NestedEnding::from(*outcome))
+            }
             Last::Cancelled => match self.guest.cancel(at) {
                 Reply::Stop(outcome) => outcome,
                 // A guest without clocks has no grace period, so a cancel ends it at once.
@@ -190,11 +238,25 @@ impl Thread {
         if let Some(spending) = news {
             // A guest that has ended adds it to its outcome.
             let _ = self.guest.spent(at, spending);
+            self.collect();
+        }
+    }
+
+    /// Collects the events for observers of the last step of the guest.
+    fn collect(&mut self) {
+        if self.name.is_none() {
+            return;
+        }
+        for effect in self.guest.effects() {
+            if let Effect::Emit(event) = effect {
+                self.told_events.push(event.clone());
+            }
         }
     }
 
     /// Returns to the budget what the last step of the guest released.
     fn settle(&mut self, budget: Option<&SharedBudget>) {
+        self.collect();
         let Some(budget) = budget else { return };
         for effect in self.guest.effects() {
             match effect {
@@ -216,7 +278,16 @@ impl Thread {
 /// The last event of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Last<'a> {
-    Closed { ok: bool, detail: &'a str },
+    Closed {
+        ok: bool,
+        detail: &'a str,
+    },
+    /// Another conversation decided how the run ends.
+    As {
+        ok: bool,
+        detail: &'a str,
+        outcome: &'a Outcome,
+    },
     Cancelled,
     Terminated,
 }

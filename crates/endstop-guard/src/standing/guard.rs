@@ -89,7 +89,7 @@ impl Standing {
             let name: Arc<str> = profile.name.as_str().into();
             let (hears, starts) = (Arc::clone(&watcher), Arc::clone(&watcher));
             let of_gate = Arc::clone(&name);
-            let hear = Box::new(move |event| {
+            let hear = Arc::new(move |event| {
                 hears(StandingEvent::Gate { profile: Arc::clone(&of_gate), event });
             });
             let gate = Gate::new(profile.settings.clone(), upstreams.clone(), salt, hear);

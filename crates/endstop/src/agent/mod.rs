@@ -27,6 +27,7 @@ mod consult;
 mod conversation;
 mod driver;
 mod ending;
+mod guest_record;
 mod handle;
 #[cfg(all(test, endstop_loom))]
 mod loom_tests;
@@ -50,6 +51,7 @@ pub use approvals::{AnswerError, Approval, Approvals};
 pub use build_error::BuildError;
 pub use builder::AgentBuilder;
 pub use conversation::RunInput;
+pub use guest_record::GuestRecord;
 pub use handle::RunHandle;
 pub use resume::Resume;
 pub use session::{Session, SessionSnapshot};

@@ -124,6 +124,12 @@ impl Recorder {
         Recorder { writing, keys, all_keys, ..Recorder::default() }
     }
 
+    /// Redacts these secrets, too, from the records that follow.
+    pub(super) fn hide(&mut self, more: &KnownKeys) {
+        self.keys = self.keys.and(more);
+        self.all_keys = self.all_keys.and(more);
+    }
+
     /// `true` unless the journal is known to have refused the run or failed for good.
     pub(super) fn is_recording(&self) -> bool {
         self.log.is_some() || self.writing.is_some()

@@ -163,6 +163,17 @@ impl RecordedRun {
         raised.unwrap_or(&self.header.spec.limits)
     }
 
+    /// Returns the model: that of the header or, in the run of a guest, of its first call.
+    pub fn model(&self) -> Option<&str> {
+        let asked = || {
+            self.events.iter().find_map(|event| match &event.kind {
+                EventKind::Asked { call } => call.model.as_deref(),
+                _ => None,
+            })
+        };
+        self.header.spec.model.as_deref().or_else(asked)
+    }
+
     /// Returns the task message.
     pub fn task(&self) -> &str {
         &self.header.spec.task

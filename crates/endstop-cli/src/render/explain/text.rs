@@ -3,6 +3,7 @@
 use super::format::{self, text};
 use super::timeline::Timeline;
 use crate::output;
+use crate::render::amounts::count;
 use crate::render::card::card;
 use crate::visible::shorten;
 use serde_json::Value;
@@ -100,8 +101,19 @@ fn event_lines(timeline: &Timeline) -> Vec<String> {
                 let how = if event["ok"] == true { "ended" } else { "ended with an error" };
                 let detail = shorten(&text(&event["detail"]), 160);
                 let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
-                format!("the client's loop {how}{detail}")
+                let decided = shorten(&text(&event["decided_elsewhere"]), 160);
+                let decided = match event["decided_elsewhere"].is_string() {
+                    true => format!(" (decided in another conversation: {decided})"),
+                    false => String::new(),
+                };
+                format!("the client's loop {how}{detail}{decided}")
             }
+            "spent_elsewhere" => format!(
+                "other conversations: {}, {} tokens, ${:.4}",
+                count(event["turns"].as_u64().unwrap_or(0), "turn"),
+                event["tokens"],
+                event["cost"].as_f64().unwrap_or(0.0) / 1e9,
+            ),
             "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
             "turn_ended" => format!(
                 "  text {:?} ({} = {:?}, {} tokens, {})",

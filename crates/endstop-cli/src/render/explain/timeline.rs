@@ -199,7 +199,7 @@ impl Timeline {
                 started_ms: header.started_ms,
                 version: header.version.clone(),
                 provider: header.spec.provider.clone(),
-                model: header.spec.model.clone(),
+                model: run.model().map(str::to_owned),
                 task: header.spec.task.clone(),
                 policy: header.policy.clone(),
                 verified: run.verified,
@@ -252,7 +252,9 @@ impl Timeline {
             let at_ms = event.at.as_secs_f64() * 1e3;
             let resumed = matches!(event.kind, EventKind::Resumed(_));
             // Before the effects, because these events lead to them.
-            self.entries.extend(of_guest(&event.kind, at_ms));
+            if run.header.spec.guest.is_some() {
+                self.entries.extend(of_guest(&event.kind, at_ms));
+            }
             let effects = replay.feed(event.clone()).to_vec();
             let asked: Vec<Value> = effects.iter().filter_map(brief).collect();
             // Only the first difference is reported, because later ones may follow from it.
@@ -303,7 +305,11 @@ impl Timeline {
             events.into_iter().partition(|event| event["type"] == "outcome");
         let outcome = outcome.into_iter().next_back();
         let state = if outcome.is_some() { "ended" } else { "cut" };
-        let entries = entries.into_iter().filter(|event| event["type"] != "delta").collect();
+        // Turns are counted for each conversation of a guarded run, so only the first is shown.
+        let entries = entries.into_iter().filter(|event| {
+            event["type"] != "delta" && event["thread"].as_str().is_none_or(|name| name == "main")
+        });
+        let entries = entries.collect();
         let allowed = Limits::none();
         let mut timeline =
             Timeline { state, events: count, entries, allowed, ..Timeline::default() };
@@ -475,9 +481,23 @@ fn of_guest(event: &EventKind, at_ms: f64) -> Option<Value> {
             "output_cap": call.output_cap,
             "attempt_of_previous": call.attempt_of_previous,
         })),
-        EventKind::Closed { ok, detail } => {
-            Some(json!({"type": "closed", "at_ms": at_ms, "ok": ok, "detail": detail}))
+        EventKind::Closed { ok, detail, ended_as } => {
+            let elsewhere = ended_as.as_ref().map(|ending| ending.decided_by.to_string());
+            Some(json!({
+                "type": "closed",
+                "at_ms": at_ms,
+                "ok": ok,
+                "detail": detail,
+                "decided_elsewhere": elsewhere,
+            }))
         }
+        EventKind::Spent { turns, cost, usage, .. } => Some(json!({
+            "type": "spent_elsewhere",
+            "at_ms": at_ms,
+            "turns": turns,
+            "cost": cost,
+            "tokens": usage.total_tokens(),
+        })),
         _ => None,
     }
 }

@@ -1,0 +1,156 @@
+//! The journal of a guarded run: its lead conversation is recorded, and hears what the others spend.
+
+use crate::proxy::RequestHead;
+use endstop::agent::GuestRecord;
+use endstop::journal::{Journal, RunHeader};
+use endstop_core::guest::Recorded;
+use endstop_core::{Outcome, RunSpec};
+use endstop_wire::redact::{KnownKeys, is_secret_header, is_secret_parameter};
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+
+/// Maximum number of credentials that are remembered for a run. A client has one or two.
+const MOST_KEYS: usize = 256;
+
+/// A journal for guarded runs, and what it stores of each in addition to its events.
+#[derive(Clone)]
+pub struct JournalSettings {
+    /// The journal.
+    pub journal: Arc<dyn Journal>,
+    /// The task, for lists of runs: usually the command line of the program.
+    pub task: String,
+    /// The policy as it is written in configuration, so that a replay can build it again.
+    pub policy: Option<Value>,
+    /// Settings of the program that runs the guard. Must not contain a key.
+    pub settings: Value,
+    /// Secrets that must not be stored. Keys in the requests of clients need not be among them.
+    pub keys: KnownKeys,
+    /// Receives the failure of the journal, at most once for each run, on a thread that may block.
+    pub report: Arc<dyn Fn(String) + Send + Sync>,
+}
+
+impl fmt::Debug for JournalSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournalSettings").finish_non_exhaustive()
+    }
+}
+
+/// The record of a run. It begins with the first call, because a key in the command line may be known
+/// only from there.
+#[derive(Default)]
+pub(super) struct RunRecord {
+    settings: Option<JournalSettings>,
+    record: Option<GuestRecord>,
+    /// Events before the first call.
+    waiting: Vec<Recorded>,
+    /// The credentials of all requests so far.
+    raw: Vec<String>,
+    keys: KnownKeys,
+}
+
+impl RunRecord {
+    pub(super) fn new(settings: Option<JournalSettings>) -> RunRecord {
+        RunRecord { settings, ..RunRecord::default() }
+    }
+
+    /// The secrets of the requests so far.
+    pub(super) fn keys(&self) -> &KnownKeys {
+        &self.keys
+    }
+
+    /// Redacts the keys of a request from what is recorded from now on.
+    pub(super) fn hide(&mut self, keys: Vec<String>) {
+        let known = self.raw.len();
+        for key in keys {
+            if self.raw.len() < MOST_KEYS && !self.raw.contains(&key) {
+                self.raw.push(key);
+            }
+        }
+        // Building a set takes longer than a call, and most clients send the same key each time.
+        if self.raw.len() == known {
+            return;
+        }
+        self.keys = KnownKeys::new(&self.raw);
+        if let Some(record) = &self.record {
+            record.hide(&self.keys);
+        }
+    }
+
+    /// Begins the record, if it has not begun. The lead conversation has this specification.
+    pub(super) fn begin(&mut self, id: &str, started_ms: u64, spec: impl FnOnce() -> RunSpec) {
+        let Some(settings) = self.settings.as_ref().filter(|_| self.record.is_none()) else {
+            return;
+        };
+        let header = RunHeader {
+            id: id.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_ms,
+            spec: spec().again(None),
+            policy: settings.policy.clone(),
+            settings: settings.settings.clone(),
+            keys: settings.keys.and(&self.keys),
+            ..RunHeader::default()
+        };
+        let report = Arc::clone(&settings.report);
+        let journal = Arc::clone(&settings.journal);
+        let record = GuestRecord::begin(journal, header, move |problem| report(problem));
+        record.events(std::mem::take(&mut self.waiting), false);
+        self.record = Some(record);
+    }
+
+    /// Records events of the lead conversation; `ended` is `true` if the last of them ended it.
+    pub(super) fn events(&mut self, events: Vec<Recorded>, ended: bool) {
+        match &self.record {
+            Some(record) => record.events(events, ended),
+            None if self.settings.is_some() => self.waiting.extend(events),
+            None => {}
+        }
+    }
+
+    /// Records the outcome; nothing follows.
+    pub(super) fn ended(&mut self, outcome: &Arc<Outcome>) {
+        if let Some(record) = &self.record {
+            record.ended(Arc::clone(outcome));
+        }
+    }
+
+    /// Takes the record, to wait until it is written.
+    pub(super) fn take(&mut self) -> Option<GuestRecord> {
+        self.record.take()
+    }
+}
+
+/// Returns the credentials of a request, in its headers and in its URL. A server may echo them.
+pub(super) fn keys_of(head: &RequestHead) -> Vec<String> {
+    let mut secrets: Vec<String> = Vec::new();
+    for (name, value) in &head.headers {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        // A signature differs in each request, and does not contain the key that made it.
+        if !is_secret_header(name.as_str()) || is_id(name.as_str()) || value.starts_with("AWS4-") {
+            continue;
+        }
+        // `Bearer KEY`: the key alone is the secret, too.
+        if let Some((_, key)) = value.split_once(' ') {
+            secrets.push(key.trim().to_owned());
+        }
+        secrets.push(value.into_owned());
+    }
+    for (name, value) in head.query().into_iter().flat_map(parameters) {
+        if is_secret_parameter(name) {
+            secrets.push(percent_decode_str(value).decode_utf8_lossy().into_owned());
+            secrets.push(value.to_owned());
+        }
+    }
+    secrets
+}
+
+/// `true` for headers with ids, whose names sound like credentials.
+fn is_id(name: &str) -> bool {
+    name.ends_with("session-id") || name.ends_with("session_id")
+}
+
+fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').filter_map(|pair| pair.split_once('='))
+}

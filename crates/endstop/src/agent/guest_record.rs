@@ -1,0 +1,328 @@
+//! Journals the run of a guest on a thread of its own, so that its client never waits for a disk.
+//!
+//! ```text
+//! record.hide(keys of the request);  // before the events that may quote them
+//! record.events(guest.take_events(), guest.run().is_none());
+//! record.ended(outcome);
+//! ```
+
+use super::recorder::Recorder;
+use crate::journal::{Journal, RunHeader};
+use endstop_core::guest::Recorded;
+use endstop_core::{EventKind, Message, Outcome, Part};
+use endstop_wire::redact::KnownKeys;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Maximum size in bytes of the events that wait for a slow disk. Above it the journal is given up,
+/// because the memory of a guest must be bounded, and its client must not wait.
+const MOST_WAITING: u64 = 64 << 20;
+/// Assumed size of an event without its content, in bytes.
+const USUAL: u64 = 512;
+
+/// The record of a guest's run in a journal.
+///
+/// No method waits for the journal, except [`close`](GuestRecord::close). A journal that fails does
+/// not end the run: the failure is reported once.
+///
+/// ```
+/// # #[cfg(feature = "journal")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use endstop::agent::GuestRecord;
+/// use endstop::core::RunSpec;
+/// use endstop::core::guest::{Guest, GuestStart};
+/// use endstop::journal::{RunHeader, SqliteJournal};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// let folder = tempfile::tempdir()?;
+/// let journal = SqliteJournal::open(folder.path().join("journal.db"))?;
+/// let spec = RunSpec { guest: Some(Default::default()), ..RunSpec::default() };
+/// let header = RunHeader { id: "g1".into(), spec: spec.again(None), ..RunHeader::default() };
+/// let record = GuestRecord::begin(Arc::new(journal.clone()), header, |problem| panic!("{problem}"));
+///
+/// let mut guest = Guest::new(spec, GuestStart { record: true, ..GuestStart::default() });
+/// let outcome = guest.close(Duration::from_secs(1), true, "no call was made");
+/// record.events(guest.take_events(), true);
+/// record.ended(outcome);
+/// record.close();
+/// assert!(journal.load("g1")?.outcome.is_some());
+/// # Ok(()) }
+/// # #[cfg(not(feature = "journal"))] fn main() {}
+/// ```
+pub struct GuestRecord {
+    send: Sender<Step>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for GuestRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestRecord").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Bytes that wait for the journal.
+    waiting: AtomicU64,
+    done: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn done(&self) -> MutexGuard<'_, bool> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Work for the thread that writes.
+enum Step {
+    Hide(KnownKeys),
+    Events {
+        events: Vec<Recorded>,
+        ended: bool,
+        bytes: u64,
+    },
+    /// Events were dropped, because too many waited.
+    Lost,
+    Ended(Arc<Outcome>),
+    Close,
+}
+
+/// Marks the work as done, even if the thread panics.
+struct Done(Arc<Shared>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        *self.0.done() = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl GuestRecord {
+    /// Begins the record. `report` receives the failure of the journal, at most once, on the thread
+    /// that writes.
+    pub fn begin(
+        journal: Arc<dyn Journal>,
+        header: RunHeader,
+        report: impl FnOnce(String) + Send + 'static,
+    ) -> GuestRecord {
+        let (send, receive) = channel();
+        let shared = Arc::new(Shared::default());
+        let done = Done(Arc::clone(&shared));
+        let work = move || {
+            let keys = header.keys.clone();
+            // Without a runtime on this thread, `begin` has the journal create the run at once.
+            let recorder = Recorder::begin(journal, Box::new(header), keys);
+            write(recorder, &receive, &done, Box::new(report));
+        };
+        // If no thread can be started, the closure is dropped, and with it the marks of `Done`.
+        let _ = std::thread::Builder::new().name("guest journal".to_owned()).spawn(work);
+        GuestRecord { send, shared }
+    }
+
+    /// Redacts these secrets from the records that follow.
+    pub fn hide(&self, keys: &KnownKeys) {
+        if !keys.is_empty() {
+            let _ = self.send.send(Step::Hide(keys.clone()));
+        }
+    }
+
+    /// Journals events of [`Guest::take_events`](endstop_core::Guest::take_events). `ended` is `true`
+    /// if the last of them ended the run.
+    pub fn events(&self, events: Vec<Recorded>, ended: bool) {
+        if events.is_empty() {
+            return;
+        }
+        let bytes = events.iter().map(bytes_of).sum();
+        let before = self.shared.waiting.fetch_add(bytes, Ordering::Relaxed);
+        // The channel itself has no bound, because a bounded one would count events and not bytes.
+        let step = if before.saturating_add(bytes) > MOST_WAITING {
+            self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            Step::Lost
+        } else {
+            Step::Events { events, ended, bytes }
+        };
+        let _ = self.send.send(step);
+    }
+
+    /// Journals the outcome; nothing follows.
+    pub fn ended(&self, outcome: Arc<Outcome>) {
+        let _ = self.send.send(Step::Ended(outcome));
+    }
+
+    /// Waits until everything is written, or could not be written. This blocks the thread.
+    pub fn close(&self) {
+        if self.send.send(Step::Close).is_err() {
+            return;
+        }
+        let mut done = self.shared.done();
+        while !*done {
+            done = self.shared.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Writes what arrives, until the record is closed or dropped.
+fn write(
+    mut recorder: Recorder,
+    receive: &Receiver<Step>,
+    done: &Done,
+    report: Box<dyn FnOnce(String) + Send>,
+) {
+    let mut report = Some(report);
+    let mut is_whole = true;
+    while let Ok(step) = receive.recv() {
+        let mut problem = None;
+        match step {
+            Step::Hide(keys) => recorder.hide(&keys),
+            Step::Events { events, ended, bytes } => {
+                if is_whole {
+                    append(&mut recorder, events, ended);
+                }
+                done.0.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            }
+            Step::Lost => {
+                // A journal must have no gaps, so nothing more is stored.
+                is_whole = false;
+                problem = Some(format!(
+                    "the journal cannot store this run: it is too slow, and more than {} MiB wait for it",
+                    MOST_WAITING >> 20
+                ));
+            }
+            Step::Ended(outcome) if is_whole => recorder.ended(&mut Outcome::clone(&outcome)),
+            Step::Ended(_) => {}
+            Step::Close => break,
+        }
+        let problem = problem.or_else(|| recorder.problem());
+        if let Some(problem) = problem
+            && let Some(report) = report.take()
+        {
+            report(problem);
+        }
+    }
+    let problem = recorder.close();
+    if let (Some(problem), Some(report)) = (problem, report) {
+        report(problem);
+    }
+}
+
+fn append(recorder: &mut Recorder, events: Vec<Recorded>, ended: bool) {
+    let last = events.len();
+    for (nth, Recorded { event, effects }) in (1..).zip(events) {
+        let before = recorder.before(&event);
+        recorder.after(before, &effects, ended && nth == last);
+    }
+    recorder.write();
+}
+
+/// The approximate size of an event's content.
+fn bytes_of(recorded: &Recorded) -> u64 {
+    let of = |parts: &[Part]| parts.iter().map(Part::byte_len).sum::<u64>();
+    let content = match &recorded.event.kind {
+        EventKind::Asked { call } => call.input.iter().map(Message::byte_len).sum(),
+        EventKind::TurnEnded { turn, .. } => of(&turn.parts),
+        EventKind::TurnFailed { partial: Some(turn), .. } => of(&turn.parts),
+        EventKind::ToolEnded { report, .. } => report.content.len() as u64,
+        _ => 0,
+    };
+    USUAL + content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{JournalError, JournalErrorKind, Record, RecordedRun, RunJournal};
+    use endstop_core::guest::Admission;
+    use endstop_core::guest::{Guest, GuestStart};
+    use endstop_core::{GuestCall, RunSpec, TurnDelta};
+    use std::time::Duration;
+
+    /// Remembers its records, or fails.
+    #[derive(Clone, Default)]
+    struct Memory {
+        records: Arc<Mutex<Vec<Record>>>,
+        fails: bool,
+    }
+
+    impl Memory {
+        fn result(&self) -> Result<(), JournalError> {
+            let error = || JournalError::new("memory", "it is full", JournalErrorKind::Io);
+            if self.fails { Err(error()) } else { Ok(()) }
+        }
+    }
+
+    impl Journal for Memory {
+        fn begin(&self, _: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn load(&self, _: &str) -> Result<RecordedRun, JournalError> {
+            Ok(RecordedRun::default())
+        }
+
+        fn go_on(&self, _: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+            Ok(Box::new(self.clone()))
+        }
+    }
+
+    impl RunJournal for Memory {
+        fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+            self.result()?;
+            self.records.lock().unwrap().extend_from_slice(records);
+            Ok(())
+        }
+
+        fn ended(&mut self, _: &Outcome, _: &str) -> Result<(), JournalError> {
+            self.result()
+        }
+    }
+
+    fn guest() -> Guest {
+        let start = GuestStart { record: true, ..GuestStart::default() };
+        Guest::new(RunSpec::default(), start)
+    }
+
+    #[test]
+    fn failure_is_reported_once() {
+        let journal = Memory { fails: true, ..Memory::default() };
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&reports);
+        let report = move |problem| told.lock().unwrap().push(problem);
+        let record = GuestRecord::begin(Arc::new(journal), RunHeader::default(), report);
+        let mut guest = guest();
+        record.events(guest.take_events(), false);
+        let outcome = guest.close(Duration::ZERO, true, "");
+        record.events(guest.take_events(), true);
+        record.ended(outcome);
+        record.close();
+        let reports = reports.lock().unwrap();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert!(reports[0].contains("it is full"), "{reports:?}");
+    }
+
+    #[test]
+    fn secret_in_two_deltas_is_redacted() {
+        let journal = Memory::default();
+        let record =
+            GuestRecord::begin(Arc::new(journal.clone()), RunHeader::default(), |problem| {
+                panic!("{problem}")
+            });
+        let mut guest = guest();
+        let at = Duration::ZERO;
+        let Admission::Go { call, .. } = guest.ask(at, GuestCall::default()) else { panic!() };
+        record.hide(&KnownKeys::new(["own-4f1c9a77b2e84d0d9c3e5a61-key"]));
+        for piece in ["It is own-4f1c9a77b2e8", "4d0d9c3e5a61-key, isn't it?"] {
+            let _ = guest.delta(at, call, TurnDelta::Text(piece.to_owned()));
+            record.events(guest.take_events(), false);
+        }
+        let _ = guest.terminate(at);
+        record.events(guest.take_events(), true);
+        record.close();
+        let records = journal.records.lock().unwrap();
+        let all: String = records.iter().map(|record| record.event.as_str()).collect();
+        assert!(all.contains("isn't it?") && !all.contains("4f1c9a77b2e8"), "{all}");
+        assert!(!all.contains("9c3e5a61"), "{all}");
+    }
+}
