@@ -3,6 +3,8 @@
 use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::settings::Settings as Configured;
+use crate::control::Control;
+use crate::control::guarded::OneGuarded;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::render::card::{Beside, card};
@@ -159,6 +161,7 @@ async fn guarded(
     let requests = Arc::clone(&heard);
     let hear = Box::new(move |event: GuardEvent| told(&event, &requests));
     let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
+    let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
     let proxy = Proxy::new(gate, ProxyOptions::default());
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
     // Before the program starts: a signal that comes earlier would end this process.

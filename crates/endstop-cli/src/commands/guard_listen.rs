@@ -4,6 +4,7 @@ use super::guard::salt;
 use crate::args::GuardArgs;
 use crate::config::state::state_folder;
 use crate::config::trust::file::{name_of, named};
+use crate::control::Control;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::agent::runtime;
@@ -61,8 +62,8 @@ fn read(path: &Path) -> Result<StandingFile> {
     let name = name_of(path);
     let wrong = |problem: &str| Failure::usage(format!("{name}: {}", visible(problem)));
     let text = String::from_utf8(named(path)?).map_err(|_| wrong("not UTF-8"))?;
-    let mut file =
-        StandingFile::parse(&text, |name| std::env::var(name).ok()).map_err(|error| wrong(&error))?;
+    let mut file = StandingFile::parse(&text, |name| std::env::var(name).ok())
+        .map_err(|error| wrong(&error))?;
     let has_ceiling = |file: &StandingFile| {
         file.profiles.iter().any(|one| one.day_usd.is_some() || one.day_tokens.is_some())
     };
@@ -77,7 +78,9 @@ fn state_path(config: &Path, named: Option<PathBuf>) -> Result<PathBuf> {
         return Ok(config.parent().unwrap_or(Path::new("")).join(named));
     }
     let folder = state_folder().ok_or_else(|| {
-        Failure::usage("no folder for the state of the day's ceilings; set HOME, or `state` in the file")
+        Failure::usage(
+            "no folder for the state of the day's ceilings; set HOME, or `state` in the file",
+        )
     })?;
     let whole = std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
     let hash = Sha256::digest(whole.as_os_str().as_encoded_bytes());
@@ -91,7 +94,10 @@ fn state_path(config: &Path, named: Option<PathBuf>) -> Result<PathBuf> {
 
 async fn bind(flag: &str, address: &str) -> Result<(TcpListener, SocketAddr)> {
     let wrong = |error: std::io::Error| {
-        Failure::usage(format!("{flag} {}: {error}; expected for example 127.0.0.1:4000", visible(address)))
+        Failure::usage(format!(
+            "{flag} {}: {error}; expected for example 127.0.0.1:4000",
+            visible(address)
+        ))
     };
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
     let local = listener.local_addr().map_err(wrong)?;
@@ -136,6 +142,7 @@ async fn serve(args: &GuardArgs, file: StandingFile, address: &str, json: bool) 
         servers.spawn(serve_metrics(standing.clone(), listener, !local.ip().is_loopback()));
         local
     });
+    let _control = Control::open(Arc::new(standing.clone()));
     announce(local, metrics, json);
     let mut watch = Watch { standing, keeper, signals, runs, ended: JoinSet::new(), json };
     let heard = watch.until_signal().await;

@@ -9,6 +9,7 @@ pub(crate) mod detect;
 pub(crate) mod explain;
 pub(crate) mod guard;
 mod guard_listen;
+pub(crate) mod live;
 pub(crate) mod policies;
 mod print_env;
 pub(crate) mod providers;

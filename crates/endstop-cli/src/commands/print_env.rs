@@ -34,7 +34,8 @@ pub(super) fn run(args: &GuardArgs, shell: &str) -> Result {
     };
     let mut proxy = format!("http://{address}");
     if let Some(name) = &args.name {
-        let name = RunName::new(name).map_err(|error| Failure::usage(format!("--name: {error}")))?;
+        let name =
+            RunName::new(name).map_err(|error| Failure::usage(format!("--name: {error}")))?;
         proxy = format!("{proxy}/run/{}", name.as_str());
     }
     let environment: BTreeMap<String, String> = std::env::vars_os()

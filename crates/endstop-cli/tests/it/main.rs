@@ -20,6 +20,8 @@ mod bad_input;
 mod cli;
 mod compaction;
 mod connection;
+#[cfg(target_os = "linux")]
+mod guard_listen;
 mod hints;
 #[cfg(target_os = "linux")]
 mod hostile;

@@ -19,8 +19,8 @@ use crate::proxy::{AbortToken, Stop};
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport, ToolStatus,
-    TurnDelta,
+    GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport,
+    ToolStatus, TurnDelta,
 };
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -6,7 +6,8 @@ use endstop_core::Usage;
 use endstop_core::guest::{Admission, Guest, Reply, Spending};
 use endstop_core::usage::Unreported;
 use endstop_core::{
-    Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, Outcome, ToolReport, TurnDelta,
+    Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, Outcome, ToolReport,
+    TurnDelta,
 };
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -90,7 +90,9 @@ impl StateFile {
         } else {
             // Starting from zero would spend the ceiling twice.
             serde_json::from_str(&text).map_err(|error| {
-                wrong(&format!("not the state of a guard ({error}); remove it to start the day at zero"))
+                wrong(&format!(
+                    "not the state of a guard ({error}); remove it to start the day at zero"
+                ))
             })?
         };
         Ok(StateFile { path: path.to_owned(), _lock: lock, written })

@@ -114,9 +114,9 @@ impl StandingFile {
         let entries = parse(text)?;
         let mut file = StandingFile::default();
         let mut names = Vec::new();
-        let allow_http = entries.iter().any(|entry| {
-            entry.key == "allow_http" && entry.value.json() == Value::Bool(true)
-        });
+        let allow_http = entries
+            .iter()
+            .any(|entry| entry.key == "allow_http" && entry.value.json() == Value::Bool(true));
         for entry in &entries {
             let at = Place::top(entry);
             match entry.key.as_str() {
@@ -181,9 +181,9 @@ impl Place {
 
     fn texts(&self, entry: &Entry) -> Result<Vec<String>, String> {
         let value = entry.value.json();
-        let texts = value.as_array().and_then(|items| {
-            items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
-        });
+        let texts = value
+            .as_array()
+            .and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
         texts.ok_or_else(|| self.wrong("expected a list of strings"))
     }
 

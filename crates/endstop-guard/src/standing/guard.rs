@@ -169,7 +169,8 @@ impl Standing {
         if token.is_none() && !inner.tokens.is_empty() {
             return Err(Refused::Token);
         }
-        let asked = head.headers.get(PROFILE_HEADER).map(|value| value.to_str().unwrap_or_default());
+        let asked =
+            head.headers.get(PROFILE_HEADER).map(|value| value.to_str().unwrap_or_default());
         let run = named_run(head);
         let chosen = choose(&inner.profiles, run.as_ref().map(RunName::as_str), token, asked);
         chosen.map(|at| &inner.gates[at]).map_err(Refused::Profile)

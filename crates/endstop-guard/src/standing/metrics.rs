@@ -73,7 +73,8 @@ fn histogram(text: &mut String, profile: &str, tally: &Tally) {
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# HELP endstop_guard_{name} {help}\n# TYPE endstop_guard_{name} {kind}");
+    let _ =
+        writeln!(text, "# HELP endstop_guard_{name} {help}\n# TYPE endstop_guard_{name} {kind}");
 }
 
 fn line(text: &mut String, name: &str, labels: &str, value: impl std::fmt::Display) {

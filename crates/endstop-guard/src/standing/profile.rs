@@ -77,7 +77,10 @@ pub fn choose(
     asked: Option<&str>,
 ) -> Result<usize, String> {
     let ranked = || {
-        profiles.iter().enumerate().filter_map(|(at, profile)| Some((at, profile.rank(run, token)?)))
+        profiles
+            .iter()
+            .enumerate()
+            .filter_map(|(at, profile)| Some((at, profile.rank(run, token)?)))
     };
     if let Some(asked) = asked {
         // The same message if it does not exist, because names of profiles are the owner's matter.

@@ -77,6 +77,7 @@ fn allowed(tokens: &Tokens, headers: &HeaderMap) -> bool {
         return true;
     }
     let value = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-    let bearer = value.split_at_checked(7).filter(|(name, _)| name.eq_ignore_ascii_case(b"bearer "));
+    let bearer =
+        value.split_at_checked(7).filter(|(name, _)| name.eq_ignore_ascii_case(b"bearer "));
     bearer.is_some_and(|(_, token)| tokens.name_of(token.trim_ascii()).is_some())
 }

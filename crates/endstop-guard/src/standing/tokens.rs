@@ -64,8 +64,10 @@ impl Tokens {
         let given = hash(token.get(..LONGEST).unwrap_or(token));
         let mut found = None;
         for (name, known) in &self.0 {
-            let difference =
-                known.iter().zip(&given).fold(0, |difference, (one, other)| difference | (one ^ other));
+            let difference = known
+                .iter()
+                .zip(&given)
+                .fold(0, |difference, (one, other)| difference | (one ^ other));
             if std::hint::black_box(difference) == 0 {
                 found = Some(name.as_str());
             }

@@ -10,5 +10,5 @@ mod load;
 mod recordings;
 mod secrets;
 mod streaming;
-mod support;
+pub(crate) mod support;
 mod upstreams;
