@@ -17,7 +17,9 @@ use endstop::core::limits::{TABLE, parse_duration};
 use endstop::{Limits, Outcome};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
+use endstop_guard::process::{
+    GRACE, Outgoing, PrivateFolder, Quiet, Signals, Supervised, launch, supervise,
+};
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, OnLimit, RunHandle, Settings};
 use serde_json::json;
@@ -142,9 +144,7 @@ async fn guarded(
     let address = listener.local_addr().map_err(io("the proxy has no address"))?;
     let private = PrivateFolder::create().map_err(io("no folder for temporary files"))?;
     let folder = std::env::current_dir().map_err(io("the working folder is not readable"))?;
-    let environment: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
+    let environment = environment();
     let wiring = wire(&Request {
         command: &args.command,
         environment: &environment,
@@ -162,7 +162,8 @@ async fn guarded(
     let hear = Box::new(move |event: GuardEvent| told(&event, &requests));
     let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
     let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
-    let proxy = Proxy::new(gate, ProxyOptions::default());
+    let options = ProxyOptions { outgoing: outgoing(&environment), ..ProxyOptions::default() };
+    let proxy = Proxy::new(gate, options);
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
     // Before the program starts: a signal that comes earlier would end this process.
     let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
@@ -199,6 +200,22 @@ async fn guarded(
         (done.outcome.verified, done.verified) = verified(command, None, false, &mut signals).await;
     }
     Ok(done)
+}
+
+/// Returns the variables whose names and values are text.
+pub(super) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Returns the proxies and authorities of the environment, and warns of those that are not used.
+pub(super) fn outgoing(environment: &BTreeMap<String, String>) -> Outgoing {
+    let outgoing = Outgoing::from_environment(environment).load();
+    for warning in &outgoing.warnings {
+        output::note(&format!("endstop guard: {}", visible(&warning.to_string())));
+    }
+    outgoing
 }
 
 /// Returns the upstream of each format.
@@ -292,6 +309,8 @@ fn report(args: &GuardArgs, done: &Done, limits: &Limits, json: bool, color: boo
                 }),
             );
         }
+        // Some programs, such as Gemini CLI, do not end their output with a line break.
+        let _ = output::raw_line("");
         let _ = output::json_without(&line, output::keys());
     } else {
         let calls = match (counts.finals, counts.refusals) {

@@ -122,7 +122,10 @@ fn ceiling_of_day_survives_restart() {
         let turn = Turn::call("bash", &json!({"n": request.number})).usage(1_000_000, 1);
         Reply::turn(request, &turn)
     });
-    let text = file(&server, "[profile.default]\nprice = \"in=1,out=1\"\nday = { max_budget_usd = 1.0 }\n");
+    let text = file(
+        &server,
+        "[profile.default]\nprice = \"in=1,out=1\"\nday = { max_budget_usd = 1.0 }\n",
+    );
     let proxy = Listening::start(&cli, &text);
     // The call costs a dollar, and may be made because something is left of the ceiling.
     assert_eq!(proxy.turn("a", 1, "").0, 200);

@@ -14,7 +14,7 @@ use super::call::{CallFacts, Ticket};
 use super::meter::Meter;
 use super::settings::{OnLimit, Settings};
 use super::thread::{Asked, Last, Step, Thread};
-use crate::exchange::{Kind, Placed, RunKey, ThreadId};
+use crate::exchange::{Kind, Placed, RunKey, ThreadId, steady};
 use crate::proxy::{AbortToken, Stop};
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
@@ -198,7 +198,7 @@ impl Guarded {
         self.open(&place, placed.kind, &call);
         for result in placed.results {
             let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
-            let report = ToolReport::new(status, result.text);
+            let report = ToolReport::new(status, steady(result.text));
             if let Some(thread) = self.threads.get_mut(&place)
                 && let Step::Stop(outcome) = thread.result(at, &result.call_id, report)
             {
@@ -249,7 +249,7 @@ impl Guarded {
             self.counts.threads += 1;
         }
         let guest = Guest::new(self.spec(is_thread, call), self.start(call));
-        let thread = Thread::new(self.next_thread, guest);
+        let thread = Thread::new(self.next_thread, guest, is_thread);
         self.next_thread += 1;
         self.threads.insert(place.clone(), thread);
     }
@@ -413,7 +413,7 @@ impl Guarded {
     fn end_without_call(&mut self, at: Duration, how: &Last<'_>) -> Arc<Outcome> {
         let call = GuestCall::default();
         let guest = Guest::new(self.spec(false, &call), self.start(&call));
-        let mut thread = Thread::new(self.next_thread, guest);
+        let mut thread = Thread::new(self.next_thread, guest, false);
         self.next_thread += 1;
         let nothing = Last::Closed { ok: false, detail: "the program made no model call" };
         let how = if matches!(how, Last::Closed { ok: true, .. }) { &nothing } else { how };

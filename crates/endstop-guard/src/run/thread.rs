@@ -21,6 +21,8 @@ pub(super) struct Thread {
     /// Entries of the books that this thread was told.
     told: usize,
     reserved: HashMap<EffectId, Amount>,
+    /// `false` for a call that costs, but is not a turn of the agent.
+    counts_turns: bool,
     /// `true` once the thread got the answer that says why the run was stopped.
     pub(super) is_told_of_end: bool,
 }
@@ -57,8 +59,9 @@ pub(super) enum Asked {
 }
 
 impl Thread {
-    pub(super) fn new(number: usize, guest: Guest) -> Thread {
-        Thread { guest, number, told: 0, reserved: HashMap::new(), is_told_of_end: false }
+    pub(super) fn new(number: usize, guest: Guest, counts_turns: bool) -> Thread {
+        let reserved = HashMap::new();
+        Thread { guest, number, told: 0, reserved, counts_turns, is_told_of_end: false }
     }
 
     pub(super) fn guest(&self) -> &Guest {
@@ -74,7 +77,7 @@ impl Thread {
         budget: Option<&SharedBudget>,
     ) -> Asked {
         self.hear(at, books);
-        let first_attempt = !call.attempt_of_previous;
+        let is_new_turn = self.counts_turns && !call.attempt_of_previous;
         let mut admission = self.guest.ask(at, call);
         self.settle(budget);
         if let Admission::Reserve { id, want, least, want_tokens, least_tokens } = admission {
@@ -97,7 +100,7 @@ impl Thread {
             Admission::Go { call, output_cap, .. } => {
                 // A turn counts for the other threads as soon as it is admitted, so that parallel
                 // threads cannot pass the limit together.
-                if first_attempt {
+                if is_new_turn {
                     books.add(self.number, Spending { turns: 1, ..Spending::default() });
                 }
                 Asked::Go { call, output_cap }

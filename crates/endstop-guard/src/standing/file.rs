@@ -97,7 +97,7 @@ impl Default for StandingFile {
 
 fn profile(name: &str) -> Profile {
     let mut profile = Profile::new(name, ["*"]);
-    // Nobody sits at the agents of a standing proxy who could read a final text.
+    // The agents of a standing proxy run unattended, so no user would read a final text.
     profile.settings.on_limit = OnLimit::Refuse;
     profile
 }

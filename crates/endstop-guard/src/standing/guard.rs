@@ -64,7 +64,7 @@ struct Inner {
     budgets: Mutex<Vec<Option<SharedBudget>>>,
     watcher: Watcher,
     /// Counts requests that reached no profile.
-    strangers: Meter,
+    unauthorised: Meter,
 }
 
 impl std::fmt::Debug for Inner {
@@ -99,8 +99,8 @@ impl Standing {
         });
         let gates = gates.collect();
         let budgets = Mutex::new(vec![None; profiles.len()]);
-        let strangers = Meter::default();
-        Standing(Arc::new(Inner { tokens, profiles, gates, budgets, watcher, strangers }))
+        let unauthorised = Meter::default();
+        Standing(Arc::new(Inner { tokens, profiles, gates, budgets, watcher, unauthorised }))
     }
 
     /// The runs of every profile, with its name.
@@ -123,8 +123,8 @@ impl Standing {
     }
 
     /// Requests that were refused because they had no valid token or no profile.
-    pub fn strangers(&self) -> u64 {
-        self.0.strangers.read().refusals
+    pub fn unauthorised(&self) -> u64 {
+        self.0.unauthorised.read().refusals
     }
 
     /// Returns the tokens.
@@ -177,7 +177,7 @@ impl Standing {
     }
 
     fn refuse(&self, head: &RequestHead, refused: &Refused) -> Answer {
-        self.0.strangers.refused();
+        self.0.unauthorised.refused();
         let (status, kind, reason) = match refused {
             Refused::Token => (
                 StatusCode::UNAUTHORIZED,
@@ -228,7 +228,7 @@ impl Gatekeeper for Standing {
 
     fn notice(&self, notice: Notice) {
         if let Notice::Refused { .. } = notice {
-            self.0.strangers.refused();
+            self.0.unauthorised.refused();
         }
     }
 }

@@ -37,7 +37,7 @@ fn request_without_token_is_refused() {
         // Neither a list of models nor an unknown path passes.
         assert_eq!(lab.send("/v1/models", "", "").await.0, 401);
         assert_eq!((lab.calls(), lab.standing.runs().len()), (0, 0));
-        assert_eq!(lab.standing.strangers(), 5);
+        assert_eq!(lab.standing.unauthorised(), 5);
     });
 }
 
