@@ -43,6 +43,7 @@ fn each(standing: &Standing, id: &str, act: impl Fn(&RunHandle) -> Reply) -> Rep
     let mut last = Reply::UnknownRun;
     for (_, run) in Standing::runs(standing).into_iter().filter(|(_, run)| run.id() == id) {
         match act(&run) {
+            // Another profile may have a live run with this id.
             Reply::UnknownRun => {}
             reply => last = reply,
         }
@@ -59,6 +60,7 @@ fn cancel(run: &RunHandle) -> Reply {
 }
 
 fn change(run: &RunHandle, changes: &Map<String, Value>) -> Reply {
+    // All of them are read before any is changed.
     let mut limits = run.limits();
     for (name, value) in changes {
         if let Err(error) = limits.set(name, value) {

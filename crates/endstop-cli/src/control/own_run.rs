@@ -40,6 +40,7 @@ impl OwnRun {
             AgentEvent::TurnStarted { .. } => (facts.phase, facts.calls_in_flight) = ("calling", 1),
             AgentEvent::Usage { cost, .. } => facts.cost_usd = cost.map(endstop::NanoUsd::to_usd),
             AgentEvent::TurnFinished { .. } => {
+                // Counted here, because the outcome with the number comes only at the end.
                 facts.turns = facts.turns.saturating_add(1);
                 (facts.phase, facts.calls_in_flight) = ("waiting", 0);
             }

@@ -85,6 +85,7 @@ impl Standing {
         salt: [u8; 32],
         watcher: Watcher,
     ) -> Standing {
+        // One gate each, so that no client reaches the runs of another profile by their names.
         let gates = profiles.iter().map(|profile| {
             let name: Arc<str> = profile.name.as_str().into();
             let (hears, starts) = (Arc::clone(&watcher), Arc::clone(&watcher));
@@ -169,6 +170,7 @@ impl Standing {
         if token.is_none() && !inner.tokens.is_empty() {
             return Err(Refused::Token);
         }
+        // A value that is not text names no profile, and must not count as no wish.
         let asked =
             head.headers.get(PROFILE_HEADER).map(|value| value.to_str().unwrap_or_default());
         let run = named_run(head);
@@ -227,6 +229,7 @@ impl Gatekeeper for Standing {
     }
 
     fn notice(&self, notice: Notice) {
+        // Refused by the proxy itself, before a profile was known.
         if let Notice::Refused { .. } = notice {
             self.0.unauthorised.refused();
         }
