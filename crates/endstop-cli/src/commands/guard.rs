@@ -1,5 +1,6 @@
 //! `endstop guard`: runs another agent program under limits, and reports how its run ended.
 
+use super::surroundings::{environment, outgoing, random, salt};
 use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::settings::Settings as Configured;
@@ -17,14 +18,10 @@ use endstop::core::limits::{TABLE, parse_duration};
 use endstop::{Limits, Outcome};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::{
-    GRACE, Outgoing, PrivateFolder, Quiet, Signals, Supervised, launch, supervise,
-};
+use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, OnLimit, RunHandle, Settings};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -107,19 +104,6 @@ fn name(args: &GuardArgs) -> Result<RunName> {
     RunName::new(&given).map_err(|error| Failure::usage(format!("--name: {error}")))
 }
 
-/// Returns a random number from the process's hash keys, which the system's generator seeds.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
-pub(super) fn salt() -> [u8; 32] {
-    let mut salt = [0; 32];
-    for chunk in salt.chunks_mut(8) {
-        chunk.copy_from_slice(&random().to_le_bytes());
-    }
-    salt
-}
-
 /// A guarded program that has ended.
 struct Done {
     outcome: Outcome,
@@ -200,22 +184,6 @@ async fn guarded(
         (done.outcome.verified, done.verified) = verified(command, None, false, &mut signals).await;
     }
     Ok(done)
-}
-
-/// Returns the variables whose names and values are text.
-pub(super) fn environment() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
-}
-
-/// Returns the proxies and authorities of the environment, and warns of those that are not used.
-pub(super) fn outgoing(environment: &BTreeMap<String, String>) -> Outgoing {
-    let outgoing = Outgoing::from_environment(environment).load();
-    for warning in &outgoing.warnings {
-        output::note(&format!("endstop guard: {}", visible(&warning.to_string())));
-    }
-    outgoing
 }
 
 /// Returns the upstream of each format.

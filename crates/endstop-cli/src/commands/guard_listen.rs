@@ -1,6 +1,6 @@
 //! `endstop guard --listen`: a standing proxy for many agents and machines.
 
-use super::guard::{environment, outgoing, salt};
+use super::surroundings::{environment, outgoing, salt};
 use crate::args::GuardArgs;
 use crate::config::state::state_folder;
 use crate::config::trust::file::{name_of, named};

@@ -17,4 +17,5 @@ pub(crate) mod prune;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod simulate;
+mod surroundings;
 pub(crate) mod trust;

@@ -1,6 +1,6 @@
 //! `endstop guard --print-env`: lines for a shell that point its agents at a standing proxy.
 
-use super::guard::environment;
+use super::surroundings::environment;
 use crate::args::GuardArgs;
 use crate::failure::{Failure, Result};
 use crate::output;
