@@ -36,8 +36,12 @@ pub(crate) enum Command {
     Decide(DecideArgs),
     /// Run the kernel on a script in virtual time and print the outcome.
     Simulate(SimulateArgs),
-    /// List the stored runs, newest first.
+    /// List the stored runs, newest first, or the live ones.
     Runs(RunsArgs),
+    /// Cancel a live run, also of another process.
+    Cancel(CancelArgs),
+    /// Change the limits of a live run of `endstop guard`.
+    Limits(LiveLimitsArgs),
     /// Show the timeline of a run, the limits at each turn, and what ended it.
     Explain(ExplainArgs),
     /// Scan sessions that coding agents left on disk: how each ended and what its loops cost.
@@ -348,9 +352,28 @@ pub(crate) struct RunsArgs {
     /// Maximum number of runs to list.
     #[arg(short, long, value_name = "N", default_value_t = 20)]
     pub(crate) number: u32,
+    /// List the live runs of this user instead: what each does, and what it has cost.
+    #[arg(long, conflicts_with_all = ["number", "journal"])]
+    pub(crate) live: bool,
     /// The journal file [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    /// The run: its id, or a prefix of the id (`endstop runs --live` lists them).
+    pub(crate) run: String,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "What the run has spent so far counts against the new limits; limits that \
+        are not given stay.\n\nExample: endstop limits nightly-7 --max-turns 80 --max-budget-usd 4")]
+pub(crate) struct LiveLimitsArgs {
+    /// The run: its id, or a prefix of the id (`endstop runs --live` lists them).
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -4,6 +4,7 @@
 mod args;
 mod commands;
 mod config;
+mod control;
 mod failure;
 mod http_args;
 mod input;
@@ -80,6 +81,8 @@ fn main() -> ExitCode {
         Command::Decide(decide) => commands::decide::run(&decide),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Runs(runs) => commands::runs::run(&runs, json),
+        Command::Cancel(cancel) => commands::live::cancel(&cancel, json),
+        Command::Limits(limits) => commands::live::limits(&limits, json),
         Command::Explain(explain) => commands::explain::run(&explain, json),
         Command::Audit(audit) => commands::audit::run(&audit, json),
         Command::Backtest(backtest) => commands::backtest::run(&backtest, json),

@@ -1,9 +1,12 @@
 //! `endstop guard`: runs another agent program under limits, and reports how its run ended.
 
+use super::surroundings::{environment, outgoing, random, salt};
 use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings as Configured;
+use crate::control::Control;
+use crate::control::guarded::OneGuarded;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
@@ -22,14 +25,10 @@ use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::{
-    GRACE, Outgoing, PrivateFolder, Quiet, Signals, Supervised, launch, supervise,
-};
+use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -172,19 +171,6 @@ fn name(args: &GuardArgs, journal: Option<&SqliteJournal>) -> Result<RunName> {
     RunName::new(&given).map_err(|error| Failure::usage(format!("--name: {error}")))
 }
 
-/// Returns a random number from the process's hash keys, which the system's generator seeds.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
-pub(super) fn salt() -> [u8; 32] {
-    let mut salt = [0; 32];
-    for chunk in salt.chunks_mut(8) {
-        chunk.copy_from_slice(&random().to_le_bytes());
-    }
-    salt
-}
-
 /// A guarded program that has ended.
 struct Done {
     outcome: Outcome,
@@ -210,9 +196,7 @@ async fn guarded(
     let address = listener.local_addr().map_err(io("the proxy has no address"))?;
     let private = PrivateFolder::create().map_err(io("no folder for temporary files"))?;
     let folder = std::env::current_dir().map_err(io("the working folder is not readable"))?;
-    let environment: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
+    let environment = environment();
     let wiring = wire(&Request {
         command: &args.command,
         environment: &environment,
@@ -235,6 +219,7 @@ async fn guarded(
     });
     let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
     lines.set_run(&handle);
+    let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
     let options = ProxyOptions { outgoing: outgoing(&environment), ..ProxyOptions::default() };
     let proxy = Proxy::new(gate, options);
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
@@ -276,15 +261,6 @@ async fn guarded(
         (done.outcome.verified, done.verified) = verified(command, None, false, &mut signals).await;
     }
     Ok(done)
-}
-
-/// Returns the proxies and authorities of the environment, and warns of those that are not used.
-fn outgoing(environment: &BTreeMap<String, String>) -> Outgoing {
-    let outgoing = Outgoing::from_environment(environment).load();
-    for warning in &outgoing.warnings {
-        output::note(&format!("endstop guard: {}", visible(&warning.to_string())));
-    }
-    outgoing
 }
 
 /// Returns the upstream of each format.

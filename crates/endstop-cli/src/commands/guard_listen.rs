@@ -1,9 +1,10 @@
 //! `endstop guard --listen`: a standing proxy for many agents and machines.
 
-use super::guard::salt;
+use super::surroundings::{environment, outgoing, salt};
 use crate::args::GuardArgs;
 use crate::config::state::state_folder;
 use crate::config::trust::file::{name_of, named};
+use crate::control::Control;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::agent::runtime;
@@ -135,12 +136,14 @@ async fn serve(args: &GuardArgs, file: StandingFile, address: &str, json: bool) 
     let signals = Signals::listen()?;
     let mut servers = JoinSet::new();
     let (stop, stopped) = oneshot::channel::<()>();
-    let proxy = Proxy::new(standing.clone(), ProxyOptions::default());
+    let options = ProxyOptions { outgoing: outgoing(&environment()), ..ProxyOptions::default() };
+    let proxy = Proxy::new(standing.clone(), options);
     servers.spawn(proxy.run(listener, async move { drop(stopped.await) }));
     let metrics = metrics.map(|(listener, local)| {
         servers.spawn(serve_metrics(standing.clone(), listener, !local.ip().is_loopback()));
         local
     });
+    let _control = Control::open(Arc::new(standing.clone()));
     announce(local, metrics, json);
     let mut watch = Watch { standing, keeper, signals, runs, ended: JoinSet::new(), json };
     let heard = watch.until_signal().await;

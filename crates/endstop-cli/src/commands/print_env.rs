@@ -1,11 +1,11 @@
 //! `endstop guard --print-env`: lines for a shell that point its agents at a standing proxy.
 
+use super::surroundings::environment;
 use crate::args::GuardArgs;
 use crate::failure::{Failure, Result};
 use crate::output;
 use endstop_guard::clients::{DiskFiles, Request, Shell, print_env, wire};
 use endstop_guard::exchange::RunName;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
@@ -38,9 +38,7 @@ pub(super) fn run(args: &GuardArgs, shell: &str) -> Result {
             RunName::new(name).map_err(|error| Failure::usage(format!("--name: {error}")))?;
         proxy = format!("{proxy}/run/{}", name.as_str());
     }
-    let environment: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
+    let environment = environment();
     for name in BASE_URLS {
         let before = environment.get(name).filter(|before| !before.is_empty());
         if before.is_some_and(|before| !before.starts_with(&proxy)) {

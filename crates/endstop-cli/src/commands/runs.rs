@@ -1,6 +1,6 @@
 //! `endstop runs`: lists the stored runs, newest first.
 
-use super::prune;
+use super::{live, prune};
 use crate::args::{RunsArgs, RunsCommand};
 use crate::config::journal_path::{self, JournalPath};
 use crate::failure::{Failure, Result};
@@ -15,6 +15,9 @@ use std::time::Duration;
 pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
     if let Some(RunsCommand::Prune(args)) = &args.command {
         return prune::run(args, as_json);
+    }
+    if args.live {
+        return live::list(as_json);
     }
     let journal = journal_path::to_read(&JournalPath::of(args.journal.as_deref(), None)?)?;
     let runs = journal.runs(args.number).map_err(|error| Failure::usage(error.to_string()))?;

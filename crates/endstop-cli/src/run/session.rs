@@ -9,6 +9,8 @@ use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
 use super::stream::StreamedText;
 use super::verify::verified;
+use crate::control::own_run::OwnRun;
+use crate::control::{Control, Controlled};
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
@@ -72,6 +74,8 @@ struct View {
     screen: Screen,
     /// Streamed text that may still be the beginning of a secret.
     streamed: StreamedText,
+    /// The facts for other commands.
+    own: Option<Arc<OwnRun>>,
 }
 
 /// The start of a run: a new task, or a resume.
@@ -114,9 +118,13 @@ impl RunSession {
         // Registered before the run starts, because until then a signal kills the process.
         let mut signals = Signals::listen()?;
         let streamed = StreamedText::new(self.secrets.clone());
-        let mut view = View { events, screen: Screen::new(limits.clone()), streamed };
+        let mut view = View { events, screen: Screen::new(limits.clone()), streamed, own: None };
         view.screen.answer_only = self.answer_only;
         let mut handle = start(agent, begin, &mut view.screen)?;
+        let own = Arc::new(OwnRun::new(agent.clone(), handle.run_id()));
+        // Bound to a name, because dropping it closes the socket.
+        let _control = Control::open(Arc::clone(&own) as Arc<dyn Controlled>);
+        view.own = Some(own);
         let (outcome, mut heard) = self.follow(agent, &mut handle, &mut view, &mut signals).await?;
         // Tools may outlive the outcome by their grace time; servers close only when no tool uses
         // them.
@@ -291,6 +299,9 @@ impl RunSession {
 
     /// Shows an event on the screen or writes it, with what the replay has noticed since.
     fn show(&self, event: AgentEvent, view: &mut View) {
+        if let Some(own) = &view.own {
+            own.saw(&event);
+        }
         if !self.json {
             view.screen.show(&event);
         }

@@ -24,6 +24,8 @@ mod connection;
 mod guard;
 #[cfg(target_os = "linux")]
 mod guarded;
+#[cfg(target_os = "linux")]
+mod guard_listen;
 mod hints;
 #[cfg(target_os = "linux")]
 mod hostile;

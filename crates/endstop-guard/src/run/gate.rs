@@ -30,6 +30,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 /// Runs that are remembered after their end, so that late calls are still refused.
 const MOST_RUNS: usize = 10_000;
 
+/// The answer to a request with a signature of Amazon Web Services.
+const SIGNED: &str = "this request is signed for the address of the proxy, and Amazon Bedrock would \
+     reject it; use a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), which passes unchanged";
+
 /// Receives each run that starts, on the task of its first request.
 pub type OnStart = Box<dyn Fn(&RunHandle) + Send + Sync>;
 
@@ -197,6 +201,9 @@ impl Gate {
             Ok(url) => url,
             Err(error) => return self.refuse(head, &error),
         };
+        if is_signed(head) {
+            return self.refuse(head, SIGNED);
+        }
         let price = self.price(&request, url.host());
         let run = self.run_of(&placed.seat.run);
         let reply = Reply::to(&request, &facts);
@@ -368,6 +375,11 @@ struct Unread;
 
 impl ResponseObserver for Unread {
     fn end(self: Box<Self>, _end: End) {}
+}
+
+/// Returns whether a request has a signature that covers its host, which a proxy changes.
+fn is_signed(head: &RequestHead) -> bool {
+    head.header("authorization").is_some_and(|value| value.starts_with("AWS4-HMAC-"))
 }
 
 fn place_of(placed: &Placed) -> Place {

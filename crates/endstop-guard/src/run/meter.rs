@@ -42,7 +42,7 @@ pub struct Tally {
     pub runs: u64,
     /// Model calls that were forwarded.
     pub calls: u64,
-    /// Calls that got the text which says why their run ended.
+    /// Calls that got a text with the reason why their run ended.
     pub finals: u64,
     /// Calls that were refused.
     pub refusals: u64,
@@ -63,6 +63,7 @@ pub struct Tally {
 
 impl Meter {
     pub(super) fn started(&self) {
+        // Relaxed, because no counter depends on another.
         self.runs.fetch_add(1, Relaxed);
     }
 

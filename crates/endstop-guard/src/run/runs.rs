@@ -182,11 +182,19 @@ impl RunHandle {
         }
     }
 
-    /// The time since the last call, or since the end of one. Zero while a call is in flight.
-    pub fn quiet_for(&self) -> Duration {
+    /// Closes the run if no call is in flight, and the last one was at least this long ago. `true`
+    /// if it was, also for a run that had ended before.
+    pub fn close_if_quiet(&self, after: Duration, detail: &str) -> bool {
         let now = self.0.now();
-        let run = self.0.lock();
-        if run.in_flight() > 0 { Duration::ZERO } else { now.saturating_sub(run.active_at()) }
+        let mut run = self.0.lock();
+        if run.in_flight() > 0 || now.saturating_sub(run.active_at()) < after {
+            return false;
+        }
+        // Under the same lock, so that no call can begin in between.
+        run.close(now, true, detail);
+        drop(run);
+        self.0.changed();
+        true
     }
 
     /// The limits that hold now.

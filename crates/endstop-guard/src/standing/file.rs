@@ -97,7 +97,7 @@ impl Default for StandingFile {
 
 fn profile(name: &str) -> Profile {
     let mut profile = Profile::new(name, ["*"]);
-    // Nobody sits at the agents of a standing proxy who could read a final text.
+    // The agents of a standing proxy run unattended, so no user would read a final text.
     profile.settings.on_limit = OnLimit::Refuse;
     profile
 }
@@ -114,6 +114,7 @@ impl StandingFile {
         let entries = parse(text)?;
         let mut file = StandingFile::default();
         let mut names = Vec::new();
+        // Read first, because `[upstream]` may come before it.
         let allow_http = entries
             .iter()
             .any(|entry| entry.key == "allow_http" && entry.value.json() == Value::Bool(true));
@@ -133,6 +134,7 @@ impl StandingFile {
                 _ => return Err(at.wrong(&unknown_key(&entry.key, &TOP))),
             }
         }
+        // After the loop, because `[tokens]` may come after the profiles.
         for profile in &file.profiles {
             if let Some(name) = profile.tokens.iter().find(|name| !names.contains(name)) {
                 return Err(format!(
@@ -308,6 +310,7 @@ fn on_limit(at: &Place, entry: &Entry) -> Result<OnLimit, String> {
 }
 
 fn limits(at: &Place, entry: &Entry) -> Result<Limits, String> {
+    // Nothing but what the file sets: the defaults of `run` end coding agents too early.
     let mut limits = Limits::none();
     for entry in at.table(entry)? {
         let at = at.of(entry);

@@ -64,7 +64,7 @@ struct Inner {
     budgets: Mutex<Vec<Option<SharedBudget>>>,
     watcher: Watcher,
     /// Counts requests that reached no profile.
-    strangers: Meter,
+    unauthorised: Meter,
 }
 
 impl std::fmt::Debug for Inner {
@@ -85,6 +85,7 @@ impl Standing {
         salt: [u8; 32],
         watcher: Watcher,
     ) -> Standing {
+        // One gate each, so that no client reaches the runs of another profile by their names.
         let gates = profiles.iter().map(|profile| {
             let name: Arc<str> = profile.name.as_str().into();
             let (hears, starts) = (Arc::clone(&watcher), Arc::clone(&watcher));
@@ -99,8 +100,8 @@ impl Standing {
         });
         let gates = gates.collect();
         let budgets = Mutex::new(vec![None; profiles.len()]);
-        let strangers = Meter::default();
-        Standing(Arc::new(Inner { tokens, profiles, gates, budgets, watcher, strangers }))
+        let unauthorised = Meter::default();
+        Standing(Arc::new(Inner { tokens, profiles, gates, budgets, watcher, unauthorised }))
     }
 
     /// The runs of every profile, with its name.
@@ -123,8 +124,8 @@ impl Standing {
     }
 
     /// Requests that were refused because they had no valid token or no profile.
-    pub fn strangers(&self) -> u64 {
-        self.0.strangers.read().refusals
+    pub fn unauthorised(&self) -> u64 {
+        self.0.unauthorised.read().refusals
     }
 
     /// Returns the tokens.
@@ -169,6 +170,7 @@ impl Standing {
         if token.is_none() && !inner.tokens.is_empty() {
             return Err(Refused::Token);
         }
+        // A value that is not text names no profile, and must not count as no wish.
         let asked =
             head.headers.get(PROFILE_HEADER).map(|value| value.to_str().unwrap_or_default());
         let run = named_run(head);
@@ -177,7 +179,7 @@ impl Standing {
     }
 
     fn refuse(&self, head: &RequestHead, refused: &Refused) -> Answer {
-        self.0.strangers.refused();
+        self.0.unauthorised.refused();
         let (status, kind, reason) = match refused {
             Refused::Token => (
                 StatusCode::UNAUTHORIZED,
@@ -227,8 +229,9 @@ impl Gatekeeper for Standing {
     }
 
     fn notice(&self, notice: Notice) {
+        // Refused by the proxy itself, before a profile was known.
         if let Notice::Refused { .. } = notice {
-            self.0.strangers.refused();
+            self.0.unauthorised.refused();
         }
     }
 }

@@ -48,12 +48,10 @@ impl Keeper {
     /// The state file cannot be written. Everything else is done.
     pub fn tick(&mut self, today: Day) -> Result<(), KeeperError> {
         for (profile, run) in self.standing.runs() {
-            if run.quiet_for() < self.idle_after {
-                continue;
-            }
             // The last answer decides: a complete one is a success, an open tool call is not.
-            run.close(true, "idle");
-            self.standing.forget(profile, &run);
+            if run.close_if_quiet(self.idle_after, "idle") {
+                self.standing.forget(profile, &run);
+            }
         }
         // A clock that is set back must not give the ceiling of a day a second time.
         if today > self.day {

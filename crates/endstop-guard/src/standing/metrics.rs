@@ -50,7 +50,7 @@ pub fn render(standing: &Standing) -> String {
     }
     head(&mut text, "unauthorised_total", "counter", "Requests without a valid token or profile.");
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "endstop_guard_unauthorised_total {}", standing.strangers());
+    let _ = writeln!(text, "endstop_guard_unauthorised_total {}", standing.unauthorised());
     text
 }
 

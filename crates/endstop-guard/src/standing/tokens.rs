@@ -68,6 +68,7 @@ impl Tokens {
                 .iter()
                 .zip(&given)
                 .fold(0, |difference, (one, other)| difference | (one ^ other));
+            // Hides the value from the compiler, which could otherwise end the comparison early.
             if std::hint::black_box(difference) == 0 {
                 found = Some(name.as_str());
             }
@@ -81,6 +82,7 @@ impl Tokens {
         if let Some(token) = headers.get(TOKEN_HEADER) {
             return self.name_of(token.as_bytes().trim_ascii());
         }
+        // For clients whose only setting is an HTTP proxy's.
         let value = headers.get(PROXY_AUTHORIZATION)?.as_bytes();
         let (scheme, token) = value.split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then(|| self.name_of(token.trim_ascii()))?

@@ -12,4 +12,5 @@
 mod exchange;
 mod proxy;
 mod repository;
+mod standing;
 mod wiring;

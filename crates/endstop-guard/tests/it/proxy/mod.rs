@@ -11,5 +11,5 @@ mod outgoing;
 mod recordings;
 mod secrets;
 mod streaming;
-mod support;
+pub(crate) mod support;
 mod upstreams;

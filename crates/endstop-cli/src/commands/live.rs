@@ -1,0 +1,109 @@
+//! `endstop runs --live`, `endstop cancel` and `endstop limits`: the runs of other processes.
+
+use crate::args::{CancelArgs, LiveLimitsArgs};
+use crate::failure::{Failure, Result};
+
+#[cfg(unix)]
+pub(crate) fn list(json: bool) -> Result {
+    use crate::control::client::live;
+    use crate::output;
+    use crate::visible::shorten;
+    let all = live()?;
+    if json {
+        for found in &all {
+            let _ = output::json(&found.run);
+        }
+        return Ok(0);
+    }
+    if all.is_empty() {
+        output::note("no run is live");
+        return Ok(0);
+    }
+    let _ = output::line(&format!(
+        "{:<24}  {:<16}  {:<8}  {:>5}  {:>9}  {:>8}  {:>7}  {:>8}",
+        "run", "kind", "phase", "turns", "cost", "elapsed", "calls", "process"
+    ));
+    for found in &all {
+        let run = &found.run;
+        // Written by another process, so nothing in it reaches the terminal unescaped.
+        let one_line = |text: &str, most| shorten(text, most).replace(['\n', '\t'], " ");
+        let kind =
+            run.profile.as_ref().map_or(run.kind.clone(), |one| format!("{}:{one}", run.kind));
+        let cost = run.cost_usd.map_or_else(|| "–".to_owned(), |usd| format!("${usd:.4}"));
+        let elapsed = format!("{} s", run.elapsed_ms / 1000);
+        let _ = output::line(&format!(
+            "{:<24}  {:<16}  {:<8}  {:>5}  {cost:>9}  {elapsed:>8}  {:>7}  {:>8}",
+            one_line(&run.run_id, 60),
+            one_line(&kind, 60),
+            one_line(&run.phase, 30),
+            run.turns,
+            run.calls_in_flight,
+            run.pid,
+        ));
+    }
+    Ok(0)
+}
+
+#[cfg(unix)]
+pub(crate) fn cancel(args: &CancelArgs, json: bool) -> Result {
+    use crate::control::{Request, client::find};
+    let found = find(&args.run)?;
+    found.ask(&Request::Cancel { run: found.run.run_id.clone() })?;
+    done("cancelled", &found.run.run_id, json);
+    Ok(0)
+}
+
+#[cfg(unix)]
+pub(crate) fn limits(args: &LiveLimitsArgs, json: bool) -> Result {
+    use crate::control::{Request, client::find};
+    use serde_json::Value;
+    let given = args.limits.given();
+    if given.is_empty() {
+        return Err(Failure::usage("no limit is given; give for example --max-turns 50"));
+    }
+    let mut limits = serde_json::Map::new();
+    for (name, text) in given {
+        // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
+        let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        // Checked here, so that the error names the flag.
+        endstop::Limits::none().set(name, &value).map_err(|error| {
+            Failure::usage(format!("--{}: {}", name.replace('_', "-"), error.problem))
+        })?;
+        limits.insert(name.to_owned(), value);
+    }
+    let found = find(&args.run)?;
+    found.ask(&Request::Limits { run: found.run.run_id.clone(), limits })?;
+    done("limits_changed", &found.run.run_id, json);
+    Ok(0)
+}
+
+#[cfg(unix)]
+fn done(what: &str, run: &str, json: bool) {
+    use crate::output;
+    if json {
+        let _ = output::json(&serde_json::json!({"type": what, "run_id": run}));
+    } else {
+        let what = what.replace('_', " ");
+        let _ = output::line(&format!("{}: {what}", crate::visible::visible(run)));
+    }
+}
+
+#[cfg(not(unix))]
+fn unsupported() -> Result {
+    Err(Failure::usage("live runs can be controlled only on systems with Unix sockets"))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn list(_json: bool) -> Result {
+    unsupported()
+}
+
+#[cfg(not(unix))]
+pub(crate) fn cancel(_args: &CancelArgs, _json: bool) -> Result {
+    unsupported()
+}
+
+#[cfg(not(unix))]
+pub(crate) fn limits(_args: &LiveLimitsArgs, _json: bool) -> Result {
+    unsupported()
+}

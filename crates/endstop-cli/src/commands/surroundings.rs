@@ -1,0 +1,37 @@
+//! The surroundings of both forms of guard: randomness, variables and outgoing proxies.
+
+use crate::output;
+use crate::visible::visible;
+use endstop_guard::process::Outgoing;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Returns a random number from the process's hash keys, which the system's generator seeds.
+pub(super) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Returns random bytes, with which keys of clients become fingerprints.
+pub(super) fn salt() -> [u8; 32] {
+    let mut salt = [0; 32];
+    for chunk in salt.chunks_mut(8) {
+        chunk.copy_from_slice(&random().to_le_bytes());
+    }
+    salt
+}
+
+/// Returns the variables whose names and values are text.
+pub(super) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Returns the proxies and authorities of the environment, and warns of those that are not used.
+pub(super) fn outgoing(environment: &BTreeMap<String, String>) -> Outgoing {
+    let outgoing = Outgoing::from_environment(environment).load();
+    for warning in &outgoing.warnings {
+        output::note(&format!("endstop guard: {}", visible(&warning.to_string())));
+    }
+    outgoing
+}

@@ -1,0 +1,342 @@
+//! `endstop guard --listen`, `--print-env`, and the commands for live runs.
+
+use crate::cli::{Cli, Done, Started, answering, eventually};
+use endstop::testkit::{Reply, Turn};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+const TOKEN: &str = "guard-token-0123456789";
+
+/// The binary with a state folder of its own.
+fn command(cli: &Cli, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = cli.command(args);
+    command.env("XDG_STATE_HOME", cli.path("state")).env("TOKEN", TOKEN);
+    command
+}
+
+fn run(cli: &Cli, args: &[&str]) -> Done {
+    Started::new(command(cli, args), "").finish()
+}
+
+/// A standing proxy and its address.
+struct Listening {
+    started: Started,
+    address: String,
+}
+
+impl Listening {
+    fn start(cli: &Cli, file: &str) -> Listening {
+        cli.write("guard.toml", file);
+        let args = ["guard", "--listen", "127.0.0.1:0", "--config", "guard.toml", "--json"];
+        let started = Started::new(command(cli, args), "");
+        eventually("the address", || started.stdout().contains("listening"));
+        let line: Value = serde_json::from_str(started.stdout().lines().next().unwrap()).unwrap();
+        Listening { started, address: line["address"].as_str().unwrap().to_owned() }
+    }
+
+    fn turn(&self, run: &str, turn: usize, headers: &str) -> (u16, String) {
+        let body = request(turn).to_string();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "POST /run/{run}/v1/chat/completions HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\
+             content-length: {}\r\n{headers}\r\n{body}",
+            self.address,
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+    }
+
+    fn stop(self, signal: Signal) -> Done {
+        let pid = Pid::from_child(&self.started.child);
+        kill_process(pid, signal).unwrap();
+        self.started.finish()
+    }
+}
+
+fn request(turn: usize) -> Value {
+    let mut messages = vec![json!({"role": "user", "content": "Go."})];
+    for past in 1..turn {
+        let call = json!({"id": format!("c{past}"), "type": "function",
+            "function": {"name": "bash", "arguments": format!("{{\"n\":{past}}}")}});
+        messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+        messages.push(json!({"role": "tool", "tool_call_id": format!("c{past}"), "content": format!("{past}")}));
+    }
+    let tool = json!({"type": "function", "function": {"name": "bash", "parameters": {}}});
+    json!({"model": "m", "messages": messages, "tools": [tool]})
+}
+
+fn server() -> endstop::testkit::Server {
+    answering(|request| Reply::turn(request, &Turn::call("bash", &json!({"n": request.number}))))
+}
+
+fn file(server: &endstop::testkit::Server, more: &str) -> String {
+    format!("[upstream]\nopenai = \"{}\"\n{more}", server.base_url())
+}
+
+#[test]
+fn standing_proxy_limits_runs_and_reports_them() {
+    let (cli, server) = (Cli::new(), server());
+    let proxy = Listening::start(
+        &cli,
+        &file(
+            &server,
+            "[tokens]\nci = \"$TOKEN\"\n[profile.default]\nlimits = { max_turns = 2 }\n",
+        ),
+    );
+    let token = format!("x-endstop-token: {TOKEN}\r\n");
+    assert_eq!(proxy.turn("a", 1, "").0, 401);
+    for (turn, status) in [(1, 200), (2, 200), (3, 400)] {
+        assert_eq!(proxy.turn("a", turn, &token).0, status);
+    }
+    assert_eq!(proxy.turn("b", 1, &token).0, 200);
+    eventually("the outcome", || proxy.started.stdout().contains("error_max_turns"));
+    let done = proxy.stop(Signal::TERM).exits(143);
+    assert!(!done.stdout.contains(TOKEN) && !done.stderr.contains(TOKEN), "{done:#?}");
+    let endings: Vec<(String, String)> = done
+        .lines()
+        .iter()
+        .filter(|line| line["type"] == "outcome")
+        .map(|line| (line["run_id"].to_string(), line["termination"].to_string()))
+        .collect();
+    let of = |run: &str, ending: &str| (format!("\"{run}\""), format!("\"{ending}\""));
+    assert_eq!(endings, [of("a", "error_max_turns"), of("b", "cancelled")]);
+    for request in server.requests() {
+        assert!(!format!("{:?}", request.headers).contains("endstop-token"), "{request:?}");
+    }
+}
+
+#[test]
+fn ceiling_of_day_survives_restart() {
+    let cli = Cli::new();
+    let server = answering(|request| {
+        let turn = Turn::call("bash", &json!({"n": request.number})).usage(1_000_000, 1);
+        Reply::turn(request, &turn)
+    });
+    let text = file(
+        &server,
+        "[profile.default]\nprice = \"in=1,out=1\"\nday = { max_budget_usd = 1.0 }\n",
+    );
+    let proxy = Listening::start(&cli, &text);
+    // The call costs a dollar, and may be made because something is left of the ceiling.
+    assert_eq!(proxy.turn("a", 1, "").0, 200);
+    proxy.stop(Signal::INT).exits(130);
+    let proxy = Listening::start(&cli, &text);
+    let (status, body) = proxy.turn("b", 1, "");
+    assert_eq!(status, 400, "{body}");
+    assert!(body.contains("error_max_budget_usd"), "{body}");
+    // Another process with this file would spend the ceiling a second time.
+    let args = ["guard", "--listen", "127.0.0.1:0", "--config", "guard.toml"];
+    run(&cli, &args).exits(2).notes(&["another guard uses this file"]);
+    proxy.stop(Signal::TERM).exits(143);
+}
+
+#[test]
+fn unsafe_settings_are_refused() {
+    let cli = Cli::new();
+    cli.write("guard.toml", "[profile.default]\nlimits = { max_turns = 0 }\n");
+    cli.write("bad.toml", "\n[profil.default]\n");
+    let token = "must have a token";
+    for (args, note) in [
+        (&["--listen", "0.0.0.0:0"][..], token),
+        (&["--listen", "0.0.0.0:0", "--config", "guard.toml"], token),
+        (&["--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"], token),
+        (
+            &["--listen", "127.0.0.1:0", "--config", "bad.toml"],
+            "bad.toml: line 2: `profil`: unknown name",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--max-turns", "3"],
+            "set `limits.max_turns` under [profile.default]",
+        ),
+        (&["--listen", "127.0.0.1:0", "--", "true"], "remove the program"),
+        (&["--listen", "nowhere"], "--listen nowhere: "),
+        (&["--metrics", "127.0.0.1:0", "--", "true"], "--listen"),
+    ] {
+        let all: Vec<&str> = ["guard"].iter().chain(args).copied().collect();
+        run(&cli, &all).exits(2).notes(&[note]);
+    }
+}
+
+#[test]
+fn file_of_working_folder_is_not_read() {
+    let cli = Cli::new();
+    // Wrong on purpose: it would be an error if it were read.
+    cli.write("guard.toml", "wrong");
+    let started = Started::new(command(&cli, ["guard", "--listen", "127.0.0.1:0", "--json"]), "");
+    eventually("the address", || started.stdout().contains("listening"));
+    kill_process(Pid::from_child(&started.child), Signal::TERM).unwrap();
+    started.finish().exits(143);
+}
+
+#[test]
+fn live_runs_are_listed_limited_and_cancelled() {
+    let (cli, server) = (Cli::new(), server());
+    let proxy =
+        Listening::start(&cli, &file(&server, "[profile.default]\nlimits = { max_turns = 1 }\n"));
+    assert_eq!(proxy.turn("nightly-1", 1, "").0, 200);
+    let list = run(&cli, &["runs", "--live", "--json"]).exits(0).lines();
+    assert_eq!(list.len(), 1, "{list:?}");
+    for (key, value) in [
+        ("run_id", json!("nightly-1")),
+        ("kind", json!("listen")),
+        ("profile", json!("default")),
+        ("phase", json!("waiting")),
+        ("turns", json!(1)),
+        ("calls_in_flight", json!(0)),
+    ] {
+        assert_eq!(list[0][key], value, "{key}: {list:?}");
+    }
+    assert!(run(&cli, &["runs", "--live"]).exits(0).stdout.contains("nightly-1"));
+    // Loosened, by a prefix of the id.
+    let done = run(&cli, &["limits", "night", "--max-turns", "2", "--json"]).exits(0);
+    assert_eq!(done.lines(), [json!({"type": "limits_changed", "run_id": "nightly-1"})]);
+    assert_eq!(proxy.turn("nightly-1", 2, "").0, 200);
+    run(&cli, &["cancel", "nightly-1"]).exits(0);
+    let (status, body) = proxy.turn("nightly-1", 3, "");
+    assert_eq!(status, 400);
+    assert!(body.contains("cancelled"), "{body}");
+    for (args, note) in [
+        (&["cancel", "nightly-1"][..], "no live run `nightly-1`"),
+        (&["limits", "x", "--max-turns", "2"], "no live run `x`"),
+        (&["limits", "x"], "no limit is given"),
+        (&["limits", "x", "--max-turns", "many"], "--max-turns: "),
+    ] {
+        run(&cli, args).exits(2).notes(&[note]);
+    }
+    proxy.stop(Signal::TERM).exits(143);
+    assert!(run(&cli, &["runs", "--live", "--json"]).exits(0).stdout.is_empty());
+}
+
+#[test]
+fn own_run_is_listed_and_cancelled() {
+    // The server never answers, so the run lives until it is cancelled.
+    let (cli, server) =
+        (Cli::new(), answering(|request| Reply::turn(request, &Turn::text("x")).stall_after(0)));
+    let url = server.base_url();
+    let args = ["run", "Go.", "--model", "m", "--base-url", &url, "--journal", "j.db"];
+    let started = Started::new(command(&cli, args), "");
+    let live = || run(&cli, &["runs", "--live", "--json"]).exits(0).lines();
+    eventually("the live run", || live().first().is_some_and(|run| run["phase"] == "calling"));
+    let list = live();
+    assert_eq!((list.len(), &list[0]["kind"]), (1, &json!("run")), "{list:?}");
+    let id = list[0]["run_id"].as_str().unwrap();
+    run(&cli, &["limits", id, "--max-turns", "2"]).exits(2).notes(&["not supported by run"]);
+    run(&cli, &["cancel", id]).exits(0);
+    started.finish().exits(130).outcome_is("cancelled");
+    assert!(live().is_empty());
+}
+
+#[test]
+fn control_socket_holds_against_hostile_lines() {
+    let (cli, server) = (Cli::new(), server());
+    let proxy = Listening::start(&cli, &file(&server, "[profile.default]\n"));
+    let folder = cli.path("state/endstop/control");
+    assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    let socket = folder.join(format!("{}.sock", proxy.started.child.id()));
+    assert!(std::fs::metadata(&socket).unwrap().file_type().is_socket());
+    let long = "x".repeat(1 << 20);
+    let deep = "[".repeat(60_000) + "\n";
+    for line in [
+        "\n",
+        "{}\n",
+        "null\n",
+        "{\"do\":\"format\"}\n",
+        "\u{0}\u{1}\n",
+        &long,
+        &deep,
+        "{\"do\":\"runs\",\"more\":1}\n",
+        "{\"do\":\"limits\",\"run\":\"a\",\"limits\":3}\n",
+    ] {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        // The server may stop reading before everything is written.
+        let _ = stream.write_all(line.as_bytes());
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer);
+        assert!(read.is_err() || answer.contains("invalid"), "{line:.40}: {answer}");
+    }
+    // Silent connections do not lock the others out.
+    let silent: Vec<UnixStream> = (0..15).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    assert_eq!(proxy.turn("a", 1, "").0, 200);
+    assert_eq!(run(&cli, &["runs", "--live", "--json"]).exits(0).lines().len(), 1);
+    drop(silent);
+    // A socket whose process is gone is removed.
+    let stale = folder.join("1.sock");
+    drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+    run(&cli, &["runs", "--live"]).exits(0);
+    assert!(!stale.exists() && socket.exists());
+    // A folder that others may enter is not trusted.
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+    run(&cli, &["runs", "--live"]).exits(2).notes(&["mode 0700"]);
+    proxy.stop(Signal::TERM).exits(143);
+}
+
+#[test]
+fn metrics_are_served_on_their_own_address() {
+    let cli = Cli::new();
+    let args = ["guard", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--json"];
+    let started = Started::new(command(&cli, args), "");
+    eventually("the address", || started.stdout().contains("listening"));
+    let line: Value = serde_json::from_str(started.stdout().lines().next().unwrap()).unwrap();
+    let mut stream = TcpStream::connect(line["metrics"].as_str().unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.contains("endstop_guard_runs_started_total{profile=\"default\"} 0"), "{text}");
+    kill_process(Pid::from_child(&started.child), Signal::TERM).unwrap();
+    started.finish().exits(143);
+}
+
+#[test]
+fn environment_is_printed_for_shells() {
+    let cli = Cli::new();
+    let done = run(&cli, &["guard", "--print-env", "bash", "--listen", "0.0.0.0:4711"]).exits(0);
+    for line in [
+        "export OPENAI_BASE_URL='http://127.0.0.1:4711/v1'",
+        "export ANTHROPIC_BASE_URL='http://127.0.0.1:4711'",
+        "export GOOGLE_GEMINI_BASE_URL='http://127.0.0.1:4711'",
+    ] {
+        assert!(done.stdout.lines().any(|known| known == line), "no {line}: {done:#?}");
+    }
+    // A shell can execute the lines.
+    let mut shell = Command::new("sh");
+    let script = format!("{}\nprintf %s \"$OPENAI_BASE_URL\"", done.stdout);
+    let output = shell.args(["-c", &script]).output().unwrap();
+    assert_eq!(output.stdout, b"http://127.0.0.1:4711/v1", "{output:?}");
+    let args =
+        ["guard", "--listen", "guard.example:80", "--name", "nightly-1", "--print-env", "fish"];
+    let done = run(&cli, &args).exits(0);
+    let line = "set -gx OPENAI_BASE_URL 'http://guard.example:80/run/nightly-1/v1'";
+    assert!(done.stdout.contains(line), "{done:#?}");
+    // Without an address there is a note, and without a shell the variable decides.
+    let mut command = command(&cli, ["guard", "--print-env"]);
+    command.env("SHELL", "/usr/bin/fish").env("OPENAI_BASE_URL", "https://gateway.example/v1");
+    let done = Started::new(command, "").finish().exits(0);
+    assert!(
+        done.stdout.contains("set -gx OPENAI_BASE_URL 'http://127.0.0.1:4000/v1'"),
+        "{done:#?}"
+    );
+    done.notes(&[
+        "no --listen",
+        "endstop guard --listen 127.0.0.1:4000",
+        "OPENAI_BASE_URL is set already",
+    ]);
+    for (args, note) in [
+        (&["--print-env", "tcsh"][..], "unknown shell `tcsh`"),
+        (&["--print-env", "sh", "--listen", "127.0.0.1:0"], "port 0"),
+        (&["--print-env", "sh", "--listen", "a'b:1"], "expected an address and a port"),
+        (&["--print-env", "sh", "--name", "a b"], "--name: "),
+    ] {
+        let all: Vec<&str> = ["guard"].iter().chain(args).copied().collect();
+        run(&cli, &all).exits(2).notes(&[note]);
+    }
+}
