@@ -168,7 +168,8 @@ class Provider:
                 plan["calls"] = calls
                 return plan
         turns = 2 if sub else scenario.get("turns", 3)
-        done = scenario.get("subs", 0) > 0 and turn > 0 and not sub
+        # One step after the sub-agents were started, so that they have time to work.
+        done = turn > scenario.get("subs", 0) > 0 and not sub
         call = None if done or turn >= turns - 1 else shell(tools, self.command(turn), plan["id"])
         if call:
             plan.update(text=f"Step {turn + 1}.", calls=[call])

@@ -15,6 +15,9 @@ const CLIENT: &str = "GUARD_TEST_CLIENT";
 
 const TITLED: &str = "with a title";
 
+/// The client that forces one call and takes its arguments for the answer.
+const EXTRACTS: &str = "extract";
+
 /// Arguments of the test program that run only [`scripted_client`].
 const ONLY_CLIENT: [&str; 5] =
     ["guard::scripted_client", "--exact", "--ignored", "--nocapture", "--quiet"];
@@ -33,12 +36,15 @@ fn scripted_client() {
         post(&url, &json!({"model": "gpt-4o", "stream": true, "messages": messages})).unwrap();
     }
     for turn in 0..60 {
-        let body = json!({"model": "gpt-4o", "stream": true, "messages": messages,
+        let mut body = json!({"model": "gpt-4o", "stream": true, "messages": messages,
             "stream_options": {"include_usage": true},
             "tools": [{"type": "function", "function": {"name": "work", "parameters": {}}}]});
+        if tool == EXTRACTS {
+            body["tool_choice"] = json!({"type": "function", "function": {"name": "work"}});
+        }
         let reply = post(&url, &body);
         let Some((text, calls)) = reply else { exit(UNUSABLE) };
-        if calls.is_empty() {
+        if calls.is_empty() || tool == EXTRACTS {
             println!("answer: {text}");
             exit(0);
         }
@@ -51,10 +57,13 @@ fn scripted_client() {
     }
 }
 
-/// What the tool of the client does. A sleep is in a session of its own, as with real agents.
+/// What the tool of the client does: `exit` ends the client. A sleep is in a session of its own, as with real agents.
 fn work(tool: &str) -> String {
     if let Some(seconds) = tool.strip_prefix("sleep ") {
         Command::new("setsid").args(["-w", "sleep", seconds]).status().unwrap();
+    }
+    if tool == "exit" {
+        exit(0);
     }
     tool.to_owned()
 }
@@ -166,6 +175,21 @@ fn call_for_a_title_is_no_turn() {
     assert_eq!(outcome["agent"]["auxiliary_calls"], 1, "{outcome:#}");
     assert_eq!(outcome["turns"], 2, "{outcome:#}");
     assert_eq!(server.requests().len(), 3, "a title and two turns");
+}
+
+#[test]
+fn forced_call_is_the_answer() {
+    let server = answering(step);
+    let cli = Cli::new();
+    let done = Started::new(guarded(&cli, &server, &[], EXTRACTS), "").finish();
+    let outcome = outcome(&done);
+    assert_eq!(outcome["termination"], "stop", "{outcome:#}");
+    assert_eq!(outcome["last_text"], r#"{"step":1}"#, "{outcome:#}");
+    // Without the force a program that ends at a call has not finished its work.
+    let server = playing([Turn::call("work", &json!({"step": 1}))]);
+    let unfinished = Started::new(guarded(&cli, &server, &[], "exit"), "").finish();
+    assert_ne!(self::outcome(&unfinished)["termination"], "stop", "{unfinished:#?}");
+    assert_eq!(unfinished.code(), 0);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! response ─► observer.rs ─► guarded.rs: deltas, then the decoded response
 //! ```
 
+mod answer_call;
 mod answers;
 mod books;
 mod call;

@@ -1,5 +1,6 @@
 //! The runs of a guard: each with its lock, its clock, and a signal for its end.
 
+use super::answer_call::as_answer;
 use super::call::{CallFacts, Ticket};
 use super::event::Hear;
 use super::guarded::{Counts, Guarded, Response};
@@ -80,6 +81,8 @@ impl Shared {
             }
         }
         let at = self.now();
+        // After the ids of its calls are known, because a client may send results all the same.
+        let response = response.map(|turn| as_answer(turn, facts.reply.structured.as_ref()));
         self.lock().ended(at, ticket, response);
         self.changed();
     }

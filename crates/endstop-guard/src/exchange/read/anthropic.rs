@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use super::parts::{call, elements, joined, message, result, role, stand_in, str_of, text};
 use super::tools::tools_of;
-use super::top::{Top, asks_for_json, forces_tool};
+use super::top::{Top, asks_for_json, forces_tool, named_tool};
 use crate::exchange::signs::{Sign, Signs};
 use endstop_core::{Message, Part, Role};
 use endstop_wire::WireFormat;
@@ -16,6 +16,7 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
         tools: tools_of(fields, "tools"),
         schema: asks_for_json(&format) || asks_for_json(&fields.value("output_format")),
         tool_choice: forces_tool(&fields.value("tool_choice")),
+        named_tool: named_tool(&fields.value("tool_choice")),
         thinking: fields.object("thinking").value("budget_tokens").as_u64(),
         signs: signs(&fields.object("metadata").string("user_id").unwrap_or_default()),
         messages: fields.list("messages"),

@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use super::parts::{call, elements, joined, message, result, role, stand_in, str_of, text};
 use super::tools::tools_of;
-use super::top::{Top, asks_for_json, forces_tool};
+use super::top::{Top, asks_for_json, forces_tool, named_tool};
 use endstop_core::{Message, Part, Role};
 use endstop_wire::WireFormat;
 use serde_json::Value;
@@ -19,6 +19,7 @@ pub(super) fn read<'a>(shape: WireFormat, fields: &Fields<'a>) -> Top<'a> {
         schema: asks_for_json(&fields.value("response_format"))
             || shape == WireFormat::Ollama && fields.has("format"),
         tool_choice: forces_tool(&fields.value("tool_choice")),
+        named_tool: named_tool(&fields.value("tool_choice")),
         choices: fields.value("n").as_u64(),
         usage_omitted: shape == WireFormat::OpenAiChat && usage != Some(true),
         messages: fields.list("messages"),

@@ -6,7 +6,7 @@ use super::parts::{
     call, elements, joined, message, result, role, stand_in, str_of, text, text_of,
 };
 use super::tools::tools_of;
-use super::top::{Top, asks_for_json, forces_tool};
+use super::top::{Top, asks_for_json, forces_tool, named_tool};
 use crate::exchange::signs::{CLIENTS, Sign, Signs};
 use endstop_core::{Message, Part, Role};
 use endstop_wire::WireFormat;
@@ -29,6 +29,7 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
         tools: tools_of(fields, "tools"),
         schema: asks_for_json(&fields.object("text").value("format")),
         tool_choice: forces_tool(&fields.value("tool_choice")),
+        named_tool: named_tool(&fields.value("tool_choice")),
         previous_response: fields.string("previous_response_id").filter(|id| !id.is_empty()),
         stored: !conversation.is_empty(),
         signs,

@@ -20,10 +20,18 @@ pub enum Structured {
     Schema,
     /// The model must call a tool.
     ToolChoice,
-    /// A tool exists for the answer.
+    /// A tool exists for the answer, or is the only one that the model may call.
     Tool(String),
     /// The request was not read.
     Unknown,
+}
+
+impl Structured {
+    /// `true` if a call of this tool is the answer itself. Its client need not send a result.
+    pub(crate) fn is_answer(&self, tool: &str) -> bool {
+        let named = matches!(self, Structured::Tool(name) if name == tool);
+        named || ANSWER_TOOLS.contains(&tool)
+    }
 }
 
 /// The fields of a call in any format.
@@ -36,6 +44,8 @@ pub(super) struct Top<'a> {
     pub(super) tools: Vec<String>,
     pub(super) schema: bool,
     pub(super) tool_choice: bool,
+    /// The tool that the model must call, as programs that extract data ask.
+    pub(super) named_tool: Option<String>,
     pub(super) thinking: Option<u64>,
     pub(super) choices: Option<u64>,
     /// `false` if the answer's stream has no usage.
@@ -62,6 +72,8 @@ impl<'a> Top<'a> {
         let answer = |name: &&String| ANSWER_TOOLS.contains(&name.as_str());
         if self.schema {
             Some(Structured::Schema)
+        } else if let Some(name) = &self.named_tool {
+            Some(Structured::Tool(name.clone()))
         } else if self.tool_choice {
             Some(Structured::ToolChoice)
         } else {
@@ -103,6 +115,16 @@ pub(super) fn forces_tool(choice: &Value) -> bool {
         },
         _ => false,
     }
+}
+
+/// Returns the name in a choice of one tool.
+pub(super) fn named_tool(choice: &Value) -> Option<String> {
+    if !matches!(choice.get("type")?.as_str()?, "function" | "tool" | "custom") {
+        return None;
+    }
+    // Chat Completions has it in an object of its own.
+    let name = choice.get("name").or_else(|| choice.get("function")?.get("name"));
+    name.and_then(Value::as_str).map(str::to_owned)
 }
 
 /// `true` if a format's field asks for JSON.

@@ -21,6 +21,10 @@ const SUMMARY_PROMPTS: &[(&str, &str)] = &[
     ("opencode", "Provide a detailed prompt for continuing our conversation above."),
 ];
 
+/// Answers that clients write themselves after a message about the environment, which is the same
+/// in all their conversations: Qwen Code, and Gemini CLI before it.
+const WRITTEN_ANSWERS: &[&str] = &["Got it. Thanks for the context!"];
+
 /// The user's messages before the first answer of the model.
 pub(super) struct Opening {
     /// Fingerprint of their texts.
@@ -44,6 +48,8 @@ impl Opening {
                 Role::User => {}
                 // Instructions are not what the user asked for.
                 Role::System => continue,
+                // The client wrote it itself, so the user's prompt is still to come.
+                Role::Assistant if is_written_by_client(&message) => continue,
                 Role::Assistant | Role::Tool => {
                     is_all = false;
                     break;
@@ -57,6 +63,14 @@ impl Opening {
             }
         }
         Opening { print: print.done(), texts, is_all }
+    }
+}
+
+/// `true` if this is an answer that the client has put into the history.
+fn is_written_by_client(message: &Message) -> bool {
+    match message.parts.as_slice() {
+        [Part::Text { text }] => WRITTEN_ANSWERS.contains(&text.trim()),
+        _ => false,
     }
 }
 

@@ -190,7 +190,7 @@ fn structured_answers_are_never_prose() {
         (
             "/v1/chat/completions",
             json!({"tool_choice": {"type": "function", "function": {"name": "f"}}}),
-            choice.clone(),
+            tool("f"),
         ),
         (
             "/v1/responses",

@@ -292,6 +292,24 @@ fn results_without_ids_answer_calls_by_name() {
 }
 
 #[test]
+fn sub_agent_behind_an_answer_of_its_client_is_a_thread() {
+    // Qwen Code begins all its conversations with this pair.
+    let context = user("This is the Qwen Code. We are setting up the context.");
+    let ready = json!({"role": "assistant", "content": "Got it. Thanks for the context!"});
+    let began = |task: &str| chat(&json!([context, ready, user(task)]));
+    let mut table = Table::new();
+    let main = table.place(CHAT, &[KEY], &began("Refactor the parser."));
+    let prompt = "Find all callers of the old parser.";
+    table.answer(&main, &[("c1", "agent", &json!({"prompt": prompt}).to_string())]);
+    let sub = table.place(CHAT, &[KEY], &began(prompt));
+    assert_eq!((sub.kind, sub.parent), (Kind::Sub, Some(main.seat.thread.clone())));
+    assert_eq!((sub.turn, &sub.seat.run), (1, &main.seat.run));
+    let history = [context, ready, user("Refactor the parser."), called("c1"), result("c1", "two")];
+    let back = table.place(CHAT, &[KEY], &chat(&json!(history)));
+    assert_eq!((back.kind, back.turn, &back.seat), (Kind::Main, 2, &main.seat));
+}
+
+#[test]
 fn sub_agents_have_parents() {
     let mut table = Table::new();
     let body = |text: &str| chat(&json!([user(text)]));
