@@ -3,7 +3,10 @@
 use crate::measure::memory;
 use crate::mock::{self, ask};
 use crate::{Measured, Words};
+use bytes::Bytes;
+use endstop_http::{Decoded, Full};
 use serde_json::{Map, Value, json};
+use std::future::poll_fn;
 use std::time::Duration;
 
 /// Measures item `g`: this many streamed responses that hang after their first chunks.
@@ -11,18 +14,18 @@ pub(crate) async fn suspended(words: &Words) -> Measured {
     let count = words.number(0, 1000);
     ask("/reset").await?;
     let client = crate::replay::client()?;
-    let url: reqwest::Url = format!("{}/chat/completions", mock::base()).parse()?;
+    let url: http::Uri = format!("{}/chat/completions", mock::base()).parse()?;
     let body = json!({"model": "hang-10", "stream": true, "messages": [{"role": "user", "content": "go"}]});
     let body = body.to_string();
     let base = memory("VmRSS");
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..count {
-        let request = client.post(url.clone()).header("content-type", "application/json");
-        let sending = request.header("authorization", "Bearer x").body(body.clone()).send();
+        let body = Full::new(Bytes::from(body.clone()));
+        let sending = client.send(crate::replay::request(&url).body(body)?);
         tasks.spawn(async move {
-            let mut response = sending.await?;
-            while response.chunk().await?.is_some() {}
-            Ok::<(), reqwest::Error>(())
+            let Ok(response) = sending.await else { return };
+            let mut body = Decoded::new(response).into_body();
+            while let Some(Ok(_)) = poll_fn(|cx| body.poll_data(cx)).await {}
         });
     }
     let mut hanging = 0;

@@ -5,6 +5,7 @@ use crate::items::by_turn;
 use crate::measure::Watch;
 use crate::mock::{self, echo};
 use crate::{Measured, Words};
+use bytes::Bytes;
 use endstop::core::Event;
 use endstop::wire::{
     Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolDefinition, dialect,
@@ -14,11 +15,13 @@ use endstop::{
     core::{Effect, EffectId, EventKind, Run, RunSpec, Step, ToolReport},
     provider::TurnDelta,
 };
+use endstop_http::{Client, Decoded, Full, SettingsError};
 use serde_json::json;
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::hint::black_box;
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A request of a run with its response.
 struct Exchange {
@@ -212,13 +215,17 @@ pub(crate) fn kernel_and_wire(words: &Words) -> Measured {
 }
 
 /// Returns a client with the settings of `endstop`'s, because it stands for its share of an item.
-pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder()
-        .connect_timeout(Duration::from_secs(15))
-        .tcp_nodelay(true)
-        .tls_certs_only([])
-        .http1_only()
-        .build()
+pub(crate) fn client() -> Result<Client, SettingsError> {
+    Client::builder().build()
+}
+
+/// Begins a request with the headers that a provider sends.
+pub(crate) fn request(url: &http::Uri) -> http::request::Builder {
+    http::Request::post(url.clone())
+        .header("content-type", "application/json")
+        .header("authorization", "Bearer x")
+        .header("accept", "*/*")
+        .header("accept-encoding", "gzip")
 }
 
 /// Measures item `h`.
@@ -226,19 +233,17 @@ pub(crate) async fn http(words: &Words) -> Measured {
     let (script, reps) = Script::of(words);
     let exchanges = script.record()?;
     let client = client()?;
-    let url: reqwest::Url = format!("{}/chat/completions", mock::base()).parse()?;
+    let url: http::Uri = format!("{}/chat/completions", mock::base()).parse()?;
     let (mut wall, mut used) = (Vec::new(), Vec::new());
     for rep in 0..=reps {
         let watch = Watch::start();
         for exchange in &exchanges {
-            let response = client
-                .post(url.clone())
-                .header("content-type", "application/json")
-                .header("authorization", "Bearer x")
-                .body(exchange.request.clone())
-                .send()
-                .await?;
-            black_box(response.bytes().await?);
+            let body = Full::new(Bytes::from(exchange.request.clone()));
+            let response = client.send(request(&url).body(body)?).await?;
+            let mut body = Decoded::new(response).into_body();
+            while let Some(chunk) = poll_fn(|cx| body.poll_data(cx)).await {
+                black_box(chunk?);
+            }
         }
         let (w, c) = watch.read();
         // The first repetition opens the connection and is not counted.

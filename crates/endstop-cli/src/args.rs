@@ -120,7 +120,8 @@ pub(crate) struct GuardArgs {
     /// A command that checks the work after the run has succeeded.
     #[arg(long, value_name = "CMD")]
     pub(crate) verify: Option<String>,
-    /// A settings file; without it, endstop.toml of the working folder.
+    /// A settings file; without it, endstop.toml of the working folder. With --listen: the file with
+    /// the proxy's profiles, tokens and upstreams.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Write the steps of all conversations to this file, one JSON object for each line.
@@ -133,6 +134,16 @@ pub(crate) struct GuardArgs {
     /// folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
+    /// Serve a standing proxy for many agents on this address, for example 127.0.0.1:4000.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Serve Prometheus metrics of the standing proxy on this address, at /metrics.
+    #[arg(long, value_name = "ADDR", requires = "listen")]
+    pub(crate) metrics: Option<String>,
+    /// Print the lines that point the agents of a shell at the standing proxy of --listen: sh, bash,
+    /// zsh, fish … [default: the shell of the variable SHELL]
+    #[arg(long, value_name = "SHELL", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) print_env: Option<String>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }

@@ -10,3 +10,4 @@ pub mod exchange;
 pub mod process;
 pub mod proxy;
 pub mod run;
+pub mod standing;

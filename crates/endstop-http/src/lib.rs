@@ -1,3 +1,42 @@
 //! The HTTP client of Endstop: pooled connections with proxies, private certificate authorities
-//! and timeouts, over `hyper`.
+//! and timeouts, over [`hyper`].
+//!
+//! ```
+//! use bytes::Bytes;
+//! use endstop_http::{Client, Full, Stage};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::builder().no_proxy().build()?;
+//! let request = http::Request::get("http://127.0.0.1:1/status").body(Full::<Bytes>::default())?;
+//! let error = client.send(request).await.unwrap_err(); // nothing listens there
+//! assert_eq!((error.stage(), error.host()), (Stage::Connect, "127.0.0.1:1"));
+//! # Ok(()) }
+//! ```
+//!
+//! A client speaks HTTP/1.1, and HTTP/2 if a server with TLS chooses it. It follows no redirect and
+//! refuses upgrades. Responses arrive as [`hyper::body::Incoming`], undecoded; [`Decoded`] unpacks
+//! those that are compressed with gzip. No error and no `Debug` output contains a credential.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod body;
+mod client;
+mod connection;
+mod decoded;
+mod dial;
+mod error;
+mod exchange;
+mod host;
+mod link;
+mod pool;
+mod proxy;
+mod stream;
+mod tls;
+mod tunnel;
+
+pub use client::{Client, ClientBuilder};
+pub use decoded::{BodyError, Decoded};
+pub use error::{Error, SettingsError, Stage};
+pub use exchange::ResponseFuture;
+pub use http_body_util::Full;
+pub use tls::{CertificateError, Certificates};

@@ -154,6 +154,8 @@ impl AgentProgram {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).env("ENDSTOP_RUN", &self.run);
         self.prepare(&mut command);
+        // There is no keeper that could remove it.
+        let _ = &self.temporary;
         let (group, exit) = crate::group::spawn(command)?;
         Ok((Running::Held(group), exit))
     }

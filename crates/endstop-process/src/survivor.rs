@@ -86,9 +86,15 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn survivor_names_its_command() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let text = Survivor::of(child.id()).to_string();
+        let expected = format!("{} (sleep 1000)", child.id());
+        // Right after the start, the process may still show the command line of its parent.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let mut text = String::new();
+        while text != expected && std::time::Instant::now() < end {
+            text = Survivor::of(child.id()).to_string();
+        }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(text, format!("{} (sleep 1000)", child.id()));
+        assert_eq!(text, expected);
     }
 }

@@ -159,6 +159,20 @@ impl SharedBudget {
         SharedBudget { bounds: bounds.into() }
     }
 
+    /// Replaces this budget's own ceilings; those above it stay. What was spent and reserved so far
+    /// counts against the new ones, and `None` removes a ceiling.
+    pub fn set_ceiling(&self, usd: Option<NanoUsd>, tokens: Option<u64>) {
+        self.books().ceiling = Amount {
+            usd: usd.unwrap_or(NO_CEILING.usd),
+            tokens: tokens.unwrap_or(NO_CEILING.tokens),
+        };
+    }
+
+    /// Books spending that happened before this process, for example earlier on the same day.
+    pub fn book_earlier(&self, spent: Amount) {
+        self.settle_amount(Amount::ZERO, spent);
+    }
+
     /// `true` if a ceiling on cost bounds this budget, so that calls within it need a price.
     pub fn bounds_cost(&self) -> bool {
         self.bounds.iter().any(|books| lock(books).ceiling.usd != NO_CEILING.usd)

@@ -1,5 +1,6 @@
 //! `endstop guard`: runs another agent program under limits, and reports how its run ended.
 
+use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings as Configured;
@@ -21,7 +22,9 @@ use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
+use endstop_guard::process::{
+    GRACE, Outgoing, PrivateFolder, Quiet, Signals, Supervised, launch, supervise,
+};
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
 use serde_json::{Value, json};
@@ -40,6 +43,12 @@ const NO_COMMAND: &str =
     "no program: give it after `--`, for example `endstop guard --max-turns 50 -- claude -p \"…\"`";
 
 pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
+    if let Some(shell) = &args.print_env {
+        return print_env::run(args, shell);
+    }
+    if let Some(address) = &args.listen {
+        return guard_listen::run(args, address, json);
+    }
     if args.command.is_empty() {
         return Err(Failure::usage(NO_COMMAND));
     }
@@ -168,7 +177,7 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn salt() -> [u8; 32] {
+pub(super) fn salt() -> [u8; 32] {
     let mut salt = [0; 32];
     for chunk in salt.chunks_mut(8) {
         chunk.copy_from_slice(&random().to_le_bytes());
@@ -226,11 +235,14 @@ async fn guarded(
     });
     let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
     lines.set_run(&handle);
-    let proxy = Proxy::new(gate, ProxyOptions::default());
+    let options = ProxyOptions { outgoing: outgoing(&environment), ..ProxyOptions::default() };
+    let proxy = Proxy::new(gate, options);
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
     // Before the program starts: a signal that comes earlier would end this process.
     let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
-    let mut agent = launch(&wiring, &private, name.as_str()).map_err(|error| {
+    // Not the name alone: a second guard of this name must not take these processes for its own.
+    let mark = format!("{}-{:x}", name.as_str(), random());
+    let mut agent = launch(&wiring, &private, &mark).map_err(|error| {
         let program = args.command.first().map(|word| word.to_string_lossy().into_owned());
         Failure::usage(format!(
             "`{}` could not be started: {error}",
@@ -266,6 +278,15 @@ async fn guarded(
         (done.outcome.verified, done.verified) = verified(command, None, false, &mut signals).await;
     }
     Ok(done)
+}
+
+/// Returns the proxies and authorities of the environment, and warns of those that are not used.
+fn outgoing(environment: &BTreeMap<String, String>) -> Outgoing {
+    let outgoing = Outgoing::from_environment(environment).load();
+    for warning in &outgoing.warnings {
+        output::note(&format!("endstop guard: {}", visible(&warning.to_string())));
+    }
+    outgoing
 }
 
 /// Returns the upstream of each format.
@@ -370,7 +391,10 @@ fn report(
 ) -> u8 {
     let Done { outcome, program, counts, .. } = done;
     let own = program.end.how();
-    if !json {
+    if json {
+        // Some programs, such as Gemini CLI, do not end their output with a line break.
+        let _ = output::raw_line("");
+    } else {
         let calls = match (counts.finals, counts.refusals) {
             (0, 0) => String::new(),
             (finals, refusals) => {

@@ -247,11 +247,9 @@ impl Settings {
             "system" => self.system = Some(text()?),
             "verify" => self.verify = Some(text()?),
             "price" => {
-                let text = price_text(value).ok_or_else(|| {
-                    wrong(
-                        "expected a string such as \"in=3,out=15\" or a table of prices in dollars",
-                    )
-                })?;
+                const EXPECTED: &str =
+                    "expected a string such as \"in=3,out=15\" or a table of prices in dollars";
+                let text = price_text(value).ok_or_else(|| wrong(EXPECTED))?;
                 let price = parse_price(&text).map_err(|error| {
                     Failure::usage(format!("{name}: {}", shown(&error.to_string())))
                 })?;

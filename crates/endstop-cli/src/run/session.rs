@@ -230,12 +230,7 @@ impl RunSession {
                 // asked only after the events before it were shown.
                 biased;
                 signal = signals.next() => {
-                    if heard == StopSignal::Nothing {
-                        heard = signal;
-                        agent.cancel();
-                    } else {
-                        agent.terminate();
-                    }
+                    react(signal, &mut heard, agent);
                     if asked.is_some() {
                         // The cursor is after the question's prompt.
                         output::note("");
@@ -258,17 +253,13 @@ impl RunSession {
                     Some(event) => {
                         self.show(event, view);
                         if view.screen.closed {
-                            if !std::mem::replace(&mut told, true) {
-                                output::note("endstop: standard output was closed; the run is cancelled");
-                            }
-                            // The rest of the run would be paid for without a reader.
-                            agent.cancel();
+                            cancel_unread(agent, &mut told);
                         }
                     }
-                    None => return match handle.try_outcome() {
-                        Some(outcome) => Ok((outcome, heard)),
-                        None => Err(Failure::fault("the run ended without an outcome")),
-                    },
+                    None => {
+                        let fault = || Failure::fault("the run ended without an outcome");
+                        return Ok((handle.try_outcome().ok_or_else(fault)?, heard));
+                    }
                 },
                 // Reached only if no event is ready.
                 () = std::future::ready(()), if view.streamed.is_waiting() => {
@@ -354,6 +345,24 @@ fn refused(error: StartError) -> Failure {
             Failure::usage(format!("--resume: {error} (pass --accept-redacted to resume anyway)"))
         }
         error => Failure::usage(error.to_string()),
+    }
+}
+
+/// Cancels a run whose output was closed: the rest of it would be paid for without a reader.
+fn cancel_unread(agent: &Agent, told: &mut bool) {
+    if !std::mem::replace(told, true) {
+        output::note("endstop: standard output was closed; the run is cancelled");
+    }
+    agent.cancel();
+}
+
+/// The first signal cancels the runs of the agent; any later one terminates them.
+fn react(signal: StopSignal, heard: &mut StopSignal, agent: &Agent) {
+    if *heard == StopSignal::Nothing {
+        *heard = signal;
+        agent.cancel();
+    } else {
+        agent.terminate();
     }
 }
 

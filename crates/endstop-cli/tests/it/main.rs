@@ -21,6 +21,8 @@ mod cli;
 mod compaction;
 mod connection;
 #[cfg(target_os = "linux")]
+mod guard;
+#[cfg(target_os = "linux")]
 mod guarded;
 mod hints;
 #[cfg(target_os = "linux")]

@@ -4,9 +4,10 @@ use super::recording::{Recorded, Recording};
 use super::reply::{Admission, GuestStart, Reply, Spending};
 use crate::error_class::ModelError;
 use crate::kernel::{
-    BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, NestedEnding, Outcome, Run,
-    RunSpec, Step, ToolReport, TurnDelta,
+    BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, NestedEnding, Outcome,
+    Resumption, Run, RunSpec, Step, ToolReport, TurnDelta,
 };
+use crate::limits::Limits;
 use crate::message::ModelTurn;
 use crate::usage::{NanoUsd, Unreported};
 use serde_json::{Map, Value};
@@ -150,6 +151,14 @@ impl Guest {
             self.wake = None;
         }
         self.feed(at, EventKind::Tick);
+        self.reply()
+    }
+
+    /// Changes the limits of a run that continues. What was spent so far counts against the new
+    /// limits.
+    pub fn limits(&mut self, at: Duration, limits: Limits) -> Reply {
+        let change = Resumption { limits: Some(limits), ..Resumption::default() };
+        self.feed(at, EventKind::Resumed(Box::new(change)));
         self.reply()
     }
 

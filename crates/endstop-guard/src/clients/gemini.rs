@@ -48,6 +48,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         || in_file.as_ref().is_some_and(|file| parse::dotenv(file, "GEMINI_API_KEY").is_some());
     match selected.as_deref() {
         Some("vertex-ai") => return plan.warn(Warning::Unguardable(Unguardable::Vertex)),
+        // The settings are enough as they are.
         Some(BY_KEY) => return,
         None | Some("gateway") if key => {}
         // Another login bills another account, so it is the user who must change it.

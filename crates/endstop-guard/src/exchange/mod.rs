@@ -10,6 +10,7 @@
 //! | Read the headers, without their secrets | [`ClientFacts`] |
 //! | Read the body of a model call | [`Request`] |
 //! | Find the run, the thread, the turn and the kind of a call | [`Threads`] |
+//! | Leave out of a result what differs each time | [`steady()`] |
 //! | Answer in the client's format | [`answer`] |
 //! | Lower the output cap of a body | [`cap_output`] |
 //!
@@ -33,18 +34,22 @@ pub mod answer;
 mod bounded_map;
 mod cap;
 mod digest;
+mod owner;
 mod read;
 mod route;
 mod run_name;
 mod signs;
+mod steady;
 mod threads;
 
 pub use cap::{CapError, cap_output};
 pub use digest::{Fingerprint, Salt};
+pub use owner::owner;
 pub use read::{Request, Structured, Unreadable};
 pub use route::{Call, Delivery, Route, RouteError, route};
 pub use run_name::{ClientId, InvalidRunName, RunName};
 pub use signs::{CLIENTS, Client, ClientFacts, Sign, Signs};
+pub use steady::steady;
 pub use threads::{
     Attempt, History, Kind, Placed, RunKey, RunSource, Seat, ThreadId, Threads, ToolAnswer,
 };

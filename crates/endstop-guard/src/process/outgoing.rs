@@ -11,9 +11,11 @@
 //! The program itself only speaks to guard, without TLS. Its variables stay as they are, because it
 //! needs them for other hosts, but the address of guard is in its `NO_PROXY`.
 
+use endstop_http::{CertificateError, Certificates};
+use http::Uri;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 /// Variables with files of additional authorities.
 const AUTHORITIES: [&str; 5] = [
@@ -33,6 +35,8 @@ pub struct Outgoing {
     direct: Vec<String>,
     /// PEM files with additional authorities, without duplicates.
     pub authorities: Vec<PathBuf>,
+    /// The authorities of these files, after [`load`](Outgoing::load).
+    pub certificates: Certificates,
     /// Settings that are not honoured.
     pub warnings: Vec<OutgoingWarning>,
 }
@@ -48,7 +52,28 @@ pub enum OutgoingWarning {
         /// Name of the variable.
         variable: &'static str,
     },
+    /// A file of authorities cannot be used.
+    Authority {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        problem: String,
+    },
 }
+
+/// The reason why a file of authorities cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Pem(#[from] CertificateError),
+    #[error("it is larger than {LARGEST_FILE} bytes")]
+    Large,
+}
+
+/// Largest file of authorities, in bytes. That of a whole system has less than 300 kB.
+const LARGEST_FILE: u64 = 8 << 20;
 
 impl Outgoing {
     /// Reads the variables of an environment.
@@ -68,7 +93,8 @@ impl Outgoing {
             let url =
                 if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
             let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
-            if scheme != "http" && scheme != "https" {
+            let is_valid = url.parse::<Uri>().is_ok_and(|url| url.host().is_some());
+            if scheme != "http" && scheme != "https" || !is_valid {
                 let warning = OutgoingWarning::ProxyScheme { variable: name };
                 if !outgoing.warnings.contains(&warning) {
                     outgoing.warnings.push(warning);
@@ -84,6 +110,7 @@ impl Outgoing {
             .filter(|host| !host.is_empty())
             .map(str::to_ascii_lowercase)
             .collect();
+        // Several programs' variables often name the same file.
         for file in AUTHORITIES.iter().filter_map(|name| get(name)).map(PathBuf::from) {
             if !outgoing.authorities.contains(&file) {
                 outgoing.authorities.push(file);
@@ -95,10 +122,27 @@ impl Outgoing {
         outgoing
     }
 
+    /// Reads the files of authorities. One that cannot be used becomes a warning, because it may be
+    /// meant for another program.
+    #[must_use]
+    pub fn load(mut self) -> Outgoing {
+        for file in &self.authorities {
+            match certificates(file) {
+                Ok(certificates) => self.certificates.extend([certificates]),
+                Err(problem) => self.warnings.push(OutgoingWarning::Authority {
+                    file: file.clone(),
+                    problem: problem.to_string(),
+                }),
+            }
+        }
+        self
+    }
+
     /// Returns the proxy for calls to a host; `scheme` is that of the upstream's URL. Hosts of this
     /// machine are called directly.
     pub fn proxy_for(&self, scheme: &str, host: &str) -> Option<&str> {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+        // An upstream on this machine, for example a model server or an outer guard.
         let is_local = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
         let is_direct = self.direct.iter().any(|direct| {
@@ -117,6 +161,18 @@ impl Outgoing {
     }
 }
 
+fn certificates(file: &Path) -> Result<Certificates, FileError> {
+    // A device or a pipe has no length, and could be read without end.
+    let data = fs::metadata(file)?;
+    if !data.is_file() {
+        return Err(io::Error::other("it is not a file").into());
+    }
+    if data.len() > LARGEST_FILE {
+        return Err(FileError::Large);
+    }
+    Ok(Certificates::from_pem(&fs::read(file)?)?)
+}
+
 impl fmt::Debug for Outgoing {
     /// Leaves out the URLs of the proxies, which can contain passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,6 +181,7 @@ impl fmt::Debug for Outgoing {
             .field("http", &self.http.is_some())
             .field("direct", &self.direct)
             .field("authorities", &self.authorities)
+            .field("certificates", &self.certificates)
             .field("warnings", &self.warnings)
             .finish()
     }
@@ -139,6 +196,9 @@ impl fmt::Display for OutgoingWarning {
             ),
             OutgoingWarning::ProxyScheme { variable } => {
                 write!(f, "{variable} is not honoured: expected a proxy with http:// or https://")
+            }
+            OutgoingWarning::Authority { file, problem } => {
+                write!(f, "the authorities in {} are not trusted: {problem}", file.display())
             }
         }
     }
@@ -180,10 +240,32 @@ mod tests {
             ("REQUESTS_CA_BUNDLE", "/a.pem"),
             ("NODE_TLS_REJECT_UNAUTHORIZED", "0"),
             ("ALL_PROXY", "socks5://x:1"),
+            ("HTTP_PROXY", "http://"),
         ]);
         assert_eq!(found.authorities, [PathBuf::from("/a.pem"), PathBuf::from("/b.pem")]);
         assert_eq!(found.proxy_for("https", "a.example"), None);
         let scheme = OutgoingWarning::ProxyScheme { variable: "ALL_PROXY" };
-        assert_eq!(found.warnings, [scheme, OutgoingWarning::UncheckedCertificates]);
+        let invalid = OutgoingWarning::ProxyScheme { variable: "HTTP_PROXY" };
+        assert_eq!(found.warnings, [scheme, invalid, OutgoingWarning::UncheckedCertificates]);
+        assert_eq!(found.proxy_for("http", "a.example"), None);
+    }
+
+    #[test]
+    fn unusable_authorities_become_warnings() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, missing) = (folder.path().join("a.pem"), folder.path().join("b.pem"));
+        fs::write(&file, "no certificate").unwrap();
+        let found = outgoing(&[
+            ("SSL_CERT_FILE", file.to_str().unwrap()),
+            ("NODE_EXTRA_CA_CERTS", missing.to_str().unwrap()),
+            ("CURL_CA_BUNDLE", "/dev/zero"),
+        ])
+        .load();
+        let shown: Vec<String> = found.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(found.certificates, Certificates::default());
+        assert_eq!(shown.len(), 3, "{shown:?}");
+        assert!(shown[0].contains("a.pem are not trusted: no certificate found"), "{shown:?}");
+        assert!(shown[1].contains("b.pem are not trusted: No such file"), "{shown:?}");
+        assert!(shown[2].contains("/dev/zero are not trusted: it is not a file"), "{shown:?}");
     }
 }

@@ -20,7 +20,7 @@ enum Kind {
     Deflate,
     Zlib(ZlibDecoder<Vec<u8>>),
     Raw(DeflateDecoder<Vec<u8>>),
-    Zstd(Box<ZstdFrames>),
+    Zstd(ZstdFrames),
     Unknown(String),
     Off,
 }
@@ -38,7 +38,7 @@ impl Decoder {
             "" | "identity" => Kind::Plain,
             "gzip" | "x-gzip" => Kind::Gzip(MultiGzDecoder::new(Vec::new())),
             "deflate" => Kind::Deflate,
-            "zstd" => Kind::Zstd(Box::default()),
+            "zstd" => ZstdFrames::new().map_or(Kind::Unknown(name), Kind::Zstd),
             _ => Kind::Unknown(name.escape_default().to_string()),
         };
         Decoder { kind, left: limit }

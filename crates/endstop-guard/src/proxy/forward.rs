@@ -17,7 +17,8 @@ use super::upstream::{Sending, UpstreamClient};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Extensions, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -118,11 +119,6 @@ async fn call<G: Gatekeeper>(
     waiting.sending = Some(shared.upstream.send(request));
     let response = poll_fn(|context| waiting.poll(context)).await;
     match response {
-        // No upgrade was forwarded, so this is not an answer to the client's request.
-        Some(Ok(response)) if response.status().is_informational() => {
-            let error = "the upstream changed the protocol";
-            Ok(waiting.no_response(&shared.gatekeeper, head, error))
-        }
         Some(Ok(response)) => Ok(pass(shared, connection, head, waiting, response)),
         Some(Err(error)) => Ok(waiting.no_response(&shared.gatekeeper, head, &error)),
         None => {
@@ -187,7 +183,7 @@ impl Waiting {
             self.sending = None;
             return Poll::Ready(None);
         }
-        let response = std::task::ready!(sending.as_mut().poll(context));
+        let response = std::task::ready!(Pin::new(sending).poll(context));
         self.sending = None;
         Poll::Ready(Some(response))
     }

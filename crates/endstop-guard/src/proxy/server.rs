@@ -7,6 +7,7 @@ use super::forward::{Shared, exchange};
 use super::gatekeeper::{Gatekeeper, Notice};
 use super::reading_on::{Background, Task};
 use super::upstream::UpstreamClient;
+use crate::process::Outgoing;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -41,6 +42,8 @@ pub struct ProxyOptions {
     pub connections: usize,
     /// The longest time for exchanges to end after the proxy was stopped. Two seconds.
     pub grace: Duration,
+    /// Proxies and authorities for connections to the upstream. None but those of the system.
+    pub outgoing: Outgoing,
 }
 
 impl Default for ProxyOptions {
@@ -54,6 +57,7 @@ impl Default for ProxyOptions {
             idle_time: Duration::from_secs(3600),
             connections: 10_000,
             grace: Duration::from_secs(2),
+            outgoing: Outgoing::default(),
         }
     }
 }
@@ -74,7 +78,7 @@ impl<G: Gatekeeper> Proxy<G> {
             memory: memory(options.body_memory),
             time: options.body_time,
         };
-        let upstream = UpstreamClient::new(options.connect_time);
+        let upstream = UpstreamClient::new(options.connect_time, &options.outgoing);
         let largest_hold = options.largest_hold;
         let shared = Shared { gatekeeper, upstream, limits, largest_hold, background };
         Proxy { shared: Arc::new(shared), background: receiver, options }

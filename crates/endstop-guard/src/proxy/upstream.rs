@@ -1,21 +1,15 @@
 //! Connections to the upstream: the only file that knows the HTTP client.
 
 use super::body::SendBody;
-use http::uri::Scheme;
-use http::{Request, Response};
+use crate::process::Outgoing;
+use endstop_http::{Client, ResponseFuture};
+use http::{Request, Response, Uri};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connect, HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls_platform_verifier::BuilderVerifierExt;
 use std::error::Error;
 use std::fmt::Write;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The time after which an idle connection is closed. Providers close theirs after a minute or more,
@@ -23,76 +17,51 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_secs(30);
 
 /// A request that was sent, until the head of its response. Dropping it closes its connection.
-pub(crate) type Sending =
-    Pin<Box<dyn Future<Output = Result<Response<Incoming>, String>> + Send + 'static>>;
-
-type Tls = Client<HttpsConnector<HttpConnector>, SendBody>;
+pub(crate) struct Sending(Result<ResponseFuture, Option<String>>);
 
 /// Sends requests to upstreams over pooled connections.
 #[derive(Debug)]
-pub(crate) struct UpstreamClient {
-    plain: Client<HttpConnector, SendBody>,
-    // Loading the certificate authorities of the system costs megabytes, so the first request with
-    // TLS does it.
-    tls: OnceLock<Result<Tls, String>>,
-    connect: Duration,
-}
+pub(crate) struct UpstreamClient(Result<Client, String>);
 
 impl UpstreamClient {
-    /// Returns a client without connections. `connect` is the longest time to connect.
-    pub(crate) fn new(connect: Duration) -> UpstreamClient {
-        let plain = client(connector(connect));
-        UpstreamClient { plain, tls: OnceLock::new(), connect }
+    /// Returns a client without connections. `connect` is the longest time to connect, through the
+    /// proxies and with the authorities of `outgoing`. Authorities are loaded by the first request
+    /// with TLS, because those of the system cost megabytes.
+    pub(crate) fn new(connect: Duration, outgoing: &Outgoing) -> UpstreamClient {
+        let ways = outgoing.clone();
+        let client = Client::builder()
+            .proxy_by(move |server: &Uri| {
+                let proxy = ways.proxy_for(server.scheme_str()?, server.host()?);
+                proxy.map(str::to_owned)
+            })
+            .certificates(outgoing.certificates.clone())
+            .connect_timeout(connect)
+            .idle_timeout(IDLE)
+            .preserve_header_case(true)
+            .build();
+        UpstreamClient(client.map_err(|error| describe(&error)))
     }
 
     /// Sends a request to the host of its URL. If a pooled connection was closed before the request
     /// was sent, the request is sent on another one. Redirects are responses like any other. The
     /// error of the future contains no credentials.
     pub(crate) fn send(&self, request: Request<SendBody>) -> Sending {
-        if request.uri().scheme() != Some(&Scheme::HTTPS) {
-            let sending = self.plain.request(request);
-            return Box::pin(async move { sending.await.map_err(|error| describe(&error)) });
-        }
-        match self.tls.get_or_init(|| tls_client(self.connect)) {
-            Ok(client) => {
-                let sending = client.request(request);
-                Box::pin(async move { sending.await.map_err(|error| describe(&error)) })
-            }
-            Err(error) => Box::pin(std::future::ready(Err(error.clone()))),
-        }
+        Sending(match &self.0 {
+            Ok(client) => Ok(client.send(request)),
+            Err(error) => Err(Some(error.clone())),
+        })
     }
 }
 
-fn connector(connect: Duration) -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector.enforce_http(false);
-    connector.set_connect_timeout(Some(connect));
-    connector
-}
+impl Future for Sending {
+    type Output = Result<Response<Incoming>, String>;
 
-fn client<C: Connect + Clone>(connector: C) -> Client<C, SendBody> {
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE)
-        .http1_preserve_header_case(true)
-        // The proxy sets it itself, in the place where the client had it.
-        .set_host(false)
-        .build(connector)
-}
-
-fn tls_client(connect: Duration) -> Result<Tls, String> {
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .and_then(BuilderVerifierExt::with_platform_verifier)
-        .map_err(|error| format!("cannot load the certificate authorities: {error}"))?
-        .with_no_client_auth();
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(config)
-        .https_or_http()
-        .enable_all_versions()
-        .wrap_connector(connector(connect));
-    Ok(client(connector))
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.get_mut().0 {
+            Ok(response) => Pin::new(response).poll(context).map_err(|error| describe(&error)),
+            Err(error) => error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
+        }
+    }
 }
 
 /// Returns an error with its causes. The HTTP client's errors contain addresses, but no URLs,

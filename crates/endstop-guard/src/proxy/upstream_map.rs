@@ -40,6 +40,9 @@ pub enum UpstreamError {
     /// The base URL contains user information, a query or a fragment.
     #[error("invalid upstream URL: remove the user information and the query")]
     Extra,
+    /// No upstream is set for the format of a call.
+    #[error("no upstream is set for this call")]
+    Unknown,
     /// The path of the request cannot be part of a URL, or leaves the upstream's prefix.
     #[error("invalid path")]
     Path,
@@ -86,14 +89,19 @@ impl Upstream {
 /// The upstream of each wire format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamMap {
-    default: Upstream,
+    default: Option<Upstream>,
     formats: Vec<(WireFormat, Upstream)>,
 }
 
 impl UpstreamMap {
     /// Returns a map that sends everything to one upstream.
     pub fn new(default: Upstream) -> UpstreamMap {
-        UpstreamMap { default, formats: Vec::new() }
+        UpstreamMap { default: Some(default), formats: Vec::new() }
+    }
+
+    /// Returns a map without upstreams: calls of formats that it does not name have no address.
+    pub fn empty() -> UpstreamMap {
+        UpstreamMap { default: None, formats: Vec::new() }
     }
 
     /// Sends calls of this format to another upstream.
@@ -120,7 +128,8 @@ impl UpstreamMap {
             return Err(UpstreamError::Path);
         }
         let known = self.formats.iter().find(|(known, _)| Some(*known) == format);
-        let upstream = known.map_or(&self.default, |(_, upstream)| upstream);
+        let known = known.map(|(_, upstream)| upstream).or(self.default.as_ref());
+        let upstream = known.ok_or(UpstreamError::Unknown)?;
         let (version, rest) = split_version(path);
         let base = upstream.prefix.as_str();
         let base_has_version = base.rsplit('/').next().is_some_and(is_version);

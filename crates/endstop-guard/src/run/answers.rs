@@ -24,10 +24,12 @@ impl Guarded {
         {
             self.counts.finals += 1;
             self.answered(place, false);
+            self.meter().told();
             return to_proxy(text);
         }
         self.counts.refusals += 1;
         self.answered(place, true);
+        self.meter().refused();
         to_proxy(refusal(&facts.reply, &message, stamp(&id, self)))
     }
 

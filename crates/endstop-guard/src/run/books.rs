@@ -6,10 +6,12 @@
 //! thread 1: turn, $0.01
 //! ```
 
+use super::meter::Meter;
 use endstop_core::NanoUsd;
 use endstop_core::guest::Spending;
 use endstop_core::usage::Unreported;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The entries that some thread has not heard, and the sum of the earlier ones.
 #[derive(Debug, Default)]
@@ -19,6 +21,7 @@ pub(super) struct Books {
     dropped: usize,
     /// The sum of all entries, for threads that begin later.
     sum: Spending,
+    meter: Arc<Meter>,
 }
 
 #[derive(Debug)]
@@ -28,12 +31,18 @@ struct Entry {
 }
 
 impl Books {
+    /// Starts empty books whose spending also counts in a meter.
+    pub(super) fn new(meter: Arc<Meter>) -> Books {
+        Books { meter, ..Books::default() }
+    }
+
     /// Enters what a thread spent. Nothing spent makes no entry.
     pub(super) fn add(&mut self, thread: usize, spending: Spending) {
         if is_nothing(&spending) {
             return;
         }
         add(&mut self.sum, &spending);
+        self.meter.spent(&spending);
         self.entries.push_back(Entry { thread, spending });
     }
 

@@ -12,7 +12,7 @@ use super::settings::Settings;
 use crate::exchange::answer::{Reply, bad_request};
 use crate::exchange::{
     Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, RunKey, RunName, Salt,
-    Threads, cap_output, route,
+    Threads, cap_output, owner, route,
 };
 use crate::proxy::{
     Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver, Route,
@@ -25,14 +25,17 @@ use endstop_wire::{Dialect, RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Runs that are remembered after their end, so that late calls are still refused.
 const MOST_RUNS: usize = 10_000;
 
+/// Receives each run that starts, on the task of its first request.
+pub type OnStart = Box<dyn Fn(&RunHandle) + Send + Sync>;
+
 /// Puts the calls of agents under the kernel.
 pub struct Gate {
-    settings: Arc<Settings>,
+    settings: RwLock<Arc<Settings>>,
     upstreams: UpstreamMap,
     salt: Salt,
     threads: Arc<Mutex<Threads>>,
@@ -40,6 +43,7 @@ pub struct Gate {
     /// The run of every call, if the guard has started the only program that it serves.
     only: Option<RunName>,
     hear: Hear,
+    on_start: Option<OnStart>,
 }
 
 #[derive(Default)]
@@ -51,7 +55,7 @@ struct Runs {
 
 impl std::fmt::Debug for Gate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gate").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Gate").field("settings", &self.settings()).finish_non_exhaustive()
     }
 }
 
@@ -60,14 +64,47 @@ impl Gate {
     pub fn new(settings: Settings, upstreams: UpstreamMap, salt: [u8; 32], hear: Hear) -> Gate {
         let salt = Salt::new(salt);
         Gate {
-            settings: Arc::new(settings),
+            settings: RwLock::new(Arc::new(settings)),
             upstreams,
             threads: Arc::new(Mutex::new(Threads::new(salt.clone()))),
             salt,
             runs: Mutex::default(),
             only: None,
             hear,
+            on_start: None,
         }
+    }
+
+    /// Reports each run that starts.
+    #[must_use]
+    pub fn on_start(mut self, on_start: OnStart) -> Gate {
+        self.on_start = Some(on_start);
+        self
+    }
+
+    /// Changes the settings of runs that start from now on.
+    pub fn renew(&self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        let mut new = Settings::clone(&settings);
+        change(&mut new);
+        *settings = Arc::new(new);
+    }
+
+    /// Forgets a run: the next call with its name starts another one.
+    pub fn forget(&self, handle: &RunHandle) {
+        let key = handle.key();
+        let mut runs = lock(&self.runs);
+        // The name may belong to a later run by now.
+        if runs.by_key.get(&key).is_some_and(|known| Arc::ptr_eq(&known.0, &handle.0)) {
+            runs.by_key.remove(&key);
+            runs.order.retain(|known| *known != key);
+        }
+        drop(runs);
+        lock(&self.threads).forget(&key);
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Puts every call into one run, whatever the client says, and starts that run now.
@@ -101,18 +138,22 @@ impl Gate {
         }
         let handle = RunHandle(Shared::start(
             key.clone(),
-            &self.settings,
+            &self.settings(),
             &self.threads,
             Arc::clone(&self.hear),
         ));
         runs.order.push_back(key.clone());
         runs.by_key.insert(key.clone(), handle.clone());
         drop(runs);
+        if let Some(on_start) = &self.on_start {
+            on_start(&handle);
+        }
         (self.hear)(GuardEvent::RunStarted { run: key.id().to_owned() });
         handle
     }
 
-    fn decide_now(&self, head: &RequestHead, body: &RequestBody) -> Decision {
+    /// Decides about a request.
+    pub(crate) fn decide_now(&self, head: &RequestHead, body: &RequestBody) -> Decision {
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         let mut line = match route(head.method.as_str(), target) {
             Ok(line) => line,
@@ -206,7 +247,7 @@ impl Gate {
     ) -> Decision {
         let mut body = None;
         let lower = ticket.output_cap.filter(|cap| request.output_cap.is_none_or(|own| *cap < own));
-        if let (true, Some(cap)) = (self.settings.cap_output, lower) {
+        if let (true, Some(cap)) = (self.settings().cap_output, lower) {
             match cap_output(request, decoded, cap, call.dialect.cap_field) {
                 Ok(Some(changed)) => body = Some(Bytes::from(changed)),
                 Ok(None) => {}
@@ -244,6 +285,7 @@ impl Gate {
             let mut guarded = run.0.lock();
             if let Some(outcome) = guarded.outcome().cloned() {
                 guarded.counts.refusals += 1;
+                guarded.meter().refused();
                 let message = guarded.message(&outcome);
                 return Decision::Answer(to_proxy(bad_request(&message)));
             }
@@ -253,6 +295,10 @@ impl Gate {
                 return self.refuse(head, &reason);
             }
             guarded.counts.unread += 1;
+        } else if self.settings().has_limits() {
+            // No call of its run has been read yet, so its run is not known.
+            let reason = format!("{reason}, so the limits of its run cannot be enforced");
+            return self.refuse(head, &reason);
         }
         let target = head.redacted_target();
         (self.hear)(GuardEvent::Passed { target, reason: reason.to_owned() });
@@ -260,6 +306,7 @@ impl Gate {
     }
 
     fn forward(&self, head: &RequestHead, line: &Line, format: Option<WireFormat>) -> Decision {
+        let format = format.or_else(|| owner(&line.target, |name| head.header(name)));
         match self.url(line, format) {
             Ok(url) => Decision::Forward(Forward::unchanged(url, Box::new(Unread))),
             Err(error) => self.refuse(head, &error),
@@ -268,6 +315,7 @@ impl Gate {
 
     fn refuse(&self, head: &RequestHead, reason: &str) -> Decision {
         let target = head.redacted_target();
+        self.settings().meter.refused();
         (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
         Decision::Answer(to_proxy(bad_request(reason)))
     }
@@ -281,7 +329,7 @@ impl Gate {
     }
 
     fn price(&self, request: &Request<'_>, host: Option<&str>) -> Option<Price> {
-        self.settings.price.or_else(|| price_of(request.format, host, request.model.as_deref()?))
+        self.settings().price.or_else(|| price_of(request.format, host, request.model.as_deref()?))
     }
 }
 

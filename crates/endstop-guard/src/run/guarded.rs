@@ -13,16 +13,17 @@ use super::books::Books;
 use super::call::{CallFacts, Ticket};
 use super::event::{GuardEvent, Hear};
 use super::journal::RunRecord;
+use super::meter::Meter;
 use super::settings::{OnLimit, Settings};
 use super::thread::{Asked, Last, Step, Thread};
-use crate::exchange::{Kind, Placed, RunKey, ThreadId};
+use crate::exchange::{Kind, Placed, RunKey, ThreadId, steady};
 use crate::proxy::{AbortToken, Stop};
 use endstop::agent::GuestRecord;
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    GuestCall, GuestMode, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport, ToolStatus,
-    TurnDelta,
+    GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport,
+    ToolStatus, TurnDelta,
 };
 use endstop_wire::redact::KnownKeys;
 use std::collections::HashMap;
@@ -95,6 +96,8 @@ pub(super) struct Guarded {
     /// Final texts that the main thread may still get, one for each stopped sub-agent.
     pub(super) more_finals: u32,
     wall_ms: u64,
+    /// Time of the last call, or of the end of one.
+    active_at: Duration,
     pub(super) counts: Counts,
 }
 
@@ -105,14 +108,15 @@ impl Guarded {
         let tokens = limits.max_tokens;
         let budget = SharedBudget::within(settings.budget.as_ref(), usd, tokens);
         let record = RunRecord::new(settings.journal.clone());
+        settings.meter.started();
         let mut run = Guarded {
             key,
             unassigned: None,
             record,
             hear,
+            books: Books::new(Arc::clone(&settings.meter)),
             settings,
             budget,
-            books: Books::default(),
             threads: HashMap::new(),
             exchanges: HashMap::new(),
             next_exchange: 0,
@@ -123,12 +127,13 @@ impl Guarded {
             outcome: None,
             more_finals: 0,
             wall_ms,
+            active_at: Duration::ZERO,
             counts: Counts::default(),
         };
         let record = run.settings.journal.is_some();
         let start = GuestStart { record, ..run.start() };
         let guest = Guest::new(run.spec(true), start);
-        let mut lead = Thread::new(0, guest);
+        let mut lead = Thread::new(0, guest, true);
         lead.set_name("main".into());
         run.unassigned = Some(lead);
         run.next_thread = 1;
@@ -162,6 +167,20 @@ impl Guarded {
         self.books.sum()
     }
 
+    pub(super) fn meter(&self) -> &Meter {
+        &self.settings.meter
+    }
+
+    /// The limits that hold now.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.settings.limits
+    }
+
+    /// The time of the last call, or of the end of one.
+    pub(super) fn active_at(&self) -> Duration {
+        self.active_at
+    }
+
     /// The number of calls in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.exchanges.len()
@@ -174,12 +193,7 @@ impl Guarded {
 
     /// `true` if a limit holds for the run as a whole.
     pub(super) fn has_limits(&self) -> bool {
-        let limits = &self.settings.limits;
-        limits.max_turns.is_some()
-            || limits.max_budget_usd.is_some()
-            || limits.max_tokens.is_some()
-            || limits.timeout.is_some()
-            || self.settings.budget.is_some()
+        self.settings.has_limits()
     }
 
     /// Decides about a call: the results in it are reported first.
@@ -192,6 +206,7 @@ impl Guarded {
         keys: Vec<String>,
     ) -> Admitted {
         self.record.hide(keys);
+        self.active_at = at;
         if self.outcome.is_some() {
             return Admitted::Ended;
         }
@@ -206,7 +221,7 @@ impl Guarded {
         self.open(&place, placed.kind);
         for result in placed.results {
             let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
-            let report = ToolReport::new(status, result.text);
+            let report = ToolReport::new(status, steady(result.text));
             if let Some(thread) = self.threads.get_mut(&place)
                 && let Step::Stop(outcome) = thread.result(at, &result.call_id, report)
             {
@@ -226,6 +241,7 @@ impl Guarded {
             }
             Asked::Go { call, output_cap } => {
                 self.counts.calls += 1;
+                self.meter().called();
                 let abort = AbortToken::new();
                 let exchange = Exchange {
                     place: place.clone(),
@@ -267,7 +283,7 @@ impl Guarded {
         }
         let is_thread = matches!(place, Place::Thread(_));
         let guest = Guest::new(self.spec(is_thread), self.start());
-        let mut thread = Thread::new(self.next_thread, guest);
+        let mut thread = Thread::new(self.next_thread, guest, is_thread);
         if is_thread {
             let what = if kind == Kind::Sub { "sub" } else { "main" };
             let name = format!("{what}-{}", self.counts.threads + 1);
@@ -383,6 +399,7 @@ impl Guarded {
     /// Reports the end of a call.
     pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) {
         self.exchanges.remove(&ticket.number);
+        self.active_at = at;
         let Guarded { threads, books, budget, .. } = self;
         let Some(thread) = threads.get_mut(&ticket.place) else { return };
         let step = thread.ended(at, ticket.call, response, books, budget.as_ref());
@@ -432,6 +449,46 @@ impl Guarded {
             return None;
         }
         self.threads.values().filter_map(Thread::wake_at).min()
+    }
+
+    /// Changes the limits of the run and of each of its threads. Returns `false` if the run has
+    /// ended.
+    pub(super) fn set_limits(&mut self, at: Duration, limits: Limits) -> bool {
+        if self.outcome.is_some() {
+            return false;
+        }
+        let old = &self.settings.limits;
+        // A run without a ceiling of its own has no account of its own: the kernel enforces a new
+        // ceiling alone, as it does for a single conversation.
+        if (old.max_budget_usd.is_some() || old.max_tokens.is_some())
+            && let Some(budget) = &self.budget
+        {
+            let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+            budget.set_ceiling(usd, limits.max_tokens);
+        }
+        self.settings = Arc::new(Settings { limits, ..Settings::clone(&self.settings) });
+        let limits = self.settings.limits.clone();
+        if let Some(lead) = &mut self.unassigned
+            && let Step::Stop(outcome) = lead.set_limits(at, limits.clone())
+        {
+            self.stop(at, &outcome);
+            return true;
+        }
+        let places: Vec<Place> = self.threads.keys().cloned().collect();
+        for place in places {
+            let mut limits = limits.clone();
+            if matches!(place, Place::Auxiliary(_)) {
+                limits.max_turns = None;
+            }
+            let Some(thread) = self.threads.get_mut(&place) else { continue };
+            let step = thread.set_limits(at, limits);
+            self.flush(&place);
+            if let Step::Stop(outcome) = step {
+                self.stop(at, &outcome);
+                break;
+            }
+        }
+        true
     }
 
     /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure.
@@ -528,6 +585,7 @@ impl Guarded {
             self.flush(place);
         }
         self.record.ended(&outcome);
+        self.meter().ended(outcome.termination);
         self.outcome = Some(Arc::clone(&outcome));
         for (_, exchange) in std::mem::take(&mut self.exchanges) {
             let answer = self.answer(&exchange.place, &exchange.facts);

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, TurnDelta};
 use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder, WireFormat};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Observes one call.
 pub(super) struct CallObserver {
@@ -23,6 +24,8 @@ pub(super) struct CallObserver {
     tail: Option<Tail>,
     /// Deltas of the current chunk.
     deltas: Vec<TurnDelta>,
+    /// The time of the request, until the first byte of its response.
+    asked_at: Option<Duration>,
 }
 
 impl CallObserver {
@@ -31,6 +34,7 @@ impl CallObserver {
             let stamp = Stamp { id: "endstop", unix_seconds: shared.unix_seconds() };
             Tail::new(&facts.reply, stamp)
         });
+        let asked_at = shared.now();
         CallObserver {
             shared,
             ticket,
@@ -39,6 +43,7 @@ impl CallObserver {
             problem: None,
             tail,
             deltas: Vec::new(),
+            asked_at: Some(asked_at),
         }
     }
 
@@ -80,6 +85,10 @@ impl ResponseObserver for CallObserver {
     }
 
     fn bytes(&mut self, chunk: &[u8]) -> Flow {
+        if let Some(asked_at) = self.asked_at.take() {
+            let waited = self.shared.now().saturating_sub(asked_at);
+            self.shared.lock().meter().first_byte(waited);
+        }
         if let Some(tail) = &mut self.tail {
             tail.push(chunk);
         }

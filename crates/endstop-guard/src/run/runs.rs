@@ -5,8 +5,8 @@ use super::event::Hear;
 use super::guarded::{Counts, Guarded, Response};
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
-use endstop_core::Outcome;
 use endstop_core::guest::Spending;
+use endstop_core::{Limits, NanoUsd, Outcome, Termination};
 use endstop_wire::redact::KnownKeys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -120,6 +120,25 @@ async fn keep_time(shared: Weak<Shared>) {
 #[derive(Clone)]
 pub struct RunHandle(pub(super) Arc<Shared>);
 
+/// A snapshot of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveRun {
+    /// Id of the run.
+    pub id: String,
+    /// The ending, if the run has ended.
+    pub ended: Option<Termination>,
+    /// Turns of all threads so far.
+    pub turns: u32,
+    /// Prompt and generated tokens so far.
+    pub tokens: u64,
+    /// Cost so far.
+    pub cost: NanoUsd,
+    /// Time since the first call.
+    pub elapsed: Duration,
+    /// Model calls in flight.
+    pub in_flight: usize,
+}
+
 impl std::fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunHandle").field("id", &self.id()).finish_non_exhaustive()
@@ -159,6 +178,47 @@ impl RunHandle {
             // It blocks until the disk has everything.
             let _ = tokio::task::spawn_blocking(move || record.close()).await;
         }
+    }
+
+    /// A snapshot of the run.
+    pub fn live(&self) -> LiveRun {
+        let now = self.0.now();
+        let run = self.0.lock();
+        let spent = run.spent();
+        LiveRun {
+            id: run.key().id().to_owned(),
+            ended: run.outcome().map(|outcome| outcome.termination),
+            turns: spent.turns,
+            tokens: spent.usage.total_tokens(),
+            cost: spent.cost,
+            elapsed: now,
+            in_flight: run.in_flight(),
+        }
+    }
+
+    /// The time since the last call, or since the end of one. Zero while a call is in flight.
+    pub fn quiet_for(&self) -> Duration {
+        let now = self.0.now();
+        let run = self.0.lock();
+        if run.in_flight() > 0 { Duration::ZERO } else { now.saturating_sub(run.active_at()) }
+    }
+
+    /// The limits that hold now.
+    pub fn limits(&self) -> Limits {
+        self.0.lock().limits().clone()
+    }
+
+    /// Changes the limits of the run. What was spent so far counts against them. Returns `false` if
+    /// the run has ended.
+    pub fn set_limits(&self, limits: Limits) -> bool {
+        let at = self.0.now();
+        let changed = self.0.lock().set_limits(at, limits);
+        self.0.changed();
+        changed
+    }
+
+    pub(super) fn key(&self) -> RunKey {
+        self.0.lock().key().clone()
     }
 
     /// The number of model calls in flight.

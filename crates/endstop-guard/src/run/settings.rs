@@ -1,6 +1,7 @@
 //! What a guarded run may do, and how it is stopped.
 
 use super::journal::JournalSettings;
+use super::meter::Meter;
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, Price, TerminationPolicy, Watch};
 use std::fmt;
@@ -66,6 +67,20 @@ pub struct Settings {
     pub budget: Option<SharedBudget>,
     /// The journal, if runs are recorded.
     pub journal: Option<JournalSettings>,
+    /// Counts what the runs do, for metrics.
+    pub meter: Arc<Meter>,
+}
+
+impl Settings {
+    /// `true` if a limit holds for a run as a whole, or for several runs together.
+    pub fn has_limits(&self) -> bool {
+        let limits = &self.limits;
+        limits.max_turns.is_some()
+            || limits.max_budget_usd.is_some()
+            || limits.max_tokens.is_some()
+            || limits.timeout.is_some()
+            || self.budget.is_some()
+    }
 }
 
 impl Default for Settings {
@@ -80,6 +95,7 @@ impl Default for Settings {
             price: None,
             budget: None,
             journal: None,
+            meter: Arc::default(),
         }
     }
 }

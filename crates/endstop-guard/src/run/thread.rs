@@ -6,8 +6,8 @@ use endstop_core::Usage;
 use endstop_core::guest::{Admission, Guest, Recorded, Reply, Spending};
 use endstop_core::usage::Unreported;
 use endstop_core::{
-    Effect, EffectId, GuestCall, ModelError, ModelTurn, NanoUsd, NestedEnding, Outcome, RunEvent,
-    ToolReport, TurnDelta,
+    Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding, Outcome,
+    RunEvent, ToolReport, TurnDelta,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub(super) struct Thread {
     name: Option<Arc<str>>,
     /// Events for observers that were not sent yet.
     told_events: Vec<RunEvent>,
+    /// `false` for a call that costs, but is not a turn of the agent.
+    counts_turns: bool,
     /// `true` once the thread got the answer that says why the run was stopped.
     pub(super) is_told_of_end: bool,
 }
@@ -61,7 +63,7 @@ pub(super) enum Asked {
 }
 
 impl Thread {
-    pub(super) fn new(number: usize, guest: Guest) -> Thread {
+    pub(super) fn new(number: usize, guest: Guest, counts_turns: bool) -> Thread {
         Thread {
             guest,
             number,
@@ -69,6 +71,7 @@ impl Thread {
             reserved: HashMap::new(),
             name: None,
             told_events: Vec::new(),
+            counts_turns,
             is_told_of_end: false,
         }
     }
@@ -113,7 +116,7 @@ impl Thread {
         budget: Option<&SharedBudget>,
     ) -> Asked {
         self.hear(at, books);
-        let first_attempt = !call.attempt_of_previous;
+        let is_new_turn = self.counts_turns && !call.attempt_of_previous;
         let mut admission = self.guest.ask(at, call);
         self.settle(budget);
         if let Admission::Reserve { id, want, least, want_tokens, least_tokens } = admission {
@@ -136,7 +139,7 @@ impl Thread {
             Admission::Go { call, output_cap, .. } => {
                 // A turn counts for the other threads as soon as it is admitted, so that parallel
                 // threads cannot pass the limit together.
-                if first_attempt {
+                if is_new_turn {
                     books.add(self.number, Spending { turns: 1, ..Spending::default() });
                 }
                 Asked::Go { call, output_cap }
@@ -178,6 +181,12 @@ impl Thread {
         };
         self.settle(budget);
         books.add(self.number, Totals::of(&self.guest).since(&before));
+        reply.into()
+    }
+
+    pub(super) fn set_limits(&mut self, at: Duration, limits: Limits) -> Step {
+        let reply = self.guest.limits(at, limits);
+        self.collect();
         reply.into()
     }
 

@@ -101,24 +101,24 @@ pub(crate) async fn tool_in_own_session_is_interrupted() {
 /// As Gemini CLI: the launcher ignores SIGINT and waits for its worker, which does not.
 pub(crate) async fn launcher_ignores_interrupt_worker_ends() {
     let word = marker();
-    let worker =
-        format!("import time,sys\ntry: time.sleep({word})\nexcept KeyboardInterrupt: sys.exit(5)");
+    // Each creates a file when it is ready, because Python turns an earlier interrupt into another
+    // exit status.
+    let folder = tempfile::tempdir().unwrap();
+    let worker = format!(
+        "import time,sys\ntry:\n open(sys.argv[1]+'/worker','w').close()\n time.sleep({word})\n\
+         except KeyboardInterrupt: sys.exit(5)"
+    );
     let launcher = "import signal,subprocess,sys
-p=subprocess.Popen([sys.executable,'-c',sys.argv[1],sys.argv[2]],start_new_session=True)
+p=subprocess.Popen([sys.executable,'-c',sys.argv[1],sys.argv[2],sys.argv[3]],start_new_session=True)
 signal.signal(signal.SIGINT,signal.SIG_IGN)
+open(sys.argv[2]+'/launcher','w').close()
 sys.exit(p.wait())";
     let mut agent = AgentProgram::new("python3", run_id())
-        .args(["-c", launcher, &worker, &word.to_string()])
+        .args(["-c", launcher, &worker, folder.path().to_str().unwrap(), &word.to_string()])
         .start()
         .unwrap();
-    // The launcher and the worker both carry the word. The worker must have begun its sleep,
-    // because Python turns an earlier interrupt into another exit status.
-    started(word, 2).await;
-    let sleeps = |pid: &u32| {
-        std::fs::read_to_string(format!("/proc/{pid}/syscall"))
-            .is_ok_and(|call| !call.starts_with("running"))
-    };
-    soon("both wait", || alive(word).iter().filter(|pid| sleeps(pid)).count() == 2);
+    let ready = |name: &str| folder.path().join(name).exists();
+    soon("both are ready", || ready("worker") && ready("launcher"));
     let end = agent.stop(PATIENT).await.unwrap();
     assert_eq!((end.exit(), end.stopped_by), (AgentExit::Code(5), Some(StopStep::Interrupt)));
     gone(word);

@@ -1,7 +1,7 @@
 //! Credentials that are recognised by their format, wherever they come from: keys of providers and
 //! of code hosts, private keys in PEM, JSON Web Tokens, passwords in addresses.
 
-use super::formats::{FORMATS, HEADS, Tail, next_prefix};
+use super::formats::{FORMATS, Tail, next_prefix, starts};
 use super::tail::{
     begins_a_word, credential, in_credential, is_open, is_token, run, stands_anywhere,
 };
@@ -41,8 +41,7 @@ pub(super) fn unfinished(bytes: &[u8]) -> Option<usize> {
     let longest = FORMATS.iter().map(|(prefix, _)| prefix.len()).max().unwrap_or(0);
     let is_part = |start: &usize| {
         let suffix = &bytes[*start..];
-        let starts = HEADS[usize::from(suffix[0])][0] != 0;
-        starts
+        starts(suffix)
             && FORMATS.iter().any(|(prefix, tail)| {
                 prefix.len() > suffix.len()
                     && prefix.as_bytes().starts_with(suffix)

@@ -5,16 +5,17 @@
 //! ```
 
 use super::lines::LARGEST_MESSAGE;
-use crate::provider::network::{Connection, cleartext, client};
+use crate::provider::network::{CONNECT_TIMEOUT, USER_AGENT, cleartext, is_local};
 use endstop_wire::redact::address;
-use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::SseRetryPolicy;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use url::Url;
 
 /// Retry policy for a broken event stream: four retries, after 0.25 to 2 seconds.
 #[derive(Debug)]
@@ -68,7 +69,26 @@ pub(super) fn transport(
         .custom_headers(custom);
     config.retry_config = Arc::new(AFewTimes);
     config.control_request_timeout = Duration::from_secs(2);
-    let client = client(&parsed, Connection::default())
+    let client = client(&parsed)
         .map_err(|error| format!("the HTTP client could not be created: {error}"))?;
     Ok(StreamableHttpClientTransport::with_client(client, config))
+}
+
+/// Creates a client for this address. Certificates are loaded only for https. Requests to this
+/// machine use no proxy.
+fn client(url: &Url) -> reqwest::Result<reqwest::Client> {
+    let mut builder = reqwest::Client::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .user_agent(USER_AGENT)
+        // A redirect could lead the headers to another host.
+        .redirect(Policy::none());
+    if url.scheme() == "http" {
+        // Loading the system's certificates takes time, and cleartext does not need them.
+        builder = builder.tls_certs_only([]).http1_only();
+    }
+    if is_local(url) {
+        builder = builder.no_proxy();
+    }
+    builder.build()
 }

@@ -24,7 +24,7 @@ mod fetched {
         ConfigDefaultCredentials, CustomServiceAccount, Error, MetadataServiceAccount,
         TokenProvider,
     };
-    use reqwest::header::HeaderValue;
+    use http::header::HeaderValue;
     use serde::Deserialize;
     use std::fmt;
     use std::io::ErrorKind;
@@ -152,7 +152,7 @@ mod unknown {
     use crate::provider::http::HttpError;
     use endstop_core::ModelError;
     use endstop_wire::endpoint::Login;
-    use reqwest::header::HeaderValue;
+    use http::header::HeaderValue;
 
     /// No tokens, because the feature is disabled.
     #[derive(Debug)]

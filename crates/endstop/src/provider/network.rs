@@ -5,15 +5,19 @@
 //! let client = client(&url, Connection::default())?;
 //! ```
 
+#[cfg(feature = "http")]
+use endstop_http::{Certificates, Client, SettingsError};
 use endstop_wire::endpoint::is_loopback;
-use reqwest::{Certificate, Client, Proxy, Url};
+#[cfg(feature = "http")]
+use http::{HeaderValue, Uri};
 use std::time::Duration;
+use url::Url;
 
 /// Default time limit for establishing a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The user agent of requests, unless another is set.
-const USER_AGENT: &str = concat!("endstop/", env!("CARGO_PKG_VERSION"));
+pub(crate) const USER_AGENT: &str = concat!("endstop/", env!("CARGO_PKG_VERSION"));
 
 /// The reason why a string is not the address of a server. Does not repeat the string, which may
 /// contain a password.
@@ -40,6 +44,7 @@ pub enum AddressError {
 }
 
 /// The settings of a client's connections, which are valid each by itself.
+#[cfg(feature = "http")]
 #[derive(Default)]
 pub(crate) struct Connection {
     /// The proxy of all requests; `None` means those of the environment.
@@ -47,7 +52,7 @@ pub(crate) struct Connection {
     /// `true` to use no proxy, not even one of the environment.
     pub(crate) no_proxy: bool,
     /// Authorities that are trusted in addition to those of the system.
-    pub(crate) authorities: Vec<Certificate>,
+    pub(crate) authorities: Certificates,
     /// The time limit for establishing a connection; `None` means [`CONNECT_TIMEOUT`].
     pub(crate) connect_timeout: Option<Duration>,
 }
@@ -58,7 +63,12 @@ pub(crate) fn web_address(address: &str) -> Result<Url, AddressError> {
     let parsed = Url::parse(address);
     let url = parsed.map_err(|error| AddressError::Syntax { problem: error.to_string() })?;
     match url.scheme() {
-        "http" | "https" => Ok(url),
+        "http" | "https" => {
+            // Requests have the address in this form, which allows fewer characters in a host.
+            let wrong = |error: http::uri::InvalidUri| error.to_string();
+            let uri = Uri::try_from(url.as_str()).map_err(wrong);
+            uri.map(|_| url).map_err(|problem| AddressError::Syntax { problem })
+        }
         // `localhost:8080` parses as a path with the scheme `localhost`.
         other => Err(AddressError::Scheme { scheme: other.to_owned() }),
     }
@@ -69,35 +79,32 @@ pub(crate) fn cleartext(url: &Url, allowed: bool) -> bool {
     url.scheme() == "http" && !allowed && !is_local(url)
 }
 
-fn is_local(url: &Url) -> bool {
+/// `true` if the address is on this machine.
+pub(crate) fn is_local(url: &Url) -> bool {
     url.host_str().is_some_and(is_loopback)
 }
 
 /// Creates a client for this address. Certificates are loaded only for https. Requests to this
 /// machine bypass proxies on other machines, because a remote proxy could not reach it and must not
 /// see the data.
-pub(crate) fn client(url: &Url, connection: Connection) -> reqwest::Result<Client> {
+#[cfg(feature = "http")]
+pub(crate) fn client(url: &Url, connection: Connection) -> Result<Client, SettingsError> {
     let mut builder = Client::builder()
         .connect_timeout(connection.connect_timeout.unwrap_or(CONNECT_TIMEOUT))
-        .tcp_nodelay(true)
-        .user_agent(USER_AGENT)
-        // A redirect could lead the key to another host.
-        .redirect(reqwest::redirect::Policy::none());
+        .user_agent(HeaderValue::from_static(USER_AGENT))
+        .certificates(connection.authorities);
     let proxy = connection.proxy.filter(|proxy| !is_local(url) || is_local(proxy));
     let encrypted = [Some(url), proxy.as_ref()].into_iter().flatten();
-    if encrypted.map(Url::scheme).all(|scheme| scheme == "http") {
-        // Loading the system's certificates takes time, and cleartext does not need them.
-        builder = builder.tls_certs_only([]);
-    } else {
-        builder = builder.tls_certs_merge(connection.authorities);
-    }
-    if url.scheme() == "http" {
-        builder = builder.http1_only();
-    }
+    let encrypted = encrypted.map(Url::scheme).any(|scheme| scheme == "https");
     match proxy {
-        Some(proxy) => builder = builder.proxy(Proxy::all(proxy)?),
+        Some(proxy) => builder = builder.proxy(proxy),
         None if connection.no_proxy || is_local(url) => builder = builder.no_proxy(),
         None => {}
     }
-    builder.build()
+    let client = builder.build()?;
+    if encrypted {
+        // Now, because the caller gets the error of a builder, and the first call is not delayed.
+        client.load_certificates()?;
+    }
+    Ok(client)
 }

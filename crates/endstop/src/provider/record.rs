@@ -26,15 +26,15 @@ use bytes::Bytes;
 use endstop_core::{ModelError, Outcome};
 use endstop_wire::Headers;
 use endstop_wire::redact::{KnownKeys, REDACTED, address, is_secret_header, is_secret_parameter};
+use http::header::HeaderMap;
 use percent_encoding::percent_decode_str;
-use reqwest::Url;
-use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use url::Url;
 
 /// Records the exchanges of a run in a file. Cheap to clone; clones write to the same file.
 #[derive(Clone)]
@@ -229,13 +229,12 @@ struct Draft {
 
 impl Draft {
     fn request_headers(&self, keys: &KnownKeys) -> Map<String, Value> {
-        let shown =
-            |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
-                let value = value.to_str().ok().filter(|_| !value.is_sensitive());
-                let value =
-                    value.map_or(REDACTED.to_owned(), |value| header(keys, name.as_str(), value));
-                (name.as_str().to_owned(), value.into())
-            };
+        let shown = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+            let value = value.to_str().ok().filter(|_| !value.is_sensitive());
+            let value =
+                value.map_or(REDACTED.to_owned(), |value| header(keys, name.as_str(), value));
+            (name.as_str().to_owned(), value.into())
+        };
         self.sent.iter().map(shown).collect()
     }
 

@@ -10,10 +10,10 @@ use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4::SigningParams;
 use endstop_wire::endpoint::SigningKeys;
-use reqwest::Url;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
 use std::time::SystemTime;
+use url::Url;
 
 /// Signs POST requests to one service in one region.
 pub(super) struct Signer {
@@ -94,7 +94,7 @@ impl Signer {
 mod tests {
     use super::*;
     use endstop_wire::endpoint::Secret;
-    use reqwest::header::CONTENT_TYPE;
+    use http::header::CONTENT_TYPE;
     use std::time::Duration;
 
     /// Signs with the key and time of AWS's published examples.

@@ -8,26 +8,25 @@
 
 use super::recording::Ended;
 use super::replay::{Played, RecordingReplay};
+use base64::Engine as _;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError};
+use endstop_http::{BodyError, Client, Decoded, Full, ResponseFuture};
 use endstop_wire::Headers;
 use endstop_wire::redact::secrets_out;
-use futures_core::Stream;
-use reqwest::header::HeaderMap;
-use reqwest::{Client, Method, Request, Url};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue};
+use http::{Method, Request, Uri};
+use percent_encoding::percent_decode_str;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use url::Url;
 
 /// Sends requests over the network, or answers them from a recording.
 #[derive(Clone)]
 pub(super) enum Transport {
-    Network {
-        client: Client,
-        /// The configured proxy, for messages.
-        proxy: Option<Arc<str>>,
-    },
+    Network(Client),
     Recording(RecordingReplay),
 }
 
@@ -35,14 +34,22 @@ pub(super) enum Transport {
 #[derive(Debug)]
 pub(super) struct Address {
     pub(super) url: Url,
-    /// `true` if the URL has a user or a password, which is sent as a header.
-    has_user: bool,
+    /// The address in the form in which requests have it: without user, password and fragment.
+    uri: Uri,
+    /// The user and the password of the URL as a header.
+    login: Option<HeaderValue>,
 }
 
 impl Address {
+    /// Creates an address from a URL that `web_address` has checked.
     pub(super) fn new(url: Url) -> Arc<Address> {
-        let has_user = !url.username().is_empty() || url.password().is_some();
-        Arc::new(Address { url, has_user })
+        let login = login(&url);
+        let mut bare = url.clone();
+        // These fail only for URLs without a host, which http and https do not have.
+        let _ = (bare.set_username(""), bare.set_password(None));
+        bare.set_fragment(None);
+        let uri = Uri::try_from(bare.as_str()).unwrap_or_default();
+        Arc::new(Address { url, uri, login })
     }
 
     /// Returns the address for messages.
@@ -54,9 +61,8 @@ impl Address {
 /// A request in progress.
 pub(super) enum Sending {
     Network {
-        sending: Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>,
+        sending: ResponseFuture,
         address: Arc<Address>,
-        proxy: Option<Arc<str>>,
     },
     /// The next exchange of a recording, or the error that there is none; `None` after it was
     /// handed over.
@@ -72,7 +78,7 @@ pub(super) struct Head {
 
 /// The body of a response, as a stream of chunks.
 pub(super) enum Body {
-    Network(Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>),
+    Network(Decoded),
     Recording { played: Played, step: Step },
 }
 
@@ -88,25 +94,27 @@ pub(super) enum Step {
 pub(super) struct ConnectionReset;
 
 impl Transport {
-    pub(super) fn send(&self, address: &Arc<Address>, headers: HeaderMap, body: Bytes) -> Sending {
-        let url = &address.url;
-        let (client, proxy) = match self {
-            Transport::Network { client, proxy } => (client, proxy.clone()),
+    pub(super) fn send(
+        &self,
+        address: &Arc<Address>,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Sending {
+        let client = match self {
+            Transport::Network(client) => client,
             Transport::Recording(replay) => {
-                return Sending::Recording(Some(replay.call(url.as_str(), &body)));
+                return Sending::Recording(Some(replay.call(address.url.as_str(), &body)));
             }
         };
-        let sending: Pin<Box<dyn Future<Output = _> + Send>> = if address.has_user {
-            // The request builder turns user and password into a header.
-            Box::pin(client.post(url.clone()).headers(headers).body(body).send())
-        } else {
-            // The prepared headers are moved; the request builder would copy them one by one.
-            let mut request = Request::new(Method::POST, url.clone());
-            *request.headers_mut() = headers;
-            *request.body_mut() = Some(body.into());
-            Box::pin(client.execute(request))
-        };
-        Sending::Network { sending, address: Arc::clone(address), proxy }
+        complete(&mut headers);
+        if let Some(login) = &address.login {
+            headers.entry(AUTHORIZATION).or_insert_with(|| login.clone());
+        }
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = address.uri.clone();
+        *request.headers_mut() = headers;
+        Sending::Network { sending: client.send(request), address: Arc::clone(address) }
     }
 }
 
@@ -114,11 +122,11 @@ impl Sending {
     /// Polls for the head of the response, or the error why there is none.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, ModelError>> {
         match self {
-            Sending::Network { sending, address, proxy } => {
-                let response = match ready!(sending.as_mut().poll(cx)) {
-                    Ok(response) => response,
+            Sending::Network { sending, address } => {
+                let response = match ready!(Pin::new(sending).poll(cx)) {
+                    Ok(response) => Decoded::new(response),
                     Err(error) => {
-                        return Poll::Ready(Err(unsent(&error, &address.url, proxy.as_deref())));
+                        return Poll::Ready(Err(unsent(&error, &address.url)));
                     }
                 };
                 let headers = response
@@ -128,7 +136,7 @@ impl Sending {
                     .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
                     .collect::<Headers>();
                 let status = response.status().as_u16();
-                let body = Body::Network(Box::pin(response.bytes_stream()));
+                let body = Body::Network(response.into_body());
                 Poll::Ready(Ok(Head { status, headers, body }))
             }
             Sending::Recording(next) => match next.take() {
@@ -161,8 +169,8 @@ impl Body {
     ) -> Poll<Option<Result<Bytes, ConnectionReset>>> {
         match self {
             Body::Network(body) => {
-                let next = ready!(body.as_mut().poll_next(cx));
-                Poll::Ready(next.map(|chunk| chunk.map_err(|_| ConnectionReset)))
+                let next = ready!(body.poll_data(cx));
+                Poll::Ready(next.map(|chunk| chunk.map_err(|_: BodyError| ConnectionReset)))
             }
             Body::Recording { played, step } => match step {
                 Step::Bytes => {
@@ -203,8 +211,8 @@ pub(super) fn shown(url: &Url) -> String {
 
 /// Returns the innermost cause of an error, which is the informative one, for example "Connection
 /// refused".
-pub(super) fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
     while let Some(error) = cause.source() {
         cause = error;
     }
@@ -212,18 +220,46 @@ pub(super) fn innermost(error: &reqwest::Error) -> String {
 }
 
 /// Describes a request that got no response: the cause and the address, without secrets.
-fn unsent(error: &reqwest::Error, url: &Url, proxy: Option<&str>) -> ModelError {
+fn unsent(error: &endstop_http::Error, url: &Url) -> ModelError {
     let message = innermost(error);
     // A connection that failed is retried like an error of the server.
     let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::ServerError };
     let url = shown(url);
     let what = if error.is_connect() {
+        let proxy = error.proxy();
         let through = proxy.map_or_else(String::new, |proxy| format!(" through the proxy {proxy}"));
         format!("the server could not be reached at {url}{through}")
     } else {
         format!("the connection to {url} broke")
     };
     ModelError::new(class, format!("{what}: {message}"))
+}
+
+/// Returns these headers with those of the client.
+pub(super) fn completed(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    complete(&mut headers);
+    headers
+}
+
+/// Adds the headers of the client, which are neither signed nor recorded, unless they are there.
+fn complete(headers: &mut HeaderMap) {
+    headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("gzip"));
+}
+
+/// Returns the header for the user and the password of a URL.
+fn login(url: &Url) -> Option<HeaderValue> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let mut login: Vec<u8> = percent_decode_str(url.username()).collect();
+    login.push(b':');
+    login.extend(percent_decode_str(url.password().unwrap_or_default()));
+    let login = base64::engine::general_purpose::STANDARD.encode(login);
+    let mut login = HeaderValue::try_from(format!("Basic {login}")).ok()?;
+    login.set_sensitive(true);
+    Some(login)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::http::HttpError;
 use endstop_wire::endpoint::SigningKeys;
-use reqwest::Url;
-use reqwest::header::HeaderMap;
+use http::header::HeaderMap;
 use std::time::SystemTime;
+use url::Url;
 
 /// No signatures, because the feature is disabled.
 #[derive(Debug)]

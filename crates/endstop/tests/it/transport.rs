@@ -3,13 +3,15 @@
 
 use base64::Engine as _;
 use endstop::provider::http::{
-    CertificateError, HeaderError, HttpError, HttpOptions, HttpProvider, HttpProviderBuilder,
+    CertificateError, Client, HeaderError, HttpError, HttpOptions, HttpProvider,
+    HttpProviderBuilder,
 };
 use endstop::provider::{
     CallEvent, CallSpec, ErrorClass, ModelError, Provider, Secret, SessionSpec,
 };
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::{Agent, Limits, Message, MessageId, Outcome, Role, Termination};
+use http::HeaderValue;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -70,7 +72,7 @@ async fn listen<F: Future<Output = ()> + Send + 'static>(
 }
 
 fn port_of(server: &Server) -> u16 {
-    reqwest::Url::parse(&server.base_url()).unwrap().port().unwrap()
+    url::Url::parse(&server.base_url()).unwrap().port().unwrap()
 }
 
 /// A server behind TLS, whose certificate an own authority has signed. Returns the port and the
@@ -210,6 +212,28 @@ async fn proxy_receives_unencrypted_requests_whole() {
 }
 
 #[tokio::test]
+async fn proxy_password_is_redacted_even_if_word() {
+    let proxy =
+        Server::start(|request| Reply::turn(request, &Turn::text("a swordfish swims"))).unwrap();
+    let address = format!("http://me:swordfish@127.0.0.1:{}", port_of(&proxy));
+    let provider = at("http://model.test/v1").proxy(address).build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let journal = endstop::journal::SqliteJournal::open(dir.path().join("journal.db")).unwrap();
+    let agent = Agent::builder(provider).journal(journal).build().unwrap();
+    let outcome = agent.run("Go on.").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    drop(agent);
+    let mut written = Vec::new();
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        written.extend(if path.is_file() { std::fs::read(path).unwrap() } else { Vec::new() });
+    }
+    let written = String::from_utf8_lossy(&written);
+    assert!(written.contains("a [redacted] swims"), "the answer is not in the journal");
+    assert!(!written.contains("swordfish"));
+}
+
+#[tokio::test]
 async fn proxy_tunnels_encrypted_requests() {
     let server = server();
     let (port, authority) = with_tls(&server, &[HOST]).await;
@@ -273,15 +297,29 @@ async fn own_authority_must_be_given() {
 
 #[tokio::test]
 async fn own_client_sends_the_requests() {
+    // Counts the connections to the server.
     let server = server();
-    let mut headers = reqwest::header::HeaderMap::new();
-    headers.insert("x-client", "mine".parse().unwrap());
-    let client = reqwest::Client::builder().no_proxy().default_headers(headers).build().unwrap();
-    let builder = at(&server.base_url()).client(client).user_agent("my-service/1.2");
+    let (to, opened) = (port_of(&server), Arc::new(Mutex::new(0)));
+    let count = Arc::clone(&opened);
+    let port = listen(move |mut stream| {
+        *count.lock().unwrap() += 1;
+        async move {
+            let mut behind = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+            let _ = copy_bidirectional(&mut stream, &mut behind).await;
+        }
+    })
+    .await;
+    let name = HeaderValue::from_static("my-client/1");
+    let client = Client::builder().no_proxy().user_agent(name).build().unwrap();
+    let builder = at(&format!("http://127.0.0.1:{port}/v1")).client(client);
+    let agent = || header(&server.requests().pop().unwrap(), "user-agent").map(str::to_owned);
     assert_eq!(run(&builder).await.termination, Termination::Stop);
-    let request = server.requests().pop().unwrap();
-    assert_eq!(header(&request, "x-client"), Some("mine"));
-    assert_eq!(header(&request, "user-agent"), Some("my-service/1.2"));
+    assert_eq!(agent().as_deref(), Some("my-client/1"));
+    // Another provider, over the same connection.
+    let builder = builder.user_agent("my-service/1.2");
+    assert_eq!(run(&builder).await.termination, Termination::Stop);
+    assert_eq!(agent().as_deref(), Some("my-service/1.2"));
+    assert_eq!((server.requests().len(), *opened.lock().unwrap()), (2, 1));
 }
 
 /// A listener whose queue is full answers no further connection.
@@ -314,7 +352,7 @@ const BROKEN: &str = "-----BEGIN CERTIFICATE-----\nhush\n-----END CERTIFICATE---
 
 #[test]
 fn contradictions_are_refused() {
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = Client::builder().no_proxy().build().unwrap();
     let own = || at("https://h/v1").client(client.clone());
     for (builder, names) in [
         (own().proxy("http://me:hush@h"), ["proxy", "client"]),

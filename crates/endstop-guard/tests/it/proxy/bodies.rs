@@ -4,7 +4,6 @@ use super::framing::{OK, answering};
 use super::support::{Conn, Event, GET, Gate, Seen, post, run, upstream};
 use endstop_guard::proxy::{End, ProxyOptions, RequestBody, Unreadable};
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
-use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::io::Write;
 
 const TEXT: &[u8] = br#"{"model":"m","messages":[{"role":"user","content":"hello hello hello"}]}"#;
@@ -27,7 +26,7 @@ fn compressed(encoding: &str, text: &[u8]) -> Vec<u8> {
             encoder.write_all(text).expect("deflate");
             encoder.finish().expect("deflate")
         }
-        "zstd" => compress_to_vec(text, CompressionLevel::Fastest),
+        "zstd" => zstd::bulk::compress(text, 1).expect("compressed"),
         _ => text.to_vec(),
     }
 }
@@ -102,6 +101,44 @@ fn unreadable_request_passes_and_is_reported() {
                 }
                 other => panic!("{encoding}: {other:?}"),
             }
+        }
+    });
+}
+
+/// Returns a zstd stream: a block with one byte, and one whose sequences each repeat that byte
+/// 65,539 times.
+fn repeating_block(sequences: u8) -> Vec<u8> {
+    // Magic number, descriptor, a window of 8 MiB.
+    let mut stream = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
+    let block = |last: u32, kind: u32, size: usize| {
+        (size as u32 * 8 + kind * 2 + last).to_le_bytes()[..3].to_vec()
+    };
+    stream.extend(block(0, 0, 1));
+    stream.push(b'a');
+    // No literals; one code each for the lengths of literals (0), offsets (2) and matches (52).
+    let mut content = vec![0x00, sequences, 0x54, 0, 2, 52];
+    // Each sequence has 2 bits for the offset 1 and 16 for the length of the match, all zero. The
+    // stream is read from its end, which a bit marks.
+    let bits = usize::from(sequences) * 18;
+    let mut codes = vec![0; bits / 8 + 1];
+    codes[bits / 8] = 1 << (bits % 8);
+    content.extend(codes);
+    stream.extend(block(1, 2, content.len()));
+    stream.extend(content);
+    stream
+}
+
+#[test]
+fn huge_block_of_zstd_is_invalid() {
+    run(async {
+        match copy_of("zstd", &repeating_block(1), ProxyOptions::default()).await {
+            RequestBody::Whole { decoded, .. } => assert!(decoded == vec![b'a'; 65_540]),
+            other => panic!("{other:?}"),
+        }
+        // 8 MB from 300 bytes; a block has at most 128 KiB.
+        match copy_of("zstd", &repeating_block(127), ProxyOptions::default()).await {
+            RequestBody::Unreadable { reason, .. } => assert_eq!(reason, Unreadable::Invalid),
+            other => panic!("{other:?}"),
         }
     });
 }

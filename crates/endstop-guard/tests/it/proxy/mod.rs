@@ -7,6 +7,7 @@ mod framing;
 mod hostile_clients;
 mod hostile_upstreams;
 mod load;
+mod outgoing;
 mod recordings;
 mod secrets;
 mod streaming;

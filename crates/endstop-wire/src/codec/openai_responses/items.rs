@@ -80,15 +80,9 @@ pub(super) fn custom(input: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Writes the item that answers a call, with the `caller` that the call named.
-pub(super) fn write_answer(
-    out: &mut Vec<u8>,
-    result: &ToolResult,
-    answer: Answer,
-    caller: Option<&str>,
-) {
-    let failed = result.status.is_error();
-    let kind = match answer {
+/// The `type` of the item that answers a call.
+fn item_type(answer: Answer) -> &'static str {
+    match answer {
         Answer::Function => "function_call_output",
         Answer::Custom => "custom_tool_call_output",
         Answer::Computer => "computer_call_output",
@@ -97,9 +91,19 @@ pub(super) fn write_answer(
         Answer::ApplyPatch => "apply_patch_call_output",
         Answer::ToolSearch => "tool_search_output",
         Answer::McpApproval => "mcp_approval_response",
-    };
+    }
+}
+
+/// Writes the item that answers a call, with the `caller` that the call named.
+pub(super) fn write_answer(
+    out: &mut Vec<u8>,
+    result: &ToolResult,
+    answer: Answer,
+    caller: Option<&str>,
+) {
+    let failed = result.status.is_error();
     out.extend_from_slice(b"{\"type\":");
-    json::string(out, kind);
+    json::string(out, item_type(answer));
     json::key(out, if answer == Answer::McpApproval { "approval_request_id" } else { "call_id" });
     json::string(out, &result.call_id);
     if let Some(caller) = caller {

@@ -60,24 +60,7 @@ impl Driver {
             }
             Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
                 let want = Amount { usd: want, tokens: want_tokens };
-                let least = Amount { usd: least, tokens: least_tokens };
-                let budget = self.owner.budget.as_ref();
-                let answer =
-                    budget.map_or(Ok(want), |budget| budget.reserve_or_explain(want, least));
-                // A refused reservation is recorded as zero, so that `settle` returns nothing to
-                // the budget.
-                self.reserved.insert(id, *answer.as_ref().unwrap_or(&Amount::ZERO));
-                let (granted, refused_by) = match answer {
-                    Ok(granted) => (granted, None),
-                    Err(Refusal { left, account }) => (left, Some(account)),
-                };
-                let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
-                self.queue.push_back(EventKind::Reserved {
-                    id,
-                    granted: granted.usd,
-                    granted_tokens: bounded.then_some(granted.tokens),
-                    refused_by,
-                });
+                self.reserve(id, want, Amount { usd: least, tokens: least_tokens });
             }
             Effect::Settle { id, spent, tokens } => {
                 self.settle(id, Amount { usd: spent, tokens });
@@ -111,6 +94,25 @@ impl Driver {
             }
             _ => {}
         }
+    }
+
+    /// Asks the shared budget, and reports its answer to the kernel.
+    fn reserve(&mut self, id: EffectId, want: Amount, least: Amount) {
+        let budget = self.owner.budget.as_ref();
+        let answer = budget.map_or(Ok(want), |budget| budget.reserve_or_explain(want, least));
+        // A refused reservation is recorded as zero, so that `settle` returns nothing to the budget.
+        self.reserved.insert(id, *answer.as_ref().unwrap_or(&Amount::ZERO));
+        let (granted, refused_by) = match answer {
+            Ok(granted) => (granted, None),
+            Err(Refusal { left, account }) => (left, Some(account)),
+        };
+        let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
+        self.queue.push_back(EventKind::Reserved {
+            id,
+            granted: granted.usd,
+            granted_tokens: bounded.then_some(granted.tokens),
+            refused_by,
+        });
     }
 
     pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {

@@ -15,22 +15,23 @@
 //! ```
 
 use super::super::network::{AddressError, Connection, cleartext, client, web_address};
-use super::super::transport::{Address, Transport, shown};
-use super::error::{CertificateError, HttpError};
+use super::super::transport::{Address, Transport, completed};
+use super::error::HttpError;
 use super::headers::{HeaderError, Own};
 use super::options::HttpOptions;
 use super::prepared::Prepared;
 use super::provider::HttpProvider;
 use super::target::{Requested, Target};
 use endstop_core::Price;
+use endstop_http::{Certificates, Client};
 use endstop_wire::catalog::models::ModelLimits;
 use endstop_wire::endpoint::Secret;
 use endstop_wire::redact::secrets_out;
-use reqwest::header::{HeaderMap, HeaderValue, USER_AGENT};
-use reqwest::{Certificate, Client, Url};
+use http::header::{HeaderMap, HeaderValue, USER_AGENT};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use url::Url;
 
 type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
@@ -167,12 +168,19 @@ impl HttpProviderBuilder {
         self
     }
 
-    /// Sends requests with this client instead of a new one, to share its connections, or to use
-    /// settings that this builder does not have.
+    /// Sends requests with this client instead of a new one, to share its connections. Providers
+    /// that are created with the same client open fewer connections to the same server.
     ///
-    /// Create it with [`redirect::Policy::none`](reqwest::redirect::Policy::none): otherwise a
-    /// redirect can lead the key to another host. A timeout of the client for whole requests would
-    /// end long streams; use [`Limits`](crate::Limits) instead.
+    /// ```
+    /// use endstop::provider::http::{Client, HttpProvider};
+    /// # fn build() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = Client::builder().no_proxy().build()?;
+    /// let large = HttpProvider::builder("openai/gpt-4.1").api_key("k").client(client.clone());
+    /// let small = HttpProvider::builder("openai/gpt-4.1-mini").api_key("k").client(client);
+    /// # let _ = (large.build()?, small.build()?);
+    /// # Ok(()) }
+    /// # build().unwrap();
+    /// ```
     pub fn client(mut self, client: Client) -> Self {
         self.client = Some(client);
         self
@@ -253,10 +261,9 @@ impl HttpProviderBuilder {
         headers.extend(more);
         let client = match &self.client {
             Some(client) => client.clone(),
-            None => client(&url, connection).map_err(HttpError::client)?,
+            None => client(&url, connection).map_err(HttpError::Client)?,
         };
-        let shown = proxy.as_ref().map(|proxy| shown(proxy).into());
-        let transport = Transport::Network { client, proxy: shown };
+        let transport = Transport::Network(client);
         let (price, limits) = target.catalogue();
         let whole = Address::new(url);
         let prepared = Prepared {
@@ -266,6 +273,7 @@ impl HttpProviderBuilder {
                 Address::new(stream_url)
             },
             whole,
+            sent: Arc::new(completed(&headers)),
             headers: Arc::new(headers),
             signer: signer.map(Arc::new),
             keys: keys.map(Arc::new),
@@ -353,21 +361,10 @@ impl HttpProviderBuilder {
         })
     }
 
-    fn authorities(&self) -> Result<Vec<Certificate>, HttpError> {
-        let mut all = Vec::new();
+    fn authorities(&self) -> Result<Certificates, HttpError> {
+        let mut all = Certificates::default();
         for pem in &self.authorities {
-            let certificates = Certificate::from_pem_bundle(pem)
-                .map_err(|_| HttpError::Certificate(CertificateError::Pem))?;
-            if certificates.is_empty() {
-                return Err(HttpError::Certificate(CertificateError::Missing));
-            }
-            all.extend(certificates);
-        }
-        if !all.is_empty() {
-            // Checked without the system's authorities, so that an error is one of these.
-            let checked = Client::builder().no_proxy().tls_certs_only(all.clone()).build();
-            let wrong = |error| HttpError::Certificate(CertificateError::Invalid(Arc::new(error)));
-            checked.map_err(wrong)?;
+            all.extend([Certificates::from_pem(pem).map_err(HttpError::Certificate)?]);
         }
         Ok(all)
     }

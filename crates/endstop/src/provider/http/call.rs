@@ -16,7 +16,7 @@ use endstop_core::{ErrorClass, ModelError, ModelTurn, Part, SignalReason, Termin
 use endstop_wire::dialect::{Dialect, WireFormat};
 use endstop_wire::{Eof, RequestFacts, StreamDecoder};
 use futures_core::Stream;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -11,9 +11,9 @@
 use super::super::network::AddressError;
 use super::super::transport::innermost;
 use super::headers::HeaderError;
+use endstop_http::{CertificateError, SettingsError};
 use endstop_wire::dialect::UnknownApi;
 use endstop_wire::endpoint::ResolveError;
-use std::sync::Arc;
 
 /// The reason why an HTTP provider could not be created. Its text names the fix and contains no
 /// credentials.
@@ -123,7 +123,7 @@ pub enum HttpError {
     },
     /// The HTTP client could not be created.
     #[error("the HTTP client could not be created: {}", innermost(.0))]
-    Client(#[source] Arc<reqwest::Error>),
+    Client(#[source] SettingsError),
     /// The recorder already records another provider.
     #[error("the recorder already records another provider; create one recorder for each")]
     RecorderInUse,
@@ -147,26 +147,6 @@ impl HttpError {
             _ => None,
         }
     }
-
-    pub(super) fn client(error: reqwest::Error) -> HttpError {
-        // The URL may contain a password.
-        HttpError::Client(Arc::new(error.without_url()))
-    }
-}
-
-/// The reason why the certificate of an authority cannot be used.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CertificateError {
-    /// A block is not valid PEM.
-    #[error("a block is not valid PEM")]
-    Pem,
-    /// The text contains no certificate.
-    #[error("no certificate found; expected PEM, which has a line `-----BEGIN CERTIFICATE-----`")]
-    Missing,
-    /// A block is not the certificate of an authority.
-    #[error("a block is not a valid certificate: {}", innermost(.0))]
-    Invalid(#[source] Arc<reqwest::Error>),
 }
 
 /// The reason why a recording's header does not describe a provider.

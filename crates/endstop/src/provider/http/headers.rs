@@ -6,7 +6,7 @@
 
 use endstop_wire::endpoint::Secret;
 use endstop_wire::redact::secrets_out;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// Headers that the client sets itself.
 const FRAMING: &[&str] = &[

@@ -24,7 +24,8 @@ mod target;
 
 pub use super::network::AddressError;
 pub use builder::HttpProviderBuilder;
-pub use error::{CertificateError, HttpError, RecordedError};
+pub use endstop_http::{CertificateError, Client, ClientBuilder};
+pub use error::{HttpError, RecordedError};
 pub use headers::HeaderError;
 pub use options::HttpOptions;
 pub use provider::HttpProvider;

@@ -6,7 +6,7 @@ use super::provider::HttpProvider;
 use crate::provider::network::cleartext;
 use endstop_wire::codec::NamedSchema;
 use endstop_wire::{ParamError, RequestSpec};
-use reqwest::header::HeaderMap;
+use http::header::HeaderMap;
 
 impl HttpProvider {
     /// Returns the request of a session, without its parameters.

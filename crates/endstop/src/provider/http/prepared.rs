@@ -13,9 +13,9 @@ use endstop_core::Price;
 use endstop_wire::catalog::models::ModelLimits;
 use endstop_wire::dialect::Dialect;
 use endstop_wire::redact::{KnownKeys, secrets_out};
-use reqwest::Url;
-use reqwest::header::HeaderMap;
+use http::header::HeaderMap;
 use std::sync::{Arc, OnceLock};
+use url::Url;
 
 /// The server, the model and the credentials of a provider. Clones and sessions share it.
 pub(super) struct Prepared {
@@ -23,7 +23,10 @@ pub(super) struct Prepared {
     pub(super) whole: Arc<Address>,
     /// The address of streaming calls. In most formats it is the same as `whole`.
     pub(super) stream: Arc<Address>,
+    /// The headers of each request, without a signature or a fetched key.
     pub(super) headers: Arc<HeaderMap>,
+    /// These headers and those of the client, as a request that is sent as it is has them.
+    pub(super) sent: Arc<HeaderMap>,
     /// Signs each request, if the provider uses signatures instead of a key.
     pub(super) signer: Option<Arc<Signer>>,
     /// Fetches the key of each request, if none is configured.
@@ -58,7 +61,14 @@ impl Prepared {
 
     /// Returns the credentials as a redactor.
     pub(super) fn known_keys(&self) -> KnownKeys {
-        self.known.get_or_init(|| KnownKeys::new(self.secrets())).clone()
+        // Its password is a secret even if it is a word.
+        let proxy = || KnownKeys::of_proxies(self.proxy.as_ref().map(Url::as_str));
+        self.known.get_or_init(|| KnownKeys::new(self.secrets()).and(&proxy())).clone()
+    }
+
+    /// `true` if each request gets its own headers, with a signature or a fetched key.
+    pub(super) fn authorizes_each(&self) -> bool {
+        self.signer.is_some() || self.keys.is_some()
     }
 
     /// Describes a call to this address, for errors about it.

@@ -15,7 +15,7 @@ use super::prepared::Prepared;
 use super::provider::HttpProvider;
 use endstop_wire::catalog::models::ModelLimits;
 use endstop_wire::redact::address;
-use reqwest::header::HeaderMap;
+use http::header::HeaderMap;
 use std::sync::{Arc, OnceLock};
 
 impl HttpProvider {
@@ -69,6 +69,7 @@ impl HttpProvider {
             whole,
             stream,
             headers: Arc::new(HeaderMap::new()),
+            sent: Arc::new(HeaderMap::new()),
             signer: None,
             keys: None,
             proxy: None,

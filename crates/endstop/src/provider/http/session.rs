@@ -5,7 +5,7 @@
 //! let stream = session.call(CallSpec { messages, epoch, output_cap });
 //! ```
 
-use super::super::transport::{Address, Transport};
+use super::super::transport::{Address, Transport, completed};
 use super::super::{
     CallSpec, CallStream, ModelSession, ParamError, Provider, Response, SessionSpec,
 };
@@ -18,7 +18,7 @@ use endstop_wire::media::{self, MediaSupport, UnsupportedMedia};
 use endstop_wire::params::check_output_schema;
 use endstop_wire::redact::KnownKeys;
 use endstop_wire::{Encoder, RequestSpec};
-use reqwest::header::HeaderMap;
+use http::header::HeaderMap;
 use std::sync::Arc;
 
 impl Provider for HttpProvider {
@@ -34,10 +34,12 @@ impl Provider for HttpProvider {
         let mut request = self.request(spec);
         let applied = params.apply(self.prepared.dialect, &mut request).and(more);
         let mut headers = Arc::clone(&self.prepared.headers);
+        let mut sent = Arc::clone(&self.prepared.sent);
         let refused = match applied {
             Ok(more) if more.is_empty() => None,
             Ok(more) => {
                 Arc::make_mut(&mut headers).extend(more);
+                sent = Arc::new(completed(&headers));
                 None
             }
             // `check_params` has accepted the parameters, unless the caller did not ask.
@@ -52,6 +54,7 @@ impl Provider for HttpProvider {
             request,
             provider: self.clone(),
             headers,
+            sent,
             refused,
         })
     }
@@ -83,7 +86,7 @@ impl Provider for HttpProvider {
     }
     fn server(&self) -> Option<(&str, u16)> {
         // A recording is replayed without a server.
-        let Transport::Network { .. } = &self.transport else { return None };
+        let Transport::Network(_) = &self.transport else { return None };
         let url = &self.prepared.whole.url;
         Some((url.host_str()?, url.port_or_known_default()?))
     }
@@ -102,6 +105,8 @@ struct HttpSession {
     address: Arc<Address>,
     /// The headers of each request, without a signature.
     headers: Arc<HeaderMap>,
+    /// These headers and those of the client.
+    sent: Arc<HeaderMap>,
     /// Why the parameters cannot be sent.
     refused: Option<String>,
 }
@@ -111,8 +116,11 @@ impl ModelSession for HttpSession {
         let body = self.encoder.body(call.messages, call.epoch, call.output_cap);
         let prepared = &self.provider.prepared;
         let url = &self.address.url;
+        let recorder = self.provider.recorder.as_ref();
+        // Only a request that is sent as it is can have all headers from the start.
+        let as_is = !prepared.authorizes_each() && recorder.is_none();
+        let mut headers = HeaderMap::clone(if as_is { &self.sent } else { &self.headers });
         // The signature covers the body, so every request is signed separately.
-        let mut headers = HeaderMap::clone(&self.headers);
         let signed = match &prepared.signer {
             Some(signer) => signer
                 .headers(url, &headers, body, clock::now())
@@ -120,7 +128,6 @@ impl ModelSession for HttpSession {
             None => Ok(()),
         };
         let body = Bytes::copy_from_slice(body);
-        let recorder = self.provider.recorder.as_ref();
         let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
         let facts = self.request.facts(call.output_cap);
         let details = call.details;

@@ -18,8 +18,8 @@ use endstop_wire::catalog::providers::{ProviderInfo, provider};
 use endstop_wire::dialect::{self as wire_api, Dialect, WireFormat};
 use endstop_wire::endpoint::{Overrides, ResolveError, ResolvedModel, Secret, resolve_with};
 use endstop_wire::redact::{address, secrets_out};
-use reqwest::Url;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use url::Url;
 
 /// The wire format that the options request. The option names either a format or a server's dialect
 /// of one, for example `snowflake`.

@@ -1,0 +1,71 @@
+"""Installs the clients into a lab folder, each group of packages once. A group that cannot be
+installed is reported, and its clients are skipped.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+# Folder below `npm/`: packages.
+NPM = {
+    "claude-code": ["@anthropic-ai/claude-code"],
+    "codex": ["@openai/codex"],
+    "gemini-cli": ["@google/gemini-cli"],
+    "opencode-ai": ["opencode-ai"],
+    "qwen-code": ["@qwen-code/qwen-code"],
+    "pi-coding-agent": ["@mariozechner/pi-coding-agent"],
+    "openai": ["openai", "@anthropic-ai/sdk"],
+    "ai": ["ai", "@ai-sdk/openai"],
+    # Qwen Code needs a newer Node than many systems have.
+    "node": ["node@22"],
+}
+# Folder below `venv/`: packages.
+PIP = {
+    "sdk": ["openai", "anthropic", "google-genai", "zstandard"],
+    "agents": ["openai-agents", "langchain", "langchain-openai", "langgraph"],
+    "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
+    "crew": ["crewai"],
+    "aider": ["aider-chat"],
+}
+
+
+def group(lab, kind, name):
+    """Installs a group. Returns its folder, or `None` with a notice if that is not possible."""
+    folder = os.path.join(lab, kind, name)
+    stamp = os.path.join(folder, "installed")
+    if os.path.exists(stamp):
+        return folder
+    os.makedirs(folder, exist_ok=True)
+    if kind == "npm":
+        with open(os.path.join(folder, "package.json"), "w") as file:
+            json.dump({"private": True}, file)
+        commands = [["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", *NPM[name]]]
+    else:
+        python = os.path.join(folder, "bin", "python")
+        commands = [[sys.executable, "-m", "venv", folder],
+                    [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PIP[name]]]
+    for command in commands:
+        if shutil.which(command[0]) is None:
+            return skipped(name, f"{command[0]} is not installed")
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode != 0:
+            return skipped(name, (done.stderr.strip().splitlines() or ["no message"])[-1])
+    open(stamp, "w").close()
+    return folder
+
+
+def skipped(name, reason):
+    print(f"skipped: {name} cannot be installed: {reason}", file=sys.stderr)
+    return None
+
+
+def version(folder, kind, package):
+    """The version of an installed package."""
+    package = package.split("@")[0] if not package.startswith("@") else package
+    if kind == "npm":
+        path = os.path.join(folder, "node_modules", package, "package.json")
+        return json.load(open(path))["version"]
+    python = os.path.join(folder, "bin", "python")
+    program = f"import importlib.metadata as m; print(m.version({package.split('[')[0]!r}))"
+    return subprocess.run([python, "-c", program], capture_output=True, text=True).stdout.strip()

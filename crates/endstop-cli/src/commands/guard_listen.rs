@@ -1,0 +1,279 @@
+//! `endstop guard --listen`: a standing proxy for many agents and machines.
+
+use super::guard::salt;
+use crate::args::GuardArgs;
+use crate::config::state::state_folder;
+use crate::config::trust::file::{name_of, named};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::run::agent::runtime;
+use crate::run::signals::{Signals, StopSignal};
+use crate::visible::visible;
+use endstop::Outcome;
+use endstop_guard::proxy::{Proxy, ProxyOptions};
+use endstop_guard::run::{GuardEvent, RunHandle};
+use endstop_guard::standing::{
+    Day, Keeper, Standing, StandingEvent, StandingFile, StateFile, serve_metrics,
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+/// How often idle runs are looked for and the day's spending is stored.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A run that has ended.
+type Ended = (Arc<str>, Arc<Outcome>);
+
+pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
+    if !args.command.is_empty() {
+        return Err(Failure::usage(
+            "--listen serves programs that are started elsewhere; remove the program after `--`, or --listen",
+        ));
+    }
+    if let Some((name, _)) = args.limits.given().first() {
+        return Err(Failure::usage(format!(
+            "--{}: a standing proxy has its limits in its file; set `limits.{name}` under \
+             [profile.default] in the file of --config",
+            name.replace('_', "-")
+        )));
+    }
+    let file = match &args.config {
+        Some(path) => read(path)?,
+        None => StandingFile::default(),
+    };
+    let runtime = runtime()?;
+    let status = runtime.block_on(serve(args, file, address, json));
+    // Connections that are still open must not delay the exit.
+    runtime.shutdown_background();
+    status
+}
+
+fn read(path: &Path) -> Result<StandingFile> {
+    let name = name_of(path);
+    let wrong = |problem: &str| Failure::usage(format!("{name}: {}", visible(problem)));
+    let text = String::from_utf8(named(path)?).map_err(|_| wrong("not UTF-8"))?;
+    let mut file = StandingFile::parse(&text, |name| std::env::var(name).ok())
+        .map_err(|error| wrong(&error))?;
+    let has_ceiling = |file: &StandingFile| {
+        file.profiles.iter().any(|one| one.day_usd.is_some() || one.day_tokens.is_some())
+    };
+    file.state = if has_ceiling(&file) { Some(state_path(path, file.state)?) } else { None };
+    Ok(file)
+}
+
+/// Returns the path of the state file: as the settings file names it, next to that file, or in the
+/// user's state folder, with a name for each settings file.
+fn state_path(config: &Path, named: Option<PathBuf>) -> Result<PathBuf> {
+    if let Some(named) = named {
+        return Ok(config.parent().unwrap_or(Path::new("")).join(named));
+    }
+    let folder = state_folder().ok_or_else(|| {
+        Failure::usage(
+            "no folder for the state of the day's ceilings; set HOME, or `state` in the file",
+        )
+    })?;
+    let whole = std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
+    let hash = Sha256::digest(whole.as_os_str().as_encoded_bytes());
+    let name = hash[..8].iter().fold(String::new(), |mut name, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+        name
+    });
+    Ok(folder.join("guard").join(format!("{name}.json")))
+}
+
+async fn bind(flag: &str, address: &str) -> Result<(TcpListener, SocketAddr)> {
+    let wrong = |error: std::io::Error| {
+        Failure::usage(format!(
+            "{flag} {}: {error}; expected for example 127.0.0.1:4000",
+            visible(address)
+        ))
+    };
+    let listener = TcpListener::bind(address).await.map_err(wrong)?;
+    let local = listener.local_addr().map_err(wrong)?;
+    Ok((listener, local))
+}
+
+async fn serve(args: &GuardArgs, file: StandingFile, address: &str, json: bool) -> Result {
+    let (listener, local) = bind("--listen", address).await?;
+    if !local.ip().is_loopback() && file.tokens.is_empty() {
+        return Err(Failure::usage(format!(
+            "--listen {local}: other machines can reach this address, so the file must have a token: \
+             [tokens] with for example `ci = \"$GUARD_TOKEN\"`"
+        )));
+    }
+    let metrics = match &args.metrics {
+        Some(address) => Some(bind("--metrics", address).await?),
+        None => None,
+    };
+    if let Some((_, local)) = &metrics
+        && !local.ip().is_loopback()
+        && file.tokens.is_empty()
+    {
+        return Err(Failure::usage(format!(
+            "--metrics {local}: other machines can reach this address, so the file must have a token"
+        )));
+    }
+    let state = match &file.state {
+        Some(path) => Some(StateFile::open(path).map_err(Failure::usage)?),
+        None => None,
+    };
+    let (started, runs) = mpsc::unbounded_channel();
+    let refusals = AtomicU64::new(0);
+    let watcher = Arc::new(move |event| told(event, &started, &refusals));
+    let standing = Standing::new(file.tokens, file.profiles, &file.upstreams, salt(), watcher);
+    let keeper = Keeper::new(standing.clone(), file.idle_after, state, Day::now());
+    let signals = Signals::listen()?;
+    let mut servers = JoinSet::new();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let proxy = Proxy::new(standing.clone(), ProxyOptions::default());
+    servers.spawn(proxy.run(listener, async move { drop(stopped.await) }));
+    let metrics = metrics.map(|(listener, local)| {
+        servers.spawn(serve_metrics(standing.clone(), listener, !local.ip().is_loopback()));
+        local
+    });
+    announce(local, metrics, json);
+    let mut watch = Watch { standing, keeper, signals, runs, ended: JoinSet::new(), json };
+    let heard = watch.until_signal().await;
+    drop(stop);
+    watch.finish().await;
+    // The proxy has its own grace period; the metrics' server has no end of its own.
+    let _ = servers.join_next().await;
+    servers.abort_all();
+    Ok(if heard == StopSignal::Interrupt { 130 } else { 143 })
+}
+
+fn announce(local: SocketAddr, metrics: Option<SocketAddr>, json: bool) {
+    if json {
+        let line = json!({"type": "listening", "address": local, "metrics": metrics});
+        let _ = output::json(&line);
+        return;
+    }
+    output::note(&format!("endstop guard: listening on http://{local}"));
+    if let Some(metrics) = metrics {
+        output::note(&format!("endstop guard: metrics on http://{metrics}/metrics"));
+    }
+    if !local.ip().is_loopback() {
+        output::note(
+            "⚠ clients on other machines send their keys to this address without encryption; put a \
+             TLS server or a private network in front of it",
+        );
+    }
+}
+
+/// The owner's view of a standing proxy.
+struct Watch {
+    standing: Standing,
+    keeper: Keeper,
+    signals: Signals,
+    runs: mpsc::UnboundedReceiver<(Arc<str>, RunHandle)>,
+    ended: JoinSet<Ended>,
+    json: bool,
+}
+
+impl Watch {
+    /// Keeps the proxy's time and reports its runs until a signal arrives.
+    async fn until_signal(&mut self) -> StopSignal {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut failed = false;
+        loop {
+            tokio::select! {
+                signal = self.signals.next() => return signal,
+                Some(run) = self.runs.recv() => self.started(run),
+                Some(ended) = self.ended.join_next() => self.report(ended.ok()),
+                _ = tick.tick() => {
+                    let problem = self.keeper.tick(Day::now()).err();
+                    // Once, and again only after it had worked in between.
+                    if let Some(problem) = problem.as_ref().filter(|_| !failed) {
+                        output::note(&format!("⚠ endstop guard: {problem}"));
+                    }
+                    failed = problem.is_some();
+                }
+            }
+        }
+    }
+
+    /// Cancels the runs that are left, and reports them.
+    async fn finish(&mut self) {
+        for (_, run) in self.standing.runs() {
+            run.cancel();
+        }
+        while let Ok(run) = self.runs.try_recv() {
+            run.1.cancel();
+            self.started(run);
+        }
+        while let Some(ended) = self.ended.join_next().await {
+            self.report(ended.ok());
+        }
+        if let Err(problem) = self.keeper.store() {
+            output::note(&format!("⚠ endstop guard: {problem}"));
+        }
+    }
+
+    fn started(&mut self, (profile, run): (Arc<str>, RunHandle)) {
+        if self.json {
+            let line = json!({"type": "run_started", "profile": &*profile, "run_id": run.id()});
+            let _ = output::json(&line);
+        }
+        self.ended.spawn(async move { (profile, run.ended().await) });
+    }
+
+    fn report(&self, ended: Option<Ended>) {
+        // `None` only if the task panicked, which it cannot.
+        let Some((profile, outcome)) = ended else { return };
+        if self.json {
+            let mut line = json!({"type": "outcome", "profile": &*profile});
+            if let (Some(line), Ok(Value::Object(fields))) =
+                (line.as_object_mut(), serde_json::to_value(&*outcome))
+            {
+                line.extend(fields);
+            }
+            let _ = output::json_without(&line, output::keys());
+            return;
+        }
+        output::note(&format!(
+            "endstop guard: run {} of profile {profile} ended: {} ({} turns, ${:.4}): {}",
+            outcome.run_id.as_deref().unwrap_or("?"),
+            outcome.termination,
+            outcome.turns,
+            outcome.cost.to_usd(),
+            visible(&outcome.decided_by.evidence),
+        ));
+    }
+}
+
+fn told(
+    event: StandingEvent,
+    started: &mpsc::UnboundedSender<(Arc<str>, RunHandle)>,
+    refusals: &AtomicU64,
+) {
+    let (what, target, reason) = match event {
+        StandingEvent::Started { profile, run } => {
+            // Fails only while the process ends.
+            let _ = started.send((profile, run));
+            return;
+        }
+        StandingEvent::Gate { event: GuardEvent::Passed { target, reason }, .. } => {
+            ("passed without a check", target, reason)
+        }
+        StandingEvent::Gate { event: GuardEvent::Refused { target, reason }, .. }
+        | StandingEvent::Refused { target, reason } => ("refused", target, reason),
+        _ => return,
+    };
+    // A client that repeats a refused call must not fill the disk with lines about it.
+    let count = refusals.fetch_add(1, Ordering::Relaxed) + 1;
+    if count.is_power_of_two() {
+        let target = visible(&target);
+        output::note(&format!("endstop guard: {what}: {target}: {reason} ({count} in all)"));
+    }
+}

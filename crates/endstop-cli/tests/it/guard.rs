@@ -1,0 +1,256 @@
+//! `endstop guard` around a scripted client: this test program itself, which is started again with
+//! [`CLIENT`] and then talks to the provider that its environment names.
+
+use crate::cli::{ANTHROPIC_KEY, Cli, Done, OPENAI_KEY, Started, answering, eventually, playing};
+use endstop::testkit::{Reply, Server, Turn};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, exit};
+
+/// The variable that makes this program the client. Its value is what the tool of the client does:
+/// a text that it returns, or `sleep N`. With [`TITLED`], it first asks for a title without tools.
+const CLIENT: &str = "GUARD_TEST_CLIENT";
+
+const TITLED: &str = "with a title";
+
+/// Arguments of the test program that run only [`scripted_client`].
+const ONLY_CLIENT: [&str; 5] =
+    ["guard::scripted_client", "--exact", "--ignored", "--nocapture", "--quiet"];
+
+/// Status of the client after an answer that it cannot use.
+const UNUSABLE: i32 = 7;
+
+#[test]
+#[ignore = "the client of the other tests"]
+fn scripted_client() {
+    let Ok(tool) = std::env::var(CLIENT) else { return };
+    let base = std::env::var("OPENAI_BASE_URL").unwrap();
+    let mut messages = vec![json!({"role": "user", "content": "do the task"})];
+    let url = format!("{base}/chat/completions?key={ANTHROPIC_KEY}");
+    if tool == TITLED {
+        post(&url, &json!({"model": "gpt-4o", "stream": true, "messages": messages})).unwrap();
+    }
+    for turn in 0..60 {
+        let body = json!({"model": "gpt-4o", "stream": true, "messages": messages,
+            "stream_options": {"include_usage": true},
+            "tools": [{"type": "function", "function": {"name": "work", "parameters": {}}}]});
+        let reply = post(&url, &body);
+        let Some((text, calls)) = reply else { exit(UNUSABLE) };
+        if calls.is_empty() {
+            println!("answer: {text}");
+            exit(0);
+        }
+        messages.push(json!({"role": "assistant", "content": text, "tool_calls": calls}));
+        for call in calls {
+            let id = format!("{}-{turn}", call["id"].as_str().unwrap());
+            messages.last_mut().unwrap()["tool_calls"][0]["id"] = json!(id);
+            messages.push(json!({"role": "tool", "tool_call_id": id, "content": work(&tool)}));
+        }
+    }
+}
+
+/// What the tool of the client does. A sleep is in a session of its own, as with real agents.
+fn work(tool: &str) -> String {
+    if let Some(seconds) = tool.strip_prefix("sleep ") {
+        Command::new("setsid").args(["-w", "sleep", seconds]).status().unwrap();
+    }
+    tool.to_owned()
+}
+
+/// Posts a body and reads a stream of chunks. Returns `None` if it is an error or has no end.
+fn post(url: &str, body: &Value) -> Option<(String, Vec<Value>)> {
+    let rest = url.strip_prefix("http://")?;
+    let (address, path) = rest.split_once('/')?;
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(address).ok()?;
+    let head = format!(
+        "POST /{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {OPENAI_KEY}\r\n\
+         content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(body.as_bytes()).ok()?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).ok()?;
+    if !reply.starts_with("HTTP/1.1 200") {
+        eprintln!("client: {}", reply.lines().last().unwrap_or_default());
+        return None;
+    }
+    let (mut text, mut calls) = (String::new(), Vec::<Value>::new());
+    // The sizes of the chunks are lines of their own, which no event is.
+    for event in reply.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        let Ok(event) = serde_json::from_str::<Value>(event) else { continue };
+        let delta = &event["choices"][0]["delta"];
+        text.push_str(delta["content"].as_str().unwrap_or_default());
+        for part in delta["tool_calls"].as_array().into_iter().flatten() {
+            if part["id"].is_string() {
+                calls.push(part.clone());
+            }
+        }
+    }
+    reply.contains("data: [DONE]").then_some((text, calls))
+}
+
+/// A call of the tool that is different in each turn.
+fn step(request: &endstop::testkit::Request) -> Reply {
+    let turn = Turn::call("work", &json!({"step": request.number})).usage(1000, 20);
+    Reply::turn(request, &turn)
+}
+
+fn guarded(cli: &Cli, server: &Server, limits: &[&str], tool: &str) -> Command {
+    let mut args = vec!["--json".to_owned(), "guard".to_owned()];
+    args.extend(limits.iter().map(|word| (*word).to_owned()));
+    args.extend(["--".to_owned(), std::env::current_exe().unwrap().display().to_string()]);
+    args.extend(ONLY_CLIENT.map(str::to_owned));
+    let mut command = cli.command(args);
+    command.env("OPENAI_BASE_URL", server.base_url()).env(CLIENT, tool);
+    command
+}
+
+/// Runs the client under these limits to its end.
+fn run(server: &Server, limits: &[&str]) -> (Done, Value) {
+    let cli = Cli::new();
+    let done = Started::new(guarded(&cli, server, limits, "a result"), "").finish();
+    let outcome = outcome(&done);
+    (done, outcome)
+}
+
+/// The last line of the output; the others are those of the client.
+fn outcome(done: &Done) -> Value {
+    let line = done.stdout.lines().last().unwrap_or_default();
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {done:#?}"))
+}
+
+#[test]
+fn without_limits_the_client_is_only_observed() {
+    let server = answering(|request| match request.number {
+        1..=2 => step(request),
+        _ => Reply::turn(request, &Turn::text("the work is done")),
+    });
+    let (done, outcome) = run(&server, &[]);
+    assert!(done.stdout.contains("answer: the work is done"), "{done:#?}");
+    assert_eq!(outcome["termination"], "stop", "{outcome:#}");
+    assert_eq!(outcome["turns"], 3, "{outcome:#}");
+    assert_eq!(outcome["agent"]["exit_status"], 0, "{outcome:#}");
+    for request in server.requests() {
+        assert_eq!(request.path, format!("/v1/chat/completions?key={ANTHROPIC_KEY}"));
+        assert_eq!(request.headers["authorization"], format!("Bearer {OPENAI_KEY}"));
+    }
+    done.exits(0);
+}
+
+#[test]
+fn turn_limit_gives_the_reason_as_the_answer_and_in_the_status() {
+    let server = answering(step);
+    let (done, outcome) = run(&server, &["--max-turns", "2"]);
+    assert_eq!(outcome["termination"], "error_max_turns", "{outcome:#}");
+    assert_eq!(server.requests().len(), 2, "the third call must not reach the provider");
+    assert_eq!(outcome["agent"]["final_texts"], 1, "{outcome:#}");
+    assert_eq!(outcome["agent"]["exit_status"], 0, "the client takes the text for an answer");
+    assert!(done.stdout.contains("answer: Run stopped by endstop: error_max_turns"), "{done:#?}");
+    done.exits(20);
+}
+
+#[test]
+fn call_for_a_title_is_no_turn() {
+    let server = answering(|request| match &request.body["tools"] {
+        Value::Null => Reply::turn(request, &Turn::text("A title")),
+        _ => step(request),
+    });
+    let cli = Cli::new();
+    let command = guarded(&cli, &server, &["--max-turns", "2"], TITLED);
+    let done = Started::new(command, "").finish();
+    let outcome = outcome(&done);
+    assert_eq!(outcome["agent"]["auxiliary_calls"], 1, "{outcome:#}");
+    assert_eq!(outcome["turns"], 2, "{outcome:#}");
+    assert_eq!(server.requests().len(), 3, "a title and two turns");
+}
+
+#[test]
+fn dollar_limit_stops_when_the_money_is_spent() {
+    let server = answering(step);
+    // A turn costs 0.0032 dollars.
+    let (done, outcome) = run(&server, &["--max-budget-usd", "0.0095", "--price", "in=3,out=10"]);
+    assert_eq!(outcome["termination"], "error_max_budget_usd", "{outcome:#}");
+    assert_eq!(server.requests().len(), 3, "money is left for a third call, not for a fourth");
+    done.exits(20);
+}
+
+#[test]
+fn dollar_limit_without_a_price_refuses_the_call() {
+    let server = answering(|_| Reply::new(500, "text/plain", "must not be called"));
+    let cli = Cli::new();
+    let mut command = guarded(&cli, &server, &["--max-budget-usd", "1"], "a result");
+    // An address whose models have no known prices.
+    command.env("OPENAI_BASE_URL", server.base_url().replace("127.0.0.1", "localhost"));
+    let done = Started::new(command, "").finish().notes(&["no price is known", "--price"]);
+    assert!(server.requests().is_empty(), "{done:#?}");
+    assert_eq!(outcome(&done)["agent"]["exit_status"], UNUSABLE);
+}
+
+#[test]
+fn timeout_aborts_a_stream_that_stands_still() {
+    let server = answering(|request| step(request).stall_after(20));
+    let (done, outcome) = run(&server, &["--timeout", "1s"]);
+    assert_eq!(outcome["termination"], "error_timeout", "{outcome:#}");
+    // The client must not take what it got for an answer.
+    assert!(!done.stdout.contains("answer: \n"), "{done:#?}");
+    done.exits(20);
+}
+
+#[test]
+fn repeated_call_is_stopped_by_its_rule() {
+    let server = playing([Turn::call("work", &json!({"same": true})).usage(10, 5)]);
+    let (done, outcome) = run(&server, &["--watch", "stop:stuck"]);
+    assert_eq!(outcome["termination"], "error_no_progress", "{outcome:#}");
+    assert!(server.requests().len() < 10, "it was stopped late: {}", server.requests().len());
+    done.exits(20);
+}
+
+#[test]
+fn cut_answer_is_no_success_even_if_the_client_says_so() {
+    let server = playing([Turn::text("the wo").finish("length")]);
+    let (done, outcome) = run(&server, &[]);
+    assert_eq!(outcome["termination"], "error_output_truncated", "{outcome:#}");
+    assert_eq!(outcome["agent"]["exit_status"], 0, "{outcome:#}");
+    done.exits(0);
+    let (done, strict) = run(&server, &["--strict"]);
+    assert_eq!(strict["termination"], "error_output_truncated", "{strict:#}");
+    done.exits(20);
+}
+
+#[test]
+fn interrupt_ends_the_client_and_what_its_tool_has_started() {
+    let server = answering(step);
+    let cli = Cli::new();
+    let seconds = format!("{}", 2_000_000_000_u64 + u64::from(std::process::id()));
+    let started = Started::new(guarded(&cli, &server, &[], &format!("sleep {seconds}")), "");
+    eventually("the tool runs", || sleeping(&seconds));
+    kill_process(Pid::from_child(&started.child), Signal::INT).unwrap();
+    let done = started.finish();
+    assert_eq!(outcome(&done)["termination"], "cancelled", "{done:#?}");
+    assert!(!sleeping(&seconds), "the tool still runs");
+    done.exits(130);
+}
+
+#[test]
+fn killed_guard_leaves_no_client_running() {
+    let server = answering(step);
+    let cli = Cli::new();
+    let seconds = format!("{}", 3_000_000_000_u64 + u64::from(std::process::id()));
+    let started = Started::new(guarded(&cli, &server, &[], &format!("sleep {seconds}")), "");
+    eventually("the tool runs", || sleeping(&seconds));
+    kill_process(Pid::from_child(&started.child), Signal::KILL).unwrap();
+    eventually("the tool has ended", || !sleeping(&seconds));
+}
+
+/// Returns `true` if a process sleeps for this many seconds.
+fn sleeping(seconds: &str) -> bool {
+    std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words.first() == Some(&b"sleep".as_slice()) && words.contains(&seconds.as_bytes())
+    })
+}

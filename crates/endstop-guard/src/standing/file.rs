@@ -1,0 +1,342 @@
+//! The settings file of a standing proxy (`guard.toml`).
+//!
+//! ```
+//! use endstop_guard::standing::StandingFile;
+//! let text = r#"
+//!     idle_after = "10m"
+//!     [tokens]
+//!     ci = "$GUARD_TOKEN"
+//!     [upstream]
+//!     openai = "https://api.openai.com/v1"
+//!     [profile.nightly]
+//!     runs = ["nightly-*"]
+//!     tokens = ["ci"]
+//!     limits = { max_turns = 50, max_budget_usd = 2.0 }
+//!     day = { max_budget_usd = 100.0 }
+//! "#;
+//! let file = StandingFile::parse(text, |name| Some(format!("{name}-0123456789abcdef")))?;
+//! assert_eq!(file.profiles[0].settings.limits.max_turns, Some(50));
+//! let error = StandingFile::parse("idle = 1", |_| None).unwrap_err();
+//! assert!(error.starts_with("line 1: `idle`: unknown name"), "{error}");
+//! # Ok::<(), String>(())
+//! ```
+
+use super::profile::Profile;
+use super::tokens::Tokens;
+use super::toml::{Entry, Node, parse};
+use crate::exchange::RunName;
+use crate::proxy::{Upstream, UpstreamMap};
+use crate::run::{OnLimit, Settings};
+use endstop_core::limits::{parse_duration, unknown_key};
+use endstop_core::{Limits, NanoUsd, Registry, TerminationPolicy, Watch};
+use endstop_wire::WireFormat::{
+    self, Anthropic, BedrockConverse, BedrockInvoke, CohereV1, CohereV2, Gemini, Ollama,
+    OpenAiChat, OpenAiResponses,
+};
+use endstop_wire::catalog::prices::parse_price;
+use http::Uri;
+use serde_json::Value;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+const TOP: [&str; 6] = ["allow_http", "idle_after", "profile", "state", "tokens", "upstream"];
+const OF_PROFILE: [&str; 9] =
+    ["cap_output", "day", "limits", "on_limit", "policy", "price", "runs", "tokens", "watch"];
+const OF_DAY: [&str; 2] = ["max_budget_usd", "max_tokens"];
+
+/// Names of upstreams, their formats, and the address that is used if the file names none.
+const UPSTREAMS: [(&str, &[WireFormat], Option<&str>); 6] = [
+    ("anthropic", &[Anthropic], Some("https://api.anthropic.com")),
+    ("bedrock", &[BedrockConverse, BedrockInvoke], None),
+    ("cohere", &[CohereV1, CohereV2], None),
+    ("gemini", &[Gemini], Some("https://generativelanguage.googleapis.com")),
+    ("ollama", &[Ollama], None),
+    ("openai", &[OpenAiChat, OpenAiResponses], Some("https://api.openai.com/v1")),
+];
+
+/// The most profiles. Each is a label of the metrics.
+const MOST_PROFILES: usize = 100;
+
+/// The settings of a standing proxy.
+#[derive(Debug)]
+pub struct StandingFile {
+    /// Who may use the proxy.
+    pub tokens: Tokens,
+    /// The upstream of each format.
+    pub upstreams: UpstreamMap,
+    /// The profiles, by name. There is at least one.
+    pub profiles: Vec<Profile>,
+    /// The time after which a run without calls ends. Ten minutes unless the file has another.
+    pub idle_after: Duration,
+    /// The file with the spending of the day.
+    pub state: Option<PathBuf>,
+}
+
+impl Default for StandingFile {
+    /// Observes every run, in front of the providers' own addresses.
+    fn default() -> StandingFile {
+        let mut upstreams = UpstreamMap::empty();
+        for (_, formats, base) in UPSTREAMS {
+            // The constants are valid, which a test checks.
+            let Some(Ok(base)) = base.map(Upstream::parse) else { continue };
+            for format in formats {
+                upstreams = upstreams.with(*format, base.clone());
+            }
+        }
+        StandingFile {
+            tokens: Tokens::default(),
+            upstreams,
+            profiles: vec![profile("default")],
+            idle_after: Duration::from_secs(600),
+            state: None,
+        }
+    }
+}
+
+fn profile(name: &str) -> Profile {
+    let mut profile = Profile::new(name, ["*"]);
+    // Nobody sits at the agents of a standing proxy who could read a final text.
+    profile.settings.on_limit = OnLimit::Refuse;
+    profile
+}
+
+impl StandingFile {
+    /// Reads a file. `variable` returns the value of an environment variable.
+    ///
+    /// # Errors
+    /// The text is not valid. The message has the line, the key and the choices, and no token.
+    pub fn parse(
+        text: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<StandingFile, String> {
+        let entries = parse(text)?;
+        let mut file = StandingFile::default();
+        let mut names = Vec::new();
+        let allow_http = entries
+            .iter()
+            .any(|entry| entry.key == "allow_http" && entry.value.json() == Value::Bool(true));
+        for entry in &entries {
+            let at = Place::top(entry);
+            match entry.key.as_str() {
+                "allow_http" => drop(at.switch(entry)?),
+                "idle_after" => file.idle_after = at.time(entry)?,
+                "state" => file.state = Some(at.text(entry)?.into()),
+                "tokens" => {
+                    let tokens = tokens(&at, entry, &variable)?;
+                    names = tokens.iter().map(|(name, _)| name.clone()).collect();
+                    file.tokens = Tokens::new(tokens).map_err(|error| at.wrong(&error))?;
+                }
+                "upstream" => file.upstreams = upstreams(&at, entry, allow_http)?,
+                "profile" => file.profiles = profiles(&at, entry)?,
+                _ => return Err(at.wrong(&unknown_key(&entry.key, &TOP))),
+            }
+        }
+        for profile in &file.profiles {
+            if let Some(name) = profile.tokens.iter().find(|name| !names.contains(name)) {
+                return Err(format!(
+                    "`profile.{}.tokens`: unknown token `{name}`; name it under [tokens]",
+                    profile.name
+                ));
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// The line and the full name of an entry, for errors.
+struct Place {
+    line: usize,
+    name: String,
+}
+
+impl Place {
+    fn top(entry: &Entry) -> Place {
+        Place { line: entry.line, name: entry.key.clone() }
+    }
+
+    fn of(&self, entry: &Entry) -> Place {
+        Place { line: entry.line, name: format!("{}.{}", self.name, entry.key) }
+    }
+
+    fn wrong(&self, problem: &str) -> String {
+        format!("line {}: `{}`: {problem}", self.line, self.name)
+    }
+
+    fn text(&self, entry: &Entry) -> Result<String, String> {
+        let value = entry.value.json();
+        value.as_str().map(str::to_owned).ok_or_else(|| self.wrong("expected a string"))
+    }
+
+    fn switch(&self, entry: &Entry) -> Result<bool, String> {
+        entry.value.json().as_bool().ok_or_else(|| self.wrong("expected true or false"))
+    }
+
+    fn time(&self, entry: &Entry) -> Result<Duration, String> {
+        parse_duration(&self.text(entry)?)
+            .filter(|time| !time.is_zero())
+            .ok_or_else(|| self.wrong("expected a time such as \"10m\""))
+    }
+
+    fn texts(&self, entry: &Entry) -> Result<Vec<String>, String> {
+        let value = entry.value.json();
+        let texts = value
+            .as_array()
+            .and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
+        texts.ok_or_else(|| self.wrong("expected a list of strings"))
+    }
+
+    fn table<'a>(&self, entry: &'a Entry) -> Result<&'a [Entry], String> {
+        match &entry.value {
+            Node::Table(entries) => Ok(entries),
+            Node::Plain(_) => Err(self.wrong("expected a table")),
+        }
+    }
+}
+
+fn tokens(
+    at: &Place,
+    entry: &Entry,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Result<Vec<(String, String)>, String> {
+    let mut tokens = Vec::new();
+    for entry in at.table(entry)? {
+        let at = at.of(entry);
+        RunName::new(&entry.key).map_err(|_| at.wrong("expected a name such as `ci`"))?;
+        let mut token = at.text(entry)?;
+        if let Some(name) = token.strip_prefix('$') {
+            token = variable(name)
+                .ok_or_else(|| at.wrong(&format!("the environment has no variable {name}")))?;
+        }
+        tokens.push((entry.key.clone(), token));
+    }
+    Ok(tokens)
+}
+
+fn upstreams(at: &Place, entry: &Entry, allow_http: bool) -> Result<UpstreamMap, String> {
+    // Only what the file names: a key must not reach a provider that the file leaves out.
+    let mut map = UpstreamMap::empty();
+    for entry in at.table(entry)? {
+        let at = at.of(entry);
+        let Some((_, formats, _)) = UPSTREAMS.iter().find(|(name, ..)| *name == entry.key) else {
+            return Err(at.wrong(&unknown_key(&entry.key, &UPSTREAMS.map(|(name, ..)| name))));
+        };
+        let base = at.text(entry)?;
+        let upstream = Upstream::parse(&base).map_err(|error| at.wrong(&error.to_string()))?;
+        if !allow_http && is_plain(&base) {
+            return Err(at.wrong(
+                "http:// sends keys without encryption; use https://, or set allow_http = true",
+            ));
+        }
+        for format in *formats {
+            map = map.with(*format, upstream.clone());
+        }
+    }
+    Ok(map)
+}
+
+/// Returns whether an address is not encrypted and on another machine.
+fn is_plain(base: &str) -> bool {
+    let Ok(url) = base.parse::<Uri>() else { return true };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let local = host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme_str() != Some("https") && !local
+}
+
+fn profiles(at: &Place, entry: &Entry) -> Result<Vec<Profile>, String> {
+    let entries = at.table(entry)?;
+    if entries.is_empty() || entries.len() > MOST_PROFILES {
+        return Err(at.wrong(&format!("expected 1 to {MOST_PROFILES} profiles")));
+    }
+    let mut profiles = Vec::new();
+    for entry in entries {
+        profiles.push(read_profile(&at.of(entry), entry)?);
+    }
+    profiles.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(profiles)
+}
+
+fn read_profile(at: &Place, entry: &Entry) -> Result<Profile, String> {
+    RunName::new(&entry.key)
+        .map_err(|_| at.wrong("expected a name of letters, digits, `-`, `_` and `.`"))?;
+    let mut profile = profile(&entry.key);
+    let mut runs = None;
+    for entry in at.table(entry)? {
+        let at = at.of(entry);
+        let settings = &mut profile.settings;
+        match entry.key.as_str() {
+            "runs" => runs = Some(at.texts(entry)?),
+            "tokens" => profile.tokens = at.texts(entry)?,
+            "on_limit" => settings.on_limit = on_limit(&at, entry)?,
+            "cap_output" => settings.cap_output = at.switch(entry)?,
+            "limits" => settings.limits = limits(&at, entry)?,
+            "price" => {
+                let price = parse_price(&at.text(entry)?);
+                settings.price = Some(price.map_err(|error| at.wrong(&error.to_string()))?);
+            }
+            "watch" => {
+                let rules = Watch::read(&entry.value.json());
+                settings.watches = rules.map_err(|error| at.wrong(&error.to_string()))?;
+            }
+            "policy" => policy(&at, entry, settings)?,
+            "day" => day(&at, entry, &mut profile)?,
+            _ => return Err(at.wrong(&unknown_key(&entry.key, &OF_PROFILE))),
+        }
+    }
+    profile.runs = match runs {
+        Some(runs) if runs.is_empty() => return Err(at.wrong("`runs` is empty")),
+        Some(runs) => runs,
+        None if profile.name == "default" || !profile.tokens.is_empty() => vec!["*".to_owned()],
+        None => {
+            return Err(at.wrong(
+                "set `runs` to the names of its runs, for example [\"nightly-*\"], or `tokens`",
+            ));
+        }
+    };
+    Ok(profile)
+}
+
+fn on_limit(at: &Place, entry: &Entry) -> Result<OnLimit, String> {
+    match at.text(entry)?.parse() {
+        // There is no program to kill: the agents are the clients'.
+        Ok(OnLimit::Kill) => Err(at.wrong("expected `final` or `refuse`")),
+        Ok(how) => Ok(how),
+        Err(_) => Err(at.wrong("unknown value; expected `final` or `refuse`")),
+    }
+}
+
+fn limits(at: &Place, entry: &Entry) -> Result<Limits, String> {
+    let mut limits = Limits::none();
+    for entry in at.table(entry)? {
+        let at = at.of(entry);
+        limits.set(&entry.key, &entry.value.json()).map_err(|error| at.wrong(&error.problem))?;
+    }
+    Ok(limits)
+}
+
+fn policy(at: &Place, entry: &Entry, settings: &mut Settings) -> Result<(), String> {
+    let policy = Registry::default().build(&entry.value.json());
+    let policy = policy.map_err(|error| at.wrong(&error.to_string()))?;
+    // Each conversation gets a copy of its own.
+    let template = Mutex::new(policy);
+    settings.policy = Some(Arc::new(move || -> Box<dyn TerminationPolicy> {
+        Box::new(template.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }));
+    Ok(())
+}
+
+fn day(at: &Place, entry: &Entry, profile: &mut Profile) -> Result<(), String> {
+    let mut limits = Limits::none();
+    for entry in at.table(entry)? {
+        let at = at.of(entry);
+        if !OF_DAY.contains(&entry.key.as_str()) {
+            return Err(at.wrong(&unknown_key(&entry.key, &OF_DAY)));
+        }
+        limits.set(&entry.key, &entry.value.json()).map_err(|error| at.wrong(&error.problem))?;
+    }
+    profile.day_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+    profile.day_tokens = limits.max_tokens;
+    Ok(())
+}

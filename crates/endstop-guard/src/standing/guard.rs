@@ -1,0 +1,234 @@
+//! The gatekeeper of a standing proxy: checks the token, chooses the profile, and hands the request
+//! to the profile's gate.
+
+use super::profile::{PROFILE_HEADER, Profile, choose};
+use super::tokens::{TOKEN_HEADER, Tokens};
+use crate::exchange::{RunName, route};
+use crate::proxy::{
+    Answer, Decision, Gatekeeper, Notice, RequestBody, RequestHead, Route, UpstreamMap,
+};
+use crate::run::{Gate, GuardEvent, Meter, RunHandle, Tally};
+use endstop::budget::SharedBudget;
+use http::header::PROXY_AUTHORIZATION;
+use http::{HeaderName, StatusCode};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The header with the name of a run.
+const RUN_HEADER: &str = "x-endstop-run";
+
+/// Events for the owner of a standing proxy. They contain no credentials.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StandingEvent {
+    /// An event of the gate of a profile.
+    Gate {
+        /// The profile.
+        profile: Arc<str>,
+        /// The event.
+        event: GuardEvent,
+    },
+    /// A run started.
+    Started {
+        /// The profile.
+        profile: Arc<str>,
+        /// The run.
+        run: RunHandle,
+    },
+    /// A request was refused, because it has no valid token or no profile.
+    Refused {
+        /// The path, without credentials.
+        target: String,
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// The reason why a request reaches no gate.
+enum Refused {
+    Token,
+    Profile(String),
+}
+
+/// Receives the events of a standing proxy, on the task of the request.
+pub type Watcher = Arc<dyn Fn(StandingEvent) + Send + Sync>;
+
+/// Puts the calls of many agents under the kernel.
+#[derive(Debug, Clone)]
+pub struct Standing(Arc<Inner>);
+
+struct Inner {
+    tokens: Tokens,
+    profiles: Vec<Profile>,
+    /// The gate of each profile, in the same order.
+    gates: Vec<Gate>,
+    budgets: Mutex<Vec<Option<SharedBudget>>>,
+    watcher: Watcher,
+    /// Counts requests that reached no profile.
+    strangers: Meter,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Standing")
+            .field("profiles", &self.profiles)
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Standing {
+    /// Creates the gates of the profiles. The salt must be random.
+    pub fn new(
+        tokens: Tokens,
+        profiles: Vec<Profile>,
+        upstreams: &UpstreamMap,
+        salt: [u8; 32],
+        watcher: Watcher,
+    ) -> Standing {
+        let gates = profiles.iter().map(|profile| {
+            let name: Arc<str> = profile.name.as_str().into();
+            let (hears, starts) = (Arc::clone(&watcher), Arc::clone(&watcher));
+            let of_gate = Arc::clone(&name);
+            let hear = Arc::new(move |event| {
+                hears(StandingEvent::Gate { profile: Arc::clone(&of_gate), event });
+            });
+            let gate = Gate::new(profile.settings.clone(), upstreams.clone(), salt, hear);
+            gate.on_start(Box::new(move |run| {
+                starts(StandingEvent::Started { profile: Arc::clone(&name), run: run.clone() });
+            }))
+        });
+        let gates = gates.collect();
+        let budgets = Mutex::new(vec![None; profiles.len()]);
+        let strangers = Meter::default();
+        Standing(Arc::new(Inner { tokens, profiles, gates, budgets, watcher, strangers }))
+    }
+
+    /// The runs of every profile, with its name.
+    pub fn runs(&self) -> Vec<(&str, RunHandle)> {
+        let all = self.0.profiles.iter().zip(&self.0.gates);
+        all.flat_map(|(profile, gate)| {
+            gate.runs().into_iter().map(move |run| (profile.name.as_str(), run))
+        })
+        .collect()
+    }
+
+    /// The counters of each profile, with the number of its calls in flight.
+    pub fn tallies(&self) -> Vec<(&str, Tally, usize)> {
+        let all = self.0.profiles.iter().zip(&self.0.gates);
+        all.map(|(profile, gate)| {
+            let in_flight = gate.runs().iter().map(RunHandle::in_flight).sum();
+            (profile.name.as_str(), profile.settings.meter.read(), in_flight)
+        })
+        .collect()
+    }
+
+    /// Requests that were refused because they had no valid token or no profile.
+    pub fn strangers(&self) -> u64 {
+        self.0.strangers.read().refusals
+    }
+
+    /// Returns the tokens.
+    pub fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    pub(super) fn profiles(&self) -> &[Profile] {
+        &self.0.profiles
+    }
+
+    /// Forgets a run of a profile.
+    pub(super) fn forget(&self, profile: &str, run: &RunHandle) {
+        let at = self.0.profiles.iter().position(|known| known.name == profile);
+        if let Some(gate) = at.and_then(|at| self.0.gates.get(at)) {
+            gate.forget(run);
+        }
+    }
+
+    /// Puts the runs of a profile that start from now on under the ceiling of a new day.
+    pub(super) fn begin_day(&self, at: usize, budget: Option<SharedBudget>) {
+        if let Some(gate) = self.0.gates.get(at) {
+            gate.renew(|settings| settings.budget.clone_from(&budget));
+        }
+        let mut budgets = self.0.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = budgets.get_mut(at) {
+            *known = budget;
+        }
+    }
+
+    /// The ceilings of the day, by profile.
+    pub fn budgets(&self) -> Vec<(&str, SharedBudget)> {
+        let budgets = self.0.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.profiles.iter().zip(budgets.iter());
+        all.filter_map(|(profile, budget)| Some((profile.name.as_str(), budget.clone()?))).collect()
+    }
+
+    /// Returns the gate of a request, or the reason why it is refused.
+    fn gate(&self, head: &RequestHead) -> Result<&Gate, Refused> {
+        let inner = &self.0;
+        let token = inner.tokens.of_request(&head.headers);
+        if token.is_none() && !inner.tokens.is_empty() {
+            return Err(Refused::Token);
+        }
+        let asked =
+            head.headers.get(PROFILE_HEADER).map(|value| value.to_str().unwrap_or_default());
+        let run = named_run(head);
+        let chosen = choose(&inner.profiles, run.as_ref().map(RunName::as_str), token, asked);
+        chosen.map(|at| &inner.gates[at]).map_err(Refused::Profile)
+    }
+
+    fn refuse(&self, head: &RequestHead, refused: &Refused) -> Answer {
+        self.0.strangers.refused();
+        let (status, kind, reason) = match refused {
+            Refused::Token => (
+                StatusCode::UNAUTHORIZED,
+                "authentication_error",
+                format!("this proxy requires its own token in the header {TOKEN_HEADER}"),
+            ),
+            Refused::Profile(reason) => {
+                (StatusCode::BAD_REQUEST, "invalid_request_error", reason.clone())
+            }
+        };
+        let target = head.redacted_target();
+        (self.0.watcher)(StandingEvent::Refused { target, reason: reason.clone() });
+        Answer::error(status, kind, &format!("endstop guard: {reason}"))
+    }
+}
+
+/// Returns the name that the client gave its run. An invalid one is reported by the gate.
+fn named_run(head: &RequestHead) -> Option<RunName> {
+    let target = head.target.path_and_query().map_or("/", |target| target.as_str());
+    let of_path = route(head.method.as_str(), target).ok().and_then(|line| line.run);
+    of_path.or_else(|| RunName::new(head.header(RUN_HEADER)?.trim()).ok())
+}
+
+impl Gatekeeper for Standing {
+    fn route(&self, head: &RequestHead) -> Route {
+        // Without a right to a call, its body is not read.
+        match self.gate(head) {
+            Ok(gate) => gate.route(head),
+            Err(_) => Route::Stream,
+        }
+    }
+
+    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
+        let gate = match self.gate(&head) {
+            Ok(gate) => gate,
+            Err(refused) => return Decision::Answer(self.refuse(&head, &refused)),
+        };
+        let mut decision = gate.decide_now(&head, &body);
+        if let Decision::Forward(forward) = &mut decision {
+            // They are for this proxy, and the token is a secret.
+            for name in [TOKEN_HEADER, PROFILE_HEADER, RUN_HEADER] {
+                forward.headers.push((HeaderName::from_static(name), None));
+            }
+            forward.headers.push((PROXY_AUTHORIZATION, None));
+        }
+        decision
+    }
+
+    fn notice(&self, notice: Notice) {
+        if let Notice::Refused { .. } = notice {
+            self.0.strangers.refused();
+        }
+    }
+}
