@@ -22,15 +22,14 @@ pub(super) fn run(args: &GuardArgs, shell: &str) -> Result {
     };
     let shell: Shell =
         shell.parse().map_err(|error| Failure::usage(format!("--print-env: {error}")))?;
-    let address = match &args.listen {
-        Some(address) => callable(address)?,
-        None => {
-            output::note(&format!(
-                "endstop guard: no --listen, so the lines name {ADDRESS}; start the proxy with \
-                 `endstop guard --listen {ADDRESS}`"
-            ));
-            ADDRESS.to_owned()
-        }
+    let address = if let Some(address) = &args.listen {
+        callable(address)?
+    } else {
+        output::note(&format!(
+            "endstop guard: no --listen, so the lines name {ADDRESS}; start the proxy with \
+             `endstop guard --listen {ADDRESS}`"
+        ));
+        ADDRESS.to_owned()
     };
     let mut proxy = format!("http://{address}");
     if let Some(name) = &args.name {

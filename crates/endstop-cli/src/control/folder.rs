@@ -27,7 +27,8 @@ pub(super) fn check(path: &std::path::Path) -> io::Result<()> {
     // Not followed: a link could lead into another user's folder.
     let found = std::fs::symlink_metadata(path)?;
     let own = rustix::process::geteuid().as_raw();
-    if found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0 {
+    let of_others = found.mode() & 0o077;
+    if found.is_dir() && found.uid() == own && of_others == 0 {
         return Ok(());
     }
     Err(io::Error::new(
