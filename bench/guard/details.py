@@ -97,13 +97,15 @@ def claude_schema_stop(lab, folders, endstop):
     return result.ending == "error_max_turns" and made.get("final_texts") == 0 and made.get("refusals", 9) <= 2, seen(result)
 
 
-@check("Claude Code", "compaction is no turn")
+@check("Claude Code", "compaction does not count as a turn")
 def claude_compaction(lab, folders, endstop):
     lab = Lab(lab, folders, endstop, "Claude Code", "compaction")
     result = lab.guard({"turns": 4, "usage": [2, 980000]}, "--max-turns", "30")
     turns = (result.outcome or {}).get("turns")
+    if len(kinds(result)) == 4:
+        return False, f"not shown: the client did not compact; {seen(result)}"
     # The history restarts after a compaction, so the model works for longer.
-    return not result.hung and result.ending in ("stop", "error_max_turns") and not result.left, f"{turns} turns; {seen(result)}"
+    return turns < len(kinds(result)) and result.ending == "stop", f"{turns} turns; {seen(result)}"
 
 
 def subs(lab, folders, endstop, name, count):
@@ -245,7 +247,7 @@ def opencode_short(lab, folders, endstop):
     lab = Lab(lab, folders, endstop, "opencode", "short", command)
     direct, guarded = lab.direct({}), lab.guard({})
     paths = [sorted({request["path"] for request in result.requests if request["format"]}) for result in (direct, guarded)]
-    return guarded.status == 0 and guarded.ending == "stop", f"paths without guard {paths[0]}, with it {paths[1]}"
+    return guarded.ending == "stop" and paths[0] == paths[1], f"paths without guard {paths[0]}, with it {paths[1]}"
 
 
 @check("opencode", "child sessions")
@@ -267,10 +269,10 @@ def pi_cut(lab, folders, endstop):
     return result.ending == "error_timeout" and not ran, f"{'run' if ran else 'not run'}; {seen(result)}"
 
 
-@check("pi", "a cut tool call of the provider is no success")
+@check("pi", "it continues after a tool call that the provider cut")
 def pi_length(lab, folders, endstop):
     result = Lab(lab, folders, endstop, "pi", "length").guard({"turns": 3, "cut": "length"})
-    return not result.hung, seen(result)
+    return result.ending == "stop" and len(kinds(result)) > 1, seen(result)
 
 
 @check("openai (Python), Responses", "previous_response_id is one conversation")

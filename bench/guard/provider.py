@@ -158,10 +158,10 @@ class Provider:
                 "id": digest(prompt, turn), "input": scenario.get("input", 1000)}
         if turn >= scenario.get("usage", [10 ** 9])[0]:
             plan["input"] = scenario["usage"][1]
+        plan["hang"] = scenario.get("hang") == turn
         if not tools:
             plan.update(kind="other", text=formats.other(body))
             return plan
-        plan["hang"] = scenario.get("hang") == turn
         if turn == 0 and not sub:
             calls = self.first(tools, plan["id"])
             if calls:
