@@ -94,7 +94,7 @@ pub(crate) struct GuardArgs {
     /// The program and its arguments, after `--`.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
-    /// The answer to calls after a limit: `final` (one text that says why, then refusals), `refuse`,
+    /// The answer to calls after a limit: `final` (one text with the reason, then refusals), `refuse`,
     /// or `kill` (the program is stopped at once).
     #[arg(long, value_name = "HOW", default_value = "final", value_parser = ["final", "refuse", "kill"])]
     pub(crate) on_limit: String,

@@ -307,7 +307,7 @@ async fn warn_if_quiet(handle: RunHandle, quiet: Arc<Mutex<Quiet>>) {
     }
 }
 
-/// Completes when the program must be stopped, because its run has ended and it goes on.
+/// Completes when the program must be stopped, because its run has ended and it continues.
 async fn limit_reached(handle: RunHandle, on_limit: OnLimit, grace: Duration) {
     /// Refused calls after which a program does not understand that it should end.
     const PATIENCE: u64 = 3;

@@ -23,9 +23,9 @@ mod connection;
 #[cfg(target_os = "linux")]
 mod guard;
 #[cfg(target_os = "linux")]
-mod guarded;
-#[cfg(target_os = "linux")]
 mod guard_listen;
+#[cfg(target_os = "linux")]
+mod guarded;
 mod hints;
 #[cfg(target_os = "linux")]
 mod hostile;

@@ -197,7 +197,7 @@ impl Guest {
     }
 
     /// Reports that the loop is gone, and that a nested run decided how it ends. If `ok` is `false`,
-    /// a success of that run is none.
+    /// a success of that run does not count.
     pub fn close_as(
         &mut self,
         at: Duration,

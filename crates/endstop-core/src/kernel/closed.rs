@@ -2,10 +2,10 @@
 
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
+use super::ending::Ending;
 use super::excerpt::excerpt;
 use super::nested_ending::NestedEnding;
 use super::open_calls::OpenCalls;
-use super::outcome::Ending;
 use super::phase::Phase;
 use super::stopping::outrank;
 use crate::termination::Termination;
@@ -21,7 +21,7 @@ pub(super) fn closed(
     context: &RunContext,
 ) -> Box<Ending> {
     let decided = match (ended_as, &mut *phase) {
-        (Some(nested), _) => Some(nested.into_ending()),
+        (Some(nested), _) => Some(Ending::of_nested(*nested)),
         (None, Phase::Guest(idle)) => idle.provisional.take(),
         (None, _) => None,
     };

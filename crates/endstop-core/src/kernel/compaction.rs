@@ -13,10 +13,11 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConversationSize, Effect, EffectId, RunEvent};
+use super::ending::Ending;
 use super::event::Compaction;
 use super::guard::Flow;
 use super::next::Next;
-use super::outcome::{CompactionAttempt, Ending};
+use super::outcome::CompactionAttempt;
 use super::phase::Phase;
 use super::prompt::PromptSize;
 use super::spec::ProactiveCompaction;

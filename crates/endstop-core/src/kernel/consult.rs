@@ -3,10 +3,10 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, InjectionReason};
+use super::ending::Ending;
 use super::event::HookDecision;
 use super::guard::{Flow, misplaced};
 use super::next::Next;
-use super::outcome::Ending;
 use super::phase::Point;
 use super::success::{reply_answered, stop_hook_answered};
 use std::ops::ControlFlow::{Break, Continue};

@@ -6,8 +6,8 @@
 
 use super::context::Counts;
 use super::decided_by::{Decision, Layer};
+use super::ending::Ending;
 use super::open_calls::OpenCalls;
-use super::outcome::Ending;
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 

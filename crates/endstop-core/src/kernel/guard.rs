@@ -1,8 +1,8 @@
 //! Guards the kernel against user code that panics: a panic becomes the ending of the run.
 
 use super::decided_by::{Decision, Layer};
+use super::ending::Ending;
 use super::event::HookDecision;
-use super::outcome::Ending;
 use crate::termination::Termination;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -6,9 +6,10 @@
 
 use super::context::RunContext;
 use super::decided_by::Layer;
+use super::ending::Ending;
 use super::guard::Flow;
 use super::ledger::{Ceiling, Granted, LEAST_OUTPUT};
-use super::outcome::{Ending, WouldFit};
+use super::outcome::WouldFit;
 use super::prompt::Request;
 use super::quote::USUAL_SHARED_OUTPUT;
 use crate::usage::{NanoUsd, Usage};

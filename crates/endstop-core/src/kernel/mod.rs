@@ -36,7 +36,7 @@
 //! |---|---|
 //! | `event.rs`, `effect.rs` | the two vocabularies, input and output |
 //! | `spec.rs`, `watch.rs` | what a run is configured with |
-//! | `outcome.rs`, `outcome_json.rs`, `decided_by.rs` | what a run returns, its JSON form, and the decision that ended it |
+//! | `outcome.rs`, `ending.rs`, `outcome_json.rs`, `decided_by.rs` | what a run returns, its JSON form, and the decision that ended it |
 //! | `run.rs` | a run as its driver sees it |
 //! | `machine.rs`, `next.rs` | the dispatch of events, and the loop over the steps that follow |
 //! | `phase.rs`, `call.rs`, `open_calls.rs` | the phases with their data |
@@ -102,6 +102,7 @@ mod consult;
 mod context;
 mod decided_by;
 mod effect;
+mod ending;
 mod event;
 mod excerpt;
 mod finish;

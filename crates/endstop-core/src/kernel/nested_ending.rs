@@ -5,7 +5,7 @@
 //! the recorded run as an event, so that a replay gives the same outcome.
 
 use super::decided_by::DecidedBy;
-use super::outcome::{Ending, NoProgressSnapshot, Outcome, WouldFit};
+use super::outcome::{NoProgressSnapshot, Outcome, WouldFit};
 use crate::termination::Termination;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -60,19 +60,5 @@ impl From<&Outcome> for NestedEnding {
             would_fit: outcome.would_fit,
             no_progress_snapshot: outcome.no_progress_snapshot.clone(),
         }
-    }
-}
-
-impl NestedEnding {
-    /// Returns the same ending for the run around it.
-    pub(super) fn into_ending(self) -> Box<Ending> {
-        let DecidedBy { layer, decision, evidence } = self.decided_by.clone();
-        let mut ending = Ending::new(self.termination, layer, decision, evidence);
-        ending.deliverable.clone_from(&self.deliverable);
-        ending.retry_after = self.retry_after;
-        ending.diagnostic.clone_from(&self.error_diagnostic);
-        ending.would_fit = self.would_fit;
-        ending.nested = Some(Box::new(self));
-        ending
     }
 }

@@ -2,8 +2,8 @@
 //! in `machine.rs` performs it.
 
 use super::effect::ConsultPoint;
+use super::ending::Ending;
 use super::open_calls::OpenCalls;
-use super::outcome::Ending;
 use super::phase::{Phase, Point};
 use serde_json::Value;
 use std::time::Duration;

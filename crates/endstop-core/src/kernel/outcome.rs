@@ -1,8 +1,7 @@
 //! The outcome of a run: its termination, the decision and its evidence, the answer and the cost.
 
-use super::decided_by::{DecidedBy, Decision, Layer};
+use super::decided_by::DecidedBy;
 use super::effect::ConversationSize;
-use super::nested_ending::NestedEnding;
 use super::outcome_json::{NameFields, milliseconds, optional_milliseconds, with_category};
 use super::watch::RuleHit;
 use crate::cache_use::CacheUse;
@@ -302,93 +301,3 @@ impl fmt::Debug for Unsuccessful {
 }
 
 impl std::error::Error for Unsuccessful {}
-
-/// A decided ending, before the outcome is assembled.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ending {
-    pub(crate) termination: Termination,
-    pub(crate) decided_by: DecidedBy,
-    pub(crate) deliverable: Option<Value>,
-    pub(crate) summary: Option<String>,
-    pub(crate) structured: Option<Value>,
-    pub(crate) retry_after: Option<Duration>,
-    pub(crate) diagnostic: Option<String>,
-    pub(crate) halted_reason: Option<String>,
-    pub(crate) would_fit: Option<WouldFit>,
-    /// The nested run that decided, if it was not the run itself.
-    pub(crate) nested: Option<Box<NestedEnding>>,
-    /// Endings that were also decided but that this one outranks. If this ending is withdrawn (by a
-    /// veto, or because the answer violates the schema), the first of them replaces it.
-    pub(crate) outranked: Vec<Ending>,
-}
-
-impl Ending {
-    pub(crate) fn new(
-        termination: Termination,
-        layer: Layer,
-        decision: Decision,
-        evidence: impl Into<String>,
-    ) -> Box<Ending> {
-        Box::new(Ending {
-            termination,
-            decided_by: DecidedBy { layer, decision, evidence: evidence.into() },
-            deliverable: None,
-            summary: None,
-            structured: None,
-            retry_after: None,
-            diagnostic: None,
-            halted_reason: None,
-            would_fit: None,
-            nested: None,
-            outranked: Vec::new(),
-        })
-    }
-
-    /// `true` if a guest's next call discards the ending: a response or a failed attempt decided it,
-    /// and the client may continue or retry.
-    pub(crate) fn is_provisional(&self) -> bool {
-        let DecidedBy { layer, decision, .. } = &self.decided_by;
-        matches!(layer, Layer::Turn | Layer::Provider) || *decision == Decision::MaxEmptyTurns
-    }
-
-    /// Copies the answer of a success that does not stand, so that the caller still gets it.
-    pub(crate) fn carry(&mut self, answer: &Ending) {
-        self.deliverable.clone_from(&answer.deliverable);
-        self.summary.clone_from(&answer.summary);
-        self.structured.clone_from(&answer.structured);
-    }
-
-    /// Returns the ending that replaces a withdrawn success.
-    pub(crate) fn next_in_rank(&mut self) -> Option<Box<Ending>> {
-        if self.outranked.is_empty() {
-            return None;
-        }
-        let mut next = self.outranked.remove(0);
-        next.outranked.append(&mut self.outranked);
-        Some(Box::new(next))
-    }
-
-    /// Returns the terminations of all endings that this one outranks, at any depth.
-    pub(crate) fn outranked_terminations(&self) -> Vec<Termination> {
-        let of = |one: &Ending| {
-            std::iter::once(one.termination).chain(one.outranked_terminations()).collect::<Vec<_>>()
-        };
-        self.outranked.iter().flat_map(of).collect()
-    }
-
-    pub(crate) fn diagnostic(mut self: Box<Self>, text: impl Into<String>) -> Box<Ending> {
-        self.diagnostic = Some(text.into());
-        self
-    }
-
-    pub(crate) fn halted(
-        layer: Layer,
-        decision: Decision,
-        reason: impl Into<String>,
-    ) -> Box<Ending> {
-        let reason = reason.into();
-        let mut ending = Ending::new(Termination::ErrorHalted, layer, decision, reason.clone());
-        ending.halted_reason = Some(reason);
-        ending
-    }
-}

@@ -2,8 +2,8 @@
 
 use super::call::Call;
 use super::effect::{ConversationSize, EffectId};
+use super::ending::Ending;
 use super::open_calls::OpenCalls;
-use super::outcome::Ending;
 use std::time::Duration;
 
 /// The phase of a run. An event that does not fit the phase (a late answer, a second answer) is

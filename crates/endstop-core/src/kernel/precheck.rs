@@ -6,8 +6,8 @@
 
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
+use super::ending::Ending;
 use super::guard::Flow;
-use super::outcome::Ending;
 use super::pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 use crate::termination::Termination;
 use std::ops::ControlFlow::{Break, Continue};

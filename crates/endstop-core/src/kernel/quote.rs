@@ -11,9 +11,10 @@
 
 use super::context::RunContext;
 use super::decided_by::Layer;
+use super::ending::Ending;
 use super::event::BudgetAccount;
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
-use super::outcome::{Ending, WouldFit};
+use super::outcome::WouldFit;
 use crate::media::{Attachment, Document, Image};
 use crate::message::Part;
 use crate::usage::NanoUsd;

@@ -9,13 +9,13 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, InjectionReason};
+use super::ending::Ending;
 use super::guard::Flow;
 use super::judge::{Facts, Judgement, Step};
 use super::ledger::Ceiling;
 use super::lost_call::NoAnswer;
 use super::next::Next;
 use super::open_calls::OpenCalls;
-use super::outcome::Ending;
 use super::phase::Point;
 use super::results::answer_unrun;
 use super::success::{end_or_succeed, succeed};

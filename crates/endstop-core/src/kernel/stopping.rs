@@ -4,12 +4,12 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, RunEvent};
+use super::ending::Ending;
 use super::event::EventKind;
 use super::finish::declared_by_finish;
 use super::guard::{Flow, fault};
 use super::next::Next;
 use super::open_calls::GIVE_UP;
-use super::outcome::Ending;
 use super::phase::{Phase, Point};
 use super::results::{emit_ended, withhold_results};
 use crate::termination::Termination;

@@ -3,11 +3,11 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, InjectionReason};
+use super::ending::Ending;
 use super::event::HookDecision;
 use super::guard::{Flow, misplaced};
 use super::next::Next;
 use super::open_calls::OpenCalls;
-use super::outcome::Ending;
 use super::phase::Point;
 use super::results::answer_unrun;
 use crate::message::{Part, Role};

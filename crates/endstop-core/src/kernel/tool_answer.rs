@@ -7,11 +7,11 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId, RunEvent};
+use super::ending::Ending;
 use super::event::{ChangedResult, HookDecision};
 use super::guard::{fault, misplaced};
 use super::next::Next;
 use super::open_calls::{CallState, OpenCalls};
-use super::outcome::Ending;
 use super::phase::Phase;
 use super::results::emit_ended;
 use super::tools::{approve, tool_halted};

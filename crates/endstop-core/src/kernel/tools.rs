@@ -5,12 +5,12 @@
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
+use super::ending::Ending;
 use super::event::ToolReport;
 use super::excerpt::excerpt;
 use super::guard::Flow;
 use super::next::Next;
 use super::open_calls::{CallState, GIVE_UP, OpenCalls, Progress, Running};
-use super::outcome::Ending;
 use super::phase::Phase;
 use super::results::emit_ended;
 use super::spec::{Permission, RunSpec, ToolPolicy};

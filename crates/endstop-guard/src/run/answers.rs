@@ -1,7 +1,7 @@
 //! The answers to calls of a run that has ended: once a text for each thread, then refusals.
 
-use super::call::CallFacts;
-use super::guarded::{Guarded, Place};
+use super::call::{CallFacts, Place};
+use super::guarded::Guarded;
 use super::settings::OnLimit;
 use crate::exchange::Kind;
 use crate::exchange::answer::{Answer, Stamp, final_turn, refusal, stop_message};

@@ -1,11 +1,18 @@
 //! The facts of one call that its answer, its observer and its report need.
 
-use super::guarded::Place;
 use crate::exchange::answer::Reply;
-use crate::exchange::{Kind, Seat};
+use crate::exchange::{Kind, Seat, ThreadId};
 use crate::proxy::AbortToken;
 use endstop_core::EffectId;
 use endstop_wire::{Dialect, RequestFacts};
+
+/// A thread's place: a conversation, or one call without tools.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Thread(ThreadId),
+    /// A call that is not a turn, by the number of its exchange.
+    Auxiliary(u64),
+}
 
 /// What is known of a call from its request.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ pub enum GuardEvent {
         /// The step.
         event: Box<RunEvent>,
     },
-    /// A conversation got the text that says why its run was stopped.
+    /// A conversation got the text with the reason for the stop.
     LimitTold {
         /// Id of the run.
         run: String,

@@ -1,9 +1,10 @@
 //! The gatekeeper of guard: places each call in its run, and admits, answers or refuses it.
 
 use super::answers::to_proxy;
+use super::call::Place;
 use super::call::{CallFacts, Ticket};
 use super::event::{GuardEvent, Hear};
-use super::guarded::{Admitted, Place};
+use super::guarded::Admitted;
 use super::journal::keys_of;
 use super::observer::CallObserver;
 use super::pricing::price_of;

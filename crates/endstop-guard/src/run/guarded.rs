@@ -10,7 +10,7 @@
 //! tokens and time hold for all of them together.
 
 use super::books::Books;
-use super::call::{CallFacts, Ticket};
+use super::call::{CallFacts, Place, Ticket};
 use super::event::{GuardEvent, Hear};
 use super::journal::RunRecord;
 use super::meter::Meter;
@@ -32,14 +32,6 @@ use std::time::Duration;
 
 /// The result of a call, as its observer decoded it.
 pub(super) type Response = Result<ModelTurn, (ModelError, Option<Box<ModelTurn>>)>;
-
-/// A thread's place: a conversation, or one call without tools.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Place {
-    Thread(ThreadId),
-    /// A call that is not a turn, by the number of its exchange.
-    Auxiliary(u64),
-}
 
 /// A call that is in flight.
 struct Exchange {

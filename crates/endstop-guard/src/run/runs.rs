@@ -26,6 +26,10 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Starts a run and its clock.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the clock's task ends with the run or its handles"
+    )]
     pub(super) fn start(
         key: RunKey,
         settings: &Arc<Settings>,

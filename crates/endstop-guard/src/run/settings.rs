@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The answer to calls of a run that has reached a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLimit {
-    /// Each thread gets one answer in text that says why the run was stopped; later calls are
+    /// Each thread gets one answer in text with the reason for the stop; later calls are
     /// refused. Most clients end after one call, with exit status 0.
     #[default]
     Final,
@@ -84,7 +84,7 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// Observes: no limits, and the usual watch rules.
+    /// Observes: no limits, and the default watch rules.
     fn default() -> Settings {
         Settings {
             limits: Limits::none(),

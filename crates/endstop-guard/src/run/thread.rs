@@ -18,7 +18,7 @@ pub(super) struct Thread {
     guest: Guest,
     /// The number of this thread in the books.
     number: usize,
-    /// Entries of the books that this thread was told.
+    /// Entries of the books that this thread has heard.
     told: usize,
     reserved: HashMap<EffectId, Amount>,
     /// `false` for a call that costs, but is not a turn of the agent.
@@ -27,7 +27,7 @@ pub(super) struct Thread {
     name: Option<Arc<str>>,
     /// Events for observers that were not sent yet.
     told_events: Vec<RunEvent>,
-    /// `true` once the thread got the answer that says why the run was stopped.
+    /// `true` once the thread got the answer with the reason for the stop.
     pub(super) is_told_of_end: bool,
 }
 
@@ -221,7 +221,7 @@ impl Thread {
         outcome
     }
 
-    /// The number of entries of the books that this thread was told.
+    /// The number of entries of the books that this thread has heard.
     pub(super) fn told(&self) -> usize {
         // An ended thread hears nothing more.
         if self.guest.run().is_some() { self.told } else { usize::MAX }
@@ -292,7 +292,7 @@ pub(super) enum Last<'a> {
     Terminated,
 }
 
-/// What a guest has spent, with what it was told of others.
+/// What a guest has spent, with what it has heard of others.
 struct Totals {
     usage: Usage,
     cost: NanoUsd,

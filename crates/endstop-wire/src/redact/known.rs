@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn union_equals_one_set_of_all_keys() {
-        let text = format!("{} beside {}, {}: {}", KEYS[0], KEYS[1], KEYS[2], KEYS[3]);
+        let text = format!("{} and {}, {}: {}", KEYS[0], KEYS[1], KEYS[2], KEYS[3]);
         for one in 0..1 << KEYS.len() {
             for other in 0..1 << KEYS.len() {
                 let (union, all) = (set(one).and(&set(other)), set(one | other));

@@ -222,8 +222,9 @@ fn bytes_of(recorded: &Recorded) -> u64 {
     let of = |parts: &[Part]| parts.iter().map(Part::byte_len).sum::<u64>();
     let content = match &recorded.event.kind {
         EventKind::Asked { call } => call.input.iter().map(Message::byte_len).sum(),
-        EventKind::TurnEnded { turn, .. } => of(&turn.parts),
-        EventKind::TurnFailed { partial: Some(turn), .. } => of(&turn.parts),
+        EventKind::TurnEnded { turn, .. } | EventKind::TurnFailed { partial: Some(turn), .. } => {
+            of(&turn.parts)
+        }
         EventKind::ToolEnded { report, .. } => report.content.len() as u64,
         _ => 0,
     };

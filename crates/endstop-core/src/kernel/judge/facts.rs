@@ -1,6 +1,6 @@
 //! The facts that the judge reads, and the judgement that it returns.
 
-use crate::kernel::outcome::Ending;
+use crate::kernel::ending::Ending;
 use crate::kernel::spec::ToolPolicy;
 use crate::message::{ToolCall, ToolResult};
 use crate::termination::Termination;

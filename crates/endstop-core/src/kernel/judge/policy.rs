@@ -2,7 +2,7 @@
 
 use super::facts::Step;
 use crate::kernel::decided_by::{Decision, Layer};
-use crate::kernel::outcome::Ending;
+use crate::kernel::ending::Ending;
 use crate::policy::{PolicyEnd, StepCall, StepContext, StepOutput, StepResult, Stop};
 use crate::termination::Termination;
 use serde_json::{Map, Value};

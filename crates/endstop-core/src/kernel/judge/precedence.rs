@@ -1,6 +1,6 @@
 //! The order of precedence of the decisions about a step.
 
-use crate::kernel::outcome::Ending;
+use crate::kernel::ending::Ending;
 
 /// The source of a decision about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) fn decide(mut found: Vec<(Source, Box<Ending>)>) -> Option<Box<Ending
 mod tests {
     use super::{Source, decide};
     use crate::kernel::decided_by::{Decision, Layer};
-    use crate::kernel::outcome::Ending;
+    use crate::kernel::ending::Ending;
     use crate::termination::Termination;
 
     fn by(source: Source, termination: Termination) -> (Source, Box<Ending>) {
