@@ -309,18 +309,26 @@ pub(crate) fn event<'a, T: Deserialize<'a>>(
     data: &'a str,
     repaired: &'a mut String,
 ) -> Result<T, serde_json::Error> {
+    serde_json::from_str(object(data, repaired)?)
+}
+
+/// Returns the text of one event with its lone surrogate escapes replaced, unless it is a list.
+pub(crate) fn object<'a>(
+    data: &'a str,
+    repaired: &'a mut String,
+) -> Result<&'a str, serde_json::Error> {
     // serde would read a list as the struct's fields in their order.
     if data.trim_start().starts_with('[') {
         return Err(serde_json::Error::custom("expected an object, found a list"));
     }
     // Repair before parsing, because raw values are stored unparsed and would fail only later.
-    match without_lone_surrogates(data) {
+    Ok(match without_lone_surrogates(data) {
         Some(text) => {
             *repaired = text;
-            serde_json::from_str(repaired)
+            repaired
         }
-        None => serde_json::from_str(data),
-    }
+        None => data,
+    })
 }
 
 /// Returns the text with every lone surrogate escape, such as `\ud83d` without its other half,

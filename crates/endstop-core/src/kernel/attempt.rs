@@ -163,7 +163,7 @@ fn record_failure(
         context.said.last_text.clone_from(&text);
     }
     if let Some(turn) = partial {
-        context.said.last_signal = Some(turn.signal.clone());
+        turn.signal.keep_in(&mut context.said.last_signal);
     }
     text
 }

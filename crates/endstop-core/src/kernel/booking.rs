@@ -60,7 +60,7 @@ pub(super) fn book_response(
     settle(call, &usage, turn.cost, more, context, effects);
     // The cost of a response without a usage report is unknown, however tight its bound is.
     context.ledger.cost_unknown |= !complete && turn.cost.is_none();
-    context.said.last_signal = Some(turn.signal.clone());
+    turn.signal.keep_in(&mut context.said.last_signal);
     if turn.model.is_some() {
         context.said.model.clone_from(&turn.model);
     }

@@ -129,7 +129,7 @@ fn record_response(
         cost: context.ledger.known_cost(),
         tool_calls: calls.len() as u32,
     }));
-    context.state.last_signal = Some(turn.signal.clone());
+    turn.signal.keep_in(&mut context.state.last_signal);
     if let Some(confidence) = turn.confidence {
         context
             .judge

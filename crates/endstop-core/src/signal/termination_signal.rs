@@ -111,7 +111,7 @@ impl Confidence {
 }
 
 /// The field of the response that the reason was read from, with its raw value.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProviderSpecific {
     /// Name of the field, for example `finish_reason` or `error.type`.
     pub original_field: String,
@@ -122,8 +122,27 @@ pub struct ProviderSpecific {
     pub metadata: Map<String, Value>,
 }
 
+impl Clone for ProviderSpecific {
+    fn clone(&self) -> ProviderSpecific {
+        let ProviderSpecific { original_field, original_value, metadata } = self;
+        ProviderSpecific {
+            original_field: original_field.clone(),
+            original_value: original_value.clone(),
+            metadata: metadata.clone(),
+        }
+    }
+
+    // By hand, because the derived one allocates again; a run keeps the signal of its last turn.
+    fn clone_from(&mut self, from: &ProviderSpecific) {
+        let ProviderSpecific { original_field, original_value, metadata } = from;
+        self.original_field.clone_from(original_field);
+        self.original_value.clone_from(original_value);
+        self.metadata.clone_from(metadata);
+    }
+}
+
 /// The reason why the model stopped a turn, with its source in the provider's response.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct TerminationSignal {
     /// `true` if the model's part in the run is over; `false` for tool calls, pauses and turns in
     /// progress.
@@ -139,7 +158,39 @@ pub struct TerminationSignal {
     pub message: Option<String>,
 }
 
+impl Clone for TerminationSignal {
+    fn clone(&self) -> TerminationSignal {
+        let TerminationSignal { should_terminate, reason, confidence, provider_specific, message } =
+            self;
+        TerminationSignal {
+            should_terminate: *should_terminate,
+            reason: *reason,
+            confidence: *confidence,
+            provider_specific: provider_specific.clone(),
+            message: message.clone(),
+        }
+    }
+
+    fn clone_from(&mut self, from: &TerminationSignal) {
+        let TerminationSignal { should_terminate, reason, confidence, provider_specific, message } =
+            from;
+        self.should_terminate = *should_terminate;
+        self.reason = *reason;
+        self.confidence = *confidence;
+        self.provider_specific.clone_from(provider_specific);
+        self.message.clone_from(message);
+    }
+}
+
 impl TerminationSignal {
+    /// Keeps this signal in the place of another, whose memory is used again.
+    pub(crate) fn keep_in(&self, place: &mut Option<TerminationSignal>) {
+        match place {
+            Some(last) => last.clone_from(self),
+            None => *place = Some(self.clone()),
+        }
+    }
+
     /// Creates a signal of this reason, which also determines `should_terminate`.
     pub fn new(reason: SignalReason, confidence: Confidence) -> TerminationSignal {
         TerminationSignal {

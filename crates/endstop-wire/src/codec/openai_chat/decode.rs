@@ -1,8 +1,7 @@
 //! OpenAI Chat decoder: collects stream chunks, or a complete body, into a turn.
 
-use super::wire::{
-    Call, Choice, Chunk, Content, Details, Function, Logprobs, Message, Usage, XGroq,
-};
+use super::usage::{Counts, counts, filled};
+use super::wire::{Call, Choice, Chunk, Content, Function, Logprobs, Message, XGroq};
 use crate::bounded::{Nesting, made_id};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
@@ -15,6 +14,7 @@ use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 
 /// A partially received turn.
 pub(crate) struct Accumulator {
@@ -45,20 +45,31 @@ struct PartialBlock {
     name: String,
     arguments: String,
     nesting: Nesting,
-    /// `true` if the arguments parse as JSON. Set once their brackets are closed.
-    whole: Option<bool>,
+    /// Length of the arguments when their brackets were closed for the first time.
+    closed: Option<usize>,
+    /// `true` if the arguments up to there parse as JSON. Set when it is first asked for, because
+    /// only calls without an index need it.
+    whole: OnceLock<bool>,
     /// Position among the reported calls. A call without a name is never reported.
     shown: Option<usize>,
 }
 
 impl PartialBlock {
-    /// Appends arguments. They are parsed only once, when their brackets close, so that the total
-    /// work stays linear.
+    /// Appends arguments.
     fn more(&mut self, arguments: &str) {
         self.arguments.push_str(arguments);
-        if self.nesting.push(arguments) && self.whole.is_none() {
-            self.whole = Some(serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok());
+        if self.nesting.push(arguments) && self.closed.is_none() {
+            self.closed = Some(self.arguments.len());
         }
+    }
+
+    /// `true` if the arguments were complete JSON when their brackets were closed. They are parsed
+    /// only once, so that the total work stays linear.
+    fn is_whole(&self) -> bool {
+        let Some(arguments) = self.closed.and_then(|end| self.arguments.get(..end)) else {
+            return false;
+        };
+        *self.whole.get_or_init(|| serde_json::from_str::<IgnoredAny>(arguments).is_ok())
     }
 }
 
@@ -82,7 +93,13 @@ impl Accumulator {
         }
     }
 
-    fn chunk(&mut self, chunk: Chunk<'_>, text: &str, streamed: bool, sink: DeltaSink<'_>) {
+    fn chunk(
+        &mut self,
+        chunk: Chunk<'_, Counts<'_>>,
+        text: &str,
+        streamed: bool,
+        sink: DeltaSink<'_>,
+    ) {
         self.common.named(chunk.model.filled(), chunk.id.filled());
         // Some servers send the error's fields at the top level instead of inside `error`.
         let flat = chunk.choices.is_none()
@@ -92,12 +109,13 @@ impl Accumulator {
         if filled(chunk.error).is_some() || flat {
             self.common.error.get_or_insert_with(|| ErrorBody::read(text));
         }
-        if let Some(usage) = filled(chunk.usage) {
+        let counted = chunk.usage.is_some();
+        if let Some(usage) = chunk.usage {
             self.usage(usage);
         }
         if let Some(x) = filled(chunk.x_groq).and_then(lenient::<XGroq<'_>>) {
             // Groq repeats the usage here; the standard field takes precedence.
-            if let Some(usage) = filled(x.usage).filter(|_| filled(chunk.usage).is_none()) {
+            if let Some(usage) = filled(x.usage).filter(|_| !counted).and_then(counts) {
                 self.usage(usage);
             }
             if let Some(e) = filled(x.error) {
@@ -128,7 +146,7 @@ impl Accumulator {
                 self.matched_stop = serde_json::from_str(stop.get()).ok();
             }
         }
-        if let Some(usage) = filled(choice.usage) {
+        if let Some(usage) = filled(choice.usage).and_then(counts) {
             self.usage(usage);
         }
         if let Some(e) = filled(choice.error) {
@@ -250,7 +268,7 @@ impl Accumulator {
             !name.is_empty()
                 && !b.name.is_empty()
                 && (!id.is_empty() && id != b.id
-                    || call.index.0.is_none() && (id.is_empty() || b.whole == Some(true)))
+                    || call.index.0.is_none() && (id.is_empty() || b.is_whole()))
         };
         let place = match known {
             Some(place) if !new(&self.calls[place]) => place,
@@ -324,13 +342,9 @@ impl Accumulator {
         }
     }
 
-    fn usage(&mut self, raw: &RawValue) {
-        let Some(u) = lenient::<Usage<'_>>(raw) else {
-            return;
-        };
-        let prompt: Details = filled(u.prompt_tokens_details).and_then(lenient).unwrap_or_default();
-        let output: Details =
-            filled(u.completion_tokens_details).and_then(lenient).unwrap_or_default();
+    fn usage(&mut self, u: Counts<'_>) {
+        let prompt = u.prompt_tokens_details.unwrap_or_default();
+        let output = u.completion_tokens_details.unwrap_or_default();
         let to = &mut self.common.usage;
         // Use the first name that has a value, and keep the last known count if none has.
         let last = |to: &mut Option<u64>, from: &[crate::json::Count]| {
@@ -427,7 +441,7 @@ impl Accumulate for Accumulator {
             return Ok(()); // a keep-alive, or a cut `[DONE]`
         }
         let mut repaired = String::new();
-        let chunk = json::event(data, &mut repaired)?;
+        let chunk = super::usage::chunk(json::object(data, &mut repaired)?)?;
         self.chunk(chunk, data, true, sink);
         Ok(())
     }
@@ -442,7 +456,7 @@ impl Accumulate for Accumulator {
         } else {
             text
         };
-        let chunk: Chunk<'_> = json::event(inner, &mut repaired)?;
+        let chunk = super::usage::chunk(json::object(inner, &mut repaired)?)?;
         let chat = chunk.choices.is_some();
         self.chunk(chunk, text, false, &mut |_| ());
         // Any other JSON object must not pass as an empty turn.
@@ -491,9 +505,4 @@ impl Accumulate for Accumulator {
         };
         (self.common, said)
     }
-}
-
-/// Returns the raw value, unless it is absent, null, false or empty.
-fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
-    raw.filter(|r| !matches!(r.get(), "null" | "\"\"" | "{}" | "[]" | "false"))
 }

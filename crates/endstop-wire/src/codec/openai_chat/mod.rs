@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `encode` | encodes messages into a request, incrementally |
 //! | `decode` | collects a body or a stream's chunks into a turn |
+//! | `usage` | reads a chunk with its usage |
 //! | `wire` | JSON shapes of responses |
 //! | `call_id` | derives call ids that a strict server accepts |
 //!
@@ -14,6 +15,7 @@
 mod call_id;
 mod decode;
 mod encode;
+mod usage;
 mod wire;
 
 pub(crate) use decode::Accumulator;

@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A chunk of a stream, or a complete body.
+/// A chunk of a stream, or a complete body, whose usage was read as `U`.
 #[derive(Deserialize)]
-pub(super) struct Chunk<'a> {
+pub(super) struct Chunk<'a, U> {
     #[serde(borrow, default)]
     pub(super) id: Str<'a>,
     #[serde(borrow, default)]
@@ -21,8 +21,8 @@ pub(super) struct Chunk<'a> {
     pub(super) object: Str<'a>,
     #[serde(borrow, default)]
     pub(super) choices: Option<First<Choice<'a>>>,
-    #[serde(borrow, default)]
-    pub(super) usage: Option<&'a RawValue>,
+    #[serde(default = "Option::default", bound(deserialize = "U: Deserialize<'de>"))]
+    pub(super) usage: Option<U>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -34,6 +34,16 @@ pub(super) struct Chunk<'a> {
     pub(super) detail: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) code: Option<&'a RawValue>,
+}
+
+impl<'a, U> Chunk<'a, U> {
+    /// Replaces the usage.
+    pub(super) fn with_usage<V>(self, read: impl FnOnce(U) -> Option<V>) -> Chunk<'a, V> {
+        let Chunk { id, model, object, choices, usage, error, x_groq, message, detail, code } =
+            self;
+        let usage = usage.and_then(read);
+        Chunk { id, model, object, choices, usage, error, x_groq, message, detail, code }
+    }
 }
 
 #[derive(Deserialize)]
@@ -172,17 +182,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     }
 }
 
-/// `usage`, with all names that dialects use for the same counts.
+/// `usage`, with all names that dialects use for the same counts. The details were read as `D`.
 #[derive(Deserialize, Default)]
-pub(super) struct Usage<'a> {
+pub(super) struct Usage<'a, D> {
     #[serde(default)]
     pub(super) prompt_tokens: Count,
     #[serde(default)]
     pub(super) completion_tokens: Count,
-    #[serde(borrow, default)]
-    pub(super) prompt_tokens_details: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(super) completion_tokens_details: Option<&'a RawValue>,
+    #[serde(default = "Option::default", bound(deserialize = "D: Deserialize<'de>"))]
+    pub(super) prompt_tokens_details: Option<D>,
+    #[serde(default = "Option::default", bound(deserialize = "D: Deserialize<'de>"))]
+    pub(super) completion_tokens_details: Option<D>,
     #[serde(default)]
     pub(super) prompt_cache_hit_tokens: Count,
     #[serde(default)]
@@ -197,6 +207,25 @@ pub(super) struct Usage<'a> {
     pub(super) reasoning_tokens: Count,
     #[serde(borrow, default)]
     pub(super) cost: Option<&'a RawValue>,
+}
+
+impl<'a, D> Usage<'a, D> {
+    /// Replaces the details.
+    pub(super) fn with_details<E>(self, read: impl Fn(D) -> Option<E>) -> Usage<'a, E> {
+        Usage {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            prompt_tokens_details: self.prompt_tokens_details.and_then(&read),
+            completion_tokens_details: self.completion_tokens_details.and_then(&read),
+            prompt_cache_hit_tokens: self.prompt_cache_hit_tokens,
+            cached_tokens: self.cached_tokens,
+            num_cached_tokens: self.num_cached_tokens,
+            cache_read_input_tokens: self.cache_read_input_tokens,
+            cache_creation_input_tokens: self.cache_creation_input_tokens,
+            reasoning_tokens: self.reasoning_tokens,
+            cost: self.cost,
+        }
+    }
 }
 
 /// Details of the input or the output side of the usage.
