@@ -97,7 +97,7 @@ fn run_args(args: &GuardArgs) -> RunArgs {
 /// agents need hundreds of turns: the defaults of `run` do not apply.
 fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     let mut settings = Settings::default();
-    for row in TABLE.iter() {
+    for row in TABLE {
         if configured.origins.contains_key(&format!("limits.{}", row.name)) {
             let value = configured.limits.get(row.name).unwrap_or_default();
             settings.limits.set(row.name, &value).map_err(|error| {
@@ -222,6 +222,7 @@ async fn guarded(
     let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
     let options = ProxyOptions { outgoing: outgoing(&environment), ..ProxyOptions::default() };
     let proxy = Proxy::new(gate, options);
+    #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
     // Before the program starts: a signal that comes earlier would end this process.
     let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
@@ -232,6 +233,7 @@ async fn guarded(
             visible(&program.unwrap_or_default())
         ))
     })?;
+    #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let warning = tokio::spawn(warn_if_quiet(handle.clone(), heard));
     let limit = limit_reached(handle.clone(), on_limit, grace);
     let on_cancel = || {

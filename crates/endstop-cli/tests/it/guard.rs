@@ -1,6 +1,13 @@
 //! `endstop guard` around a scripted client: this test program itself, which is started again with
 //! [`CLIENT`] and then talks to the provider that its environment names.
 
+#![allow(
+    clippy::exit,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "the test program is also the client program that guard runs"
+)]
+
 use crate::cli::{ANTHROPIC_KEY, Cli, Done, OPENAI_KEY, Started, answering, eventually, playing};
 use endstop::testkit::{Reply, Server, Turn};
 use rustix::process::{Pid, Signal, kill_process};

@@ -102,9 +102,10 @@ fn event_lines(timeline: &Timeline) -> Vec<String> {
                 let detail = shorten(&text(&event["detail"]), 160);
                 let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
                 let decided = shorten(&text(&event["decided_elsewhere"]), 160);
-                let decided = match event["decided_elsewhere"].is_string() {
-                    true => format!(" (decided in another conversation: {decided})"),
-                    false => String::new(),
+                let decided = if event["decided_elsewhere"].is_string() {
+                    format!(" (decided in another conversation: {decided})")
+                } else {
+                    String::new()
                 };
                 format!("the client's loop {how}{detail}{decided}")
             }

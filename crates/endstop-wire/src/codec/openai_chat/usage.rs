@@ -1,4 +1,4 @@
-//! Reads chunks with their usage. Usage of the usual shape is read in the same pass as its chunk;
+//! Reads chunks with their usage. Usage of the common shape is read in the same pass as its chunk;
 //! any other shape counts as missing, which takes a second pass.
 //!
 //! ```text
