@@ -39,7 +39,7 @@ use super::run_setup::Opened;
 use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
-use crate::journal::{Journal, JournalError, JournalErrorKind, RecordedRun, RunHeader, RunJournal};
+use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
 use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
 use endstop_core::replay::{GoesOn, close, go_on};
@@ -168,15 +168,6 @@ fn find(
     how: &Resume,
 ) -> Result<Again, StartError> {
     let (recorded, mut log) = take_over(journal, &how.run)?;
-    if recorded.header.spec.guest.is_some() {
-        // Its tools and its conversation belong to another program.
-        return Err(StartError::Journal(JournalError {
-            journal: format!("run {}", how.run),
-            problem: "it was driven by another program (a guest), which alone can continue it"
-                .to_owned(),
-            kind: JournalErrorKind::NotFound,
-        }));
-    }
     let nothing = Conversation { messages: Vec::new(), epoch: 0 };
     let now = opened.spec(config, nothing, how.run.clone());
     let header = opened.header(config, &now);
