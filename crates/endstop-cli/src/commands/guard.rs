@@ -226,7 +226,9 @@ async fn guarded(
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
     // Before the program starts: a signal that comes earlier would end this process.
     let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
-    let mut agent = launch(&wiring, &private, name.as_str()).map_err(|error| {
+    // Another guard with the same name must not take these processes for its own.
+    let mark = format!("{}-{:x}", name.as_str(), random());
+    let mut agent = launch(&wiring, &private, &mark).map_err(|error| {
         let program = args.command.first().map(|word| word.to_string_lossy().into_owned());
         Failure::usage(format!(
             "`{}` could not be started: {error}",
