@@ -26,6 +26,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) parent: i32,
+    /// Process group, or 0 if its leader is in another PID namespace.
+    pub(crate) group: i32,
+    /// Session, or 0 if its leader is in another PID namespace.
     pub(crate) session: i32,
     /// `true` if the process has ended and only waits to be reaped.
     pub(crate) ended: bool,
@@ -65,7 +68,8 @@ fn parse(pid: Pid, stat: &str) -> Option<Process> {
     let ended = matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1;
     let stopped = *fields.first()? == "T";
     let started = fields.get(19)?.parse().ok()?;
-    Some(Process { pid, parent: number(1)?, session: number(3)?, ended, stopped, started })
+    let (parent, group, session) = (number(1)?, number(2)?, number(3)?);
+    Some(Process { pid, parent, group, session, ended, stopped, started })
 }
 
 /// Returns the descendants of a process, without those that have ended. May miss a child while

@@ -19,7 +19,7 @@ impl Files for Disk {
     }
 }
 
-/// Wires a command of words without spaces, in the folder `/work/repo` of the user `/home/u`.
+/// Wires a command of words without spaces, in the folder `/src/repo` of the user `/home/u`.
 pub(crate) fn wired(command: &str, variables: &[(&str, &str)], files: &dyn Files) -> Wiring {
     let command: Vec<_> = command.split_whitespace().map(Into::into).collect();
     let mut environment: BTreeMap<String, String> =
@@ -28,7 +28,7 @@ pub(crate) fn wired(command: &str, variables: &[(&str, &str)], files: &dyn Files
     wire(&Request {
         command: &command,
         environment: &environment,
-        folder: Path::new("/work/repo"),
+        folder: Path::new("/src/repo"),
         proxy: U,
         private: Path::new("/private"),
         files,
@@ -210,7 +210,7 @@ fn claude_settings_are_merged() {
             "/home/u/.claude/settings.json",
             r#"{"env":{"ANTHROPIC_BASE_URL":"https://user.example"}}"#,
         ),
-        ("/work/repo/mine.json", r#"{"model":"x","env":{"ANTHROPIC_AUTH_TOKEN":"secret"}}"#),
+        ("/src/repo/mine.json", r#"{"model":"x","env":{"ANTHROPIC_AUTH_TOKEN":"secret"}}"#),
     ]);
     let wiring = wired("claude -p task", &[], &disk);
     assert_eq!(wiring.upstream(Anthropic), Some("https://user.example"));

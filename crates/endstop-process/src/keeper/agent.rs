@@ -56,8 +56,8 @@ struct Agent {
 
 /// Returns the order to start a program in a process group: the group, the folder to remove at the
 /// end or nothing, the program and its arguments, with NUL between them.
-pub(super) fn order(group: Pid, temporary: Option<&Path>, words: &[OsString]) -> Vec<u8> {
-    let mut order = group.as_raw_nonzero().to_string().into_bytes();
+pub(super) fn order(group: i32, temporary: Option<&Path>, words: &[OsString]) -> Vec<u8> {
+    let mut order = group.to_string().into_bytes();
     order.push(0);
     order.extend_from_slice(temporary.map_or(&[], |folder| folder.as_os_str().as_bytes()));
     for word in words {

@@ -116,8 +116,22 @@ pub(crate) fn keeper_of_agent(
     let mut keeper = Command::new(program);
     keeper.arg0("endstop-keeper").arg(ARGUMENT).arg(mark.text()).arg(AGENT);
     keeper.stdin(OwnedFd::from(theirs));
-    let command = super::agent::order(rustix::process::getpgrp(), temporary, words);
+    let command = super::agent::order(own_group(), temporary, words);
     Ok((keeper, Order { command, mark: Some(mark), ours, agent: true }))
+}
+
+/// Returns the process group of this process, or 0 if it cannot be named, as in a container whose
+/// first process was started in a group outside. A program that is started with 0 gets a group of
+/// its own.
+#[cfg(target_os = "linux")]
+fn own_group() -> i32 {
+    // Not `getpgrp`, because rustix takes for granted that the group is not 0.
+    crate::tree::look(rustix::process::getpid()).map_or(0, |own| own.group)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn own_group() -> i32 {
+    rustix::process::getpgrp().as_raw_nonzero().get()
 }
 
 /// Starts a keeper, which starts the command.
