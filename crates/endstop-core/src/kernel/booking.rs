@@ -53,8 +53,14 @@ pub(super) fn book_response(
         let shown = turn.parts.iter().map(Part::byte_len).sum::<u64>();
         let shown = shown.saturating_add(call.hidden.saturating_mul(4));
         let most = most_output(call, context);
-        let most =
-            if cut || empty { most } else { Some(most.map_or(shown, |most| most.min(shown))) };
+        // A guest with a strict ceiling: its client may use a model whose reasoning is billed, and
+        // neither shown nor counted.
+        let strict = context.settings.guest.is_some_and(|mode| mode.capped);
+        let most = if cut || empty || strict {
+            most
+        } else {
+            Some(most.map_or(shown, |most| most.min(shown)))
+        };
         unreported(call, (&turn.usage, &usage), turn.cost, most, context)
     };
     settle(call, &usage, turn.cost, more, context, effects);
