@@ -147,6 +147,9 @@ fn pass<G: Gatekeeper>(
     parts.version = Version::HTTP_11;
     let mut observed = waiting.observed.take().unwrap_or_else(Observed::ended);
     observed.head(parts.status, original);
+    for (name, value) in observed.headers() {
+        parts.headers.insert(name, value);
+    }
     let abort = waiting.abort.clone();
     if head.version != Version::HTTP_2 {
         connection.set_sending(Some(abort.clone()));

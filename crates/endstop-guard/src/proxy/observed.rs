@@ -3,7 +3,7 @@
 use super::decode::Decoder;
 use super::head::ResponseHead;
 use super::observer::{End, Flow, ReadOn, ResponseObserver};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 /// The limit for the decompressed copy of a response, in bytes.
 const LARGEST_COPY: u64 = 256 << 20;
@@ -33,6 +33,11 @@ impl Observed {
         if let Some(observer) = &mut self.observer {
             observer.head(&ResponseHead { status, headers, encoded });
         }
+    }
+
+    /// Returns the headers that the observer adds to the response.
+    pub(crate) fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
+        self.observer.as_mut().map(|observer| observer.headers()).unwrap_or_default()
     }
 
     /// Returns whether the observer reads other bytes than those that pass.

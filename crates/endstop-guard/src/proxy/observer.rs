@@ -3,6 +3,7 @@
 use super::head::ResponseHead;
 use super::unreadable::Unreadable;
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use std::time::Duration;
 
 /// Reads a response while it passes. One value for each exchange that is forwarded.
@@ -13,6 +14,12 @@ pub trait ResponseObserver: Send {
     /// Receives the status and the headers before they are sent to the client.
     fn head(&mut self, head: &ResponseHead) {
         let _ = head;
+    }
+
+    /// Returns headers to add to the response, after its head was received. A header of the same name
+    /// from the upstream is replaced.
+    fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
+        Vec::new()
     }
 
     /// Receives a chunk of the body, decompressed, and decides about it.

@@ -45,8 +45,7 @@ impl Guarded {
             return false;
         }
         // A title or a summary after the end has no thread to tell.
-        let Some(thread) = self.thread_mut(place) else { return false };
-        if !std::mem::replace(&mut thread.is_told_of_end, true) {
+        if self.tell(place) {
             if facts.kind == Kind::Sub {
                 self.more_finals += 1;
             }

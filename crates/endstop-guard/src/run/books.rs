@@ -1,81 +1,52 @@
-//! The spending of a run's threads, in order, so that each thread counts all of it against the
-//! limits that they share.
+//! The spending of a run's threads together, so that each thread counts all of it against the limits
+//! that they share.
 //!
 //! ```text
-//! thread 0: turn, $0.02      a thread hears the entries of the others before its next call
-//! thread 1: turn, $0.01
+//! sum of all threads    turns 5, $0.07
+//! counted by thread 0   turns 3, $0.04    its own calls, and what it was told
+//! told to it next       turns 2, $0.03
 //! ```
+//!
+//! Totals instead of single entries, because a thread may be idle for a whole run, and what it has
+//! not heard must not grow meanwhile.
 
 use super::meter::Meter;
 use endstop_core::NanoUsd;
 use endstop_core::guest::Spending;
 use endstop_core::usage::Unreported;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The entries that some thread has not heard, and the sum of the earlier ones.
+/// The spending of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    entries: VecDeque<Entry>,
-    /// Number of entries that were dropped because every thread has heard them.
-    dropped: usize,
-    /// The sum of all entries, for threads that begin later.
     sum: Spending,
     meter: Arc<Meter>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    thread: usize,
-    spending: Spending,
-}
-
 impl Books {
-    /// Starts empty books whose spending also counts in a meter.
+    /// Creates empty books whose spending also counts in a meter.
     pub(super) fn new(meter: Arc<Meter>) -> Books {
         Books { meter, ..Books::default() }
     }
 
-    /// Enters what a thread spent. Nothing spent makes no entry.
-    pub(super) fn add(&mut self, thread: usize, spending: Spending) {
-        if is_nothing(&spending) {
-            return;
-        }
-        add(&mut self.sum, &spending);
-        self.meter.spent(&spending);
-        self.entries.push_back(Entry { thread, spending });
-    }
-
-    /// The number of entries so far.
-    pub(super) fn len(&self) -> usize {
-        self.dropped + self.entries.len()
-    }
-
-    /// Returns what threads other than this one spent after the first `told` entries.
-    pub(super) fn since(&self, told: usize, thread: usize) -> Option<Spending> {
-        if told < self.dropped {
-            // Only a new thread has heard less than what was dropped, and nothing is its own.
-            return (!is_nothing(&self.sum)).then(|| self.sum.clone());
-        }
-        let skip = told.saturating_sub(self.dropped);
-        let mut news: Option<Spending> = None;
-        for entry in self.entries.iter().skip(skip).filter(|entry| entry.thread != thread) {
-            match &mut news {
-                Some(sum) => add(sum, &entry.spending),
-                None => news = Some(entry.spending.clone()),
-            }
-        }
-        news
-    }
-
-    /// Drops the entries that every thread has heard.
-    pub(super) fn forget(&mut self, told_by_all: usize) {
-        while self.dropped < told_by_all && self.entries.pop_front().is_some() {
-            self.dropped += 1;
+    /// Enters what a thread spent, which that thread has counted itself.
+    pub(super) fn add(&mut self, counted: &mut Spending, spending: &Spending) {
+        if !is_nothing(spending) {
+            add(&mut self.sum, spending);
+            self.meter.spent(spending);
+            add(counted, spending);
         }
     }
 
-    /// The sum of all entries.
+    /// Returns what a thread has not counted yet, if there is anything. From now on it counts as
+    /// told.
+    pub(super) fn tell(&self, counted: &mut Spending) -> Option<Spending> {
+        let news = rest(&self.sum, counted);
+        counted.clone_from(&self.sum);
+        Some(news).filter(|news| !is_nothing(news))
+    }
+
+    /// The spending of all threads.
     pub(super) fn sum(&self) -> &Spending {
         &self.sum
     }
@@ -83,21 +54,131 @@ impl Books {
 
 /// Adds `more` to a sum.
 fn add(sum: &mut Spending, more: &Spending) {
+    let mut total = unreported(sum);
+    total += unreported(more);
     sum.usage.add(&more.usage);
     sum.cost += more.cost;
     sum.cost_unknown |= more.cost_unknown;
     sum.turns = sum.turns.saturating_add(more.turns);
-    let unbounded = |spending: &Spending| Unreported::of_unknown(spending.cost_unknown);
-    let mut unreported = sum.unreported.unwrap_or(unbounded(sum));
-    unreported += more.unreported.unwrap_or(unbounded(more));
-    sum.unreported = Some(unreported);
+    sum.unreported = Some(total);
+}
+
+/// The part of a sum that is not in `counted`, which is a part of it.
+fn rest(sum: &Spending, counted: &Spending) -> Spending {
+    Spending {
+        usage: sum.usage.since(&counted.usage),
+        cost: sum.cost.saturating_sub(counted.cost),
+        cost_unknown: sum.cost_unknown && !counted.cost_unknown,
+        unreported: Some(increase(unreported(sum), unreported(counted))),
+        turns: sum.turns.saturating_sub(counted.turns),
+    }
+}
+
+/// The increase of a total. A total that had no bound before has nothing to add to that.
+pub(super) fn increase(now: Unreported, before: Unreported) -> Unreported {
+    let since = now.since(before);
+    Unreported {
+        cost: before.cost.map_or(Some(NanoUsd::ZERO), |_| since.cost),
+        tokens: before.tokens.map_or(Some(0), |_| since.tokens),
+    }
+}
+
+fn unreported(spending: &Spending) -> Unreported {
+    spending.unreported.unwrap_or(Unreported::of_unknown(spending.cost_unknown))
 }
 
 fn is_nothing(spending: &Spending) -> bool {
-    let unreported = spending.unreported.unwrap_or(Unreported::NOTHING);
     spending.turns == 0
         && spending.cost == NanoUsd::ZERO
         && !spending.cost_unknown
-        && unreported == Unreported::NOTHING
+        && unreported(spending) == Unreported::NOTHING
         && spending.usage.total_tokens() == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endstop_core::Usage;
+    use proptest::prelude::*;
+
+    fn spending() -> impl Strategy<Value = Spending> {
+        let unreported = prop_oneof![
+            3 => Just(None),
+            2 => (0_u64..50, 0_u64..50).prop_map(|(cost, tokens)| Some((Some(cost), Some(tokens)))),
+            1 => Just(Some((None, Some(3)))),
+        ];
+        (0_u64..100, 0_u64..100, 0_u64..100, 0_u32..3, any::<bool>(), unreported).prop_map(
+            |(input, output, cost, turns, apart, unreported)| {
+                let unreported =
+                    unreported.map(|(cost, tokens)| Unreported { cost: cost.map(NanoUsd), tokens });
+                Spending {
+                    usage: Usage {
+                        input_tokens: Some(input),
+                        output_tokens: Some(output),
+                        cached_input_tokens: Some(input / 2),
+                        cache_apart: apart,
+                        ..Usage::default()
+                    },
+                    cost: NanoUsd(cost),
+                    cost_unknown: unreported.is_some_and(|more| more.cost != Some(NanoUsd::ZERO)),
+                    unreported,
+                    turns,
+                }
+            },
+        )
+    }
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Spend(usize, Spending),
+        Hear(usize),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        // Threads begin at their first act, at any time.
+        prop_oneof![
+            (0_usize..6, spending()).prop_map(|(thread, spending)| Act::Spend(thread, spending)),
+            (0_usize..6).prop_map(Act::Hear),
+        ]
+    }
+
+    /// The totals that a ceiling uses.
+    fn totals(spending: &Spending) -> (u64, u64, u32, bool, Unreported) {
+        (
+            spending.usage.total_tokens(),
+            spending.cost.0,
+            spending.turns,
+            spending.cost_unknown,
+            unreported(spending),
+        )
+    }
+
+    proptest! {
+        /// Each thread counts its own spending, and that of every other thread exactly once.
+        #[test]
+        fn every_thread_counts_everything_once(acts in proptest::collection::vec(act(), 0..60)) {
+            let mut books = Books::default();
+            let mut counted: Vec<Spending> = vec![Spending::default(); 6];
+            // A model: the guest of each thread, and a plain list of all spending.
+            let mut guests: Vec<Spending> = vec![Spending::default(); 6];
+            let mut all = Spending::default();
+            for act in acts {
+                match act {
+                    Act::Spend(thread, spending) => {
+                        add(&mut all, &spending);
+                        add(&mut guests[thread], &spending);
+                        books.add(&mut counted[thread], &spending);
+                    }
+                    Act::Hear(thread) => {
+                        if let Some(news) = books.tell(&mut counted[thread]) {
+                            add(&mut guests[thread], &news);
+                        }
+                        prop_assert_eq!(totals(&guests[thread]), totals(&all));
+                        prop_assert_eq!(books.tell(&mut counted[thread]), None, "heard twice");
+                    }
+                }
+                prop_assert_eq!(totals(books.sum()), totals(&all));
+            }
+        }
+    }
 }

@@ -6,12 +6,26 @@ use crate::proxy::AbortToken;
 use endstop_core::EffectId;
 use endstop_wire::{Dialect, RequestFacts};
 
-/// A thread's place: a conversation, or one call without tools.
+/// A thread's place: a conversation, or a single call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Thread(ThreadId),
+    /// A turn that is made while another call of its conversation is in flight, by the number of its
+    /// exchange.
+    Parallel(u64),
     /// A call that is not a turn, by the number of its exchange.
     Auxiliary(u64),
+}
+
+impl Place {
+    pub(super) fn is_turn(&self) -> bool {
+        matches!(self, Place::Thread(_) | Place::Parallel(_))
+    }
+
+    /// `true` if the thread has a single call.
+    pub(super) fn is_single(&self) -> bool {
+        matches!(self, Place::Parallel(_) | Place::Auxiliary(_))
+    }
 }
 
 /// What is known of a call from its request.

@@ -6,7 +6,7 @@ use super::call::{CallFacts, Ticket};
 use super::event::{GuardEvent, Hear};
 use super::guarded::Admitted;
 use super::journal::keys_of;
-use super::observer::CallObserver;
+use super::observer::{CallObserver, NOT_SENT};
 use super::pricing::price_of;
 use super::runs::{RunHandle, Shared};
 use super::settings::Settings;
@@ -194,7 +194,9 @@ impl Gate {
                 return self.pass(head, line, Some(format), &error.to_string());
             }
         };
-        let placed = match lock(&self.threads).place(&facts, line, &request) {
+        // Released before the answer, because the listener of events may take any time.
+        let placed = lock(&self.threads).place(&facts, line, &request);
+        let placed = match placed {
             Ok(placed) => placed,
             Err(error) => return self.refuse(head, &error.to_string()),
         };
@@ -228,6 +230,12 @@ impl Gate {
             drop(guarded);
             return self.refuse(head, &reason);
         }
+        if guarded.outcome().is_none() && guarded.is_strict() && !placed.prompt_known {
+            drop(guarded);
+            let reason = "the request continues a response that guard has not seen, so its size is \
+                          not known and --cap-output cannot keep the ceiling";
+            return self.refuse(head, reason);
+        }
         let place = place_of(&placed);
         match guarded.admit(at, placed, guest_call, &call, keys_of(head)) {
             Admitted::Ended => {
@@ -254,7 +262,9 @@ impl Gate {
         call: Arc<CallFacts>,
     ) -> Decision {
         let mut body = None;
-        let lower = ticket.output_cap.filter(|cap| request.output_cap.is_none_or(|own| *cap < own));
+        // The kernel's cap is for all choices together, the body's for each.
+        let each = ticket.output_cap.map(|cap| cap / request.choices);
+        let lower = each.filter(|cap| request.output_cap.is_none_or(|own| *cap < own));
         if let (true, Some(cap)) = (self.settings().cap_output, lower) {
             match cap_output(request, decoded, cap, call.dialect.cap_field) {
                 Ok(Some(changed)) => body = Some(Bytes::from(changed)),
@@ -262,7 +272,8 @@ impl Gate {
                 Err(error) => {
                     // A call whose cap cannot be lowered could cost more than was reserved.
                     let observer = CallObserver::new(Arc::clone(shared), ticket, call);
-                    Box::new(observer).end(End::NoResponse { error: error.to_string() });
+                    let error_at_end = format!("{NOT_SENT}: {error}");
+                    Box::new(observer).end(End::NoResponse { error: error_at_end });
                     return Decision::Answer(to_proxy(bad_request(&error.to_string())));
                 }
             }
@@ -287,14 +298,14 @@ impl Gate {
         format: Option<WireFormat>,
         reason: &str,
     ) -> Decision {
-        let named = line.run.as_ref().map(RunKey::of_prefix);
-        let run = named.and_then(|key| lock(&self.runs).by_key.get(&key).cloned());
-        if let Some(run) = run {
+        if let Some(run) = self.named_run(head, line) {
             let mut guarded = run.0.lock();
             if let Some(outcome) = guarded.outcome().cloned() {
                 guarded.counts.refusals += 1;
                 guarded.meter().refused();
                 let message = guarded.message(&outcome);
+                drop(guarded);
+                run.0.changed();
                 return Decision::Answer(to_proxy(bad_request(&message)));
             }
             if guarded.needs_price() || guarded.has_limits() {
@@ -311,6 +322,14 @@ impl Gate {
         let target = head.redacted_target();
         (self.hear)(GuardEvent::Passed { target, reason: reason.to_owned() });
         self.forward(head, line, format)
+    }
+
+    /// Returns the run that the request line or a header names, if it has started.
+    fn named_run(&self, head: &RequestHead, line: &Line) -> Option<RunHandle> {
+        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let facts = ClientFacts::read(headers, &line.target, &self.salt);
+        let key = lock(&self.threads).run_in_headers(&facts, line).ok().flatten()?;
+        lock(&self.runs).by_key.get(&key).cloned()
     }
 
     fn forward(&self, head: &RequestHead, line: &Line, format: Option<WireFormat>) -> Decision {

@@ -16,28 +16,40 @@ use super::journal::RunRecord;
 use super::meter::Meter;
 use super::settings::{OnLimit, Settings};
 use super::thread::{Asked, Last, Step, Thread};
-use crate::exchange::{Kind, Placed, RunKey, ThreadId, steady};
+use crate::exchange::{Kind, Placed, RunKey, steady};
 use crate::proxy::{AbortToken, Stop};
 use endstop::agent::GuestRecord;
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RunSpec, ToolReport,
+    GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RuleHit, RunSpec, ToolReport,
     ToolStatus, TurnDelta,
 };
 use endstop_wire::redact::KnownKeys;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The result of a call, as its observer decoded it.
 pub(super) type Response = Result<ModelTurn, (ModelError, Option<Box<ModelTurn>>)>;
 
+/// The most conversations of a run whose state is in memory. A conversation that continues after it
+/// had to leave counts as a new one; what it has spent stays in the books.
+const MOST_THREADS: usize = 1024;
+/// The most rules that fired in conversations other than the lead.
+const MOST_HITS: usize = 256;
+
 /// A call that is in flight.
-struct Exchange {
-    place: Place,
-    abort: AbortToken,
-    facts: Arc<CallFacts>,
+pub(super) struct Exchange {
+    pub(super) place: Place,
+    /// The conversation that is told if the run ends during the call.
+    pub(super) told: Place,
+    pub(super) abort: AbortToken,
+    pub(super) facts: Arc<CallFacts>,
+    /// `true` once the response has begun, so that no other answer can be given.
+    pub(super) started: bool,
+    /// `true` if the client closed its connection, so that the same request again is a retry.
+    gone: bool,
 }
 
 /// The answer to a call.
@@ -64,27 +76,39 @@ pub struct Counts {
     pub threads: u64,
 }
 
+/// A conversation of a run that has ended.
+#[derive(Debug)]
+pub(super) struct Told {
+    name: Option<Arc<str>>,
+    /// `true` once it got the answer with the reason for the stop.
+    is_told: bool,
+}
+
 /// The state of a run. The owner holds a lock, so no method waits.
 pub(super) struct Guarded {
     key: RunKey,
-    settings: Arc<Settings>,
-    budget: Option<SharedBudget>,
-    books: Books,
-    threads: HashMap<Place, Thread>,
-    exchanges: HashMap<u64, Exchange>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) budget: Option<SharedBudget>,
+    pub(super) books: Books,
+    /// The threads in memory; none after the end.
+    pub(super) threads: HashMap<Place, Thread>,
+    pub(super) exchanges: HashMap<u64, Exchange>,
     next_exchange: u64,
-    next_thread: usize,
-    /// The thread of the first turn, which is the one that the journal records.
-    lead: Option<ThreadId>,
+    /// The thread of the first turn, which is the one that the journal records. It stays in memory.
+    pub(super) lead: Option<Place>,
     /// The lead thread before the first turn.
-    unassigned: Option<Thread>,
-    record: RunRecord,
+    pub(super) unassigned: Option<Thread>,
+    pub(super) record: RunRecord,
     hear: Hear,
     /// The main thread of the last turn.
-    last_main: Option<ThreadId>,
+    pub(super) last_main: Option<Place>,
     /// The last call that was not a turn: the ending of a program that offers no tools.
-    last_auxiliary: Option<Arc<Outcome>>,
-    outcome: Option<Arc<Outcome>>,
+    pub(super) last_auxiliary: Option<Arc<Outcome>>,
+    pub(super) outcome: Option<Arc<Outcome>>,
+    /// The conversations of the ended run.
+    told: HashMap<Place, Told>,
+    /// Rules that fired in other conversations than the lead.
+    fired: Vec<RuleHit>,
     /// Final texts that the main thread may still get, one for each stopped sub-agent.
     pub(super) more_finals: u32,
     wall_ms: u64,
@@ -112,11 +136,12 @@ impl Guarded {
             threads: HashMap::new(),
             exchanges: HashMap::new(),
             next_exchange: 0,
-            next_thread: 0,
             lead: None,
             last_main: None,
             last_auxiliary: None,
             outcome: None,
+            told: HashMap::new(),
+            fired: Vec::new(),
             more_finals: 0,
             wall_ms,
             active_at: Duration::ZERO,
@@ -124,11 +149,9 @@ impl Guarded {
         };
         let record = run.settings.journal.is_some();
         let start = GuestStart { record, ..run.start() };
-        let guest = Guest::new(run.spec(true), start);
-        let mut lead = Thread::new(0, guest, true);
+        let mut lead = Thread::new(Guest::new(run.spec(Judged::Conversation), start), true);
         lead.set_name("main".into());
         run.unassigned = Some(lead);
-        run.next_thread = 1;
         run
     }
 
@@ -150,8 +173,14 @@ impl Guarded {
         self.wall_ms
     }
 
-    pub(super) fn thread_mut(&mut self, place: &Place) -> Option<&mut Thread> {
-        self.threads.get_mut(place)
+    /// `true` if this conversation of the ended run is told of the end for the first time.
+    pub(super) fn tell(&mut self, place: &Place) -> bool {
+        self.told.get_mut(place).is_some_and(|told| !std::mem::replace(&mut told.is_told, true))
+    }
+
+    /// Rules that fired in other conversations than the lead, whose hits are in the outcome.
+    pub(super) fn fired(&self) -> &[RuleHit] {
+        &self.fired
     }
 
     /// What all threads have spent.
@@ -183,6 +212,11 @@ impl Guarded {
         self.budget.as_ref().is_some_and(SharedBudget::bounds_cost)
     }
 
+    /// `true` if a ceiling must never be exceeded, so that every prompt needs a known size.
+    pub(super) fn is_strict(&self) -> bool {
+        self.settings.cap_output && self.settings.has_ceiling()
+    }
+
     /// `true` if a limit holds for the run as a whole.
     pub(super) fn has_limits(&self) -> bool {
         self.settings.has_limits()
@@ -204,27 +238,31 @@ impl Guarded {
         }
         let number = self.next_exchange;
         self.next_exchange += 1;
-        let place = if placed.kind.is_turn() {
-            Place::Thread(placed.seat.thread.clone())
-        } else {
-            Place::Auxiliary(number)
+        let conversation = Place::Thread(placed.seat.thread.clone());
+        let place = match placed.kind.is_turn() {
+            // The lead is the first conversation, and its first call cannot be parallel to another.
+            true if self.is_busy(&conversation) => Place::Parallel(number),
+            true => conversation.clone(),
+            false => Place::Auxiliary(number),
         };
         self.begin_record();
-        self.open(&place, placed.kind);
-        for result in placed.results {
-            let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
-            let report = ToolReport::new(status, steady(result.text));
-            if let Some(thread) = self.threads.get_mut(&place)
-                && let Step::Stop(outcome) = thread.result(at, &result.call_id, report)
-            {
-                self.stop(at, &outcome);
-                return Admitted::Ended;
-            }
-        }
+        self.open(at, &place, placed.kind);
         let Guarded { threads, books, budget, .. } = self;
         // `open` has just inserted it.
         let Some(thread) = threads.get_mut(&place) else { return Admitted::Ended };
-        let asked = thread.ask(at, call, books, budget.as_ref());
+        thread.last_call = number;
+        let stopped = placed.results.into_iter().find_map(|result| {
+            let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
+            let report = ToolReport::new(status, steady(result.text));
+            match thread.result(at, &result.call_id, report, (books, budget.as_ref())) {
+                Step::Continue => None,
+                Step::Stop(outcome) => Some(outcome),
+            }
+        });
+        let asked = match stopped {
+            Some(outcome) => Asked::Stop(outcome),
+            None => thread.ask(at, call, books, budget.as_ref()),
+        };
         self.flush(&place);
         match asked {
             Asked::Stop(outcome) => {
@@ -237,8 +275,11 @@ impl Guarded {
                 let abort = AbortToken::new();
                 let exchange = Exchange {
                     place: place.clone(),
+                    told: if placed.kind.is_turn() { conversation } else { place.clone() },
                     abort: abort.clone(),
                     facts: Arc::clone(facts),
+                    started: false,
+                    gone: false,
                 };
                 self.exchanges.insert(number, exchange);
                 Admitted::Go(Ticket { number, place, call, output_cap, abort })
@@ -246,48 +287,132 @@ impl Guarded {
         }
     }
 
+    /// `true` if a call of this conversation is in flight whose client still waits. Calls whose
+    /// client is gone are aborted, because the next one takes their place.
+    fn is_busy(&mut self, conversation: &Place) -> bool {
+        let mut busy = false;
+        for exchange in self.exchanges.values().filter(|one| one.place == *conversation) {
+            if exchange.gone {
+                exchange.abort.abort(Stop::Close);
+            } else {
+                busy = true;
+            }
+        }
+        busy
+    }
+
+    /// Notes that the response of a call has begun, and returns the warnings for its client.
+    pub(super) fn started(&mut self, ticket: &Ticket) -> Vec<String> {
+        if let Some(exchange) = self.exchanges.get_mut(&ticket.number) {
+            exchange.started = true;
+        }
+        self.threads.get_mut(&ticket.place).map(Thread::take_warnings).unwrap_or_default()
+    }
+
+    /// Notes that the client of a call closed its connection.
+    pub(super) fn client_gone(&mut self, ticket: &Ticket) {
+        if let Some(exchange) = self.exchanges.get_mut(&ticket.number) {
+            exchange.gone = true;
+        }
+    }
+
     /// Begins the journal's record of the run, if it has not begun.
-    fn begin_record(&mut self) {
+    pub(super) fn begin_record(&mut self) {
         let mut record = std::mem::take(&mut self.record);
-        record.begin(self.key.id(), self.wall_ms, || self.spec(true));
+        record.begin(self.key.id(), self.wall_ms, || self.spec(Judged::Conversation));
         self.record = record;
     }
 
     /// Creates the thread of a call, if it is new.
-    fn open(&mut self, place: &Place, kind: Kind) {
-        match place {
-            Place::Thread(id) => {
-                if self.lead.is_none() {
-                    self.lead = Some(id.clone());
-                    if let Some(lead) = self.unassigned.take() {
-                        self.threads.insert(place.clone(), lead);
-                        self.thread_started("main", kind);
-                    }
-                }
-                if kind == Kind::Main {
-                    self.last_main = Some(id.clone());
-                }
-            }
-            Place::Auxiliary(_) => self.counts.auxiliary += 1,
+    fn open(&mut self, at: Duration, place: &Place, kind: Kind) {
+        if let Place::Thread(_) = place
+            && self.lead.is_none()
+            && let Some(lead) = self.unassigned.take()
+        {
+            self.lead = Some(place.clone());
+            self.threads.insert(place.clone(), lead);
+            self.counts.threads += 1;
+            self.thread_started("main", kind);
         }
-        if self.threads.contains_key(place) {
+        if let Place::Auxiliary(_) = place {
+            self.counts.auxiliary += 1;
+        }
+        if !self.threads.contains_key(place) {
+            self.make_room(at);
+            let name = match place {
+                Place::Thread(_) => {
+                    self.counts.threads += 1;
+                    let what = if kind == Kind::Sub { "sub" } else { "main" };
+                    Some(format!("{what}-{}", self.counts.threads))
+                }
+                Place::Parallel(number) => Some(format!("parallel-{number}")),
+                Place::Auxiliary(_) => None,
+            };
+            let guest = Guest::new(self.spec(Judged::of(place)), self.start());
+            let mut thread = Thread::new(guest, place.is_turn());
+            if let Some(name) = name {
+                self.thread_started(&name, kind);
+                thread.set_name(name.into());
+            }
+            self.threads.insert(place.clone(), thread);
+        }
+        if kind == Kind::Main {
+            self.leads_on(at, place);
+        }
+    }
+
+    /// Notes the main thread of the last turn.
+    fn leads_on(&mut self, at: Duration, place: &Place) {
+        if self.last_main.as_ref() == Some(place) {
             return;
         }
-        let is_thread = matches!(place, Place::Thread(_));
-        let guest = Guest::new(self.spec(is_thread), self.start());
-        let mut thread = Thread::new(self.next_thread, guest, is_thread);
-        if is_thread {
-            let what = if kind == Kind::Sub { "sub" } else { "main" };
-            let name = format!("{what}-{}", self.counts.threads + 1);
-            self.thread_started(&name, kind);
-            thread.set_name(name.into());
+        let before = self.last_main.replace(place.clone());
+        // A single call was kept only because it was the last one.
+        let is_over = |place: &Place| {
+            place.is_single() && !self.exchanges.values().any(|one| one.place == *place)
+        };
+        if let Some(before) = before.filter(is_over) {
+            self.leave(at, &before);
         }
-        self.next_thread += 1;
-        self.threads.insert(place.clone(), thread);
+    }
+
+    /// Ends the conversation that was idle longest, if there are too many.
+    fn make_room(&mut self, at: Duration) {
+        if self.threads.len() < MOST_THREADS {
+            return;
+        }
+        let busy: HashSet<&Place> = self.exchanges.values().map(|one| &one.place).collect();
+        let stays = |place: &Place| {
+            let place = Some(place);
+            place == self.lead.as_ref() || place == self.last_main.as_ref()
+        };
+        let idle = self.threads.iter().filter(|(place, _)| !busy.contains(*place) && !stays(place));
+        let oldest = idle.min_by_key(|(_, thread)| thread.last_call).map(|(place, _)| place);
+        if let Some(oldest) = oldest.cloned() {
+            self.leave(at, &oldest);
+        }
+    }
+
+    /// Ends a thread that is not needed any more, while the run continues.
+    fn leave(&mut self, at: Duration, place: &Place) {
+        let _ = self.close_thread(at, place, &Last::Closed { ok: true, detail: "" });
+        self.threads.remove(place);
+    }
+
+    /// Ends a thread other than the lead.
+    pub(super) fn close_thread(
+        &mut self,
+        at: Duration,
+        place: &Place,
+        how: &Last<'_>,
+    ) -> Option<Arc<Outcome>> {
+        let Guarded { threads, books, budget, .. } = self;
+        let outcome = threads.get_mut(place)?.end(at, how, books, budget.as_ref());
+        self.flush(place);
+        Some(outcome)
     }
 
     fn thread_started(&mut self, name: &str, kind: Kind) {
-        self.counts.threads += 1;
         (self.hear)(GuardEvent::ThreadStarted {
             run: self.key.id().to_owned(),
             thread: name.to_owned(),
@@ -296,18 +421,14 @@ impl Guarded {
     }
 
     /// The specification of a thread. The model comes with each call.
-    fn spec(&self, is_thread: bool) -> RunSpec {
+    pub(super) fn spec(&self, judged: Judged) -> RunSpec {
         let settings = &self.settings;
-        let mut limits = settings.limits.clone();
-        if !is_thread {
-            // The call costs, but is not a turn.
-            limits.max_turns = None;
-        }
+        let is_conversation = judged == Judged::Conversation;
         RunSpec {
             task: settings.journal.as_ref().map(|one| one.task.clone()).unwrap_or_default(),
-            limits,
-            policy: settings.policy.as_ref().filter(|_| is_thread).map(|make| make()),
-            watches: if is_thread { settings.watches.clone() } else { Vec::new() },
+            limits: limits_of(&settings.limits, judged),
+            policy: settings.policy.as_ref().filter(|_| is_conversation).map(|make| make()),
+            watches: if is_conversation { settings.watches.clone() } else { Vec::new() },
             guest: Some(GuestMode { capped: settings.cap_output, ..GuestMode::default() }),
             reserve: true,
             shared_budget: self.budget.is_some(),
@@ -319,17 +440,17 @@ impl Guarded {
 
     // Without a price, so that a call whose price is not known is not charged with that of another
     // model.
-    fn start(&self) -> GuestStart {
+    pub(super) fn start(&self) -> GuestStart {
         GuestStart { wall_ms: Some(self.wall_ms), ..GuestStart::default() }
     }
 
     /// Sends the new events of a thread to the observers and, if it is the lead, to the journal.
-    fn flush(&mut self, place: &Place) {
-        let is_recorded = self.settings.journal.is_some() && self.is_lead(place);
+    pub(super) fn flush(&mut self, place: &Place) {
+        let is_recorded = self.settings.journal.is_some() && self.lead.as_ref() == Some(place);
         let Some(thread) = self.threads.get_mut(place) else { return };
-        let told = thread.take_told();
-        if let Some(name) = thread.name().filter(|_| !told.is_empty()) {
-            for event in told {
+        let unsent = thread.take_unsent();
+        if let Some(name) = thread.name() {
+            for event in unsent {
                 (self.hear)(GuardEvent::Run {
                     run: self.key.id().to_owned(),
                     thread: name.to_string(),
@@ -337,14 +458,15 @@ impl Guarded {
                 });
             }
         }
+        let hits = thread.take_hits();
+        if self.lead.as_ref() != Some(place) {
+            let room = MOST_HITS.saturating_sub(self.fired.len());
+            self.fired.extend(hits.into_iter().take(room));
+        }
         if is_recorded {
             let (events, ended) = thread.take_recorded();
             self.record.events(events, ended);
         }
-    }
-
-    fn is_lead(&self, place: &Place) -> bool {
-        matches!(place, Place::Thread(id) if self.lead.as_ref() == Some(id))
     }
 
     /// The secrets in the requests so far.
@@ -359,7 +481,7 @@ impl Guarded {
 
     /// Reports an answer after the end to the observers.
     pub(super) fn answered(&self, place: &Place, refused: bool) {
-        let name = self.threads.get(place).and_then(Thread::name);
+        let name = self.told.get(place).and_then(|told| told.name.as_ref());
         let run = self.key.id().to_owned();
         let thread = name.map(ToString::to_string);
         (self.hear)(if refused {
@@ -374,8 +496,9 @@ impl Guarded {
         if self.outcome.is_some() {
             return false;
         }
-        let Some(thread) = self.threads.get_mut(&ticket.place) else { return true };
-        let step = thread.delta(at, ticket.call, delta);
+        let Guarded { threads, books, budget, .. } = self;
+        let Some(thread) = threads.get_mut(&ticket.place) else { return true };
+        let step = thread.delta(at, ticket.call, delta, (books, budget.as_ref()));
         self.flush(&ticket.place);
         match step {
             Step::Continue => true,
@@ -396,182 +519,64 @@ impl Guarded {
         let Some(thread) = threads.get_mut(&ticket.place) else { return };
         let step = thread.ended(at, ticket.call, response, books, budget.as_ref());
         self.flush(&ticket.place);
-        let Guarded { threads, books, budget, .. } = self;
-        if let Place::Auxiliary(_) = ticket.place {
-            // One call is the whole thread, so its ending is known.
-            let last = Last::Closed { ok: true, detail: "" };
-            if let Some(mut thread) = threads.remove(&ticket.place) {
-                self.last_auxiliary = Some(thread.end(at, &last, books, budget.as_ref()));
-            }
-        }
         if let Step::Stop(outcome) = step {
             self.stop(at, &outcome);
+            return;
         }
-        self.forget_heard();
+        let over = Last::Closed { ok: true, detail: "" };
+        match &ticket.place {
+            // One call is the whole thread, so its ending is known.
+            place @ Place::Auxiliary(_) => {
+                self.last_auxiliary = self.close_thread(at, place, &over);
+                self.threads.remove(place);
+            }
+            place if place.is_single() && self.last_main.as_ref() != Some(place) => {
+                self.leave(at, place);
+            }
+            _ => {}
+        }
     }
 
-    fn forget_heard(&mut self) {
-        let told = self.threads.values().map(Thread::told).min().unwrap_or(self.books.len());
-        self.books.forget(told);
-    }
-
-    /// Reports that time has passed. Returns the time of the next report, if one is needed.
-    pub(super) fn tick(&mut self, at: Duration) -> Option<Duration> {
-        let due = |thread: &Thread| thread.wake_at().is_some_and(|wake| wake <= at);
-        let places: Vec<Place> = self
-            .threads
-            .iter()
-            .filter(|(_, thread)| due(thread))
-            .map(|(place, _)| place.clone())
-            .collect();
+    /// Ends every thread but the lead and keeps what calls after the end need.
+    pub(super) fn end_threads(&mut self, at: Duration, detail: &str) {
+        let places: Vec<Place> = self.threads.keys().cloned().collect();
         for place in places {
-            let Some(thread) = self.threads.get_mut(&place) else { continue };
-            let step = thread.tick(at);
-            self.flush(&place);
-            if let Step::Stop(outcome) = step {
-                self.stop(at, &outcome);
+            if self.lead.as_ref() != Some(&place) {
+                let _ = self.close_thread(at, &place, &Last::Closed { ok: false, detail });
             }
-        }
-        self.wake_at()
-    }
-
-    /// The time of the next [`tick`](Guarded::tick).
-    pub(super) fn wake_at(&self) -> Option<Duration> {
-        if self.outcome.is_some() {
-            return None;
-        }
-        self.threads.values().filter_map(Thread::wake_at).min()
-    }
-
-    /// Changes the limits of the run and of each of its threads. Returns `false` if the run has
-    /// ended.
-    pub(super) fn set_limits(&mut self, at: Duration, limits: Limits) -> bool {
-        if self.outcome.is_some() {
-            return false;
-        }
-        let old = &self.settings.limits;
-        // A run without a ceiling of its own has no account of its own: the kernel enforces a new
-        // ceiling alone, as it does for a single conversation.
-        if (old.max_budget_usd.is_some() || old.max_tokens.is_some())
-            && let Some(budget) = &self.budget
-        {
-            let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
-            budget.set_ceiling(usd, limits.max_tokens);
-        }
-        self.settings = Arc::new(Settings { limits, ..Settings::clone(&self.settings) });
-        for (place, thread) in &mut self.threads {
-            let mut limits = self.settings.limits.clone();
-            if matches!(place, Place::Auxiliary(_)) {
-                limits.max_turns = None;
-            }
-            if let Step::Stop(outcome) = thread.set_limits(at, limits) {
-                self.stop(at, &outcome);
-                break;
-            }
-        }
-        true
-    }
-
-    /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure.
-    pub(super) fn close(&mut self, at: Duration, ok: bool, detail: &str) -> Arc<Outcome> {
-        self.end(at, &Last::Closed { ok, detail })
-    }
-
-    /// Ends the run, because a person asked for it.
-    pub(super) fn cancel(&mut self, at: Duration) -> Arc<Outcome> {
-        self.end(at, &Last::Cancelled)
-    }
-
-    /// Ends the run at once.
-    pub(super) fn terminate(&mut self, at: Duration) -> Arc<Outcome> {
-        self.end(at, &Last::Terminated)
-    }
-
-    fn end(&mut self, at: Duration, how: &Last<'_>) -> Arc<Outcome> {
-        if let Some(outcome) = &self.outcome {
-            return Arc::clone(outcome);
-        }
-        let Last::Closed { ok, detail } = *how else { return self.finish(at, how) };
-        // The last main thread decides: its answer is the one that the user sees.
-        let deciding = self.last_main.clone().filter(|last| Some(last) != self.lead.as_ref());
-        let deciding = deciding.map(Place::Thread);
-        if let Some(place) = deciding
-            && let Some(thread) = self.threads.get_mut(&place)
-        {
-            let outcome = thread.end(at, how, &mut self.books, self.budget.as_ref());
-            self.flush(&place);
-            return self.finish(at, &Last::As { ok: true, detail: "", outcome: &outcome });
-        }
-        match (self.lead.is_some(), self.last_auxiliary.clone()) {
-            (true, _) => self.finish(at, how),
-            // The program offers no tools, so its last call is its answer.
-            (false, Some(outcome)) => self.finish(at, &Last::As { ok, detail, outcome: &outcome }),
-            (false, None) => {
-                let nothing = "the program made no model call";
-                let detail = if ok { nothing } else { detail };
-                self.finish(at, &Last::Closed { ok: false, detail })
+            if let (Place::Thread(_), Some(thread)) = (&place, self.threads.get(&place)) {
+                let told = Told { name: thread.name().cloned(), is_told: false };
+                self.told.insert(place, told);
             }
         }
     }
+}
 
-    /// Ends the run, because one of its conversations has ended.
-    fn stop(&mut self, at: Duration, outcome: &Arc<Outcome>) {
-        let _ = self.finish(at, &Last::As { ok: true, detail: "", outcome });
-    }
+/// What a thread of the kernel is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// All limits, the policy and the watch rules.
+    Conversation,
+    /// The limits: a single turn has no conversation to be watched.
+    Turn,
+    /// The limits but that on turns: the call costs, but is not a turn.
+    Call,
+}
 
-    /// Ends every thread and every call in flight, the lead thread last, so that it hears what all
-    /// others have spent. Its outcome is that of the run, because the journal can replay it. Only the
-    /// first ending counts.
-    fn finish(&mut self, at: Duration, how: &Last<'_>) -> Arc<Outcome> {
-        if let Some(outcome) = &self.outcome {
-            return Arc::clone(outcome);
+impl Judged {
+    pub(super) fn of(place: &Place) -> Judged {
+        match place {
+            Place::Thread(_) => Judged::Conversation,
+            Place::Parallel(_) => Judged::Turn,
+            Place::Auxiliary(_) => Judged::Call,
         }
-        let detail = match how {
-            Last::As { outcome, .. } => format!("the run ended as {}", outcome.termination),
-            _ => "the run ended".to_owned(),
-        };
-        let lead = self.lead.clone().map(Place::Thread);
-        let others: Vec<Place> =
-            self.threads.keys().filter(|place| Some(*place) != lead.as_ref()).cloned().collect();
-        for place in others {
-            let Guarded { threads, books, budget, .. } = self;
-            if let Some(thread) = threads.get_mut(&place).filter(|one| one.guest().run().is_some())
-            {
-                let last = Last::Closed { ok: false, detail: &detail };
-                let _ = thread.end(at, &last, books, budget.as_ref());
-            }
-            self.flush(&place);
-        }
-        self.begin_record();
-        let Guarded { threads, books, budget, unassigned, record, .. } = self;
-        let lead_thread = match &lead {
-            Some(place) => threads.get_mut(place),
-            None => unassigned.as_mut(),
-        };
-        let outcome = match lead_thread {
-            Some(thread) => {
-                // If this thread decided, it has ended already, and its outcome stands.
-                let _ = thread.end(at, how, books, budget.as_ref());
-                let outcome = thread.outcome(at);
-                if lead.is_none() {
-                    let (events, ended) = thread.take_recorded();
-                    record.events(events, ended);
-                }
-                outcome
-            }
-            // Not reached: the lead thread is in one of the two places.
-            None => Guest::new(RunSpec::default(), GuestStart::default()).terminate(at),
-        };
-        if let Some(place) = &lead {
-            self.flush(place);
-        }
-        self.record.ended(&outcome);
-        self.outcome = Some(Arc::clone(&outcome));
-        self.meter().ended(outcome.termination);
-        for (_, exchange) in std::mem::take(&mut self.exchanges) {
-            let answer = self.answer(&exchange.place, &exchange.facts);
-            exchange.abort.abort(Stop::Answer(answer));
-        }
-        outcome
     }
+}
+
+pub(super) fn limits_of(limits: &Limits, judged: Judged) -> Limits {
+    let mut limits = limits.clone();
+    if judged == Judged::Call {
+        limits.max_turns = None;
+    }
+    limits
 }

@@ -10,6 +10,7 @@ mod answer_call;
 mod answers;
 mod books;
 mod call;
+mod ending;
 mod event;
 mod gate;
 mod guarded;

@@ -9,8 +9,19 @@ use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, TurnDelta};
 use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder, WireFormat};
+use http::{HeaderName, HeaderValue};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The response header with the warnings of a thread.
+const WARNING: &str = "x-endstop-warning";
+/// The longest text in that header, in characters.
+const LONGEST_WARNING: usize = 400;
+
+/// The beginning of the HTTP client's error if no connection could be opened.
+const CONNECT: &str = "client error (Connect)";
+/// The beginning of the error of a request that was not sent.
+pub(super) const NOT_SENT: &str = "the request was not sent";
 
 /// Observes one call.
 pub(super) struct CallObserver {
@@ -26,6 +37,9 @@ pub(super) struct CallObserver {
     deltas: Vec<TurnDelta>,
     /// The time of the request, until the first byte of its response.
     asked_at: Option<Duration>,
+    /// The status of the response; 0 before its head.
+    status: u16,
+    is_ended: bool,
 }
 
 impl CallObserver {
@@ -44,6 +58,8 @@ impl CallObserver {
             tail,
             deltas: Vec::new(),
             asked_at: Some(asked_at),
+            status: 0,
+            is_ended: false,
         }
     }
 
@@ -75,6 +91,7 @@ impl CallObserver {
 
 impl ResponseObserver for CallObserver {
     fn head(&mut self, head: &ResponseHead) {
+        self.status = head.status.as_u16();
         let mut headers = Headers::default();
         for (name, value) in &head.headers {
             headers.push(name.as_str(), String::from_utf8_lossy(value.as_bytes()));
@@ -82,6 +99,18 @@ impl ResponseObserver for CallObserver {
         let (dialect, request) = (self.facts.dialect, self.facts.request);
         let decoder = StreamDecoder::new(dialect, head.status.as_u16(), headers, request);
         self.decoder = Some(Box::new(decoder));
+    }
+
+    fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
+        let warnings = self.shared.lock().started(&self.ticket);
+        if warnings.is_empty() {
+            return Vec::new();
+        }
+        // Evidence may quote the model, so only plain characters of it are sent.
+        let text: String = warnings.join("; ").chars().take(LONGEST_WARNING).collect();
+        let text: String = text.escape_default().to_string().replace("\\\"", "\"");
+        let value = HeaderValue::from_str(&text).ok();
+        value.map(|value| (HeaderName::from_static(WARNING), value)).into_iter().collect()
     }
 
     fn bytes(&mut self, chunk: &[u8]) -> Flow {
@@ -101,22 +130,47 @@ impl ResponseObserver for CallObserver {
 
     fn unreadable(&mut self, reason: Unreadable) -> Flow {
         let message = format!("the response cannot be read: {reason}");
-        self.problem.get_or_insert(ModelError::new(ErrorClass::UnknownError, message));
+        // The provider bills a response that only guard cannot read.
+        let billed = self.status < 400;
+        let class = if billed { ErrorClass::IncompleteStream } else { ErrorClass::UnknownError };
+        self.problem.get_or_insert(ModelError::new(class, message));
         self.decoder = None;
         Flow::Pass
     }
 
     fn client_gone(&mut self) -> ReadOn {
+        self.shared.lock().client_gone(&self.ticket);
         ReadOn::default()
     }
 
     fn end(mut self: Box<Self>, end: End) {
+        self.report_end(&end);
+    }
+}
+
+impl Drop for CallObserver {
+    // The request was dropped before it was forwarded.
+    fn drop(&mut self) {
+        self.report_end(&End::NoResponse { error: NOT_SENT.to_owned() });
+    }
+}
+
+impl CallObserver {
+    /// Reports the end of the call, once.
+    fn report_end(&mut self, end: &End) {
+        if std::mem::replace(&mut self.is_ended, true) {
+            return;
+        }
         let decoder = self.decoder.take();
-        let response = match (&end, self.problem.take()) {
+        let response = match (end, self.problem.take()) {
             (_, Some(error)) => Err((error, None)),
             (End::NoResponse { error }, None) => {
+                // A provider that has the request may bill it, even if it never answers.
+                let sent = ![CONNECT, NOT_SENT].iter().any(|start| error.starts_with(start));
+                let class =
+                    if sent { ErrorClass::IncompleteStream } else { ErrorClass::ServerError };
                 let message = format!("no response: {error}");
-                Err((ModelError::new(ErrorClass::ServerError, message), None))
+                Err((ModelError::new(class, message), None))
             }
             (End::Complete | End::Ended | End::ClientGone { whole: true }, None) => {
                 decoded(decoder.map(|decoder| decoder.finish(Eof::Clean)), &self.facts)

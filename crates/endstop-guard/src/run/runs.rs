@@ -7,7 +7,7 @@ use super::guarded::{Counts, Guarded, Response};
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
 use endstop_core::guest::Spending;
-use endstop_core::{Limits, NanoUsd, Outcome, Termination};
+use endstop_core::{Limits, NanoUsd, Outcome, RuleHit, Termination};
 use endstop_wire::redact::KnownKeys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,7 +21,14 @@ pub(super) struct Shared {
     began: Instant,
     wall_ms: u64,
     may_cut_text: bool,
-    changed: Notify,
+    changed: Arc<Notify>,
+}
+
+impl Drop for Shared {
+    // The clock of the run waits for a change.
+    fn drop(&mut self) {
+        self.changed.notify_waiters();
+    }
 }
 
 impl Shared {
@@ -44,9 +51,9 @@ impl Shared {
             began: Instant::now(),
             wall_ms,
             may_cut_text: settings.policy.is_some(),
-            changed: Notify::new(),
+            changed: Arc::default(),
         });
-        tokio::spawn(keep_time(Arc::downgrade(&shared)));
+        tokio::spawn(keep_time(Arc::downgrade(&shared), Arc::clone(&shared.changed)));
         shared
     }
 
@@ -92,29 +99,32 @@ impl Shared {
     }
 }
 
-/// Reports deadlines to the run until it ends.
-async fn keep_time(shared: Weak<Shared>) {
+/// Reports deadlines to the run until it ends. Holds the run only while it reads it, so that a run
+/// which is dropped without an end leaves no task.
+async fn keep_time(shared: Weak<Shared>, change: Arc<Notify>) {
     loop {
-        let Some(run) = shared.upgrade() else { return };
-        let changed = run.changed.notified();
+        let changed = change.notified();
         tokio::pin!(changed);
         // Before the state is read, so that a change in between is not missed.
         changed.as_mut().enable();
-        let (ended, wake) = {
+        let wake = {
+            let Some(run) = shared.upgrade() else { return };
             let guarded = run.lock();
-            (guarded.outcome().is_some(), guarded.wake_at())
+            if guarded.outcome().is_some() {
+                return;
+            }
+            // A time that the clock cannot express never comes.
+            guarded.wake_at().and_then(|at| run.began.checked_add(at))
         };
-        if ended {
-            return;
-        }
         match wake {
             None => changed.await,
             Some(at) => {
                 tokio::select! {
                     () = changed => {}
-                    () = tokio::time::sleep_until(run.began + at) => {
+                    () = tokio::time::sleep_until(at) => {
+                        let Some(run) = shared.upgrade() else { return };
                         let now = run.now();
-                        let _ = run.lock().tick(now);
+                        run.lock().tick(now);
                         run.changed();
                     }
                 }
@@ -166,6 +176,12 @@ impl RunHandle {
     /// What all threads of the run have spent so far.
     pub fn spent(&self) -> Spending {
         self.0.lock().spent().clone()
+    }
+
+    /// Rules that fired so far in other conversations than the first one, whose hits are in the
+    /// outcome. At most 256 are kept.
+    pub fn fired_elsewhere(&self) -> Vec<RuleHit> {
+        self.0.lock().fired().to_vec()
     }
 
     /// Numbers of calls and threads so far.

@@ -74,12 +74,14 @@ pub struct Settings {
 impl Settings {
     /// `true` if a limit holds for a run as a whole, or for several runs together.
     pub fn has_limits(&self) -> bool {
-        let limits = &self.limits;
-        limits.max_turns.is_some()
-            || limits.max_budget_usd.is_some()
-            || limits.max_tokens.is_some()
-            || limits.timeout.is_some()
-            || self.budget.is_some()
+        let Limits { max_turns, timeout, .. } = self.limits;
+        max_turns.is_some() || timeout.is_some() || self.has_ceiling()
+    }
+
+    /// `true` if money or tokens have a ceiling.
+    pub(super) fn has_ceiling(&self) -> bool {
+        let Limits { max_budget_usd, max_tokens, .. } = self.limits;
+        max_budget_usd.is_some() || max_tokens.is_some() || self.budget.is_some()
     }
 }
 

@@ -1,13 +1,13 @@
 //! One conversation of a guarded run: a guest of the kernel, and its place in the run's books.
 
-use super::books::Books;
+use super::books::{Books, increase};
 use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::Usage;
 use endstop_core::guest::{Admission, Guest, Recorded, Reply, Spending};
 use endstop_core::usage::Unreported;
 use endstop_core::{
     Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding, Outcome,
-    RunEvent, ToolReport, TurnDelta,
+    RuleHit, RunEvent, ToolReport, TurnDelta, WatchMode,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,19 +16,25 @@ use std::time::Duration;
 /// A thread of a run.
 pub(super) struct Thread {
     guest: Guest,
-    /// The number of this thread in the books.
-    number: usize,
-    /// Entries of the books that this thread has heard.
-    told: usize,
+    /// The part of the books that the guest has counted: its own spending, and what it was told.
+    counted: Spending,
+    /// The guest's totals when its spending was last entered.
+    totals: Totals,
+    /// Turns of this thread that are in the books; `None` if its calls are not turns.
+    turns: Option<u32>,
+    /// Turns of other threads that the guest was told.
+    told_turns: u32,
     reserved: HashMap<EffectId, Amount>,
-    /// `false` for a call that costs, but is not a turn of the agent.
-    counts_turns: bool,
+    /// Rules that fired with the mode `warn`, for the client's next response.
+    warnings: Vec<String>,
+    /// Rules that fired since they were last taken.
+    hits: Vec<RuleHit>,
     /// The name of the thread in events; `None` for a call that is not a turn.
     name: Option<Arc<str>>,
     /// Events for observers that were not sent yet.
-    told_events: Vec<RunEvent>,
-    /// `true` once the thread got the answer with the reason for the stop.
-    pub(super) is_told_of_end: bool,
+    unsent: Vec<RunEvent>,
+    /// The number of the last call, so that the thread that was idle longest can be found.
+    pub(super) last_call: u64,
 }
 
 impl std::fmt::Debug for Thread {
@@ -42,7 +48,7 @@ impl std::fmt::Debug for Thread {
 pub(super) enum Step {
     /// The run continues.
     Continue,
-    /// The run has ended with this outcome.
+    /// The thread has ended the run, with this outcome of its own.
     Stop(Arc<Outcome>),
 }
 
@@ -58,21 +64,29 @@ impl From<Reply> for Step {
 
 /// The answer to a call that the client is about to make.
 pub(super) enum Asked {
-    Go { call: EffectId, output_cap: Option<u64> },
+    Go {
+        call: EffectId,
+        output_cap: Option<u64>,
+    },
+    /// The thread has ended the run, with this outcome of its own.
     Stop(Arc<Outcome>),
 }
 
 impl Thread {
-    pub(super) fn new(number: usize, guest: Guest, counts_turns: bool) -> Thread {
+    /// Creates a thread. `is_turn` is `true` if its calls are turns.
+    pub(super) fn new(guest: Guest, is_turn: bool) -> Thread {
         Thread {
+            totals: Totals::of(&guest),
             guest,
-            number,
-            told: 0,
+            counted: Spending::default(),
+            turns: is_turn.then_some(0),
+            told_turns: 0,
             reserved: HashMap::new(),
-            counts_turns,
+            warnings: Vec::new(),
+            hits: Vec::new(),
             name: None,
-            told_events: Vec::new(),
-            is_told_of_end: false,
+            unsent: Vec::new(),
+            last_call: 0,
         }
     }
 
@@ -86,25 +100,18 @@ impl Thread {
     }
 
     /// Takes the events for observers that are new.
-    pub(super) fn take_told(&mut self) -> Vec<RunEvent> {
-        std::mem::take(&mut self.told_events)
+    pub(super) fn take_unsent(&mut self) -> Vec<RunEvent> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// Takes the rules that fired.
+    pub(super) fn take_hits(&mut self) -> Vec<RuleHit> {
+        std::mem::take(&mut self.hits)
     }
 
     /// Takes the events for the journal that are new; `true` if the last of them ended the run.
     pub(super) fn take_recorded(&mut self) -> (Vec<Recorded>, bool) {
         (self.guest.take_events(), self.guest.run().is_none())
-    }
-
-    /// The outcome of a thread that has ended, with what it heard of others since.
-    pub(super) fn outcome(&mut self, at: Duration) -> Arc<Outcome> {
-        match self.guest.outcome() {
-            Some(outcome) => Arc::clone(outcome),
-            None => self.guest.terminate(at),
-        }
-    }
-
-    pub(super) fn guest(&self) -> &Guest {
-        &self.guest
     }
 
     /// Asks whether the client may call the model. The thread first hears what the others spent.
@@ -115,10 +122,9 @@ impl Thread {
         books: &mut Books,
         budget: Option<&SharedBudget>,
     ) -> Asked {
-        self.hear(at, books);
-        let is_new_turn = self.counts_turns && !call.attempt_of_previous;
+        self.hear(at, books, budget);
         let mut admission = self.guest.ask(at, call);
-        self.settle(budget);
+        self.enter(books, budget);
         if let Admission::Reserve { id, want, least, want_tokens, least_tokens } = admission {
             let want = Amount { usd: want, tokens: want_tokens };
             let least = Amount { usd: least, tokens: least_tokens };
@@ -133,35 +139,68 @@ impl Thread {
             let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
             let tokens = bounded.then_some(granted.tokens);
             admission = self.guest.reserved(at, id, granted.usd, tokens, refused_by);
-            self.settle(budget);
+            self.enter(books, budget);
         }
         match admission {
-            Admission::Go { call, output_cap, .. } => {
-                // A turn counts for the other threads as soon as it is admitted, so that parallel
-                // threads cannot pass the limit together.
-                if is_new_turn {
-                    books.add(self.number, Spending { turns: 1, ..Spending::default() });
-                }
+            Admission::Go { call, turn, output_cap, .. } => {
+                self.enter_turn(turn, books);
                 Asked::Go { call, output_cap }
             }
             Admission::Stop(outcome) => Asked::Stop(outcome),
             Admission::Reserve { .. } => {
                 // The kernel asks once for each call. A second question is a fault, and the call
                 // must not be made without an answer.
-                Asked::Stop(self.guest.close(at, false, "a reservation was asked for twice"))
+                let outcome = self.guest.close(at, false, "a reservation was asked for twice");
+                self.enter(books, budget);
+                Asked::Stop(outcome)
             }
         }
     }
 
-    pub(super) fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) -> Step {
-        let reply = self.guest.result(at, call_id, report);
-        self.collect();
-        reply.into()
+    /// Enters a turn as soon as it is admitted, so that parallel threads cannot pass the limit
+    /// together. Another attempt at a turn has the same number.
+    fn enter_turn(&mut self, turn: u32, books: &mut Books) {
+        let Some(entered) = &mut self.turns else { return };
+        let own = turn.saturating_sub(self.told_turns);
+        let more = own.saturating_sub(*entered);
+        *entered += more;
+        books.add(&mut self.counted, &Spending { turns: more, ..Spending::default() });
     }
 
-    pub(super) fn delta(&mut self, at: Duration, call: EffectId, delta: TurnDelta) -> Step {
+    pub(super) fn result(
+        &mut self,
+        at: Duration,
+        call_id: &str,
+        report: ToolReport,
+        accounts: (&mut Books, Option<&SharedBudget>),
+    ) -> Step {
+        let reply = self.guest.result(at, call_id, report);
+        self.after(reply, accounts)
+    }
+
+    pub(super) fn delta(
+        &mut self,
+        at: Duration,
+        call: EffectId,
+        delta: TurnDelta,
+        accounts: (&mut Books, Option<&SharedBudget>),
+    ) -> Step {
         let reply = self.guest.delta(at, call, delta);
-        self.collect();
+        self.after(reply, accounts)
+    }
+
+    /// Enters what a step has spent, if it has ended the thread: only then does it return what was
+    /// reserved.
+    fn after(
+        &mut self,
+        reply: Reply,
+        (books, budget): (&mut Books, Option<&SharedBudget>),
+    ) -> Step {
+        if matches!(reply, Reply::Stop(_)) {
+            self.enter(books, budget);
+        } else {
+            self.collect();
+        }
         reply.into()
     }
 
@@ -174,24 +213,31 @@ impl Thread {
         books: &mut Books,
         budget: Option<&SharedBudget>,
     ) -> Step {
-        let before = Totals::of(&self.guest);
         let reply = match result {
             Ok(turn) => self.guest.turn(at, call, turn),
             Err((error, partial)) => self.guest.failed(at, call, error, partial),
         };
-        self.settle(budget);
-        books.add(self.number, Totals::of(&self.guest).since(&before));
+        self.enter(books, budget);
         reply.into()
     }
 
-    pub(super) fn set_limits(&mut self, at: Duration, limits: Limits) -> Step {
-        self.guest.limits(at, limits).into()
+    pub(super) fn set_limits(
+        &mut self,
+        at: Duration,
+        limits: Limits,
+        accounts: (&mut Books, Option<&SharedBudget>),
+    ) -> Step {
+        let reply = self.guest.limits(at, limits);
+        self.after(reply, accounts)
     }
 
-    pub(super) fn tick(&mut self, at: Duration) -> Step {
+    pub(super) fn tick(
+        &mut self,
+        at: Duration,
+        accounts: (&mut Books, Option<&SharedBudget>),
+    ) -> Step {
         let reply = self.guest.tick(at);
-        self.collect();
-        reply.into()
+        self.after(reply, accounts)
     }
 
     /// Feeds the last event of the thread: its loop is gone, or a person stopped the run.
@@ -202,8 +248,7 @@ impl Thread {
         books: &mut Books,
         budget: Option<&SharedBudget>,
     ) -> Arc<Outcome> {
-        self.hear(at, books);
-        let before = Totals::of(&self.guest);
+        self.hear(at, books, budget);
         let outcome = match how {
             Last::Closed { ok, detail } => self.guest.close(at, *ok, *detail),
             Last::As { ok, detail, outcome } => {
@@ -216,47 +261,61 @@ impl Thread {
             },
             Last::Terminated => self.guest.terminate(at),
         };
-        self.settle(budget);
-        books.add(self.number, Totals::of(&self.guest).since(&before));
+        self.enter(books, budget);
         outcome
-    }
-
-    /// The number of entries of the books that this thread has heard.
-    pub(super) fn told(&self) -> usize {
-        // An ended thread hears nothing more.
-        if self.guest.run().is_some() { self.told } else { usize::MAX }
     }
 
     pub(super) fn wake_at(&self) -> Option<Duration> {
         self.guest.wake_at()
     }
 
-    /// Tells the guest what other threads have spent since it last heard of them.
-    pub(super) fn hear(&mut self, at: Duration, books: &Books) {
-        let news = books.since(self.told, self.number);
-        self.told = books.len();
-        if let Some(spending) = news {
-            // A guest that has ended adds it to its outcome.
-            let _ = self.guest.spent(at, spending);
+    /// Tells the guest what other threads have spent since it last heard of them. A guest that has
+    /// ended adds it to its outcome.
+    fn hear(&mut self, at: Duration, books: &Books, budget: Option<&SharedBudget>) {
+        if let Some(news) = books.tell(&mut self.counted) {
+            self.told_turns = self.told_turns.saturating_add(news.turns);
+            let _ = self.guest.spent(at, news);
             self.collect();
+            self.settle(budget);
+            self.totals = Totals::of(&self.guest);
         }
     }
 
-    /// Collects the events for observers of the last step of the guest.
+    /// Enters what the guest has spent since the last time, and returns to the budget what the step
+    /// released.
+    fn enter(&mut self, books: &mut Books, budget: Option<&SharedBudget>) {
+        self.settle(budget);
+        self.collect();
+        let totals = Totals::of(&self.guest);
+        books.add(&mut self.counted, &totals.since(&self.totals));
+        self.totals = totals;
+    }
+
+    /// Returns the warnings that the client has not seen.
+    pub(super) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Collects the events of the last step of the guest: for observers, and the warnings.
     fn collect(&mut self) {
-        if self.name.is_none() {
-            return;
-        }
         for effect in self.guest.effects() {
-            if let Effect::Emit(event) = effect {
-                self.told_events.push(event.clone());
+            let Effect::Emit(event) = effect else { continue };
+            // Each rule fires at most once, so the list is short.
+            if let RunEvent::RuleHit(hit) = event {
+                let RuleHit { rule, turn, evidence, mode, .. } = hit;
+                if *mode == WatchMode::Warn {
+                    self.warnings.push(format!("{rule} in turn {turn}: {evidence}"));
+                }
+                self.hits.push(hit.clone());
+            }
+            if self.name.is_some() {
+                self.unsent.push(event.clone());
             }
         }
     }
 
     /// Returns to the budget what the last step of the guest released.
     fn settle(&mut self, budget: Option<&SharedBudget>) {
-        self.collect();
         let Some(budget) = budget else { return };
         for effect in self.guest.effects() {
             match effect {
@@ -292,7 +351,8 @@ pub(super) enum Last<'a> {
     Terminated,
 }
 
-/// What a guest has spent, with what it has heard of others.
+/// What a guest has spent, with what it was told of others.
+#[derive(Clone)]
 struct Totals {
     usage: Usage,
     cost: NanoUsd,
@@ -324,7 +384,7 @@ impl Totals {
 
     /// What was spent since then.
     fn since(&self, before: &Totals) -> Spending {
-        let unreported = self.unreported.since(before.unreported);
+        let unreported = increase(self.unreported, before.unreported);
         Spending {
             usage: self.usage.since(&before.usage),
             cost: self.cost.saturating_sub(before.cost),

@@ -98,6 +98,18 @@ impl Threads {
         Ok(if kind.is_turn() { self.place_turn(found, request) } else { other(found, kind) })
     }
 
+    /// Returns the run that the path or a header names, for a request whose body cannot be read.
+    ///
+    /// # Errors
+    /// The header `x-endstop-run` has an invalid name, and no prefix takes precedence.
+    pub fn run_in_headers(
+        &mut self,
+        facts: &ClientFacts,
+        route: &Route,
+    ) -> Result<Option<RunKey>, InvalidRunName> {
+        self.known_run(facts, route, &facts.signs)
+    }
+
     /// Learns from a response: its id, and the ids of its calls.
     pub fn answered(&mut self, seat: &Seat, kind: Kind, turn: &ModelTurn) {
         let state = self.states.get(seat);

@@ -1,0 +1,206 @@
+//! How a guarded run ends: by one of its conversations, at its deadline, or because its program or a
+//! person ended it.
+//!
+//! ```text
+//! a conversation ends ─┐
+//! deadline             ├─► finish: all other threads end, the lead thread hears what they spent,
+//! program gone, cancel ┘           its outcome is the run's, calls in flight are answered or aborted
+//! ```
+
+use super::call::Place;
+use super::guarded::{Guarded, Judged, limits_of};
+use super::settings::Settings;
+use super::thread::{Last, Step, Thread};
+use crate::proxy::Stop;
+use endstop_core::guest::{Guest, GuestStart};
+use endstop_core::{Limits, NanoUsd, Outcome, RunSpec};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Guarded {
+    /// Reports that time has passed.
+    pub(super) fn tick(&mut self, at: Duration) {
+        if self.outcome.is_some() {
+            return;
+        }
+        if self.deadline().is_some_and(|deadline| deadline <= at) {
+            return self.pass_deadline(at);
+        }
+        let due = |thread: &Thread| thread.wake_at().is_some_and(|wake| wake <= at);
+        let places = self.threads.iter().filter(|(_, thread)| due(thread));
+        let places: Vec<Place> = places.map(|(place, _)| place.clone()).collect();
+        for place in places {
+            let Guarded { threads, books, budget, .. } = self;
+            let Some(thread) = threads.get_mut(&place) else { continue };
+            let step = thread.tick(at, (books, budget.as_ref()));
+            self.flush(&place);
+            if let Step::Stop(outcome) = step {
+                return self.stop(at, &outcome);
+            }
+        }
+    }
+
+    /// Ends the run at its deadline. The main thread decides, and not one that has answered while
+    /// others still work.
+    fn pass_deadline(&mut self, at: Duration) {
+        let works = |place: &Place| self.exchanges.values().any(|one| one.place == *place);
+        let main = self.last_main.clone();
+        let main = main.filter(|place| self.exchanges.is_empty() || works(place));
+        let Guarded { threads, books, budget, .. } = self;
+        let decided = main.and_then(|place| {
+            let step = threads.get_mut(&place)?.tick(at, (books, budget.as_ref()));
+            Some((place, step))
+        });
+        if let Some((place, step)) = decided {
+            self.flush(&place);
+            if let Step::Stop(outcome) = step {
+                return self.stop(at, &outcome);
+            }
+        }
+        // No thread, or none that waits: the deadline is the run's.
+        let mut clock = Thread::new(Guest::new(self.spec(Judged::Call), self.start()), false);
+        if let Step::Stop(outcome) = clock.tick(at, (&mut self.books, self.budget.as_ref())) {
+            self.stop(at, &outcome);
+        }
+    }
+
+    /// The run's own deadline.
+    fn deadline(&self) -> Option<Duration> {
+        self.settings.limits.timeout
+    }
+
+    /// The time of the next [`tick`](Guarded::tick).
+    pub(super) fn wake_at(&self) -> Option<Duration> {
+        if self.outcome.is_some() {
+            return None;
+        }
+        self.threads.values().filter_map(Thread::wake_at).chain(self.deadline()).min()
+    }
+
+    /// Changes the limits of the run and of each of its threads. Returns `false` if the run has
+    /// ended.
+    pub(super) fn set_limits(&mut self, at: Duration, limits: Limits) -> bool {
+        if self.outcome.is_some() {
+            return false;
+        }
+        let old = &self.settings.limits;
+        // A run without a ceiling of its own has no account of its own: the kernel enforces a new
+        // ceiling alone, as it does for a single conversation.
+        if (old.max_budget_usd.is_some() || old.max_tokens.is_some())
+            && let Some(budget) = &self.budget
+        {
+            let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+            budget.set_ceiling(usd, limits.max_tokens);
+        }
+        self.settings = Arc::new(Settings { limits, ..Settings::clone(&self.settings) });
+        let Guarded { threads, unassigned, books, budget, settings, .. } = self;
+        let mut ended = None;
+        for (place, thread) in threads.iter_mut() {
+            let limits = limits_of(&settings.limits, Judged::of(place));
+            let step = thread.set_limits(at, limits, (books, budget.as_ref()));
+            if let Step::Stop(outcome) = step {
+                ended = Some(outcome);
+                break;
+            }
+        }
+        if let Some(lead) = unassigned {
+            // A run without a turn has reached no limit but perhaps its deadline, which the next
+            // tick finds.
+            let _ = lead.set_limits(at, settings.limits.clone(), (books, budget.as_ref()));
+        }
+        if let Some(outcome) = ended {
+            self.stop(at, &outcome);
+        }
+        true
+    }
+
+    /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure.
+    pub(super) fn close(&mut self, at: Duration, ok: bool, detail: &str) -> Arc<Outcome> {
+        if let Some(outcome) = &self.outcome {
+            return Arc::clone(outcome);
+        }
+        // The last main thread decides: its answer is the one that the user sees.
+        let other = self.last_main.clone().filter(|last| Some(last) != self.lead.as_ref());
+        if let Some(outcome) =
+            other.and_then(|place| self.close_thread(at, &place, &Last::Closed { ok, detail }))
+        {
+            return self.finish(at, &Last::As { ok: true, detail: "", outcome: &outcome });
+        }
+        match (self.lead.is_some(), self.last_auxiliary.clone()) {
+            (true, _) => self.finish(at, &Last::Closed { ok, detail }),
+            // The program offers no tools, so its last call is its answer.
+            (false, Some(outcome)) => self.finish(at, &Last::As { ok, detail, outcome: &outcome }),
+            (false, None) => {
+                let nothing = "the program made no model call";
+                let detail = if ok { nothing } else { detail };
+                self.finish(at, &Last::Closed { ok: false, detail })
+            }
+        }
+    }
+
+    /// Ends the run, because a person asked for it.
+    pub(super) fn cancel(&mut self, at: Duration) -> Arc<Outcome> {
+        self.finish(at, &Last::Cancelled)
+    }
+
+    /// Ends the run at once.
+    pub(super) fn terminate(&mut self, at: Duration) -> Arc<Outcome> {
+        self.finish(at, &Last::Terminated)
+    }
+
+    /// Ends the run, because one of its conversations has ended.
+    pub(super) fn stop(&mut self, at: Duration, outcome: &Arc<Outcome>) {
+        let _ = self.finish(at, &Last::As { ok: true, detail: "", outcome });
+    }
+
+    /// Ends every thread and every call in flight, the lead thread last, so that it hears what all
+    /// others have spent. Its outcome is that of the run, because the journal can replay it. Only the
+    /// first ending counts.
+    fn finish(&mut self, at: Duration, how: &Last<'_>) -> Arc<Outcome> {
+        if let Some(outcome) = &self.outcome {
+            return Arc::clone(outcome);
+        }
+        let detail = match how {
+            Last::As { outcome, .. } => format!("the run ended as {}", outcome.termination),
+            _ => "the run ended".to_owned(),
+        };
+        self.end_threads(at, &detail);
+        self.begin_record();
+        let Guarded { threads, books, budget, unassigned, record, .. } = self;
+        let lead = match &self.lead {
+            Some(place) => threads.get_mut(place),
+            None => unassigned.as_mut(),
+        };
+        let outcome = match lead {
+            Some(thread) => {
+                // If this thread decided, it has ended already, and its outcome stands.
+                let outcome = thread.end(at, how, books, budget.as_ref());
+                if self.lead.is_none() {
+                    let (events, ended) = thread.take_recorded();
+                    record.events(events, ended);
+                }
+                outcome
+            }
+            // Not reached: the lead thread is in one of the two places.
+            None => Guest::new(RunSpec::default(), GuestStart::default()).terminate(at),
+        };
+        if let Some(place) = self.lead.clone() {
+            self.flush(&place);
+        }
+        self.record.ended(&outcome);
+        self.outcome = Some(Arc::clone(&outcome));
+        self.threads = std::collections::HashMap::new();
+        self.unassigned = None;
+        self.meter().ended(outcome.termination);
+        for (_, exchange) in std::mem::take(&mut self.exchanges) {
+            // A client that has read a part of a response cannot be given another one.
+            let stop = if exchange.started {
+                Stop::Close
+            } else {
+                Stop::Answer(self.answer(&exchange.told, &exchange.facts))
+            };
+            exchange.abort.abort(stop);
+        }
+        outcome
+    }
+}
