@@ -10,6 +10,7 @@
 )]
 
 mod exchange;
+mod gate;
 mod proxy;
 mod repository;
 mod standing;

@@ -1,0 +1,7 @@
+//! Guarded runs over real sockets: agents of a test, the gate, and an upstream with its own bill.
+
+mod agents;
+mod chaos;
+mod hostile;
+mod rules;
+pub(crate) mod support;

@@ -1,0 +1,233 @@
+//! Rules of guarded runs: turns, reservations, deadlines, warnings, caps.
+
+use super::agents::{Speaks, Talk, call, exchange};
+use super::support::{Bills, Choose, Guard, Held, Manner, billing, price};
+use crate::proxy::support::{Conn, header, post, run};
+use endstop::budget::SharedBudget;
+use endstop_core::{Limits, NanoUsd, Termination, Watch};
+use endstop_guard::proxy::{Decision, Gatekeeper, RequestBody, RequestHead};
+use endstop_guard::run::Settings;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn always(manner: Manner) -> Choose {
+    Arc::new(move |_| manner)
+}
+
+async fn guard(settings: Settings, choose: Choose) -> (Guard, Arc<Bills>) {
+    let bills = Arc::new(Bills::default());
+    let (upstream, stop) = billing(Arc::clone(&bills), choose).await;
+    // The upstream serves until the runtime of the test ends.
+    std::mem::forget(stop);
+    (Guard::start(settings, upstream).await, bills)
+}
+
+fn limited(limits: Limits) -> Settings {
+    Settings { limits, price: Some(price()), ..Settings::default() }
+}
+
+/// A title: a call without tools.
+fn title(run: &str) -> Vec<u8> {
+    let body = format!(
+        "{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"run {run}; a title\"}}]}}"
+    );
+    post(&format!("/run/{run}/v1/chat/completions"), body.as_bytes())
+}
+
+#[test]
+fn auxiliary_calls_are_not_turns() {
+    run(async {
+        let limits = Limits { max_turns: Some(2), ..Limits::default() };
+        let (guard, bills) = guard(limited(limits), always(Manner::Tool)).await;
+        let mut talk = Talk::new("a", "t", Speaks::Chat);
+        for turn in 0..2 {
+            for _ in 0..3 {
+                assert_eq!(call(guard.address, &title("a")).await.0, 200);
+            }
+            let (status, body) = call(guard.address, &talk.request()).await;
+            let body = body.expect("a body");
+            assert!(status == 200 && body.contains("call_"), "turn {turn}: {body}");
+            talk.answered(&body);
+        }
+        let (_, body) = call(guard.address, &talk.request()).await;
+        assert!(body.expect("a body").contains("2 of 2 turns"));
+        assert_eq!(bills.of("a").calls, 8);
+        let outcome = guard.run("a").expect("a run").outcome().expect("an end");
+        assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorMaxTurns, 2));
+    });
+}
+
+#[test]
+fn parallel_equal_requests_are_turns() {
+    run(async {
+        let limits = Limits { max_turns: Some(4), ..Limits::default() };
+        let (guard, bills) = guard(limited(limits), always(Manner::Stall)).await;
+        let request = Talk::new("p", "t", Speaks::Chat).request();
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let mut conn = Conn::to(guard.address).await;
+            conn.send(&request).await;
+            conn.until(b"\r\n\r\n").await.expect("a head");
+            clients.push(conn);
+        }
+        // All clients wait for an answer, so that none is a retry of another.
+        let (_, body) = call(guard.address, &request).await;
+        assert!(body.expect("a body").contains("4 of 4 turns"));
+        assert_eq!(bills.of("p").calls, 4);
+        let outcome = guard.run("p").expect("a run").outcome().expect("an end");
+        assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+    });
+}
+
+#[test]
+fn dropped_decision_returns_its_reservation() {
+    run(async {
+        let day = SharedBudget::new(NanoUsd::from_usd(10.0));
+        let settings =
+            Settings { budget: Some(day.clone()), cap_output: true, ..limited(Limits::none()) };
+        let (guard, bills) = guard(settings, always(Manner::Answer)).await;
+        let request = Talk::new("d", "t", Speaks::Chat).request();
+        let body = request.windows(4).position(|end| end == b"\r\n\r\n").expect("a body") + 4;
+        let body = bytes::Bytes::copy_from_slice(&request[body..]);
+        let head = RequestHead {
+            method: http::Method::POST,
+            target: "/run/d/v1/chat/completions".parse().expect("a target"),
+            version: http::Version::HTTP_11,
+            headers: http::HeaderMap::new(),
+            peer: guard.address,
+        };
+        let whole = RequestBody::Whole { raw: body.clone(), decoded: body };
+        let held = Held(Arc::clone(&guard.gate));
+        let decision = held.decide(Arc::new(head), whole).await;
+        assert!(matches!(decision, Decision::Forward(_)), "{decision:?}");
+        assert!(day.reserved() > NanoUsd::ZERO);
+        drop(decision);
+        assert_eq!((day.reserved(), day.spent()), (NanoUsd::ZERO, NanoUsd::ZERO));
+        assert_eq!(guard.run("d").expect("a run").in_flight(), 0);
+        assert_eq!(bills.of("d").calls, 0);
+    });
+}
+
+#[test]
+fn stream_cut_at_the_ceiling_is_booked() {
+    run(async {
+        let day = SharedBudget::new(NanoUsd::from_usd(10.0));
+        // The prompt fits; a few words of the answer do not.
+        let limits = Limits { max_budget_usd: Some(0.0012), ..Limits::default() };
+        let settings = Settings { budget: Some(day.clone()), ..limited(limits) };
+        let (guard, _) = guard(settings, always(Manner::Answer)).await;
+        let mut talk = Talk::new("c", "t", Speaks::Chat);
+        talk.streamed = true;
+        let mut cut = false;
+        for _ in 0..20 {
+            let (_, body) = call(guard.address, &talk.request()).await;
+            cut |= body.is_err();
+            if guard.run("c").expect("a run").outcome().is_some() {
+                break;
+            }
+            talk.answered(&body.unwrap_or_default());
+        }
+        let run = guard.run("c").expect("a run");
+        let outcome = run.outcome().expect("an end");
+        assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd, "cut {cut}");
+        assert_eq!(day.reserved(), NanoUsd::ZERO);
+        assert_eq!(outcome.cost, run.spent().cost);
+        assert!(day.spent() >= outcome.cost);
+        // Its client was not told yet, because it had a part of the response.
+        let (status, body) = call(guard.address, &talk.request()).await;
+        let body = body.expect("a body");
+        assert!(status == 200 || !cut, "{status} {body}");
+    });
+}
+
+#[test]
+fn deadline_ends_a_run_without_calls() {
+    run(async {
+        let limits = Limits { timeout: Some(Duration::from_millis(300)), ..Limits::default() };
+        let (guard, _) = guard(limited(limits), always(Manner::Answer)).await;
+        assert_eq!(call(guard.address, &title("w")).await.0, 200);
+        let run = guard.run("w").expect("a run");
+        let outcome = run.ended().await;
+        assert_eq!(outcome.termination, Termination::ErrorTimeout);
+        assert_eq!(outcome.cost, run.spent().cost);
+        let endless = Limits { timeout: Some(Duration::MAX), ..Limits::default() };
+        let (endless, _) = self::guard(limited(endless), always(Manner::Answer)).await;
+        assert_eq!(call(endless.address, &title("e")).await.0, 200);
+        assert!(endless.run("e").expect("a run").outcome().is_none());
+    });
+}
+
+#[test]
+fn warning_is_a_header_of_the_next_response() {
+    run(async {
+        let watches = vec![Watch::parse("warn:repeat_call={\"times\":2}").expect("a watch")];
+        let settings = Settings { watches, ..Settings::default() };
+        let bills = Arc::new(Bills::default());
+        let (upstream, stop) = billing(bills, always(Manner::Tool)).await;
+        std::mem::forget(stop);
+        let guard = Guard::start(settings, upstream).await;
+        let mut talk = Talk::new("h", "t", Speaks::Anthropic);
+        let mut warned = Vec::new();
+        for _ in 0..6 {
+            let (head, body) = exchange(guard.address, &talk.request()).await;
+            warned.extend(header(&head, "x-endstop-warning"));
+            // The same call again and again.
+            let answer = body.expect("a body");
+            talk.answered(&answer);
+        }
+        let outcome = guard.run("h").expect("a run").close(true, "");
+        // The upstream's calls differ by their arguments, so nothing repeats.
+        assert_eq!((warned.len(), outcome.fired.len()), (0, 0));
+        let same = crate::proxy::support::upstream(|mut conn: Conn| async move {
+            let mut number = 0;
+            while let Ok(head) = conn.until(b"\r\n\r\n").await {
+                let head = String::from_utf8(head).expect("text");
+                let length = header(&head, "content-length").expect("a length");
+                conn.exact(length.parse().expect("a length")).await.expect("a body");
+                number += 1;
+                let body = format!(
+                    "{{\"id\":\"m{number}\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[{{\"type\":\"tool_use\",\"id\":\"call_{number}x\",\"name\":\"bash\",\"input\":{{\"c\":\"ls\"}}}}],\"stop_reason\":\"tool_use\",\"usage\":{{\"input_tokens\":1,\"output_tokens\":1}}}}"
+                );
+                conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
+            }
+        })
+        .await;
+        let watches = vec![Watch::parse("warn:repeat_call={\"times\":2}").expect("a watch")];
+        let guard = Guard::start(Settings { watches, ..Settings::default() }, same).await;
+        let mut talk = Talk::new("h", "t", Speaks::Anthropic);
+        let mut conn = Conn::to(guard.address).await;
+        let mut warned = Vec::new();
+        for _ in 0..5 {
+            conn.send(talk.request()).await;
+            let (head, body) = conn.message().await;
+            warned.extend(header(&head, "x-endstop-warning"));
+            let body = String::from_utf8(body.expect("a body")).expect("text");
+            // Each result is the same; only the ids differ.
+            talk.answered(&body);
+            if let Some(last) = talk.steps.last_mut() {
+                last["content"][0]["content"] = "same".into();
+            }
+        }
+        assert_eq!(warned.len(), 1, "{warned:?}");
+        assert!(warned[0].starts_with("repeat_call(2) in turn"), "{warned:?}");
+        let outcome = guard.run("h").expect("a run").close(true, "");
+        assert_eq!(outcome.fired.len(), 1);
+    });
+}
+
+#[test]
+fn cap_of_several_choices_is_shared() {
+    run(async {
+        let limits = Limits { max_budget_usd: Some(0.05), ..Limits::default() };
+        let settings = Settings { cap_output: true, ..limited(limits) };
+        let (guard, bills) = guard(settings, always(Manner::Answer)).await;
+        let mut talk = Talk::new("n", "t", Speaks::Chat);
+        (talk.choices, talk.cap) = (4, Some(1000));
+        assert_eq!(call(guard.address, &talk.request()).await.0, 200);
+        let sent = bills.bodies.lock().expect("a lock").pop().expect("a request");
+        let cap = sent.split("\"max_tokens\":").nth(1).expect("a cap");
+        let cap: u64 = cap.split([',', '}']).next().expect("a cap").parse().expect("a number");
+        assert!(cap * 4 <= 1250, "4 choices of {cap} tokens cost more than is left");
+        assert!(bills.of("n").usd <= 0.05);
+    });
+}

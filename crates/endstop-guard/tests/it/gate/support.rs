@@ -1,0 +1,414 @@
+//! A gate behind a proxy, and a scripted upstream that keeps its own bill.
+
+use crate::proxy::support::{Conn, background, header};
+use endstop_core::Price;
+use endstop_guard::proxy::{
+    Decision, Gatekeeper, Notice, Proxy, ProxyOptions, RequestBody, RequestHead, Route, Upstream,
+    UpstreamMap,
+};
+use endstop_guard::run::{Gate, GuardEvent, RunHandle, Settings};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+/// Dollars per million tokens.
+pub(crate) const INPUT: f64 = 10.0;
+pub(crate) const OUTPUT: f64 = 40.0;
+
+pub(crate) fn price() -> Price {
+    Price::usd_per_million_tokens(INPUT, OUTPUT)
+}
+
+/// A gate that the test holds as well as its proxy.
+pub(crate) struct Held(pub(crate) Arc<Gate>);
+
+impl Gatekeeper for Held {
+    fn route(&self, head: &RequestHead) -> Route {
+        self.0.route(head)
+    }
+
+    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
+        self.0.decide(head, body).await
+    }
+
+    fn notice(&self, notice: Notice) {
+        self.0.notice(notice);
+    }
+}
+
+/// A guard that serves.
+pub(crate) struct Guard {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) address: SocketAddr,
+    pub(crate) events: Arc<Mutex<Vec<GuardEvent>>>,
+    stop: oneshot::Sender<()>,
+    is_over: oneshot::Receiver<()>,
+}
+
+impl Guard {
+    pub(crate) async fn start(settings: Settings, upstream: SocketAddr) -> Guard {
+        Guard::with(settings, upstream, ProxyOptions::default()).await
+    }
+
+    pub(crate) async fn with(
+        settings: Settings,
+        upstream: SocketAddr,
+        options: ProxyOptions,
+    ) -> Guard {
+        let events: Arc<Mutex<Vec<GuardEvent>>> = Arc::default();
+        let heard = Arc::clone(&events);
+        let base = Upstream::parse(&format!("http://{upstream}")).expect("a URL");
+        let hear = Box::new(move |event| heard.lock().expect("a lock").push(event));
+        let gate = Arc::new(Gate::new(settings, UpstreamMap::new(base), [7; 32], hear));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (over, is_over) = oneshot::channel();
+        let proxy = Proxy::new(Held(Arc::clone(&gate)), options);
+        background(async move {
+            proxy.run(listener, async { drop(stopped.await) }).await;
+            let _ = over.send(());
+        });
+        Guard { gate, address, events, stop, is_over }
+    }
+
+    pub(crate) fn run(&self, name: &str) -> Option<RunHandle> {
+        self.gate.runs().into_iter().find(|run| run.id() == name)
+    }
+
+    pub(crate) async fn stop(self) -> Arc<Gate> {
+        let _ = self.stop.send(());
+        let _ = self.is_over.await;
+        self.gate
+    }
+}
+
+/// A small generator of numbers, so that every round can be repeated.
+#[derive(Clone)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides.max(1)
+    }
+}
+
+/// What the upstream has billed for a run, and the most expensive of its calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Bill {
+    pub(crate) usd: f64,
+    pub(crate) largest: f64,
+    /// The part for calls whose usage was not sent.
+    pub(crate) unreported: f64,
+    pub(crate) calls: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) most_in_flight: u64,
+}
+
+/// The bills of all runs.
+#[derive(Default)]
+pub(crate) struct Bills {
+    pub(crate) runs: Mutex<HashMap<String, Bill>>,
+    pub(crate) bodies: Mutex<Vec<String>>,
+}
+
+impl Bills {
+    pub(crate) fn of(&self, run: &str) -> Bill {
+        self.runs.lock().expect("a lock").get(run).copied().unwrap_or_default()
+    }
+
+    fn change(&self, run: &str, change: impl FnOnce(&mut Bill)) {
+        change(self.runs.lock().expect("a lock").entry(run.to_owned()).or_default());
+    }
+}
+
+/// How the upstream answers a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Answer,
+    Tool,
+    NoUsage,
+    Cut,
+    Silent,
+    Stall,
+    Busy,
+    Invalid,
+}
+
+/// Chooses the manner of a call.
+pub(crate) type Choose = Arc<dyn Fn(u64) -> Manner + Send + Sync>;
+
+/// Starts an upstream. A request names its run in its first message: `run NAME;`.
+pub(crate) async fn billing(
+    bills: Arc<Bills>,
+    choose: Choose,
+) -> (SocketAddr, oneshot::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let count = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    background(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                _ = &mut stopped => return,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => {
+                    let (stream, _) = accepted.expect("a connection");
+                    let (bills, choose, count) =
+                        (Arc::clone(&bills), Arc::clone(&choose), Arc::clone(&count));
+                    connections.spawn(async move {
+                        let mut conn = Conn::of(stream);
+                        while let Ok(head) = conn.until(b"\r\n\r\n").await {
+                            let head = String::from_utf8(head).expect("text");
+                            let length = header(&head, "content-length").expect("a length");
+                            let length = length.parse().expect("a length");
+                            let Ok(body) = conn.exact(length).await else { return };
+                            let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            let manner = choose(number);
+                            if !serve(&mut conn, &head, &body, (number, manner), &bills).await {
+                                return;
+                            }
+                        }
+                    });
+                }
+            }
+        }
+    });
+    (address, stop)
+}
+
+/// Answers one call. Returns `false` if the connection is broken.
+async fn serve(
+    conn: &mut Conn,
+    head: &str,
+    body: &[u8],
+    (number, manner): (u64, Manner),
+    bills: &Bills,
+) -> bool {
+    use tokio::io::AsyncWriteExt;
+    let text = String::from_utf8_lossy(body).into_owned();
+    let run = text.split("run ").nth(1).and_then(|rest| rest.split(';').next());
+    let run = run.unwrap_or("unknown").to_owned();
+    bills.bodies.lock().expect("a lock").push(format!("{head}{text}"));
+    let parsed: Value = serde_json::from_str(&text).unwrap_or_default();
+    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    if matches!(manner, Manner::Busy | Manner::Invalid) {
+        let status = if manner == Manner::Busy { 500 } else { 400 };
+        let body = r#"{"error":{"type":"api_error","message":"no"}}"#;
+        let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        return conn.stream.write_all(answer.as_bytes()).await.is_ok();
+    }
+    let cap = cap_of(&parsed).unwrap_or(2000);
+    let choices = parsed["n"].as_u64().unwrap_or(1);
+    let mut dice = Dice(number);
+    let input = 1 + dice.roll(body.len() as u64);
+    let visible = (1 + dice.roll(40)).min(cap);
+    // Hidden reasoning: up to the cap, which is what the client allowed.
+    let output = (visible + dice.roll(cap)).min(cap) * choices;
+    let usd = (input as f64 * INPUT + output as f64 * OUTPUT) / 1e6;
+    bills.change(&run, |bill| {
+        bill.usd += usd;
+        bill.largest = bill.largest.max(usd);
+        bill.calls += 1;
+        bill.in_flight += 1;
+        bill.most_in_flight = bill.most_in_flight.max(bill.in_flight);
+    });
+    let chunks = response(&path, &parsed, (input, output, visible), number, manner);
+    let streamed = chunks.len() > 1;
+    let mut whole = true;
+    if manner == Manner::Silent {
+        whole = false;
+    } else if streamed {
+        let start = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+        whole &= conn.stream.write_all(start.as_bytes()).await.is_ok();
+        let last = match manner {
+            Manner::Cut | Manner::Stall => chunks.len() / 2,
+            _ => chunks.len(),
+        };
+        for chunk in &chunks[..last] {
+            let framed = format!("{:x}\r\n{chunk}\r\n", chunk.len());
+            whole &= conn.stream.write_all(framed.as_bytes()).await.is_ok();
+        }
+        if manner == Manner::Stall {
+            // Until the other side gives up.
+            let _ = conn.until(b"never").await;
+        }
+        if last == chunks.len() {
+            whole &= conn.stream.write_all(b"0\r\n\r\n").await.is_ok();
+        } else {
+            whole = false;
+        }
+    } else {
+        let body = &chunks[0];
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let cut = matches!(manner, Manner::Cut | Manner::Stall);
+        let sent = if cut { &body[..body.len() / 2] } else { &body[..] };
+        whole &= conn.stream.write_all(format!("{head}{sent}").as_bytes()).await.is_ok();
+        if manner == Manner::Stall {
+            let _ = conn.until(b"never").await;
+        }
+        whole &= !cut;
+    }
+    let reported = whole && matches!(manner, Manner::Answer | Manner::Tool);
+    bills.change(&run, |bill| {
+        bill.in_flight -= 1;
+        bill.unreported += if reported { 0.0 } else { usd };
+    });
+    whole
+}
+
+fn cap_of(body: &Value) -> Option<u64> {
+    let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+    let top = names.iter().find_map(|name| body[*name].as_u64());
+    top.or_else(|| body["generationConfig"]["maxOutputTokens"].as_u64())
+}
+
+/// The body of a response; several chunks if it is streamed.
+fn response(
+    path: &str,
+    body: &Value,
+    (input, output, visible): (u64, u64, u64),
+    number: u64,
+    manner: Manner,
+) -> Vec<String> {
+    let text = "word ".repeat(visible as usize);
+    let streamed = body["stream"] == true || path.contains("stream");
+    let usage = manner != Manner::NoUsage;
+    let tool = manner == Manner::Tool;
+    let id = format!("call_{number}x");
+    let event = |value: Value| format!("data: {value}\n\n");
+    if path.contains("/messages") {
+        let content = if tool {
+            json!({"type": "tool_use", "id": id, "name": "bash", "input": {"n": number}})
+        } else {
+            json!({"type": "text", "text": text})
+        };
+        let reason = if tool { "tool_use" } else { "end_turn" };
+        let counts = json!({"input_tokens": input, "output_tokens": output});
+        let whole = json!({"id": format!("msg_{number}"), "type": "message", "role": "assistant",
+            "model": "m", "content": [content], "stop_reason": reason,
+            "usage": if usage { counts } else { Value::Null }});
+        if !streamed {
+            return vec![whole.to_string()];
+        }
+        let named = |value: Value| {
+            format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default())
+        };
+        let start = if tool {
+            json!({"type": "tool_use", "id": id, "name": "bash", "input": {}})
+        } else {
+            json!({"type": "text", "text": ""})
+        };
+        let delta = if tool {
+            json!({"type": "input_json_delta", "partial_json": format!("{{\"n\":{number}}}")})
+        } else {
+            json!({"type": "text_delta", "text": text})
+        };
+        let early = json!({"input_tokens": input, "output_tokens": 1});
+        let late = json!({"output_tokens": output});
+        return vec![
+            named(
+                json!({"type": "message_start", "message": {"id": format!("msg_{number}"), "type": "message",
+                "role": "assistant", "model": "m", "content": [], "usage": if usage { early } else { Value::Null }}}),
+            ),
+            named(json!({"type": "content_block_start", "index": 0, "content_block": start})),
+            named(json!({"type": "content_block_delta", "index": 0, "delta": delta})),
+            named(json!({"type": "content_block_stop", "index": 0})),
+            named(
+                json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": if usage { late } else { Value::Null }}),
+            ),
+            named(json!({"type": "message_stop"})),
+        ];
+    }
+    if path.contains("enerateContent") {
+        let part = if tool {
+            json!({"functionCall": {"name": "bash", "args": {"n": number}}})
+        } else {
+            json!({"text": text})
+        };
+        let mut last = json!({"candidates": [{"content": {"role": "model", "parts": [part]},
+            "finishReason": "STOP", "index": 0}], "modelVersion": "m"});
+        if usage {
+            last["usageMetadata"] = json!({"promptTokenCount": input, "candidatesTokenCount": output,
+                "totalTokenCount": input + output});
+        }
+        if !streamed {
+            return vec![last.to_string()];
+        }
+        let first = json!({"candidates": [{"content": {"role": "model", "parts": [{"text": "so "}]}, "index": 0}]});
+        return vec![event(first), event(last)];
+    }
+    if path.contains("/responses") {
+        let item = if tool {
+            json!({"type": "function_call", "id": format!("fc_{number}"), "call_id": id, "name": "bash",
+                "arguments": format!("{{\"n\":{number}}}"), "status": "completed"})
+        } else {
+            json!({"type": "message", "id": format!("m_{number}"), "role": "assistant", "status": "completed",
+                "content": [{"type": "output_text", "text": text, "annotations": []}]})
+        };
+        let mut whole = json!({"id": format!("resp_{number}"), "object": "response", "status": "completed",
+            "model": "m", "output": [item]});
+        if usage {
+            whole["usage"] = json!({"input_tokens": input, "output_tokens": output, "total_tokens": input + output});
+        }
+        if !streamed {
+            return vec![whole.to_string()];
+        }
+        return vec![
+            event(
+                json!({"type": "response.created", "response": {"id": format!("resp_{number}"), "status": "in_progress"}}),
+            ),
+            event(json!({"type": "response.output_item.done", "output_index": 0, "item": item})),
+            event(json!({"type": "response.completed", "response": whole})),
+        ];
+    }
+    let call = json!({"id": id, "type": "function", "index": 0, "function":
+        {"name": "bash", "arguments": format!("{{\"n\":{number}}}")}});
+    let reason = if tool { "tool_calls" } else { "stop" };
+    let counts = json!({"prompt_tokens": input, "completion_tokens": output,
+        "total_tokens": input + output});
+    if !streamed {
+        let message = if tool {
+            json!({"role": "assistant", "content": null, "tool_calls": [call]})
+        } else {
+            json!({"role": "assistant", "content": text})
+        };
+        let mut whole = json!({"id": format!("chat_{number}"), "object": "chat.completion", "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": reason}]});
+        if usage {
+            whole["usage"] = counts;
+        }
+        return vec![whole.to_string()];
+    }
+    let chunk = |delta: Value, reason: Value| {
+        event(
+            json!({"id": format!("chat_{number}"), "object": "chat.completion.chunk", "model": "m",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}),
+        )
+    };
+    let delta = if tool { json!({"tool_calls": [call]}) } else { json!({"content": text}) };
+    let mut chunks = vec![
+        chunk(json!({"role": "assistant"}), Value::Null),
+        chunk(delta, Value::Null),
+        chunk(json!({}), json!(reason)),
+    ];
+    if usage {
+        chunks
+            .push(event(json!({"id": format!("chat_{number}"), "object": "chat.completion.chunk",
+            "model": "m", "choices": [], "usage": counts})));
+    }
+    chunks.push("data: [DONE]\n\n".to_owned());
+    chunks
+}
