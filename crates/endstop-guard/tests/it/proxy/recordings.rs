@@ -1,8 +1,10 @@
 //! Recorded exchanges of all formats pass byte for byte in both directions.
 
 use super::support::{Conn, Gate, header, run, upstream};
+use crate::gate::support::Guard;
 use base64::Engine;
 use endstop_guard::proxy::End;
+use endstop_guard::run::Settings;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -88,6 +90,44 @@ fn recording(line: &Value, index: usize) -> Recording {
     let id = text("id").to_owned();
     assert!(!request_head.is_empty());
     Recording { id, request, request_body, response, head, body, framed }
+}
+
+/// With the gate between, which reads every model call and decodes every response.
+#[test]
+fn recordings_pass_through_the_gate() {
+    run(async {
+        let all = recordings();
+        let queue: VecDeque<Vec<u8>> = all.iter().map(|one| one.response.clone()).collect();
+        let queue = Arc::new(Mutex::new(queue));
+        let (sent, mut requests) = mpsc::unbounded_channel();
+        let address = upstream(move |mut conn: Conn| {
+            let (queue, sent) = (Arc::clone(&queue), sent.clone());
+            async move {
+                while let Ok(head) = conn.until(b"\r\n\r\n").await {
+                    let head = String::from_utf8(head).expect("text");
+                    let length = header(&head, "content-length").expect("a length");
+                    let body = conn.exact(length.parse().expect("a length")).await;
+                    sent.send(body.expect("a body")).expect("a test");
+                    let response = queue.lock().expect("a lock").pop_front();
+                    conn.send(response.expect("a response")).await;
+                }
+            }
+        })
+        .await;
+        let guard = Guard::start(Settings::default(), address).await;
+        let mut client = Conn::to(guard.address).await;
+        for one in &all {
+            client.send(&one.request).await;
+            let (head, body) = client.message().await;
+            assert!(body.as_ref() == Ok(&one.body), "{}: the response's body", one.id);
+            assert!(head.starts_with(&one.head), "{}: {head}", one.id);
+            let body = requests.recv().await.expect("a request");
+            assert!(body == one.request_body, "{}: the request's body", one.id);
+        }
+        let calls: u64 = guard.gate.runs().iter().map(|run| run.counts().calls).sum();
+        println!("{} recordings, {calls} of them read as model calls", all.len());
+        assert!(calls > 0 && requests.try_recv().is_err());
+    });
 }
 
 #[test]
