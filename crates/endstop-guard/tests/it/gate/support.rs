@@ -210,7 +210,8 @@ async fn serve(
     let cap = cap_of(&parsed).unwrap_or(2000);
     let choices = parsed["n"].as_u64().unwrap_or(1);
     let mut dice = Dice(number);
-    let input = 1 + dice.roll(body.len() as u64);
+    // An output cap that the gate has inserted is no part of the prompt.
+    let input = 1 + dice.roll((body.len() as u64).saturating_sub(64));
     let visible = (1 + dice.roll(40)).min(cap);
     // Hidden reasoning: up to the cap, which is what the client allowed.
     let output = (visible + dice.roll(cap)).min(cap) * choices;
