@@ -211,7 +211,8 @@ async fn serve(
     let choices = parsed["n"].as_u64().unwrap_or(1);
     let mut dice = Dice(number);
     // An output cap that the gate has inserted is no part of the prompt.
-    let input = 1 + dice.roll((body.len() as u64).saturating_sub(64));
+    // The same text always counts the same, because the kernel trusts the last count.
+    let input = 1 + (body.len() as u64).saturating_sub(64) / 3;
     let visible = (1 + dice.roll(40)).min(cap);
     // Hidden reasoning: up to the cap, which is what the client allowed.
     let output = (visible + dice.roll(cap)).min(cap) * choices;
