@@ -22,8 +22,8 @@ use endstop::agent::GuestRecord;
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RuleHit, RunSpec, ToolReport,
-    ToolStatus, TurnDelta,
+    GuestCall, GuestMode, Limits, ModelError, ModelTurn, NanoUsd, Outcome, RuleHit, RunSpec,
+    ToolReport, ToolStatus, TurnDelta,
 };
 use endstop_wire::redact::KnownKeys;
 use std::collections::{HashMap, HashSet};
