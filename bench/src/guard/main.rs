@@ -20,7 +20,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use usage::Usage;
 
-/// What is measured: its name, and the program between client and upstream.
+/// Measured arrangements: the name, and the program between client and upstream.
 const TARGETS: [(&str, Option<&str>); 5] = [
     ("direct", None),
     ("byte pump", Some("pump")),

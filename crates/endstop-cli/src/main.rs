@@ -14,6 +14,7 @@ mod output;
 mod param_args;
 mod quantity;
 mod recorded;
+mod recorded_args;
 mod render;
 mod run;
 mod telemetry;

@@ -1,4 +1,4 @@
-//! What prompt caching did for a run: tokens read and written, and the money that it saved or cost.
+//! The effect of prompt caching on a run: tokens read and written, and the money that it saved or cost.
 //!
 //! ```
 //! use endstop_core::{CacheUse, NanoUsd, Price, Usage};

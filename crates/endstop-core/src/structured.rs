@@ -53,7 +53,8 @@ impl<E: fmt::Debug + fmt::Display> Error for AcceptError<E> {
 /// `candidate` is the answer: text that may contain JSON, or a value that was delivered as JSON.
 ///
 /// # Errors
-/// Returns the problem of the first JSON found; if there is none, that.
+/// Returns the problem that `check` found in the first JSON that parses. If none parses, the error
+/// is that of the parser, or [`AcceptError::NoJson`] if nothing in the answer looks like JSON.
 pub fn accept<E>(
     candidate: &Value,
     check: impl Fn(&Value) -> Result<(), E>,

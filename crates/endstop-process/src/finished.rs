@@ -1,4 +1,4 @@
-//! How a command ended.
+//! The end of a command.
 //!
 //! ```text
 //! finished.how(); // "exit status 3"

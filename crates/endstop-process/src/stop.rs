@@ -1,4 +1,4 @@
-//! When a command must stop, and how.
+//! Requests that a command stop, at once or gently.
 //!
 //! ```
 //! use endstop_process::StopTokens;

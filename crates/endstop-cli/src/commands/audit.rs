@@ -2,13 +2,13 @@
 //! its loops, claims that the record does not support, and what limits would have saved; as text,
 //! as JSON, or as an HTML page with a chart. It only reads files and contacts no server.
 
-use crate::args::AuditArgs;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
 use crate::recorded::audit::Found;
 use crate::recorded::audit::find::{self, Looked};
 use crate::recorded::journal_runs;
+use crate::recorded_args::AuditArgs;
 use crate::render::audit::{html, text};
 use crate::render::date::now_ms;
 use endstop_trajectory::audit::time_ms;

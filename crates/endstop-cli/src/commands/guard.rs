@@ -29,6 +29,7 @@ use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, l
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -188,27 +189,12 @@ async fn guarded(
     grace: Duration,
     lines: &GuardLines,
 ) -> Result<Done> {
-    let io = |what: &str| {
-        let what = what.to_owned();
-        move |error: std::io::Error| Failure::fault(format!("{what}: {error}"))
-    };
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(io("the proxy cannot listen"))?;
     let address = listener.local_addr().map_err(io("the proxy has no address"))?;
     let private = PrivateFolder::create().map_err(io("no folder for temporary files"))?;
-    let folder = std::env::current_dir().map_err(io("the working folder is not readable"))?;
     let environment = environment();
-    let wiring = wire(&Request {
-        command: &args.command,
-        environment: &environment,
-        folder: &folder,
-        proxy: &format!("http://{address}/run/{}", name.as_str()),
-        private: private.path(),
-        files: &DiskFiles,
-    });
-    for warning in &wiring.warnings {
-        output::note(&format!("endstop guard: {warning}"));
-        lines.warning(&warning.to_string());
-    }
+    let address = format!("http://{address}/run/{}", name.as_str());
+    let wiring = wired(args, &environment, &address, &private, lines)?;
     let on_limit = settings.on_limit;
     let heard = Arc::new(Mutex::new(Quiet::new()));
     let requests = Arc::clone(&heard);
@@ -228,13 +214,7 @@ async fn guarded(
     let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
     // Another guard with the same name must not take these processes for its own.
     let mark = format!("{}-{:x}", name.as_str(), random());
-    let mut agent = launch(&wiring, &private, &mark).map_err(|error| {
-        let program = args.command.first().map(|word| word.to_string_lossy().into_owned());
-        Failure::usage(format!(
-            "`{}` could not be started: {error}",
-            visible(&program.unwrap_or_default())
-        ))
-    })?;
+    let mut agent = launch(&wiring, &private, &mark).map_err(|error| not_started(args, error))?;
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let warning = tokio::spawn(warn_if_quiet(handle.clone(), heard));
     let limit = limit_reached(handle.clone(), on_limit, grace);
@@ -265,6 +245,42 @@ async fn guarded(
         (done.outcome.verified, done.verified) = verified(command, None, false, &mut signals).await;
     }
     Ok(done)
+}
+
+/// Names the step that failed.
+fn io(what: &'static str) -> impl Fn(std::io::Error) -> Failure {
+    move |error| Failure::fault(format!("{what}: {error}"))
+}
+
+/// Points the program at the proxy, and reports warnings about that.
+fn wired(
+    args: &GuardArgs,
+    environment: &BTreeMap<String, String>,
+    proxy: &str,
+    private: &PrivateFolder,
+    lines: &GuardLines,
+) -> Result<Wiring> {
+    let folder = std::env::current_dir().map_err(io("the working folder is not readable"))?;
+    let wiring = wire(&Request {
+        command: &args.command,
+        environment,
+        folder: &folder,
+        proxy,
+        private: private.path(),
+        files: &DiskFiles,
+    });
+    for warning in &wiring.warnings {
+        output::note(&format!("endstop guard: {warning}"));
+        lines.warning(&warning.to_string());
+    }
+    Ok(wiring)
+}
+
+/// Names the program that could not be started.
+fn not_started(args: &GuardArgs, error: std::io::Error) -> Failure {
+    let program = args.command.first().map(|word| word.to_string_lossy().into_owned());
+    let program = program.unwrap_or_default();
+    Failure::usage(format!("`{}` could not be started: {error}", visible(&program)))
 }
 
 /// Returns the upstream of each format.

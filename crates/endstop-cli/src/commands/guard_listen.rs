@@ -28,7 +28,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// How often idle runs are looked for and the day's spending is stored.
+/// Interval at which idle runs are looked for and the day's spending is stored.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A run that has ended.

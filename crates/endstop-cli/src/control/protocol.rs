@@ -12,12 +12,12 @@ pub(crate) enum Request {
     Runs {},
     /// Cancel a run.
     Cancel {
-        /// Its id.
+        /// The id of the run.
         run: String,
     },
     /// Change limits of a run.
     Limits {
-        /// Its id.
+        /// The id of the run.
         run: String,
         /// The new values, by name as in endstop.toml; the others stay.
         limits: Map<String, Value>,
@@ -30,11 +30,11 @@ pub(crate) enum Request {
 pub(crate) enum Reply {
     /// The runs.
     Runs(Vec<LiveRun>),
-    /// It is done.
+    /// The request was carried out.
     Done,
     /// The process has no live run with this id.
     UnknownRun,
-    /// This kind of run does not support it.
+    /// The request is not supported by this kind of run.
     NotSupported(String),
     /// The question or a value in it is not valid.
     Invalid(String),

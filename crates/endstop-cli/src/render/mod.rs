@@ -1,4 +1,4 @@
-//! What the user reads: the card of an ending, advice, live output, and the reports of `explain`,
+//! Everything that the user reads: the card of an ending, advice, live output, and the reports of `explain`,
 //! `audit` and `backtest`.
 
 pub(crate) mod advice;

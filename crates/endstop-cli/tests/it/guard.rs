@@ -64,7 +64,7 @@ fn scripted_client() {
     }
 }
 
-/// What the tool of the client does: `exit` ends the client. A sleep is in a session of its own, as with real agents.
+/// Runs the client's tool: `exit` ends the client. A sleep has its own session, as with real agents.
 fn work(tool: &str) -> String {
     if let Some(seconds) = tool.strip_prefix("sleep ") {
         Command::new("setsid").args(["-w", "sleep", seconds]).status().unwrap();

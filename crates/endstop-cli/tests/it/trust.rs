@@ -91,7 +91,7 @@ impl Victim {
 
 /// The effect of a file once it is trusted.
 enum Then {
-    /// Its command writes a file.
+    /// A command of the file writes another file.
     Marks,
     /// The server that it names receives the key.
     SendsKey,

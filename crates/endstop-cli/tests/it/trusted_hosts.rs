@@ -1,4 +1,4 @@
-//! Where a key may be sent, and how: other machines over `http://`, proxies, and a query in the
+//! The hosts to which a key may be sent: other machines over `http://`, proxies, and a query in the
 //! base URL.
 
 use crate::cli::{Cli, Done, OPENAI_KEY, Started, agent_args, playing};

@@ -19,7 +19,7 @@ pub(super) struct Recording {
     records: Vec<Recorded>,
 }
 
-/// What is recorded of an event, computed before the run takes the event.
+/// The record of an event, computed before the run takes the event.
 pub(super) enum Before {
     Delta(Event, Mark),
     /// A response with token counts, which contains everything that was streamed. Without counts the

@@ -61,16 +61,16 @@ pub(super) enum CallState {
     Waiting,
     /// The hook is asked.
     Hook(EffectId),
-    /// It needs approval, and another call is being asked for: one question at a time.
+    /// The call needs approval, and another call is being asked for: one question at a time.
     Unapproved,
     /// A person is asked.
     Approval(EffectId),
-    /// It may start as soon as there is room.
+    /// The call may start as soon as there is room.
     Ready(Map<String, Value>),
     Running,
     /// `finish`, which is judged when all other calls have ended.
     Finish(Map<String, Value>),
-    /// It ran, and the hook is asked about its result.
+    /// The call has run, and the hook is asked about its result.
     Review(Box<Review>),
     /// Answered, and how long it ran.
     Done(ToolResult, Duration),

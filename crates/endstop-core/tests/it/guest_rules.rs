@@ -1,6 +1,9 @@
 //! The rules of guest runs one by one: provisional endings, calls of the client, ceilings, and the
 //! end of the loop.
 
+mod ceilings;
+mod nested;
+
 use crate::world::all_of;
 use endstop_core::guest::{Admission, GuestStart, Reply, Spending};
 use endstop_core::*;
@@ -327,128 +330,6 @@ fn second_call_abandons_the_first() {
     assert_eq!(outcome.last_text.as_deref(), Some("Paris."));
 }
 
-fn priced(usd: f64, mode: GuestMode) -> Client {
-    let limits = Limits { max_budget_usd: Some(usd), ..limits() };
-    Client::of(spec(limits, mode), Some(Price::usd_per_million_tokens(1.0, 10.0)))
-}
-
-#[test]
-fn stream_is_aborted_at_the_ceiling() {
-    let mut client = priced(0.01, GuestMode::default());
-    // The client asks for 128,000 tokens of output, which would cost $1.28.
-    let call = GuestCall {
-        prompt_bytes: 4_000,
-        output_cap: Some(128_000),
-        streaming: true,
-        ..GuestCall::default()
-    };
-    client.ask_with(call);
-    // $0.001 of prompt leave 900 tokens, or 3600 bytes.
-    let piece = || TurnDelta::Text("x".repeat(900));
-    for _ in 0..3 {
-        assert_eq!(client.guest.delta(client.now, client.call, piece()), Reply::Continue);
-    }
-    let Reply::Stop(outcome) = client.guest.delta(client.now, client.call, piece()) else {
-        panic!("the ceiling is reached")
-    };
-    assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
-    assert!(outcome.decided_by.evidence.contains("about 900 tokens of output"));
-    assert_eq!((outcome.cost.to_usd(), outcome.overrun), (0.01, NanoUsd::ZERO));
-    assert!(outcome.cost_unknown && outcome.cost_upper > Some(outcome.cost));
-    assert!(outcome.last_text.as_ref().is_some_and(|text| text.len() == 3600));
-}
-
-#[test]
-fn hidden_output_is_reported_as_overrun() {
-    let mut client = priced(0.01, GuestMode::default());
-    let mut turn = answer("Paris.");
-    turn.usage = Usage { input_tokens: Some(1_000), output_tokens: Some(2_000), ..turn.usage };
-    client.ask(4_000).turn(turn);
-    let outcome = client.close(true);
-    assert_eq!(outcome.termination, Termination::Stop, "the answer was paid for");
-    assert_eq!(outcome.also, [Termination::ErrorMaxBudgetUsd]);
-    assert_eq!(outcome.overrun.to_usd(), 0.011);
-}
-
-#[test]
-fn prompt_that_uses_up_the_rest_is_refused() {
-    let mut client = priced(0.01, GuestMode::default());
-    let outcome = client.refused(GuestCall { prompt_bytes: 50_000, ..GuestCall::default() });
-    assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
-    assert!(outcome.decided_by.evidence.contains("about 12500 tokens"), "{}", outcome.decided_by);
-    assert_eq!(outcome.would_fit.unwrap().max_budget.unwrap().to_usd(), 0.01506);
-    assert_eq!(outcome.model_calls, 0);
-}
-
-#[test]
-fn capped_call_is_reserved_strictly() {
-    let mut client = priced(0.01, GuestMode { capped: true, ..GuestMode::default() });
-    let call = GuestCall { prompt_bytes: 1_000, output_cap: Some(4_000), ..GuestCall::default() };
-    let Admission::Go { call, output_cap, .. } = client.guest.ask(client.now, call) else {
-        panic!("it fits")
-    };
-    assert_eq!(output_cap, Some(900), "the rest of the budget");
-    client.call = call;
-    let mut turn = text("Par", SignalReason::TokenLimitReached);
-    turn.usage = Usage { input_tokens: Some(900), output_tokens: Some(900), ..turn.usage };
-    let Reply::Stop(outcome) = client.turn(turn) else { panic!("cut by our own cap") };
-    assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
-}
-
-#[test]
-fn known_prompt_is_bounded_by_its_growth() {
-    let mut client = priced(1.0, GuestMode { capped: true, ..GuestMode::default() });
-    let mut turn = calls(&["a"]);
-    turn.usage = Usage { input_tokens: Some(2_000), output_tokens: Some(10), ..turn.usage };
-    client.ask(10_000).turn(turn);
-    client.result("a", "x");
-    client.ask(10_500);
-    let bound = |client: &Client| client.guest.run().unwrap().call_quote().unwrap().prompt_bound;
-    assert_eq!(bound(&client), 2_500, "2000 counted, and one token for each new byte");
-    // Another model counts differently, and a shortened prompt shares no prefix.
-    let model = Some("other".to_owned());
-    client.ask_with(GuestCall { prompt_bytes: 10_600, model, ..GuestCall::default() });
-    assert_eq!(bound(&client), 10_600);
-}
-
-#[test]
-fn unknown_price_is_never_zero() {
-    let limits = Limits { max_budget_usd: Some(0.01), ..limits() };
-    let mut client = Client::of(spec(limits, GuestMode::default()), None);
-    client.ask(100).turn(calls(&["a"]));
-    client.result("a", "x");
-    let price = Some(Price::usd_per_million_tokens(1.0, 1.0));
-    client.ask_with(GuestCall { prompt_bytes: 200, price, ..GuestCall::default() });
-    client.turn(answer("Paris."));
-    let outcome = client.close(true);
-    assert_eq!(outcome.termination, Termination::Stop);
-    assert!(outcome.cost_unknown && outcome.cost_upper.is_none());
-    assert_eq!(outcome.cost, NanoUsd(15_000), "the call whose price is known");
-    assert!(outcome.decided_by.evidence.contains("`max_budget_usd` was not enforced"));
-}
-
-#[test]
-fn nested_turns_count_towards_the_limit() {
-    let mut client = observer(Limits { max_turns: Some(5), ..limits() });
-    client.ask(100).turn(calls(&["a"]));
-    let spending = Spending { cost: NanoUsd(5), turns: 4, ..Spending::default() };
-    assert_eq!(client.guest.spent(client.now, spending.clone()), Reply::Continue);
-    client.result("a", "the agent is done");
-    let outcome = client.refused(GuestCall::default());
-    assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
-    assert_eq!((outcome.turns, outcome.cost), (5, NanoUsd(5)));
-    // Spending that is reported after the end is added, also in a replay.
-    client.guest.spent(client.now, spending);
-    let outcome = client.guest.outcome().cloned().unwrap();
-    assert_eq!((outcome.turns, outcome.cost), (9, NanoUsd(10)));
-    let limits = Limits { max_turns: Some(5), ..limits() };
-    let mut replay = Replay::new(spec(limits, GuestMode::default()));
-    for record in client.guest.take_events() {
-        replay.feed(record.event);
-    }
-    assert_eq!(all_of(replay.outcome().unwrap()), all_of(&outcome));
-}
-
 #[test]
 fn deadline_keeps_a_finished_answer() {
     let timed = || Limits { timeout: Some(Duration::from_secs(1)), ..limits() };
@@ -554,54 +435,6 @@ fn guest_moves_between_threads() {
     fn is_send<T: Send>() {}
     is_send::<Guest>();
     assert!(size_of::<Run>() == size_of::<usize>(), "one pointer");
-}
-
-#[test]
-fn nested_run_may_decide_the_ending() {
-    let start = GuestStart { record: true, ..GuestStart::default() };
-    let limits = Limits { max_turns: Some(1), ..Limits::default() };
-    let mut inner = Guest::new(RunSpec { limits, ..RunSpec::default() }, GuestStart::default());
-    let at = Duration::from_secs(1);
-    let Admission::Go { call, .. } = inner.ask(at, GuestCall::default()) else { panic!() };
-    let _ = inner.turn(at, call, answer("Done in there."));
-    let Admission::Stop(decided) = inner.ask(at, GuestCall::default()) else { panic!() };
-
-    let spec = || RunSpec { guest: Some(GuestMode::default()), ..RunSpec::default() };
-    let mut outer = Guest::new(spec(), start);
-    // It is in the middle of a response, which the ending of the nested run outranks.
-    let Admission::Go { call, .. } = outer.ask(at, GuestCall::default()) else { panic!() };
-    let _ = outer.delta(at, call, TurnDelta::Text("I am".to_owned()));
-    let outcome = outer.close_as(at, true, "", NestedEnding::from(&*decided));
-    assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
-    assert_eq!(outcome.decided_by, decided.decided_by);
-    assert_eq!(outcome.last_text.as_deref(), Some("Done in there."));
-
-    let mut replay = Replay::new(spec());
-    for record in outer.take_events() {
-        let text = serde_json::to_string(&record.event).unwrap();
-        let _ = replay.feed(serde_json::from_str(&text).unwrap());
-    }
-    let again = serde_json::to_string(replay.outcome().unwrap()).unwrap();
-    assert_eq!(again, serde_json::to_string(&*outcome).unwrap());
-}
-
-#[test]
-fn nested_success_needs_a_loop_that_succeeds() {
-    let end = |ok| {
-        let mut inner = Guest::new(RunSpec::default(), GuestStart::default());
-        let Admission::Go { call, .. } = inner.ask(Duration::ZERO, GuestCall::default()) else {
-            panic!()
-        };
-        let _ = inner.turn(Duration::ZERO, call, answer("Paris."));
-        let inner = inner.close(Duration::ZERO, true, "");
-        let mut outer = Guest::new(RunSpec::default(), GuestStart::default());
-        outer.close_as(Duration::ZERO, ok, "exit status 1", NestedEnding::from(&*inner))
-    };
-    assert_eq!(end(true).termination, Termination::Stop);
-    let failed = end(false);
-    assert_eq!(failed.termination, Termination::ErrorDuringExecution);
-    assert_eq!(failed.last_text.as_deref(), Some("Paris."));
-    assert!(failed.decided_by.evidence.contains("exit status 1"));
 }
 
 #[test]

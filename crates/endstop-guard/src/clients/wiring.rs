@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-/// How a command is pointed at the proxy.
+/// The changes that point a command at the proxy.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Wiring {

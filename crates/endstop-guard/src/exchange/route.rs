@@ -34,7 +34,7 @@ pub enum Delivery {
 pub enum Call {
     /// A model call.
     Model {
-        /// Its format.
+        /// The format of the call.
         format: WireFormat,
         /// The delivery, if the path decides it. Otherwise the body does.
         delivery: Option<Delivery>,

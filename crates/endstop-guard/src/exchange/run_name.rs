@@ -59,7 +59,7 @@ pub enum InvalidRunName {
     /// The name is too long.
     #[error("invalid run name: expected at most 100 characters; it has {bytes} bytes")]
     Long {
-        /// Its length in bytes.
+        /// The length of the name in bytes.
         bytes: usize,
     },
     /// A character is not allowed.

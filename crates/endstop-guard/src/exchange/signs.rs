@@ -1,5 +1,5 @@
-//! What a client tells about itself in headers and in bodies, with the headers of known clients as a
-//! table.
+//! Signs by which clients are recognised in headers and in bodies, with the headers of known clients
+//! as a table.
 
 use super::digest::{Fingerprint, Mixer, Salt};
 use super::run_name::{ClientId, InvalidRunName, RunName};
@@ -168,7 +168,7 @@ impl Signs {
     }
 }
 
-/// What the headers of a request tell, without any secret.
+/// The facts in the headers of a request, without any secret.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFacts {
     /// The client, if it is known.

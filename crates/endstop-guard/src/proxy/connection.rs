@@ -1,4 +1,4 @@
-//! What the exchanges of a client's connection share with the task that serves it.
+//! State that the exchanges of a client's connection share with the task that serves it.
 
 use super::abort::{AbortToken, Waiter};
 use std::net::SocketAddr;

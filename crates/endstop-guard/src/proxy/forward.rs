@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// What all exchanges of a proxy share.
+/// State that all exchanges of a proxy share.
 pub(crate) struct Shared<G> {
     pub(crate) gatekeeper: G,
     pub(crate) upstream: UpstreamClient,

@@ -35,7 +35,7 @@ impl Day {
     }
 }
 
-/// What the profiles have spent on a day.
+/// The spending of the profiles on a day.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaySpending {
     /// Days since 1970-01-01 UTC.

@@ -62,7 +62,7 @@ const MOST_PROFILES: usize = 100;
 /// The settings of a standing proxy.
 #[derive(Debug)]
 pub struct StandingFile {
-    /// Who may use the proxy.
+    /// The tokens that admit clients to the proxy.
     pub tokens: Tokens,
     /// The upstream of each format.
     pub upstreams: UpstreamMap,

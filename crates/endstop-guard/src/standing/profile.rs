@@ -20,7 +20,7 @@ pub const PROFILE_HEADER: &str = "x-endstop-profile";
 /// Settings for a group of runs.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Its name in the file.
+    /// The name of the profile in the file.
     pub name: String,
     /// Patterns of the names of runs that may use it. `*` stands for any characters. A run without
     /// a name of its own, known only by its session or key, matches `*` alone.

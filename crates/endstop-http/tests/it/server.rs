@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 pub(crate) const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine";
 
-/// What a server saw.
+/// The connections and requests that a server received.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) connections: usize,

@@ -25,7 +25,7 @@ pub struct Loop {
     pub rules: Vec<String>,
     /// The repeated action, shortened.
     pub what: String,
-    /// Its result, shortened; empty if the loop is not about calls.
+    /// The result of the action, shortened; empty if the loop is not about calls.
     pub gave: String,
     /// The subagent that contains the loop, if the session has subagents.
     pub agent: Option<String>,

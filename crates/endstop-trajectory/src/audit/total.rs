@@ -76,7 +76,7 @@ pub struct Audit {
     pub stopped: u64,
     /// Number of these that had an answer.
     pub stopped_answered: u64,
-    /// These requests by the ending that they would have had.
+    /// The same requests by the ending that they would have had.
     pub stopped_as: BTreeMap<&'static str, u64>,
     /// The usage after those stops.
     pub behind_stops: Spent,

@@ -1,4 +1,4 @@
-//! What a request carries for prompt caching: marks, a key, or nothing.
+//! The plan of a request for prompt caching: marks, a key, or nothing.
 
 use super::models::bedrock;
 use super::setting::Caching;

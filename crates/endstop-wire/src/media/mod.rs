@@ -47,7 +47,7 @@ impl UnsupportedMedia {
 pub struct MediaSupport {
     /// The media types of images; empty if the model or the API takes none.
     images: &'static [&'static str],
-    /// Why `images` is empty.
+    /// The reason if `images` is empty.
     blind: &'static str,
     /// The most bytes of an image in base64.
     most_image: usize,

@@ -12,7 +12,7 @@ pub enum ParamError {
         param: String,
         /// The API, or the provider.
         api: String,
-        /// What to do instead.
+        /// The advice: another parameter, value or API.
         instead: String,
     },
     /// The value is not valid for the API.

@@ -279,7 +279,7 @@ pub enum AgentEvent {
         /// The nested run.
         #[serde(flatten)]
         origin: Origin,
-        /// Its result.
+        /// The outcome of the run.
         outcome: Arc<Outcome>,
     },
     /// The run has ended. Always the last event.
@@ -287,7 +287,7 @@ pub enum AgentEvent {
         /// The run.
         #[serde(flatten)]
         origin: Origin,
-        /// Its result.
+        /// The outcome of the run.
         outcome: Arc<Outcome>,
     },
 }

@@ -83,7 +83,7 @@ pub(crate) fn all() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// When a process of the run is killed.
+/// The moment at which a process of the run is killed.
 enum After {
     Records(u32),
     Time(Duration),

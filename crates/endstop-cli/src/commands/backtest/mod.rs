@@ -3,13 +3,13 @@
 
 mod one;
 
-use crate::args::BacktestArgs;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
 #[cfg(feature = "parquet")]
 use crate::recorded::backtest::rows;
 use crate::recorded::backtest::{Input, candidates, judge};
+use crate::recorded_args::BacktestArgs;
 use crate::render::backtest::{findings, html, json, setting, text};
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! The candidates of a backtest: from the command line, from a file, or the defaults.
 
-use crate::args::BacktestArgs;
 use crate::config::trust::file::toml_file;
 use crate::failure::{Failure, Result};
 use crate::input::Source;
+use crate::recorded_args::BacktestArgs;
 use endstop::policy::PolicyError;
 use endstop_trajectory::backtest::Candidate;
 use serde_json::{Map, Value, json};

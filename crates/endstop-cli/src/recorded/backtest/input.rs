@@ -1,8 +1,8 @@
 //! The recorded runs that a backtest reads.
 
-use crate::args::BacktestArgs;
 use crate::failure::{Failure, Result};
 use crate::recorded::journal_runs;
+use crate::recorded_args::BacktestArgs;
 use endstop_trajectory::read::{Options, Outcomes, UnknownFormat, formats};
 use std::path::PathBuf;
 

@@ -5,9 +5,9 @@ use super::progress::Progress;
 use super::report::Report;
 #[cfg(feature = "parquet")]
 use super::rows;
-use crate::args::BacktestArgs;
 use crate::failure::{Failure, Result};
 use crate::recorded::journal_runs;
+use crate::recorded_args::BacktestArgs;
 use endstop_trajectory::backtest::{Backtest, Candidate, Done, Engine, Family};
 use endstop_trajectory::read::Problem;
 

@@ -1,6 +1,7 @@
 //! Text shared by the page and the terminal: times, money, limits, repeats.
 
-use super::timeline::{Boundary, Repeat};
+use super::repeats::Repeat;
+use super::timeline::Boundary;
 use crate::render::amounts::{count, seconds};
 use crate::visible::visible;
 use endstop::core::CheckState;

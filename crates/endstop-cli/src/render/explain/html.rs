@@ -1,8 +1,10 @@
 //! The HTML page of a run, self-contained: ending, limits, chart, repeats, and each turn.
 
 use super::format;
+use super::repeats::Repeat;
 use super::svg::{COLORS, svg};
-use super::timeline::{Boundary, Repeat, Timeline, Turn};
+use super::timeline::{Boundary, Timeline};
+use super::turns::Turn;
 use crate::render::card::rows;
 use crate::render::html::{paragraph, safe, section};
 use endstop::{Category, Outcome, core::CheckState};

@@ -2,6 +2,8 @@
 
 mod format;
 pub(crate) mod html;
+mod repeats;
 mod svg;
 pub(crate) mod text;
 pub(crate) mod timeline;
+mod turns;

@@ -2,7 +2,8 @@
 //! that ended the run.
 
 use super::format;
-use super::timeline::{Timeline, Turn};
+use super::timeline::Timeline;
+use super::turns::Turn;
 use crate::render::html::escape;
 use endstop::core::PreTurnCheck;
 use std::fmt::Write as _;

@@ -83,95 +83,122 @@ fn asked(event: &Value) -> String {
     }
 }
 
+/// Formats the beginning of a turn, with the limits that were checked before it.
+fn turn_started(timeline: &Timeline, event: &Value) -> String {
+    let limits = timeline
+        .limits
+        .iter()
+        .find(|at| event["attempt"] == 1 && at.turn.is_some() && at.turn == event["turn"].as_u64());
+    let limits = limits.map(format::limits).filter(|limits| !limits.is_empty());
+    let limits = limits.map_or_else(String::new, |limits| format!("   [{limits}]"));
+    format!("turn {} attempt {}{limits}", event["turn"], event["attempt"])
+}
+
+/// Formats the end of a turn: text, finish value, tokens and cost.
+fn turn_ended(timeline: &Timeline, event: &Value) -> String {
+    let output = event["usage"]["output_tokens"].as_u64();
+    format!(
+        "  text {:?} ({} = {:?}, {} tokens, {})",
+        shorten(&text(&event["text"]), 100),
+        text(&event["signal"]["provider_specific"]["original_field"]),
+        text(&event["signal"]["provider_specific"]["original_value"]),
+        output.map_or_else(|| "unknown".to_owned(), |tokens| tokens.to_string()),
+        so_far(timeline, event),
+    )
+}
+
+/// Formats a model call that failed.
+fn attempt_failed(event: &Value) -> String {
+    let retry = event["retry_in_ms"].as_u64();
+    format!(
+        "  failed: {}: {}{}",
+        text(&event["error"]["class"]),
+        shorten(&text(&event["error"]["message"]), 160),
+        retry.map_or(String::new(), |ms| format!(" (retrying in {ms} ms)")),
+    )
+}
+
+/// Formats the end of a tool call.
+fn tool_ended(event: &Value) -> String {
+    format!(
+        "  ← {} {} in {} ms: {}",
+        text(&event["name"]),
+        text(&event["status"]),
+        event["duration_ms"],
+        shorten(&text(&event["content"]).replace('\n', " ⏎ "), 120)
+    )
+}
+
+/// Formats a compaction that shortened the conversation.
+fn compacted(event: &Value) -> String {
+    format!(
+        "  shortened {} → {} messages, {} → {} bytes ({})",
+        event["before"],
+        event["after"],
+        event["bytes_before"],
+        event["bytes_after"],
+        text(&event["strategy"])
+    )
+}
+
+/// Formats the end of a guest's loop.
+fn closed(event: &Value) -> String {
+    let how = if event["ok"] == true { "ended" } else { "ended with an error" };
+    let detail = shorten(&text(&event["detail"]), 160);
+    let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
+    let decided = if event["decided_elsewhere"].is_string() {
+        let decided = shorten(&text(&event["decided_elsewhere"]), 160);
+        format!(" (decided in another conversation: {decided})")
+    } else {
+        String::new()
+    };
+    format!("the client's loop {how}{detail}{decided}")
+}
+
+/// Formats the spending of the other conversations of a guest's run.
+fn spent_elsewhere(event: &Value) -> String {
+    format!(
+        "other conversations: {}, {} tokens, ${:.4}",
+        count(event["turns"].as_u64().unwrap_or(0), "turn"),
+        event["tokens"],
+        event["cost"].as_f64().unwrap_or(0.0) / 1e9,
+    )
+}
+
+/// Formats an event; `None` if it does not matter to a reader.
+fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
+    let short = |field: &str, most| shorten(&text(&event[field]), most);
+    Some(match event["type"].as_str().unwrap_or_default() {
+        "turn_started" => turn_started(timeline, event),
+        "turn_ended" => turn_ended(timeline, event),
+        "attempt_failed" => attempt_failed(event),
+        "tool_started" => format!("  → {} {}", text(&event["name"]), short("arguments", 120)),
+        "tool_ended" => tool_ended(event),
+        "told" => {
+            format!("  ! message to the model ({}): {}", text(&event["why"]), short("text", 120))
+        }
+        "warning" => format!("⚠ {}", short("message", 300)),
+        "compacted" => compacted(event),
+        "compaction_failed" => {
+            format!("  the conversation could not be shortened: {}", short("why", 160))
+        }
+        "asked" => asked(event),
+        "closed" => closed(event),
+        "spent_elsewhere" => spent_elsewhere(event),
+        "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
+        "stopping" => format!("■ stopping: {}", text(&event["reason"])),
+        _ => return None,
+    })
+}
+
 /// Formats the timeline, one line for each event that matters to a reader.
 fn event_lines(timeline: &Timeline) -> Vec<String> {
-    let mut lines = Vec::new();
-    for event in &timeline.entries {
-        let what = match event["type"].as_str().unwrap_or_default() {
-            "turn_started" => {
-                let limits = timeline.limits.iter().find(|at| {
-                    event["attempt"] == 1 && at.turn.is_some() && at.turn == event["turn"].as_u64()
-                });
-                let limits = limits.map(format::limits).filter(|limits| !limits.is_empty());
-                let limits = limits.map_or_else(String::new, |limits| format!("   [{limits}]"));
-                format!("turn {} attempt {}{limits}", event["turn"], event["attempt"])
-            }
-            "asked" => asked(event),
-            "closed" => {
-                let how = if event["ok"] == true { "ended" } else { "ended with an error" };
-                let detail = shorten(&text(&event["detail"]), 160);
-                let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
-                let decided = shorten(&text(&event["decided_elsewhere"]), 160);
-                let decided = if event["decided_elsewhere"].is_string() {
-                    format!(" (decided in another conversation: {decided})")
-                } else {
-                    String::new()
-                };
-                format!("the client's loop {how}{detail}{decided}")
-            }
-            "spent_elsewhere" => format!(
-                "other conversations: {}, {} tokens, ${:.4}",
-                count(event["turns"].as_u64().unwrap_or(0), "turn"),
-                event["tokens"],
-                event["cost"].as_f64().unwrap_or(0.0) / 1e9,
-            ),
-            "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
-            "turn_ended" => format!(
-                "  text {:?} ({} = {:?}, {} tokens, {})",
-                shorten(&text(&event["text"]), 100),
-                text(&event["signal"]["provider_specific"]["original_field"]),
-                text(&event["signal"]["provider_specific"]["original_value"]),
-                event["usage"]["output_tokens"]
-                    .as_u64()
-                    .map_or_else(|| "unknown".to_owned(), |tokens| tokens.to_string()),
-                so_far(timeline, event),
-            ),
-            "attempt_failed" => format!(
-                "  failed: {}: {}{}",
-                text(&event["error"]["class"]),
-                shorten(&text(&event["error"]["message"]), 160),
-                event["retry_in_ms"]
-                    .as_u64()
-                    .map_or(String::new(), |ms| format!(" (retrying in {ms} ms)")),
-            ),
-            "tool_started" => {
-                format!("  → {} {}", text(&event["name"]), shorten(&text(&event["arguments"]), 120))
-            }
-            "tool_ended" => format!(
-                "  ← {} {} in {} ms: {}",
-                text(&event["name"]),
-                text(&event["status"]),
-                event["duration_ms"],
-                shorten(&text(&event["content"]).replace('\n', " ⏎ "), 120)
-            ),
-            "told" => format!(
-                "  ! message to the model ({}): {}",
-                text(&event["why"]),
-                shorten(&text(&event["text"]), 120)
-            ),
-            "warning" => format!("⚠ {}", shorten(&text(&event["message"]), 300)),
-            "compacted" => format!(
-                "  shortened {} → {} messages, {} → {} bytes ({})",
-                event["before"],
-                event["after"],
-                event["bytes_before"],
-                event["bytes_after"],
-                text(&event["strategy"])
-            ),
-            "compaction_failed" => {
-                format!(
-                    "  the conversation could not be shortened: {}",
-                    shorten(&text(&event["why"]), 160)
-                )
-            }
-            "stopping" => format!("■ stopping: {}", text(&event["reason"])),
-            _ => continue,
-        };
+    let line = |event: &Value| {
         // Each event stays on one line, even if it quotes several.
-        let what = what.replace('\n', " ⏎ ");
-        lines.push(format!("{:>10}  {what}", format::ms(event["at_ms"].as_f64().unwrap_or(0.0))));
-    }
-    lines
+        let text = event_text(timeline, event)?.replace('\n', " ⏎ ");
+        Some(format!("{:>10}  {text}", format::ms(event["at_ms"].as_f64().unwrap_or(0.0))))
+    };
+    timeline.entries.iter().filter_map(line).collect()
 }
 
 #[cfg(test)]

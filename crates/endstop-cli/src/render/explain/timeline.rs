@@ -1,10 +1,12 @@
 //! The timeline of a run: its events in order, the limits before each turn, and repeats. It is
 //! built from a run of the journal, whose events are replayed, or from a file of `--events`.
 
+use super::repeats::{Repeat, repeats_of};
+use super::turns::{Turn, turns_of};
 use crate::failure::{Failure, Result};
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, of_demo};
 use crate::render::card::Beside;
-use endstop::core::{PreTurnCheck, RunEvent, call_key};
+use endstop::core::{PreTurnCheck, RunEvent};
 use endstop::journal::{RecordedRun, brief};
 use endstop::{
     Limits, NanoUsd, Outcome,
@@ -67,120 +69,6 @@ pub(crate) struct Boundary {
     /// The turn that begins; `None` for the end of the run.
     pub(crate) turn: Option<u64>,
     pub(crate) checks: Vec<CheckState>,
-}
-
-/// Calls that were repeated with the same results.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Repeat {
-    /// The calls with their results.
-    pub(crate) calls: Vec<Call>,
-    /// The turns that made them, in order.
-    pub(crate) turns: Vec<u64>,
-    /// Cost of those turns except the first, in US dollars; `None` if no price is known.
-    pub(crate) cost_usd: Option<f64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Call {
-    pub(crate) name: String,
-    pub(crate) arguments: String,
-    pub(crate) result: String,
-}
-
-/// A turn of the timeline.
-#[derive(Debug, Default)]
-pub(crate) struct Turn<'a> {
-    pub(crate) number: u64,
-    /// The attempts: start, end, and error class if it failed.
-    pub(crate) attempts: Vec<(f64, f64, Option<String>)>,
-    pub(crate) text: &'a str,
-    /// Prompt tokens and generated tokens.
-    pub(crate) tokens: (u64, u64),
-    /// US dollars that the run had spent at the end of this turn.
-    pub(crate) cost: Option<f64>,
-    pub(crate) finish: String,
-    pub(crate) tools: Vec<Tool<'a>>,
-    pub(crate) told: Vec<&'a str>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Tool<'a> {
-    /// The provider's id of the call.
-    call_id: &'a str,
-    pub(crate) name: &'a str,
-    pub(crate) arguments: &'a str,
-    pub(crate) from: f64,
-    /// The end of the call; `None` if no end was recorded.
-    pub(crate) to: Option<f64>,
-    pub(crate) status: &'a str,
-    pub(crate) content: &'a str,
-}
-
-impl<'a> Turn<'a> {
-    /// Adds an event of the turn.
-    fn add(&mut self, event: &'a Value) {
-        let at = event["at_ms"].as_f64().unwrap_or(0.0);
-        let text = |key: &str| event[key].as_str().unwrap_or_default();
-        match text("type") {
-            // An empty reason marks an attempt whose end was not seen yet.
-            "turn_started" => self.attempts.push((at, at, Some(String::new()))),
-            "attempt_failed" => {
-                if let Some(attempt) = self.attempts.last_mut() {
-                    let class = event["error"]["class"].as_str().unwrap_or("failed");
-                    (attempt.1, attempt.2) = (at, Some(class.to_owned()));
-                }
-            }
-            "turn_ended" => {
-                if let Some(attempt) = self.attempts.last_mut() {
-                    (attempt.1, attempt.2) = (at, None);
-                }
-                self.text = text("text");
-                let usage = &event["usage"];
-                let tokens = |key: &str| usage[key].as_u64().unwrap_or(0);
-                self.tokens = (tokens("input_tokens"), tokens("output_tokens"));
-                self.cost = event["cost"].as_f64().map(|nano| nano / 1e9);
-                let said = &event["signal"]["provider_specific"]["original_value"];
-                self.finish = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
-            }
-            "tool_started" => self.tools.push(Tool {
-                call_id: text("call_id"),
-                name: text("name"),
-                arguments: text("arguments"),
-                from: at,
-                to: None,
-                status: "",
-                content: "",
-            }),
-            "tool_ended" => {
-                let (call_id, name) = (text("call_id"), text("name"));
-                let status = text("status");
-                // Matched by the id, because parallel calls of one tool may end in another
-                // order than they started in.
-                let open = self
-                    .tools
-                    .iter_mut()
-                    .find(|t| t.to.is_none() && t.call_id == call_id && t.name == name);
-                match open {
-                    Some(tool) => {
-                        (tool.to, tool.status) = (Some(at), status);
-                        tool.content = text("content");
-                    }
-                    // A call that was answered without being run has no start event.
-                    None => self.tools.push(Tool {
-                        call_id,
-                        name,
-                        arguments: "",
-                        from: at,
-                        to: Some(at),
-                        status,
-                        content: text("content"),
-                    }),
-                }
-            }
-            "told" => self.told.push(text("text")),
-            _ => {}
-        }
-    }
 }
 
 impl Timeline {
@@ -363,7 +251,14 @@ impl Timeline {
 
     /// Adds the parts that need the whole timeline: the limits at the end, and repeats.
     fn close(&mut self) {
-        self.repeats = self.find_repeats();
+        self.repeats = repeats_of(&self.turns());
+        // Files of earlier versions have a cost of 0 if no price was known.
+        let unknown = |outcome: &Outcome| outcome.cost_unknown && outcome.cost == NanoUsd::ZERO;
+        if self.ending.as_ref().is_some_and(unknown) {
+            for repeat in &mut self.repeats {
+                repeat.cost_usd = None;
+            }
+        }
         let (Some(outcome), Some(last)) = (&self.ending, self.limits.last()) else { return };
         let mut end = Boundary { turn: None, ..last.clone() };
         end.at_ms = ms(outcome).max(end.at_ms);
@@ -390,81 +285,13 @@ impl Timeline {
 
     /// Groups the timeline into turns, in order.
     pub(crate) fn turns(&self) -> Vec<Turn<'_>> {
-        let mut turns: Vec<Turn<'_>> = Vec::new();
-        for event in &self.entries {
-            if event["type"] == "turn_started" {
-                let number = event["turn"].as_u64().unwrap_or(0);
-                // A later attempt starts the same turn again.
-                if turns.last().is_none_or(|turn| turn.number != number) {
-                    turns.push(Turn { number, ..Turn::default() });
-                }
-            }
-            let Some(turn) = turns.last_mut() else { continue };
-            turn.add(event);
-        }
-        let end = self.end_ms();
-        for turn in &mut turns {
-            for attempt in &mut turn.attempts {
-                // The attempt was in progress when the timeline ended.
-                if attempt.2.as_ref().is_some_and(String::is_empty) {
-                    (attempt.1, attempt.2) = (end, Some("cut".to_owned()));
-                }
-            }
-        }
-        turns
+        turns_of(&self.entries, self.end_ms())
     }
 
     /// Returns the end of the timeline on the run's clock, in milliseconds.
     pub(crate) fn end_ms(&self) -> f64 {
         let last = self.entries.iter().rev().find_map(|event| event["at_ms"].as_f64());
         last.unwrap_or(0.0).max(self.ending.as_ref().map_or(0.0, ms))
-    }
-
-    fn find_repeats(&self) -> Vec<Repeat> {
-        let mut repeats: Vec<Repeat> = Vec::new();
-        // What identifies the calls of each repeat: their keys and results, sorted.
-        let mut identities: Vec<Vec<(u64, &str)>> = Vec::new();
-        let mut before = 0.0;
-        for turn in self.turns() {
-            let spent = turn.cost.unwrap_or(before);
-            let own = spent - before;
-            before = spent;
-            if turn.tools.is_empty() {
-                continue;
-            }
-            let identity =
-                turn.tools.iter().map(|tool| (call_key(tool.name, tool.arguments), tool.content));
-            let mut identity: Vec<_> = identity.collect();
-            // Sorted, because the order of the calls in a turn does not matter.
-            identity.sort_unstable();
-            if let Some(nth) = identities.iter().position(|other| *other == identity) {
-                let repeat = &mut repeats[nth];
-                repeat.turns.push(turn.number);
-                repeat.cost_usd = Some(repeat.cost_usd.unwrap_or(0.0) + own);
-                continue;
-            }
-            let mut calls: Vec<Call> = turn
-                .tools
-                .iter()
-                .map(|tool| Call {
-                    name: tool.name.to_owned(),
-                    arguments: with_sorted_keys(tool.arguments),
-                    result: tool.content.to_owned(),
-                })
-                .collect();
-            calls.sort_by(|a, b| (&a.name, &a.arguments).cmp(&(&b.name, &b.arguments)));
-            identities.push(identity);
-            repeats.push(Repeat { calls, turns: vec![turn.number], cost_usd: None });
-        }
-        repeats.retain(|repeat| repeat.turns.len() > 1);
-        // Files of earlier versions have a cost of 0 if no price was known.
-        let unknown = |outcome: &Outcome| outcome.cost_unknown && outcome.cost == NanoUsd::ZERO;
-        if self.ending.as_ref().is_some_and(unknown) {
-            for repeat in &mut repeats {
-                repeat.cost_usd = None;
-            }
-        }
-        repeats
     }
 }
 
@@ -507,23 +334,6 @@ fn ms(outcome: &Outcome) -> f64 {
     outcome.duration.as_micros() as f64 / 1e3
 }
 
-/// Returns arguments as they are shown, with sorted keys.
-fn with_sorted_keys(arguments: &str) -> String {
-    fn sorted(value: Value) -> Value {
-        match value {
-            Value::Object(map) => {
-                let mut members: Vec<(String, Value)> = map.into_iter().collect();
-                members.sort_by(|a, b| a.0.cmp(&b.0));
-                members.into_iter().map(|(key, value)| (key, sorted(value))).collect()
-            }
-            Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
-            other => other,
-        }
-    }
-    endstop::core::bounded_json::from_str(arguments)
-        .map_or_else(|_| arguments.to_owned(), |value| sorted(value).to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::Timeline;
@@ -539,19 +349,5 @@ mod tests {
         assert_eq!(timeline.state, "ended");
         assert!(timeline.problems[0].contains("`termination`: unknown variant `error_of_2030`"));
         assert_eq!(timeline.outcome.unwrap()["termination"], "error_of_2030");
-    }
-
-    #[test]
-    fn parallel_calls_keep_own_results() {
-        let timeline = Timeline::of_events(vec![
-            json!({"type": "turn_started", "turn": 1, "attempt": 1, "at_ms": 0.0}),
-            json!({"type": "tool_started", "call_id": "a", "name": "shell", "arguments": "{}", "at_ms": 1.0}),
-            json!({"type": "tool_started", "call_id": "b", "name": "shell", "arguments": "{}", "at_ms": 1.0}),
-            json!({"type": "tool_ended", "call_id": "b", "name": "shell", "status": "ok", "content": "second", "at_ms": 2.0}),
-            json!({"type": "tool_ended", "call_id": "a", "name": "shell", "status": "ok", "content": "first", "at_ms": 9.0}),
-        ]);
-        let turns = timeline.turns();
-        let tools: Vec<_> = turns[0].tools.iter().map(|tool| (tool.content, tool.to)).collect();
-        assert_eq!(tools, [("first", Some(9.0)), ("second", Some(2.0))]);
     }
 }

@@ -12,6 +12,7 @@
 //! cannot be cloned, but the kernel is deterministic, so the path to a state is replayed for each
 //! step from it.
 
+mod answers;
 mod checks;
 mod configs;
 mod possible;

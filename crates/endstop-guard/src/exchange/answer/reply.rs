@@ -1,4 +1,4 @@
-//! What an answer needs to know of its request, and the answer itself.
+//! An answer, and the facts about its request that it depends on.
 
 use crate::exchange::read::{Request, Structured};
 use crate::exchange::route::{Call, Delivery, Route};

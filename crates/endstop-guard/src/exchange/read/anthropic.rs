@@ -1,11 +1,11 @@
 //! Anthropic Messages, also inside Bedrock's InvokeModel and on Vertex.
 
 use super::fields::Fields;
-use super::parts::{call, elements, joined, message, result, role, stand_in, str_of, text};
+use super::parts::{call, joined, message_of, result, stand_in, str_of, text};
 use super::tools::tools_of;
 use super::top::{Top, asks_for_json, forces_tool, named_tool};
 use crate::exchange::signs::{Sign, Signs};
-use endstop_core::{Message, Part, Role};
+use endstop_core::{Message, Part};
 use endstop_wire::WireFormat;
 use serde_json::Value;
 
@@ -38,15 +38,7 @@ fn signs(user: &str) -> Signs {
 }
 
 pub(super) fn read_message(value: &Value) -> Message {
-    let blocks = elements(value.get("content").unwrap_or(&Value::Null));
-    let parts: Vec<Part> = blocks.iter().map(part).collect();
-    let results = parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
-    let role = match role(str_of(value, "role")) {
-        // The format has no role for results.
-        Role::User if results && !parts.is_empty() => Role::Tool,
-        role => role,
-    };
-    message(role, parts)
+    message_of(value, "content", part)
 }
 
 fn part(block: &Value) -> Part {

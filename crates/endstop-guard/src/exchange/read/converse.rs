@@ -1,10 +1,10 @@
 //! Amazon Bedrock Converse, and the shape of Amazon's own models in InvokeModel.
 
 use super::fields::Fields;
-use super::parts::{call, elements, joined, message, result, role, stand_in, str_of, text};
+use super::parts::{call, joined, message_of, result, stand_in, str_of, text};
 use super::tools::tools_of;
 use super::top::Top;
-use endstop_core::{Message, Part, Role};
+use endstop_core::{Message, Part};
 use endstop_wire::WireFormat;
 use serde_json::Value;
 
@@ -21,14 +21,7 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
 }
 
 pub(super) fn read_message(value: &Value) -> Message {
-    let blocks = elements(value.get("content").unwrap_or(&Value::Null));
-    let parts: Vec<Part> = blocks.iter().map(part).collect();
-    let results = parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
-    let role = match role(str_of(value, "role")) {
-        Role::User if results && !parts.is_empty() => Role::Tool,
-        role => role,
-    };
-    message(role, parts)
+    message_of(value, "content", part)
 }
 
 fn part(block: &Value) -> Part {

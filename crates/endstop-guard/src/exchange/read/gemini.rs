@@ -1,10 +1,10 @@
 //! Google's `generateContent`, also on Vertex. The path names the model.
 
 use super::fields::Fields;
-use super::parts::{call, elements, message, result, role, stand_in, str_of, text, text_of};
+use super::parts::{call, message_of, result, stand_in, str_of, text, text_of};
 use super::tools::tools_of;
 use super::top::Top;
-use endstop_core::{Message, Part, Role};
+use endstop_core::{Message, Part};
 use endstop_wire::WireFormat;
 use serde_json::Value;
 
@@ -40,14 +40,7 @@ fn either<'a>(fields: &Fields<'a>, camel: &str, snake: &str) -> Fields<'a> {
 }
 
 pub(super) fn read_message(value: &Value) -> Message {
-    let blocks = elements(value.get("parts").unwrap_or(&Value::Null));
-    let parts: Vec<Part> = blocks.iter().map(part).collect();
-    let results = parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
-    let role = match role(str_of(value, "role")) {
-        Role::User if results && !parts.is_empty() => Role::Tool,
-        role => role,
-    };
-    message(role, parts)
+    message_of(value, "parts", part)
 }
 
 fn part(block: &Value) -> Part {

@@ -8,6 +8,19 @@ pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
     Message::new(MessageId::NEW, role, parts)
 }
 
+/// Reads a message of a format that has no role for results: a message of the user with nothing but
+/// results is the tool's. `content` is the member with the parts.
+pub(super) fn message_of(value: &Value, content: &str, part: impl Fn(&Value) -> Part) -> Message {
+    let blocks = elements(value.get(content).unwrap_or(&Value::Null));
+    let parts: Vec<Part> = blocks.iter().map(part).collect();
+    let results = parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
+    let role = match role(str_of(value, "role")) {
+        Role::User if results && !parts.is_empty() => Role::Tool,
+        role => role,
+    };
+    message(role, parts)
+}
+
 pub(super) fn text(text: &str) -> Part {
     Part::Text { text: text.to_owned() }
 }

@@ -26,7 +26,7 @@ pub enum Unreadable {
     /// The body is larger than guard reads.
     #[error("the body has {bytes} bytes; guard reads at most {LARGEST}")]
     Large {
-        /// Its size in bytes.
+        /// The size of the body in bytes.
         bytes: usize,
     },
     /// The body would need too much memory.

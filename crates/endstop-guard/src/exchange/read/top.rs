@@ -1,4 +1,4 @@
-//! What the fields of a body tell about a call, apart from its messages.
+//! The facts about a call that the fields of its body contain, apart from its messages.
 
 use super::caps::cap_place;
 use super::fields::{Fields, parsed};

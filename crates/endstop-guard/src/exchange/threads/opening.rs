@@ -1,4 +1,4 @@
-//! What a history itself reveals: its beginning, which names a thread without ids, and a request to
+//! Facts that a history itself reveals: its beginning, which names a thread without ids, and a request to
 //! summarise it.
 
 use crate::exchange::digest::{Fingerprint, Mixer, Salt};

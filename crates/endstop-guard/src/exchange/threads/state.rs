@@ -25,7 +25,7 @@ struct OpenCall {
     name: String,
 }
 
-/// What the table remembers of a thread.
+/// The table's record of a thread.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadState {
     /// The thread that started this one.

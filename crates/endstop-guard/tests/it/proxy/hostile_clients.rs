@@ -4,7 +4,7 @@ use super::framing::answering;
 use super::support::{Conn, GET, Gate, run};
 use endstop_guard::proxy::End;
 
-/// What must happen to the bytes of a hostile client.
+/// The required treatment of a hostile client's bytes.
 enum Held {
     /// The proxy answers with this status, or closes if it is 0; nothing reaches the upstream.
     Refused(&'static [u16]),

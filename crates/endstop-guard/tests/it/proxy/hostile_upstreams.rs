@@ -3,7 +3,7 @@
 use super::support::{Conn, GET, Gate, run, upstream};
 use endstop_guard::proxy::{Decision, End};
 
-/// What the client receives of a hostile response.
+/// The part of a hostile response that the client receives.
 enum Held {
     /// A complete response with this status and body.
     Whole(u16, &'static str),

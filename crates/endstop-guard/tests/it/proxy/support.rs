@@ -199,7 +199,7 @@ pub(crate) struct Gate {
     aborts: mpsc::UnboundedSender<AbortToken>,
 }
 
-/// What a [`Gate`] recorded.
+/// The record of a [`Gate`].
 pub(crate) struct Seen {
     pub(crate) events: mpsc::UnboundedReceiver<Event>,
     /// Chunks of responses as observers received them.

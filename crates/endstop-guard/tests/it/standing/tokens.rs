@@ -1,4 +1,4 @@
-//! Who may use a standing proxy, and which profile a client gets.
+//! Tests which clients may use a standing proxy, and which profile each gets.
 
 use super::{Lab, OTHER, TOKEN};
 use crate::proxy::support::run;

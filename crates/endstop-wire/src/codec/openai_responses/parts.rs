@@ -46,7 +46,7 @@ impl Words {
     }
 }
 
-/// How a response ended, as far as its parts depend on it.
+/// The end of a response, as far as its parts depend on it.
 pub(super) struct ResponseEnd<'a> {
     pub(super) dialect: &'static Dialect,
     /// Id of the response.

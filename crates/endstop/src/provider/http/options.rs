@@ -1,4 +1,4 @@
-//! What the caller of an HTTP provider sets.
+//! Options that the caller of an HTTP provider sets.
 
 use endstop_core::Price;
 use endstop_wire::redact::address;

@@ -107,7 +107,7 @@ struct HttpSession {
     headers: Arc<HeaderMap>,
     /// These headers and those of the client.
     sent: Arc<HeaderMap>,
-    /// Why the parameters cannot be sent.
+    /// The reason that the parameters cannot be sent.
     refused: Option<String>,
 }
 

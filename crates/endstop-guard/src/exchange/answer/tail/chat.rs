@@ -2,7 +2,6 @@
 
 use super::watch::{Ending, Own, Progress, Watch};
 use crate::exchange::answer::turns::chat::end;
-use crate::exchange::answer::turns::final_text::FinalText;
 use serde_json::Value;
 
 pub(super) struct State {
@@ -57,14 +56,6 @@ impl Watch for State {
     }
 
     fn end(&self, note: &str) -> Ending {
-        match self.progress {
-            Progress::Closed => Ending::Never,
-            Progress::Before => Ending::Later,
-            Progress::Text => {
-                let Own { id, at, model } = &self.own;
-                let turn = FinalText { model, text: note, id, at: *at, usage: self.usage };
-                Ending::Now(end(turn).into_bytes())
-            }
-        }
+        self.progress.end(|| end(self.own.turn(note, self.usage)))
     }
 }

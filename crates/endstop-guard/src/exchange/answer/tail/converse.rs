@@ -1,50 +1,45 @@
 //! Streams of Bedrock's Converse.
 
-use super::watch::{Ending, Progress, Watch};
+use super::blocks::{Blocks, Place};
+use super::watch::{Ending, Watch};
 use crate::exchange::answer::deliver::converse_frame;
 use crate::exchange::answer::turns::converse::end;
 use serde_json::Value;
 
 #[derive(Default)]
 pub(super) struct State {
-    progress: Progress,
-    /// The open block, and `true` if it is text. A text has no event for its beginning.
-    open: Option<(u64, bool)>,
-    next: u64,
+    blocks: Blocks,
 }
 
 impl Watch for State {
     fn event(&mut self, name: &str, data: &Value) {
-        let index = data["contentBlockIndex"].as_u64().unwrap_or(self.next);
+        let index = data["contentBlockIndex"].as_u64();
         match name {
-            "messageStart" => self.progress.go(Progress::Text),
+            "messageStart" => self.blocks.begin(),
             "contentBlockStart" => {
-                self.open = Some((index, false));
+                self.blocks.open(index, false);
                 if !data["start"]["toolUse"].is_null() {
-                    self.progress = Progress::Closed;
+                    self.blocks.close();
                 }
             }
+            // A text has no event for its beginning, so its deltas open it.
             "contentBlockDelta" => {
-                self.open = Some((index, !data["delta"]["text"].is_null()));
+                self.blocks.open(index, !data["delta"]["text"].is_null());
                 if !data["delta"]["toolUse"].is_null() {
-                    self.progress = Progress::Closed;
+                    self.blocks.close();
                 }
             }
-            "contentBlockStop" => {
-                self.open = None;
-                self.next = index.saturating_add(1);
-            }
+            "contentBlockStop" => self.blocks.end(index),
             // The end, or an exception.
-            _ => self.progress = Progress::Closed,
+            _ => self.blocks.close(),
         }
     }
 
     fn end(&self, note: &str) -> Ending {
-        let events = match (self.progress, self.open) {
-            (Progress::Closed, _) => return Ending::Never,
-            (Progress::Before, _) | (_, Some((_, false))) => return Ending::Later,
-            (_, Some((index, true))) => end(index, true, note),
-            (_, None) => end(self.next, false, note),
+        let events = match self.blocks.place() {
+            Err(ending) => return ending,
+            Ok(Place::Inside(index)) => end(index, true, note),
+            Ok(Place::After(next)) => end(next, false, note),
         };
         Ending::Now(events.iter().flat_map(converse_frame).collect())
     }

@@ -1,7 +1,6 @@
 //! Streams of Google's `generateContent`.
 
 use super::watch::{Ending, Own, Progress, Watch};
-use crate::exchange::answer::turns::final_text::FinalText;
 use crate::exchange::answer::turns::gemini::body;
 use serde_json::Value;
 
@@ -32,14 +31,13 @@ impl Watch for State {
     }
 
     fn end(&self, note: &str) -> Ending {
-        match self.progress {
-            Progress::Closed => Ending::Never,
-            Progress::Before => Ending::Later,
-            Progress::Text => {
-                let Own { id, at, model } = &self.own;
-                let turn = FinalText { model, text: note, id, at: *at, usage: true };
-                Ending::Now(format!("data: {}\r\n\r\n", body(turn)).into_bytes())
-            }
-        }
+        self.progress.end(|| {
+            format!(
+                "data: {}
+
+",
+                body(self.own.turn(note, true))
+            )
+        })
     }
 }

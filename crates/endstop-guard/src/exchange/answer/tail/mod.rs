@@ -4,6 +4,7 @@
 //! there is no such end: a client would complete the truncated arguments and run the wrong command.
 
 mod anthropic;
+mod blocks;
 mod chat;
 mod converse;
 mod follow;

@@ -1,7 +1,6 @@
 //! Streams of Ollama's format.
 
 use super::watch::{Ending, Own, Progress, Watch};
-use crate::exchange::answer::turns::final_text::FinalText;
 use crate::exchange::answer::turns::ollama::lines;
 use serde_json::Value;
 
@@ -26,14 +25,6 @@ impl Watch for State {
     }
 
     fn end(&self, note: &str) -> Ending {
-        match self.progress {
-            Progress::Closed => Ending::Never,
-            Progress::Before => Ending::Later,
-            Progress::Text => {
-                let Own { id, at, model } = &self.own;
-                let turn = FinalText { model, text: note, id, at: *at, usage: true };
-                Ending::Now(lines(turn).into_bytes())
-            }
-        }
+        self.progress.end(|| lines(self.own.turn(note, true)))
     }
 }

@@ -1,5 +1,6 @@
 //! The interface of the formats: they take events, and write the closing ones.
 
+use crate::exchange::answer::turns::final_text::FinalText;
 use serde_json::Value;
 
 /// The end of a stream at this moment.
@@ -31,6 +32,13 @@ pub(super) struct Own {
     pub(super) model: String,
 }
 
+impl Own {
+    /// Returns the closing turn with this note as its text. `usage` adds token counts.
+    pub(super) fn turn<'a>(&'a self, note: &'a str, usage: bool) -> FinalText<'a> {
+        FinalText { model: &self.model, text: note, id: &self.id, at: self.at, usage }
+    }
+}
+
 /// Position in a turn.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -48,6 +56,15 @@ impl Progress {
     pub(super) fn go(&mut self, next: Progress) {
         if *self != Progress::Closed {
             *self = next;
+        }
+    }
+
+    /// Ends a turn whose text can be cut at any event. `closing` writes the last events.
+    pub(super) fn end(self, closing: impl FnOnce() -> String) -> Ending {
+        match self {
+            Progress::Closed => Ending::Never,
+            Progress::Before => Ending::Later,
+            Progress::Text => Ending::Now(closing().into_bytes()),
         }
     }
 }
