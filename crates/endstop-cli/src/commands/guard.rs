@@ -10,7 +10,8 @@ use crate::control::guarded::OneGuarded;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
-use crate::render::advice::in_journal;
+use crate::render::advice::{Facts, in_journal};
+use crate::render::amounts::seconds;
 use crate::render::card::{Beside, card};
 use crate::run::agent::runtime;
 use crate::run::events::EventFile;
@@ -19,10 +20,10 @@ use crate::run::retention::Retention;
 use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
 use crate::visible::{shorten, visible};
-use endstop::core::TerminationPolicy;
 use endstop::core::limits::{TABLE, parse_duration};
+use endstop::core::{Decision, RuleHit, TerminationPolicy};
 use endstop::journal::SqliteJournal;
-use endstop::{Limits, Outcome};
+use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
 use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
@@ -177,6 +178,8 @@ struct Done {
     outcome: Outcome,
     program: Supervised,
     counts: Counts,
+    /// Rules that fired in other conversations than the first one.
+    fired_elsewhere: Vec<RuleHit>,
     /// `true` if Endstop or the user ended the run, and not the program.
     ended_by_us: bool,
     verified: StopSignal,
@@ -235,6 +238,7 @@ async fn guarded(
     let mut done = Done {
         outcome: Outcome::clone(&outcome),
         counts: handle.counts(),
+        fired_elsewhere: handle.fired_elsewhere(),
         program,
         ended_by_us,
         verified: StopSignal::Nothing,
@@ -369,11 +373,33 @@ fn last_line(done: &Done) -> Value {
                 "ended": program.end.how(), "exit_status": program.exit_code(),
                 "stopped": program.stopped, "calls": counts.calls,
                 "auxiliary_calls": counts.auxiliary, "threads": counts.threads,
+                "other_requests": counts.others,
+                "other_requests_ms": u64::try_from(counts.others_time.as_millis()).unwrap_or(u64::MAX),
                 "final_texts": counts.finals, "refusals": counts.refusals,
+                "fired_elsewhere": done.fired_elsewhere,
             }),
         );
     }
     line
+}
+
+/// The next step after a run that was not a success. The settings of requests are the program's own.
+fn next(done: &Done) -> Option<String> {
+    let Outcome { termination, decided_by, .. } = &done.outcome;
+    let step = match (termination, &decided_by.decision) {
+        (Termination::Cancelled | Termination::Terminated, _) | (_, Decision::Closed) => {
+            return None;
+        }
+        _ if termination.is_success() => return None,
+        (Termination::ErrorMaxBudgetUsd, _) => "raise --max-budget-usd, or reduce the task",
+        (Termination::ErrorMaxTokens, _) => "raise --max-tokens, or reduce the task",
+        (Termination::ErrorOutputTruncated | Termination::ErrorThinkingStarved, _) => {
+            "raise the output limit of the program"
+        }
+        (_, Decision::UnknownFinish) => "check the answer: its finish value is not known",
+        _ => return Some(Facts::of(&done.outcome).next(None)),
+    };
+    Some(step.to_owned())
 }
 
 fn report(
@@ -392,8 +418,17 @@ fn report(
                 format!("; after the end: {finals} told, {refusals} refused")
             }
         };
+        let others = match counts.others {
+            0 => String::new(),
+            others => format!(
+                "; {others} other requests passed, {}: their cost is not known",
+                seconds(counts.others_time)
+            ),
+        };
         let beside = Beside {
-            agent: Some(format!("{own}{calls}")),
+            agent: Some(format!("{own}{calls}{others}")),
+            fired_elsewhere: done.fired_elsewhere.clone(),
+            next: next(done),
             run,
             unverified: done.verified != StopSignal::Nothing,
             ..Beside::default()

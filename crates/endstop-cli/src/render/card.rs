@@ -13,7 +13,7 @@
 use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
-use endstop::core::CacheUse;
+use endstop::core::{CacheUse, RuleHit};
 use endstop::{Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
@@ -28,6 +28,8 @@ pub(crate) struct Beside {
     pub(crate) run: Option<String>,
     /// The first difference from the recording that was replayed.
     pub(crate) diverged: Option<String>,
+    /// Rules that fired in other conversations of a guarded program than the first one.
+    pub(crate) fired_elsewhere: Vec<RuleHit>,
     /// The own ending of a guarded program.
     pub(crate) agent: Option<String>,
     /// `true` if the verifier was stopped before it gave a result.
@@ -91,6 +93,13 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
     }
     for fired in &outcome.fired {
         let what = format!("in turn {} ({}): {}", fired.turn, fired.mode, fired.evidence);
+        row("watch", &shorten(&what, 200));
+    }
+    for fired in beside.fired_elsewhere.iter().take(4) {
+        let what = format!(
+            "in turn {} of another conversation ({}): {}",
+            fired.turn, fired.mode, fired.evidence
+        );
         row("watch", &shorten(&what, 200));
     }
     if let Some(agent) = &beside.agent {

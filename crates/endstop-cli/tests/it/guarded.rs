@@ -282,7 +282,7 @@ fn program_without_tools_is_stored() {
     let program = Waiting::new();
     program.call("What is the capital of France?", &Value::Null);
     let stored = program.finish();
-    assert_eq!((&stored["termination"], &stored["turns"]), (&json!("stop"), &json!(0)));
+    assert_eq!((&stored["termination"], &stored["turns"]), (&json!("stop"), &json!(1)));
     assert_eq!(stored["last_text"], "Answer 1.");
     assert_eq!(stored["usage"]["output_tokens"], 20);
 }

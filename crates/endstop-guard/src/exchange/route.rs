@@ -45,8 +45,6 @@ pub enum Call {
     Models,
     /// Embeddings.
     Embeddings,
-    /// OpenAI's compaction of a history, which costs like a model call.
-    Compact,
     /// Claude Code's test of the connection.
     Hello,
     /// Anything else, which passes through.
@@ -65,6 +63,14 @@ pub struct Route {
     pub call: Call,
     /// The model, if the path names it.
     pub model: Option<String>,
+}
+
+impl Route {
+    /// `true` if the path is that of OpenAI's compaction of a history.
+    pub fn is_compaction(&self) -> bool {
+        let path = self.target.split('?').next().unwrap_or_default();
+        path.trim_end_matches('/').ends_with(COMPACTION)
+    }
 }
 
 impl fmt::Debug for Route {
@@ -145,10 +151,13 @@ const fn delivered(format: WireFormat, delivery: Delivery) -> Call {
     Call::Model { format, delivery: Some(delivery) }
 }
 
+/// OpenAI's compaction of a history, which has the form of a model call.
+const COMPACTION: &str = "/responses/compact";
+
 /// Ends of paths of POST requests. The first row that fits counts.
 const POSTS: &[(&str, Call)] = &[
     ("/chat/completions", model(WireFormat::OpenAiChat)),
-    ("/responses/compact", Call::Compact),
+    (COMPACTION, delivered(WireFormat::OpenAiResponses, Delivery::Whole)),
     ("/responses/input_tokens", Call::CountTokens),
     ("/responses", model(WireFormat::OpenAiResponses)),
     ("/messages/count_tokens", Call::CountTokens),

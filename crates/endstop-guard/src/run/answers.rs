@@ -4,7 +4,7 @@ use super::call::{CallFacts, Place};
 use super::guarded::Guarded;
 use super::settings::OnLimit;
 use crate::exchange::Kind;
-use crate::exchange::answer::{Answer, Stamp, final_turn, refusal, stop_message};
+use crate::exchange::answer::{Answer, Stamp, bad_request, final_turn, refusal, stop_message};
 use crate::proxy;
 use bytes::Bytes;
 use endstop_core::Outcome;
@@ -31,6 +31,14 @@ impl Guarded {
         self.meter().refused();
         self.answered(place, true);
         to_proxy(refusal(&facts.reply, &message, stamp(&id, self)))
+    }
+
+    /// Refuses a request of an ended run that is no model call which guard can answer. `None` if the
+    /// run has not ended.
+    pub(super) fn refuse_late(&mut self) -> Option<proxy::Answer> {
+        let outcome = self.outcome()?.clone();
+        self.meter().refused();
+        Some(to_proxy(bad_request(&self.message(&outcome))))
     }
 
     /// The sentence that every client shows.

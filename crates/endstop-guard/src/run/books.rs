@@ -38,6 +38,11 @@ impl Books {
         }
     }
 
+    /// Forgets the turns so far. Threads that exist have counted them, and those to come will not.
+    pub(super) fn forget_turns(&mut self) {
+        self.sum.turns = 0;
+    }
+
     /// Returns what a thread has not counted yet, if there is anything. From now on it counts as
     /// told.
     pub(super) fn tell(&self, counted: &mut Spending) -> Option<Spending> {

@@ -18,10 +18,6 @@ pub(super) enum Place {
 }
 
 impl Place {
-    pub(super) fn is_turn(&self) -> bool {
-        matches!(self, Place::Thread(_) | Place::Parallel(_))
-    }
-
     /// `true` if the thread has a single call.
     pub(super) fn is_single(&self) -> bool {
         matches!(self, Place::Parallel(_) | Place::Auxiliary(_))
@@ -33,6 +29,8 @@ impl Place {
 pub(super) struct CallFacts {
     pub(super) seat: Seat,
     pub(super) kind: Kind,
+    /// `true` if the client is a coding agent that guard knows.
+    pub(super) is_known_agent: bool,
     pub(super) reply: Reply,
     pub(super) request: RequestFacts,
     pub(super) dialect: &'static Dialect,

@@ -8,9 +8,9 @@
 //! ```
 
 use super::call::Place;
-use super::guarded::{Guarded, Judged, limits_of};
+use super::guarded::Guarded;
 use super::settings::Settings;
-use super::thread::{Last, Step, Thread};
+use super::thread::{Judged, Last, Step, Thread};
 use crate::proxy::Stop;
 use endstop_core::guest::{Guest, GuestStart};
 use endstop_core::{Limits, NanoUsd, Outcome, RunSpec};
@@ -58,7 +58,8 @@ impl Guarded {
             }
         }
         // No thread, or none that waits: the deadline is the run's.
-        let mut clock = Thread::new(Guest::new(self.spec(Judged::Call), self.start()), false);
+        let judged = Judged::Call;
+        let mut clock = Thread::new(Guest::new(self.spec(judged), self.start()), judged);
         if let Step::Stop(outcome) = clock.tick(at, (&mut self.books, self.budget.as_ref())) {
             self.stop(at, &outcome);
         }
@@ -95,9 +96,8 @@ impl Guarded {
         self.settings = Arc::new(Settings { limits, ..Settings::clone(&self.settings) });
         let Guarded { threads, unassigned, books, budget, settings, .. } = self;
         let mut ended = None;
-        for (place, thread) in threads.iter_mut() {
-            let limits = limits_of(&settings.limits, Judged::of(place));
-            let step = thread.set_limits(at, limits, (books, budget.as_ref()));
+        for thread in threads.values_mut() {
+            let step = thread.set_limits(at, &settings.limits, (books, budget.as_ref()));
             if let Step::Stop(outcome) = step {
                 ended = Some(outcome);
                 break;
@@ -106,7 +106,7 @@ impl Guarded {
         if let Some(lead) = unassigned {
             // A run without a turn has reached no limit but perhaps its deadline, which the next
             // tick finds.
-            let _ = lead.set_limits(at, settings.limits.clone(), (books, budget.as_ref()));
+            let _ = lead.set_limits(at, &settings.limits, (books, budget.as_ref()));
         }
         if let Some(outcome) = ended {
             self.stop(at, &outcome);

@@ -27,6 +27,7 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 /// Runs that are remembered after their end, so that late calls are still refused.
 const MOST_RUNS: usize = 10_000;
@@ -177,7 +178,7 @@ impl Gate {
                 };
                 return self.pass(head, &line, Some(format), reason);
             }
-            _ => return self.forward(head, &line, None),
+            _ => return self.other(head, &line),
         };
         self.model_call(head, &line, decoded)
     }
@@ -213,6 +214,7 @@ impl Gate {
         let call = Arc::new(CallFacts {
             seat: placed.seat.clone(),
             kind: placed.kind,
+            is_known_agent: facts.client.is_some(),
             reply,
             request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
             dialect: dialect_of(request.shape, url.host()),
@@ -300,13 +302,11 @@ impl Gate {
     ) -> Decision {
         if let Some(run) = self.named_run(head, line) {
             let mut guarded = run.0.lock();
-            if let Some(outcome) = guarded.outcome().cloned() {
+            if let Some(answer) = guarded.refuse_late() {
                 guarded.counts.refusals += 1;
-                guarded.meter().refused();
-                let message = guarded.message(&outcome);
                 drop(guarded);
                 run.0.changed();
-                return Decision::Answer(to_proxy(bad_request(&message)));
+                return Decision::Answer(answer);
             }
             if guarded.needs_price() || guarded.has_limits() {
                 drop(guarded);
@@ -322,6 +322,29 @@ impl Gate {
         let target = head.redacted_target();
         (self.hear)(GuardEvent::Passed { target, reason: reason.to_owned() });
         self.forward(head, line, format)
+    }
+
+    /// Passes a request that is no model call. An ended run gets no more of those that may cost.
+    fn other(&self, head: &RequestHead, line: &Line) -> Decision {
+        let may_cost = matches!(line.call, Call::Other | Call::Embeddings);
+        let run = self.named_run(head, line);
+        let Some(run) = run.filter(|_| may_cost && head.method == http::Method::POST) else {
+            return self.forward(head, line, None);
+        };
+        let mut guarded = run.0.lock();
+        if let Some(answer) = guarded.refuse_late() {
+            // Not counted as a refused call, because it may be telemetry: a program that sends some
+            // does not ignore the end.
+            return Decision::Answer(answer);
+        }
+        guarded.counts.others += 1;
+        drop(guarded);
+        let mut decision = self.forward(head, line, None);
+        if let Decision::Forward(forward) = &mut decision {
+            let began = run.0.now();
+            forward.observer = Box::new(Timed { run, began });
+        }
+        decision
     }
 
     /// Returns the run that the request line or a header names, if it has started.
@@ -395,6 +418,19 @@ struct Unread;
 
 impl ResponseObserver for Unread {
     fn end(self: Box<Self>, _end: End) {}
+}
+
+/// Takes the time of a request that is no model call.
+struct Timed {
+    run: RunHandle,
+    began: Duration,
+}
+
+impl ResponseObserver for Timed {
+    fn end(self: Box<Self>, _end: End) {
+        let took = self.run.0.now().saturating_sub(self.began);
+        self.run.0.lock().counts.others_time += took;
+    }
 }
 
 /// Returns whether a request has a signature that covers its host, which a proxy changes.

@@ -15,7 +15,7 @@ use super::event::{GuardEvent, Hear};
 use super::journal::RunRecord;
 use super::meter::Meter;
 use super::settings::{OnLimit, Settings};
-use super::thread::{Asked, Last, Step, Thread};
+use super::thread::{Asked, Judged, Last, Step, Thread};
 use crate::exchange::{Kind, Placed, RunKey, steady};
 use crate::proxy::{AbortToken, Stop};
 use endstop::agent::GuestRecord;
@@ -72,6 +72,11 @@ pub struct Counts {
     pub refusals: u64,
     /// Calls that guard could not read, and that passed.
     pub unread: u64,
+    /// POST requests that are no model calls which guard knows, such as embeddings or batches, and
+    /// that passed. Their cost is not known.
+    pub others: u64,
+    /// The time of those requests together.
+    pub others_time: Duration,
     /// Threads.
     pub threads: u64,
 }
@@ -149,7 +154,8 @@ impl Guarded {
         };
         let record = run.settings.journal.is_some();
         let start = GuestStart { record, ..run.start() };
-        let mut lead = Thread::new(Guest::new(run.spec(Judged::Conversation), start), true);
+        let judged = Judged::Conversation;
+        let mut lead = Thread::new(Guest::new(run.spec(judged), start), judged);
         lead.set_name("main".into());
         run.unassigned = Some(lead);
         run
@@ -246,7 +252,7 @@ impl Guarded {
             false => Place::Auxiliary(number),
         };
         self.begin_record();
-        self.open(at, &place, placed.kind);
+        self.open(at, &place, facts);
         let Guarded { threads, books, budget, .. } = self;
         // `open` has just inserted it.
         let Some(thread) = threads.get_mut(&place) else { return Admitted::Ended };
@@ -324,13 +330,16 @@ impl Guarded {
     }
 
     /// Creates the thread of a call, if it is new.
-    fn open(&mut self, at: Duration, place: &Place, kind: Kind) {
+    fn open(&mut self, at: Duration, place: &Place, facts: &CallFacts) {
+        let kind = facts.kind;
         if let Place::Thread(_) = place
             && self.lead.is_none()
             && let Some(lead) = self.unassigned.take()
         {
             self.lead = Some(place.clone());
             self.threads.insert(place.clone(), lead);
+            // The calls without tools so far were titles and the like, and no turns.
+            self.books.forget_turns();
             self.counts.threads += 1;
             self.thread_started("main", kind);
         }
@@ -348,8 +357,8 @@ impl Guarded {
                 Place::Parallel(number) => Some(format!("parallel-{number}")),
                 Place::Auxiliary(_) => None,
             };
-            let guest = Guest::new(self.spec(Judged::of(place)), self.start());
-            let mut thread = Thread::new(guest, place.is_turn());
+            let judged = self.judged(place, facts);
+            let mut thread = Thread::new(Guest::new(self.spec(judged), self.start()), judged);
             if let Some(name) = name {
                 self.thread_started(&name, kind);
                 thread.set_name(name.into());
@@ -420,13 +429,29 @@ impl Guarded {
         });
     }
 
+    /// What a thread is judged by. Each call of a program that offers no tools is a turn; known
+    /// agents offer some, so a call without is a title or the like.
+    fn judged(&self, place: &Place, facts: &CallFacts) -> Judged {
+        match place {
+            Place::Thread(_) => Judged::Conversation,
+            Place::Auxiliary(_)
+                if self.lead.is_some()
+                    || facts.is_known_agent
+                    || facts.kind == Kind::Compaction =>
+            {
+                Judged::Call
+            }
+            Place::Parallel(_) | Place::Auxiliary(_) => Judged::Turn,
+        }
+    }
+
     /// The specification of a thread. The model comes with each call.
     pub(super) fn spec(&self, judged: Judged) -> RunSpec {
         let settings = &self.settings;
         let is_conversation = judged == Judged::Conversation;
         RunSpec {
             task: settings.journal.as_ref().map(|one| one.task.clone()).unwrap_or_default(),
-            limits: limits_of(&settings.limits, judged),
+            limits: judged.limits(&settings.limits),
             policy: settings.policy.as_ref().filter(|_| is_conversation).map(|make| make()),
             watches: if is_conversation { settings.watches.clone() } else { Vec::new() },
             guest: Some(GuestMode { capped: settings.cap_output, ..GuestMode::default() }),
@@ -550,33 +575,4 @@ impl Guarded {
             }
         }
     }
-}
-
-/// What a thread of the kernel is judged by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
-    /// All limits, the policy and the watch rules.
-    Conversation,
-    /// The limits: a single turn has no conversation to be watched.
-    Turn,
-    /// The limits but that on turns: the call costs, but is not a turn.
-    Call,
-}
-
-impl Judged {
-    pub(super) fn of(place: &Place) -> Judged {
-        match place {
-            Place::Thread(_) => Judged::Conversation,
-            Place::Parallel(_) => Judged::Turn,
-            Place::Auxiliary(_) => Judged::Call,
-        }
-    }
-}
-
-pub(super) fn limits_of(limits: &Limits, judged: Judged) -> Limits {
-    let mut limits = limits.clone();
-    if judged == Judged::Call {
-        limits.max_turns = None;
-    }
-    limits
 }

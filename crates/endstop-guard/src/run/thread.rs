@@ -13,9 +13,32 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a thread is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// All limits, the policy and the watch rules.
+    Conversation,
+    /// The limits: a single turn has no conversation to be watched.
+    Turn,
+    /// The limits but that on turns: the call costs, but is not a turn.
+    Call,
+}
+
+impl Judged {
+    /// The limits of a thread in a run with these limits.
+    pub(super) fn limits(self, run: &Limits) -> Limits {
+        let mut limits = run.clone();
+        if self == Judged::Call {
+            limits.max_turns = None;
+        }
+        limits
+    }
+}
+
 /// A thread of a run.
 pub(super) struct Thread {
     guest: Guest,
+    judged: Judged,
     /// The part of the books that the guest has counted: its own spending, and what it was told.
     counted: Spending,
     /// The guest's totals when its spending was last entered.
@@ -73,13 +96,14 @@ pub(super) enum Asked {
 }
 
 impl Thread {
-    /// Creates a thread. `is_turn` is `true` if its calls are turns.
-    pub(super) fn new(guest: Guest, is_turn: bool) -> Thread {
+    /// Creates a thread.
+    pub(super) fn new(guest: Guest, judged: Judged) -> Thread {
         Thread {
             totals: Totals::of(&guest),
             guest,
+            judged,
             counted: Spending::default(),
-            turns: is_turn.then_some(0),
+            turns: (judged != Judged::Call).then_some(0),
             told_turns: 0,
             reserved: HashMap::new(),
             warnings: Vec::new(),
@@ -224,10 +248,10 @@ impl Thread {
     pub(super) fn set_limits(
         &mut self,
         at: Duration,
-        limits: Limits,
+        limits: &Limits,
         accounts: (&mut Books, Option<&SharedBudget>),
     ) -> Step {
-        let reply = self.guest.limits(at, limits);
+        let reply = self.guest.limits(at, self.judged.limits(limits));
         self.after(reply, accounts)
     }
 

@@ -226,6 +226,7 @@ impl Timeline {
     pub(crate) fn beside(&self) -> Beside {
         let verifier = self.run.as_ref().and_then(|run| run.verify.clone());
         Beside {
+            fired_elsewhere: Vec::new(),
             next: self.next.clone(),
             run: None,
             agent: None,

@@ -87,7 +87,7 @@ impl Threads {
         let signs = facts.signs.or(&request.signs);
         let known = self.known_run(facts, route, &signs)?;
         // A summary of codex has no tools either, so its own sign is checked first.
-        let kind = if signs.compaction || asks_for_summary(request) {
+        let kind = if signs.compaction || route.is_compaction() || asks_for_summary(request) {
             Kind::Compaction
         } else if request.tools.is_empty() {
             Kind::Auxiliary

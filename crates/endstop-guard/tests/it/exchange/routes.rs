@@ -23,7 +23,7 @@ fn paths_have_their_kinds() {
         ("POST", "/v1/responses", responses),
         ("POST", "/backend-api/codex/responses", responses),
         ("GET", "/v1/responses", Call::Other),
-        ("POST", "/v1/responses/compact", Call::Compact),
+        ("POST", "/v1/responses/compact", given(WireFormat::OpenAiResponses, Delivery::Whole)),
         ("POST", "/v1/messages?beta=true", anthropic),
         ("POST", "/messages", anthropic),
         ("POST", "/v1/messages/count_tokens", Call::CountTokens),

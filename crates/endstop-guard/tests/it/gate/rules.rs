@@ -5,8 +5,9 @@ use super::support::{Bills, Choose, Guard, Held, Manner, billing, price};
 use crate::proxy::support::{Conn, header, post, run};
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, NanoUsd, Termination, Watch};
-use endstop_guard::proxy::{Decision, Gatekeeper, RequestBody, RequestHead};
-use endstop_guard::run::Settings;
+use endstop_guard::exchange::RunName;
+use endstop_guard::proxy::{Decision, Gatekeeper, RequestBody, RequestHead, Upstream, UpstreamMap};
+use endstop_guard::run::{Gate, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +29,15 @@ fn limited(limits: Limits) -> Settings {
 
 /// A title: a call without tools.
 fn title(run: &str) -> Vec<u8> {
+    plain(run, "chat/completions")
+}
+
+/// A request without tools to a path.
+fn plain(run: &str, path: &str) -> Vec<u8> {
     let body = format!(
         "{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"run {run}; a title\"}}]}}"
     );
-    post(&format!("/run/{run}/v1/chat/completions"), body.as_bytes())
+    post(&format!("/run/{run}/v1/{path}"), body.as_bytes())
 }
 
 #[test]
@@ -41,7 +47,8 @@ fn auxiliary_calls_are_not_turns() {
         let (guard, bills) = guard(limited(limits), always(Manner::Tool)).await;
         let mut talk = Talk::new("a", "t", Speaks::Chat);
         for turn in 0..2 {
-            for _ in 0..3 {
+            // The first ones count until a call with tools shows that they are titles.
+            for _ in 0..[2, 3][turn] {
                 assert_eq!(call(guard.address, &title("a")).await.0, 200);
             }
             let (status, body) = call(guard.address, &talk.request()).await;
@@ -51,9 +58,86 @@ fn auxiliary_calls_are_not_turns() {
         }
         let (_, body) = call(guard.address, &talk.request()).await;
         assert!(body.expect("a body").contains("2 of 2 turns"));
-        assert_eq!(bills.of("a").calls, 8);
+        assert_eq!(bills.of("a").calls, 7);
         let outcome = guard.run("a").expect("a run").outcome().expect("an end");
         assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorMaxTurns, 2));
+    });
+}
+
+#[test]
+fn calls_of_a_program_without_tools_are_turns() {
+    run(async {
+        let limits = Limits { max_turns: Some(3), ..Limits::default() };
+        let (guard, bills) = guard(limited(limits), always(Manner::Answer)).await;
+        for _ in 0..3 {
+            assert_eq!(call(guard.address, &title("n")).await.0, 200);
+        }
+        let (status, body) = call(guard.address, &title("n")).await;
+        assert!(status == 400 && body.expect("a body").contains("3 of 3 turns"));
+        assert_eq!(bills.of("n").calls, 3);
+        let outcome = guard.run("n").expect("a run").outcome().expect("an end");
+        assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorMaxTurns, 3));
+        // A known agent offers tools, so that these are titles, however many there are.
+        let known = String::from_utf8(title("k")).expect("text");
+        let known = known.replacen("\r\n", "\r\nUser-Agent: claude-cli/2.1\r\n", 1);
+        for _ in 0..5 {
+            assert_eq!(call(guard.address, known.as_bytes()).await.0, 200);
+        }
+        let run = guard.run("k").expect("a run");
+        assert!(run.outcome().is_none() && run.spent().turns == 0 && run.counts().auxiliary == 5);
+    });
+}
+
+#[test]
+fn compaction_costs_and_is_no_turn() {
+    run(async {
+        let limits = Limits { max_turns: Some(1), max_budget_usd: Some(9.0), ..Limits::default() };
+        let (guard, bills) = guard(limited(limits), always(Manner::Answer)).await;
+        for _ in 0..2 {
+            assert_eq!(call(guard.address, &plain("c", "responses/compact")).await.0, 200);
+        }
+        let run = guard.run("c").expect("a run");
+        run.idle().await;
+        let spent = run.spent();
+        assert!((spent.cost.to_usd() - bills.of("c").usd).abs() < 1e-9, "{spent:?}");
+        assert!(spent.cost > NanoUsd::ZERO && spent.turns == 0 && run.outcome().is_none());
+    });
+}
+
+#[test]
+fn other_requests_are_counted_and_refused_after_the_end() {
+    run(async {
+        let limits = Limits { max_turns: Some(1), ..Limits::default() };
+        let (guard, bills) = guard(limited(limits), always(Manner::Answer)).await;
+        assert_eq!(call(guard.address, &title("o")).await.0, 200);
+        let run = guard.run("o").expect("a run");
+        for path in ["embeddings", "messages/batches", "audio/speech"] {
+            assert_eq!(call(guard.address, &plain("o", path)).await.0, 200, "{path}");
+        }
+        assert_eq!(run.counts().others, 3);
+        assert_eq!(run.spent().turns, 1, "only the model call is a turn");
+        assert_eq!(call(guard.address, &title("o")).await.0, 400, "the end");
+        let refusals = run.counts().refusals;
+        for path in ["embeddings", "messages/batches", "audio/speech"] {
+            let (status, body) = call(guard.address, &plain("o", path)).await;
+            assert!(status == 400 && body.expect("a body").contains("1 of 1 turns"), "{path}");
+        }
+        assert_eq!((run.counts().others, run.counts().refusals), (3, refusals));
+        assert_eq!(bills.of("o").calls, 4);
+    });
+}
+
+#[test]
+fn deadline_holds_before_the_first_call() {
+    run(async {
+        let limits = Limits { timeout: Some(Duration::from_millis(20)), ..Limits::default() };
+        let settings = limited(limits);
+        let map = UpstreamMap::new(Upstream::parse("http://127.0.0.1:1").expect("a URL"));
+        let gate = Gate::new(settings, map, [7; 32], Arc::new(|_| {}));
+        let (gate, run) = gate.only(RunName::new("early").expect("a name"));
+        let outcome = run.ended().await;
+        assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorTimeout, 0));
+        drop(gate);
     });
 }
 
