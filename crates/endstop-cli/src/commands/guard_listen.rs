@@ -1,20 +1,23 @@
 //! `endstop guard --listen`: a standing proxy for many agents and machines.
 
 use super::surroundings::{environment, outgoing, salt};
-use crate::args::GuardArgs;
+use crate::args::{GuardArgs, RunArgs};
+use crate::config::journal_path::{self, JournalPath};
 use crate::config::state::state_folder;
 use crate::config::trust::file::{name_of, named};
 use crate::control::Control;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::agent::runtime;
+use crate::run::retention::Retention;
 use crate::run::signals::{Signals, StopSignal};
 use crate::visible::visible;
 use endstop::Outcome;
+use endstop::journal::SqliteJournal;
 use endstop_guard::proxy::{Proxy, ProxyOptions};
-use endstop_guard::run::{GuardEvent, RunHandle};
+use endstop_guard::run::{GuardEvent, JournalSettings, Records, RunHandle};
 use endstop_guard::standing::{
-    Day, Keeper, Standing, StandingEvent, StandingFile, StateFile, serve_metrics,
+    Day, Keeper, Profile, Standing, StandingEvent, StandingFile, StateFile, serve_metrics,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -23,16 +26,20 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 /// Interval at which idle runs are looked for and the day's spending is stored.
 const TICK: Duration = Duration::from_secs(1);
+/// Interval at which the journal is bounded.
+const PRUNED_EVERY: Duration = Duration::from_secs(3600);
+/// Largest number of runs that are recorded at once.
+const MOST_RECORDS: usize = 512;
 
-/// A run that has ended.
-type Ended = (Arc<str>, Arc<Outcome>);
+/// A run that has ended: its profile, its name and its outcome.
+type Ended = (Arc<str>, String, Arc<Outcome>);
 
 pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
     if !args.command.is_empty() {
@@ -47,12 +54,19 @@ pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
             name.replace('_', "-")
         )));
     }
-    let file = match &args.config {
+    let mut file = match &args.config {
         Some(path) => read(path)?,
         None => StandingFile::default(),
     };
+    let journal = journal_path::to_write(&JournalPath::of(args.journal.as_deref(), None)?)?;
+    if let Some(journal) = &journal {
+        let many = Records::at_most(MOST_RECORDS);
+        for profile in &mut file.profiles {
+            profile.settings.journal = Some(recorded(journal, profile, &many));
+        }
+    }
     let runtime = runtime()?;
-    let status = runtime.block_on(serve(args, file, address, json));
+    let status = runtime.block_on(serve(args, file, journal, address, json));
     // Connections that are still open must not delay the exit.
     runtime.shutdown_background();
     status
@@ -104,7 +118,38 @@ async fn bind(flag: &str, address: &str) -> Result<(TcpListener, SocketAddr)> {
     Ok((listener, local))
 }
 
-async fn serve(args: &GuardArgs, file: StandingFile, address: &str, json: bool) -> Result {
+/// Returns how the journal records the runs of a profile.
+fn recorded(journal: &SqliteJournal, profile: &Profile, many: &Records) -> JournalSettings {
+    let policy = profile.settings.policy.as_ref().map(|make| {
+        let policy = make();
+        policy.specification().unwrap_or_else(|| policy.name().into())
+    });
+    let failures = AtomicU64::new(0);
+    let report = move |problem: String| {
+        // A full disk fails for every run.
+        let count = failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            output::note(&format!("⚠ endstop guard: {problem} ({count} in all)"));
+        }
+    };
+    JournalSettings {
+        journal: Arc::new(journal.clone()),
+        task: format!("guard --listen, profile {}", profile.name),
+        policy,
+        settings: json!({"guard": true, "profile": profile.name}),
+        keys: output::keys().clone(),
+        report: Arc::new(report),
+        many: Some(many.clone()),
+    }
+}
+
+async fn serve(
+    args: &GuardArgs,
+    file: StandingFile,
+    journal: Option<SqliteJournal>,
+    address: &str,
+    json: bool,
+) -> Result {
     let (listener, local) = bind("--listen", address).await?;
     if !local.ip().is_loopback() && file.tokens.is_empty() {
         return Err(Failure::usage(format!(
@@ -145,7 +190,8 @@ async fn serve(args: &GuardArgs, file: StandingFile, address: &str, json: bool) 
     });
     let _control = Control::open(Arc::new(standing.clone()));
     announce(local, metrics, json);
-    let mut watch = Watch { standing, keeper, signals, runs, ended: JoinSet::new(), json };
+    let pruning = Pruning { journal, last: None };
+    let mut watch = Watch { standing, keeper, signals, runs, ended: JoinSet::new(), pruning, json };
     let heard = watch.until_signal().await;
     drop(stop);
     watch.finish().await;
@@ -180,7 +226,26 @@ struct Watch {
     signals: Signals,
     runs: mpsc::UnboundedReceiver<(Arc<str>, RunHandle)>,
     ended: JoinSet<Ended>,
+    pruning: Pruning,
     json: bool,
+}
+
+/// Bounds the journal while the proxy works.
+struct Pruning {
+    journal: Option<SqliteJournal>,
+    last: Option<(Instant, Retention)>,
+}
+
+impl Pruning {
+    fn tick(&mut self) {
+        let is_due = |last: &(Instant, Retention)| last.0.elapsed() >= PRUNED_EVERY;
+        if self.journal.is_some() && self.last.as_ref().is_none_or(is_due) {
+            // The work of an hour ago has ended, so that dropping it does not wait.
+            self.last = None;
+            let retention = Retention::begin(self.journal.as_ref(), &RunArgs::default());
+            self.last = Some((Instant::now(), retention));
+        }
+    }
 }
 
 impl Watch {
@@ -195,6 +260,7 @@ impl Watch {
                 Some(run) = self.runs.recv() => self.started(run),
                 Some(ended) = self.ended.join_next() => self.report(ended.ok()),
                 _ = tick.tick() => {
+                    self.pruning.tick();
                     let problem = self.keeper.tick(Day::now()).err();
                     // Once, and again only after it had worked in between.
                     if let Some(problem) = problem.as_ref().filter(|_| !failed) {
@@ -225,17 +291,23 @@ impl Watch {
 
     fn started(&mut self, (profile, run): (Arc<str>, RunHandle)) {
         if self.json {
-            let line = json!({"type": "run_started", "profile": &*profile, "run_id": run.id()});
+            let line = json!({
+                "type": "run_started", "profile": &*profile, "run_id": run.record_id(), "name": run.id(),
+            });
             let _ = output::json(&line);
         }
-        self.ended.spawn(async move { (profile, run.ended().await) });
+        self.ended.spawn(async move {
+            let outcome = run.ended().await;
+            run.recorded().await;
+            (profile, run.id(), outcome)
+        });
     }
 
     fn report(&self, ended: Option<Ended>) {
         // `None` only if the task panicked, which it cannot.
-        let Some((profile, outcome)) = ended else { return };
+        let Some((profile, name, outcome)) = ended else { return };
         if self.json {
-            let mut line = json!({"type": "outcome", "profile": &*profile});
+            let mut line = json!({"type": "outcome", "profile": &*profile, "name": name});
             if let (Some(line), Ok(Value::Object(fields))) =
                 (line.as_object_mut(), serde_json::to_value(&*outcome))
             {

@@ -106,12 +106,37 @@ fn standing_proxy_limits_runs_and_reports_them() {
         .lines()
         .iter()
         .filter(|line| line["type"] == "outcome")
-        .map(|line| (line["run_id"].to_string(), line["termination"].to_string()))
+        .map(|line| (line["name"].to_string(), line["termination"].to_string()))
         .collect();
     let of = |run: &str, ending: &str| (format!("\"{run}\""), format!("\"{ending}\""));
     assert_eq!(endings, [of("a", "error_max_turns"), of("b", "cancelled")]);
     for request in server.requests() {
         assert!(!format!("{:?}", request.headers).contains("endstop-token"), "{request:?}");
+    }
+}
+
+#[test]
+fn runs_are_recorded_under_ids_of_their_own() {
+    let (cli, server) = (Cli::new(), server());
+    let listening = Listening::start(&cli, &format!("idle_after = \"1s\"\n{}", file(&server, "")));
+    // The same name again, after the first run has ended.
+    for _ in 0..2 {
+        let ended = || listening.started.stdout().matches("\"outcome\"").count();
+        let before = ended();
+        assert_eq!(listening.turn("nightly", 1, "authorization: Bearer sk-secret-9753\r\n").0, 200);
+        eventually("the end", || ended() > before);
+    }
+    let done = listening.stop(Signal::TERM);
+    let lines = done.lines();
+    let outcomes: Vec<&Value> = lines.iter().filter(|line| line["type"] == "outcome").collect();
+    let id = |at: usize| outcomes[at]["run_id"].as_str().unwrap();
+    assert!(id(0).starts_with("nightly-") && id(0) != id(1), "{outcomes:?}");
+    assert!(outcomes.iter().all(|outcome| outcome["name"] == "nightly"), "{outcomes:?}");
+    let listed = run(&cli, &["runs", "--json"]).exits(0);
+    for at in 0..2 {
+        assert!(listed.stdout.contains(id(at)), "{}", listed.stdout);
+        let explained = run(&cli, &["explain", id(at), "--json"]).exits(0);
+        assert!(explained.stdout.contains("\"bash\"") && !explained.stdout.contains("sk-secret"));
     }
 }
 

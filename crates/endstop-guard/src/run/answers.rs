@@ -43,7 +43,7 @@ impl Guarded {
 
     /// The sentence that every client shows.
     pub(super) fn message(&self, outcome: &Outcome) -> String {
-        stop_message(outcome.termination, &outcome.decided_by.evidence, self.key().id())
+        stop_message(outcome.termination, &outcome.decided_by.evidence, self.id())
     }
 
     /// `true` if this call gets a text. A text would break a program that parses the answer, and a

@@ -92,6 +92,8 @@ pub(super) struct Told {
 /// The state of a run. The owner holds a lock, so no method waits.
 pub(super) struct Guarded {
     key: RunKey,
+    /// The id in the journal and in the outcome.
+    id: String,
     pub(super) settings: Arc<Settings>,
     pub(super) budget: Option<SharedBudget>,
     pub(super) books: Books,
@@ -131,6 +133,7 @@ impl Guarded {
         settings.meter.started();
         let record = RunRecord::new(settings.journal.clone());
         let mut run = Guarded {
+            id: record.id(key.id(), wall_ms),
             key,
             books: Books::new(Arc::clone(&settings.meter)),
             unassigned: None,
@@ -163,6 +166,11 @@ impl Guarded {
 
     pub(super) fn key(&self) -> &RunKey {
         &self.key
+    }
+
+    /// The id in the journal and in the outcome.
+    pub(super) fn id(&self) -> &str {
+        &self.id
     }
 
     /// The outcome, once the run has ended.
@@ -325,7 +333,7 @@ impl Guarded {
     /// Begins the journal's record of the run, if it has not begun.
     pub(super) fn begin_record(&mut self) {
         let mut record = std::mem::take(&mut self.record);
-        record.begin(self.key.id(), self.wall_ms, || self.spec(Judged::Conversation));
+        record.begin(&self.id, self.wall_ms, || self.spec(Judged::Conversation));
         self.record = record;
     }
 
@@ -458,7 +466,7 @@ impl Guarded {
             reserve: true,
             shared_budget: self.budget.is_some(),
             nudge: false,
-            run_id: Some(self.key.id().to_owned()),
+            run_id: Some(self.id.clone()),
             ..RunSpec::default()
         }
     }

@@ -10,6 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of credentials that are remembered for a run. A client has one or two.
 const MOST_KEYS: usize = 256;
@@ -29,6 +30,39 @@ pub struct JournalSettings {
     pub keys: KnownKeys,
     /// Receives the failure of the journal, at most once for each run, on a thread that may block.
     pub report: Arc<dyn Fn(String) + Send + Sync>,
+    /// The bound on runs that are recorded at once, for runs that clients start and name; `None` for
+    /// a single run. The id of such a run is its name with the time of its start, because a name may
+    /// be used again.
+    pub many: Option<Records>,
+}
+
+/// Counts the runs that are recorded at once. Each has a thread that writes.
+#[derive(Clone, Debug)]
+pub struct Records {
+    live: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Records {
+    /// Creates a counter that allows at most this number.
+    pub fn at_most(most: usize) -> Records {
+        Records { live: Arc::default(), most }
+    }
+
+    fn enter(&self) -> Option<Place> {
+        let more = |live: usize| (live < self.most).then_some(live + 1);
+        self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Place(Arc::clone(&self.live)))
+    }
+}
+
+/// The place of a run among those that are recorded.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl fmt::Debug for JournalSettings {
@@ -43,6 +77,7 @@ impl fmt::Debug for JournalSettings {
 pub(super) struct RunRecord {
     settings: Option<JournalSettings>,
     record: Option<GuestRecord>,
+    place: Option<Place>,
     /// Events before the first call.
     waiting: Vec<Recorded>,
     /// The credentials of all requests so far.
@@ -53,6 +88,12 @@ pub(super) struct RunRecord {
 impl RunRecord {
     pub(super) fn new(settings: Option<JournalSettings>) -> RunRecord {
         RunRecord { settings, ..RunRecord::default() }
+    }
+
+    /// Returns the id of a run with this name.
+    pub(super) fn id(&self, name: &str, wall_ms: u64) -> String {
+        let many = self.settings.as_ref().is_some_and(|settings| settings.many.is_some());
+        if many { format!("{name}-{wall_ms:x}") } else { name.to_owned() }
     }
 
     /// The secrets of the requests so far.
@@ -83,6 +124,18 @@ impl RunRecord {
         let Some(settings) = self.settings.as_ref().filter(|_| self.record.is_none()) else {
             return;
         };
+        if let Some(many) = &settings.many {
+            self.place = many.enter();
+            if self.place.is_none() {
+                (settings.report)(format!(
+                    "run {id} is not recorded, because {} other runs are",
+                    many.most
+                ));
+                self.settings = None;
+                self.waiting = Vec::new();
+                return;
+            }
+        }
         let header = RunHeader {
             id: id.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -118,6 +171,7 @@ impl RunRecord {
 
     /// Takes the record, to wait until it is written.
     pub(super) fn take(&mut self) -> Option<GuestRecord> {
+        self.place = None;
         self.record.take()
     }
 }

@@ -25,7 +25,7 @@ mod thread;
 pub use event::{GuardEvent, Hear};
 pub use gate::{Gate, OnStart};
 pub use guarded::Counts;
-pub use journal::JournalSettings;
+pub use journal::{JournalSettings, Records};
 pub use meter::{BUCKETS_MS, Meter, Tally};
 pub use runs::{LiveRun, RunHandle};
 pub use settings::{MakePolicy, OnLimit, Settings};

@@ -163,9 +163,14 @@ impl std::fmt::Debug for RunHandle {
 }
 
 impl RunHandle {
-    /// The id of the run.
+    /// The name of the run, which commands for live runs use.
     pub fn id(&self) -> String {
         self.0.lock().key().id().to_owned()
+    }
+
+    /// The id of the run in the journal and in its outcome.
+    pub fn record_id(&self) -> String {
+        self.0.lock().id().to_owned()
     }
 
     /// The outcome, once the run has ended.
