@@ -217,13 +217,18 @@ def agents(programs):
         print(f"| {scenario} | " + " | ".join(cells) + " |", flush=True)
 
 
-def ten(ours, rig):
-    print("| program | scenario | Endstop | rig |\n|---|---|---|---|")
+PROGRAMS = ["chat_service", "cli_chat", "extract", "research", "branch", "sse"]
+PROGRAMS += ["approval_ws", "image_tool", "resume", "own_provider"]
+
+
+def ten(folders):
+    print("| program | scenario | " + " | ".join(folders) + " |\n" + "|---" * (len(folders) + 2) + "|")
     inputs = {"cli_chat": "Hi.\n", "extract": "1 nut\n"}
-    for name in ["chat_service", "cli_chat", "extract", "research", "branch", "sse", "approval_ws", "image_tool", "resume"]:
-        for scenario in ["stream without a finish value", "cut by the token limit"]:
+    for name in PROGRAMS:
+        # The provider from nothing calls no server.
+        for scenario in ["complete"] if name == "own_provider" else ["stream without a finish value", "cut by the token limit"]:
             cells = []
-            for folder in (ours, rig):
+            for folder in folders.values():
                 path = str(folder / name)
                 if name == "approval_ws":
                     cells.append(browse(path, scenario))
@@ -247,7 +252,10 @@ def main():
     options.add_argument("--rig", type=pathlib.Path, default=HERE / "rig/target/debug", help="folder of rig's programs")
     options.add_argument("--python", default="python3", help="a Python that has pydantic-ai")
     options.add_argument("--vercel", type=pathlib.Path, default=HERE / "vercel", help="folder with agent.mjs and node_modules")
+    options.add_argument("--ours", action="store_true", help="run the ten programs on Endstop only")
     given = options.parse_args()
+    if given.ours:
+        return ten({"Endstop": given.endstop})
     agents(
         {
             "Endstop": [str(given.endstop / "weather"), "gpt-4.1-mini"],
@@ -257,7 +265,7 @@ def main():
         }
     )
     print()
-    ten(given.endstop, given.rig)
+    ten({"Endstop": given.endstop, "rig": given.rig})
 
 
 if __name__ == "__main__":

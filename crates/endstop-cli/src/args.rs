@@ -1,5 +1,6 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
+use crate::assert_args::AssertArgs;
 use crate::http_args::HttpArgs;
 use crate::limit_args::LimitArgs;
 use crate::param_args::ParamArgs;
@@ -13,8 +14,8 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "endstop", version, about, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 success, 10 retryable, 20 capacity (a limit), 30 fatal, \
-    130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, 2 usage or bad \
-    input, 70 an internal fault.")]
+    130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, or an expectation \
+    of `assert` does not hold, 2 usage or bad input, 70 an internal fault.")]
 pub(crate) struct Args {
     /// Print JSON instead of text.
     #[arg(long, global = true)]
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Limits(LiveLimitsArgs),
     /// Show the timeline of a run, the limits at each turn, and what ended it.
     Explain(ExplainArgs),
+    /// Check a recorded run in CI: exit status 1 and what differs if an expectation does not hold.
+    Assert(Box<AssertArgs>),
     /// Scan sessions that coding agents left on disk: how each ended and what its loops cost.
     Audit(AuditArgs),
     /// Replay recorded runs under other limits and compare the results.
@@ -412,7 +415,8 @@ pub(crate) struct PruneArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
-    /// The run: its id, a prefix of the id, `last`, or a file written by `endstop run --events`.
+    /// The run: its id, a prefix of the id, `last`, a file written by `--events`, or a journal file,
+    /// whose newest run is meant.
     #[arg(default_value = "last")]
     pub(crate) run: PathBuf,
     /// Write a self-contained HTML page with a chart of the run.

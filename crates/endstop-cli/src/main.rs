@@ -2,6 +2,7 @@
 //! the exit status; no other place sets the status.
 
 mod args;
+mod assert_args;
 mod commands;
 mod config;
 mod control;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         Command::Cancel(cancel) => commands::live::cancel(&cancel, json),
         Command::Limits(limits) => commands::live::limits(&limits, json),
         Command::Explain(explain) => commands::explain::run(&explain, json),
+        Command::Assert(assert) => commands::assert::run(&assert, json),
         Command::Audit(audit) => commands::audit::run(&audit, json),
         Command::Backtest(backtest) => commands::backtest::run(&backtest, json),
         Command::Providers(providers) => commands::providers::run(&providers, json),

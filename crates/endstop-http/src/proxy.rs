@@ -2,6 +2,7 @@
 
 use crate::error::SettingsError;
 use crate::host::{is_https, is_loopback};
+use crate::no_proxy::NoProxy;
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ pub(crate) type Choose = Arc<dyn Fn(&Uri) -> Option<String> + Send + Sync>;
 pub(crate) enum Proxies {
     None,
     /// `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in capital or small letters.
-    Environment(Matcher),
+    Environment(Matcher, NoProxy),
     One(Intercept),
     /// A function has the address of each server's proxy.
     Chosen(Choose),
@@ -40,7 +41,7 @@ pub(crate) struct Proxy {
 
 impl Proxies {
     pub(crate) fn environment() -> Proxies {
-        Proxies::Environment(Matcher::from_env())
+        Proxies::Environment(Matcher::from_env(), NoProxy::environment())
     }
 
     /// Uses this proxy for all servers.
@@ -57,7 +58,11 @@ impl Proxies {
         let local = is_loopback(server);
         // A proxy on this machine reaches the same servers as the client.
         let proxy = match self {
-            Proxies::Environment(matcher) if !local => matcher.intercept(server),
+            Proxies::Environment(matcher, direct) if !local => {
+                let host = server.host().unwrap_or_default();
+                // The matcher reads the list of the environment, too, but not `*.HOST`.
+                matcher.intercept(server).filter(|_| !direct.contains(host))
+            }
             Proxies::One(proxy) if !local || is_loopback(proxy.uri()) => Some(proxy.clone()),
             Proxies::Chosen(choose) if !local => {
                 choose(server).map(|address| parse(&address)).transpose()?
@@ -122,8 +127,9 @@ mod tests {
 
     #[test]
     fn environment_never_applies_to_this_machine() {
-        let matcher = Matcher::builder().all("http://192.0.2.1:9").no("direct.test, 10.0.0.0/8");
-        let proxies = Proxies::Environment(matcher.build());
+        let matcher = Matcher::builder().all("http://192.0.2.1:9").build();
+        let direct = NoProxy::new("*.direct.test, 10.0.0.0/8");
+        let proxies = Proxies::Environment(matcher, direct);
         assert_eq!(way(&proxies, "https://h/"), "tunnel http://192.0.2.1:9/");
         for direct in ["http://localhost:1/", "http://a.direct.test/", "https://10.1.2.3/"] {
             assert_eq!(way(&proxies, direct), "direct", "{direct}");

@@ -1,5 +1,6 @@
 //! The commands, one file for each.
 
+pub(crate) mod assert;
 pub(crate) mod audit;
 pub(crate) mod backtest;
 pub(crate) mod config;
@@ -10,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod guard;
 mod guard_listen;
 pub(crate) mod live;
+mod one_run;
 pub(crate) mod policies;
 mod print_env;
 pub(crate) mod providers;

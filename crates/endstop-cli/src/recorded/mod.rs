@@ -1,5 +1,6 @@
-//! Recorded runs, read from files and journals for `audit` and `backtest`.
+//! Recorded runs, read from files and journals for `audit` and `backtest`, and expectations about one.
 
 pub(crate) mod audit;
 pub(crate) mod backtest;
+pub(crate) mod expectation;
 pub(crate) mod journal_runs;

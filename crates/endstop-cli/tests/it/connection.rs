@@ -16,22 +16,26 @@ fn proxy() -> Server {
     .unwrap()
 }
 
+/// A run on a server that only a proxy can reach, with a journal and a recording.
+const RECORDED_RUN: [&str; 10] = [
+    "run",
+    "Go.",
+    "--model",
+    "m",
+    "--base-url",
+    "http://model.test/v1",
+    "--journal",
+    "j.db",
+    "--record",
+    "r.jsonl",
+];
+
 #[test]
 fn proxy_of_flag_serves_run_and_resume() {
     let (cli, proxy) = (Cli::new(), proxy());
     let place = proxy.base_url().replace("http://", "").replace("/v1", "");
     let address = format!("http://me:$PROXY_PASSWORD@{place}");
     let begin = [
-        "run",
-        "Go.",
-        "--model",
-        "m",
-        "--base-url",
-        "http://model.test/v1",
-        "--journal",
-        "j.db",
-        "--record",
-        "r.jsonl",
         "--max-turns",
         "1",
         "--proxy",
@@ -41,6 +45,7 @@ fn proxy_of_flag_serves_run_and_resume() {
         "--connect-timeout",
         "5s",
     ];
+    let begin = [&RECORDED_RUN[..], &begin].concat();
     let resume =
         ["run", "--resume", "last", "--journal", "j.db", "--trust-journal", "--max-turns", "9"];
     for (args, status) in [(&begin[..], 20), (&resume[..], 0)] {
@@ -154,22 +159,8 @@ fn password_of_environment_proxy_is_not_written() {
         // Nothing listens at the second place.
         for (place, status) in [(place.as_str(), 0), ("127.0.0.1:9", 20)] {
             let cli = Cli::new();
-            let mut command = cli.command([
-                "run",
-                "Go.",
-                "--model",
-                "m",
-                "--base-url",
-                "http://model.test/v1",
-                "--journal",
-                "j.db",
-                "--record",
-                "r.jsonl",
-                "--events",
-                "e.jsonl",
-                "--timeout",
-                "2s",
-            ]);
+            let mut command = cli.command(RECORDED_RUN);
+            command.args(["--events", "e.jsonl", "--timeout", "2s"]);
             // A key would not be sent to another host without encryption.
             command.env_remove("OPENAI_API_KEY");
             match name {

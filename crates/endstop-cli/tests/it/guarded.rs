@@ -80,6 +80,36 @@ fn stored_run_replays_its_outcome() {
 }
 
 #[test]
+fn guarded_run_can_be_asserted() {
+    let (cli, server) = (Cli::new(), counting(2));
+    guarded(&cli, &server, &["--price", "in=1,out=2"]).exits(0);
+    let checks = [
+        "--success",
+        "--max-turns",
+        "3",
+        "--max-tokens",
+        "360",
+        "--max-usd",
+        "0.001",
+        "--tool-called",
+        "shell=2",
+        "--no-tool",
+        "write_file",
+        "--final-contains",
+        "17 files",
+    ];
+    let from_journal = [&["assert", "counted", "--journal", "journal.db"][..], &checks].concat();
+    for args in [from_journal, [&["assert", "events"][..], &checks].concat()] {
+        let told = cli.run(args).exits(0).stdout;
+        assert!(told.starts_with("run counted · stop (success) · 3 turns"), "{told}");
+        assert!(told.ends_with("7 expectations met\n"), "{told}");
+    }
+    let args = ["assert", "counted", "--journal", "journal.db", "--tool-called", "shell=3"];
+    let told = cli.run(args).exits(1).stdout;
+    assert!(told.contains("✗ tool-called shell: 2 calls, expected 3 calls"), "{told}");
+}
+
+#[test]
 fn limit_is_stored_and_explained() {
     let (cli, server) = (Cli::new(), counting(100));
     guarded(&cli, &server, &["--max-turns", "2"]).exits(20);

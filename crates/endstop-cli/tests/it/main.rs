@@ -12,6 +12,7 @@
 mod addresses;
 #[cfg(target_os = "linux")]
 mod approval;
+mod assert;
 mod attach;
 mod audit;
 mod backtest;

@@ -11,6 +11,7 @@ fn writers(cli: &Cli) -> Vec<(&'static str, Vec<String>)> {
     let runs = ["backtest", "runs.jsonl", "--policies", "default"];
     vec![
         ("--html", owned(&["explain", "events.jsonl", "--html"])),
+        ("--junit", owned(&["assert", "events.jsonl", "--success", "--junit"])),
         ("--report", owned(&["audit", "runs.jsonl", "--report"])),
         ("--report", owned(&[&runs[..], &["--report"]].concat())),
         ("--parquet", owned(&[&runs[..], &["--parquet"]].concat())),

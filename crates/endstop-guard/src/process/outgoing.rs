@@ -11,7 +11,7 @@
 //! The program itself only speaks to guard, without TLS. Its variables stay as they are, because it
 //! needs them for other hosts, but the address of guard is in its `NO_PROXY`.
 
-use endstop_http::{CertificateError, Certificates};
+use endstop_http::{CertificateError, Certificates, NoProxy};
 use http::Uri;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const AUTHORITIES: [&str; 5] = [
 pub struct Outgoing {
     https: Option<String>,
     http: Option<String>,
-    direct: Vec<String>,
+    direct: NoProxy,
     /// PEM files with additional authorities, without duplicates.
     pub authorities: Vec<PathBuf>,
     /// The authorities of these files, after [`load`](Outgoing::load).
@@ -104,12 +104,7 @@ impl Outgoing {
             *(if is_https { &mut outgoing.https } else { &mut outgoing.http }) = Some(url);
         }
         let direct = get("no_proxy").or_else(|| get("NO_PROXY")).unwrap_or_default();
-        outgoing.direct = direct
-            .split([',', ' '])
-            .map(|host| host.trim().trim_start_matches("*.").trim_start_matches('.'))
-            .filter(|host| !host.is_empty())
-            .map(str::to_ascii_lowercase)
-            .collect();
+        outgoing.direct = NoProxy::new(direct);
         // Several programs' variables often name the same file.
         for file in AUTHORITIES.iter().filter_map(|name| get(name)).map(PathBuf::from) {
             if !outgoing.authorities.contains(&file) {
@@ -145,12 +140,7 @@ impl Outgoing {
         // An upstream on this machine, for example a model server or an outer guard.
         let is_local = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        let is_direct = self.direct.iter().any(|direct| {
-            direct == "*"
-                || host == *direct
-                || host.strip_suffix(direct.as_str()).is_some_and(|rest| rest.ends_with('.'))
-        });
-        if is_local || is_direct {
+        if is_local || self.direct.contains(&host) {
             return None;
         }
         if scheme.eq_ignore_ascii_case("https") {
@@ -219,16 +209,25 @@ mod tests {
             ("https_proxy", "http://u:secret@a:1"),
             ("HTTPS_PROXY", "http://b:2"),
             ("ALL_PROXY", "c:3"),
-            ("NO_PROXY", "corp.example, .internal,*.z.ai"),
+            ("NO_PROXY", "corp.example, .internal,*.z.ai 10.0.0.0/8,fd00::/8"),
         ]);
         assert_eq!(found.proxy_for("https", "api.anthropic.com"), Some("http://u:secret@a:1"));
         assert_eq!(found.proxy_for("http", "api.anthropic.com"), Some("http://c:3"));
-        for host in
-            ["corp.example", "x.corp.example", "a.internal", "API.Z.AI", "[::1]", "127.0.0.2"]
-        {
+        for host in [
+            "corp.example",
+            "x.corp.example",
+            "a.internal",
+            "API.Z.AI",
+            "[::1]",
+            "127.0.0.2",
+            "10.1.2.3",
+            "[fd12::1]",
+        ] {
             assert_eq!(found.proxy_for("https", host), None, "{host}");
         }
-        assert!(found.proxy_for("https", "notcorp.example").is_some());
+        for host in ["notcorp.example", "11.0.0.1", "[fe80::1]"] {
+            assert!(found.proxy_for("https", host).is_some(), "{host}");
+        }
         assert!(!format!("{found:?}").contains("secret"));
     }
 

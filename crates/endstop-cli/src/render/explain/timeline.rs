@@ -14,6 +14,7 @@ use endstop::{
 };
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The timeline of a run, with everything that `explain` shows.
@@ -42,6 +43,9 @@ pub(crate) struct Timeline {
     /// The limits of the run; all off if they are not known.
     #[serde(skip)]
     pub(crate) allowed: Limits,
+    /// Number of calls that started, by tool, in all conversations of the record.
+    #[serde(skip)]
+    pub(crate) calls: BTreeMap<String, u64>,
     /// The next step.
     pub(crate) next: Option<String>,
 }
@@ -112,6 +116,7 @@ impl Timeline {
                 Failure::usage(error.to_string())
             })?);
         timeline.replay(run, &mut replay);
+        timeline.calls = started_calls(&timeline.entries);
         let mut outcome = run.outcome.clone();
         if outcome.is_none() {
             // The run had ended, and its process died before it stored the outcome. The replay
@@ -193,6 +198,7 @@ impl Timeline {
             events.into_iter().partition(|event| event["type"] == "outcome");
         let outcome = outcome.into_iter().next_back();
         let state = if outcome.is_some() { "ended" } else { "cut" };
+        let calls = started_calls(&entries);
         // Turns are counted for each conversation of a guarded run, so only the first is shown.
         let entries = entries.into_iter().filter(|event| {
             event["type"] != "delta" && event["thread"].as_str().is_none_or(|name| name == "main")
@@ -200,7 +206,7 @@ impl Timeline {
         let entries = entries.collect();
         let allowed = Limits::none();
         let mut timeline =
-            Timeline { state, events: count, entries, allowed, ..Timeline::default() };
+            Timeline { state, events: count, entries, allowed, calls, ..Timeline::default() };
         timeline.end(outcome);
         timeline.next = match timeline.diverged() {
             Some(_) => Some(AFTER_DIVERGENCE.to_owned()),
@@ -294,6 +300,15 @@ impl Timeline {
         let last = self.entries.iter().rev().find_map(|event| event["at_ms"].as_f64());
         last.unwrap_or(0.0).max(self.ending.as_ref().map_or(0.0, ms))
     }
+}
+
+/// Counts the calls that started, by tool.
+fn started_calls(entries: &[Value]) -> BTreeMap<String, u64> {
+    let mut calls = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| entry["type"] == "tool_started") {
+        *calls.entry(entry["name"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    calls
 }
 
 /// Returns the entry of an event that only the runs of guests have. The messages of a call are not

@@ -61,9 +61,12 @@ impl Prepared {
 
     /// Returns the credentials as a redactor.
     pub(super) fn known_keys(&self) -> KnownKeys {
-        // Its password is a secret even if it is a word.
-        let proxy = || KnownKeys::of_proxies(self.proxy.as_ref().map(Url::as_str));
-        self.known.get_or_init(|| KnownKeys::new(self.secrets()).and(&proxy())).clone()
+        self.known.get_or_init(|| KnownKeys::new(self.secrets()).and(&self.proxy_keys())).clone()
+    }
+
+    /// Returns the credentials of the proxy, whose password is a secret even if it is a word.
+    pub(super) fn proxy_keys(&self) -> KnownKeys {
+        KnownKeys::of_proxies(self.proxy.as_ref().map(Url::as_str))
     }
 
     /// `true` if each request gets its own headers, with a signature or a fetched key.

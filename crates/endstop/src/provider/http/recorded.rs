@@ -41,6 +41,7 @@ impl HttpProvider {
         if !recorder.attach(header, prepared.secrets()) {
             return Err(HttpError::RecorderInUse);
         }
+        recorder.hide(&prepared.proxy_keys());
         self.recorder = Some(recorder.clone());
         Ok(self)
     }
