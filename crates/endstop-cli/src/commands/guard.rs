@@ -1,6 +1,6 @@
 //! `endstop guard`: runs another agent program under limits, and reports how its run ended.
 
-use super::surroundings::{environment, outgoing, random, salt};
+use super::surroundings::{aws_keys, environment, outgoing, random, salt};
 use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
@@ -119,6 +119,7 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     settings.on_limit = args.on_limit.parse::<OnLimit>().map_err(Failure::usage)?;
     settings.cap_output = args.cap_output;
     settings.price = configured.price;
+    settings.aws = aws_keys();
     Ok(settings)
 }
 

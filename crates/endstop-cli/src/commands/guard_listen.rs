@@ -1,6 +1,6 @@
 //! `endstop guard --listen`: a standing proxy for many agents and machines.
 
-use super::surroundings::{environment, outgoing, salt};
+use super::surroundings::{aws_keys, environment, outgoing, salt};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::state::state_folder;
@@ -58,6 +58,10 @@ pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
         Some(path) => read(path)?,
         None => StandingFile::default(),
     };
+    let aws = aws_keys();
+    for profile in &mut file.profiles {
+        profile.settings.aws.clone_from(&aws);
+    }
     let journal = journal_path::to_write(&JournalPath::of(args.journal.as_deref(), None)?)?;
     if let Some(journal) = &journal {
         let many = Records::at_most(MOST_RECORDS);

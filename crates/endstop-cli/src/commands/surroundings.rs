@@ -3,6 +3,7 @@
 use crate::output;
 use crate::visible::visible;
 use endstop_guard::process::Outgoing;
+use endstop_guard::run::AwsKeys;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -25,6 +26,11 @@ pub(super) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
+}
+
+/// Returns the keys with which calls to Amazon Bedrock are signed again.
+pub(super) fn aws_keys() -> Option<AwsKeys> {
+    AwsKeys::from_variables(|name| std::env::var(name).ok())
 }
 
 /// Returns the proxies and authorities of the environment, and warns of those that are not used.

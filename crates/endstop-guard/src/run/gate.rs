@@ -8,6 +8,7 @@ use super::guarded::Admitted;
 use super::journal::keys_of;
 use super::observer::{CallObserver, NOT_SENT};
 use super::pricing::price_of;
+use super::resign::{AwsKeys, Signed, is_signed};
 use super::runs::{RunHandle, Shared};
 use super::settings::Settings;
 use crate::exchange::answer::{Reply, bad_request};
@@ -34,7 +35,8 @@ const MOST_RUNS: usize = 10_000;
 
 /// The answer to a request with a signature of Amazon Web Services.
 const SIGNED: &str = "this request is signed for the address of the proxy, and Amazon Bedrock would \
-     reject it; use a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), which passes unchanged";
+     reject it; start guard with the same keys (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), so that it \
+     signs the request again, or use a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK)";
 
 /// Receives each run that starts, on the task of its first request.
 pub type OnStart = Box<dyn Fn(&RunHandle) + Send + Sync>;
@@ -168,8 +170,8 @@ impl Gate {
         if let Some(only) = &self.only {
             line.run = Some(only.clone());
         }
-        let decoded = match (line.call, body) {
-            (Call::Model { .. }, RequestBody::Whole { decoded, .. }) => decoded,
+        let (raw, decoded) = match (line.call, body) {
+            (Call::Model { .. }, RequestBody::Whole { raw, decoded }) => (raw, decoded),
             (Call::Model { format, .. }, body) => {
                 let reason = match body {
                     RequestBody::TooLarge { .. } => "the body is too large to be read",
@@ -180,10 +182,17 @@ impl Gate {
             }
             _ => return self.other(head, &line),
         };
-        self.model_call(head, &line, decoded)
+        self.model_call(head, &line, raw, decoded)
     }
 
-    fn model_call(&self, head: &RequestHead, line: &Line, decoded: &Bytes) -> Decision {
+    fn model_call(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        raw: &Bytes,
+        decoded: &Bytes,
+    ) -> Decision {
+        let settings = self.settings();
         let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let facts = ClientFacts::read(headers, &line.target, &self.salt);
         let request = match Request::read(line, decoded) {
@@ -205,9 +214,10 @@ impl Gate {
             Ok(url) => url,
             Err(error) => return self.refuse(head, &error),
         };
-        if is_signed(head) {
-            return self.refuse(head, SIGNED);
-        }
+        let signed = match checked(settings.aws.as_ref(), head, Some(raw)) {
+            Ok(signed) => signed,
+            Err(error) => return self.refuse(head, &error),
+        };
         let price = self.price(&request, url.host());
         let run = self.run_of(&placed.seat.run);
         let reply = Reply::to(&request, &facts);
@@ -249,7 +259,14 @@ impl Gate {
             Admitted::Go(ticket) => {
                 drop(guarded);
                 shared.changed();
-                self.send(shared, url, (head, &request, decoded), ticket, call)
+                let signed = signed.as_ref();
+                self.send(
+                    shared,
+                    url,
+                    Sent { head, request: &request, raw, decoded, signed },
+                    ticket,
+                    call,
+                )
             }
         }
     }
@@ -259,7 +276,7 @@ impl Gate {
         &self,
         shared: &Arc<Shared>,
         url: Uri,
-        (head, request, decoded): (&RequestHead, &Request<'_>, &Bytes),
+        Sent { head, request, raw, decoded, signed }: Sent<'_>,
         ticket: Ticket,
         call: Arc<CallFacts>,
     ) -> Decision {
@@ -280,12 +297,23 @@ impl Gate {
                 }
             }
         }
+        let own =
+            signed.map(|signed| signed.headers(&url, body.as_ref().or(Some(raw)))).transpose();
+        let own = match own {
+            Ok(own) => own.unwrap_or_default(),
+            Err(error) => {
+                let observer = CallObserver::new(Arc::clone(shared), ticket, call);
+                Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}") });
+                return Decision::Answer(to_proxy(bad_request(&error)));
+            }
+        };
         let abort = ticket.abort.clone();
         let streams = request.delivery != Delivery::Whole;
         let observer = CallObserver::new(Arc::clone(shared), ticket, call);
         let mut forward = Forward::unchanged(url, Box::new(observer));
         forward.body = body;
         forward.abort = abort;
+        forward.headers = own;
         if streams {
             forward.headers.extend(readable_encoding(head));
         }
@@ -357,8 +385,19 @@ impl Gate {
 
     fn forward(&self, head: &RequestHead, line: &Line, format: Option<WireFormat>) -> Decision {
         let format = format.or_else(|| owner(&line.target, |name| head.header(name)));
-        match self.url(line, format) {
-            Ok(url) => Decision::Forward(Forward::unchanged(url, Box::new(Unread))),
+        let url = match self.url(line, format) {
+            Ok(url) => url,
+            Err(error) => return self.refuse(head, &error),
+        };
+        let settings = self.settings();
+        let signed = checked(settings.aws.as_ref(), head, None)
+            .and_then(|signed| signed.map(|signed| signed.headers(&url, None)).transpose());
+        match signed {
+            Ok(headers) => {
+                let mut forward = Forward::unchanged(url, Box::new(Unread));
+                forward.headers = headers.unwrap_or_default();
+                Decision::Forward(forward)
+            }
             Err(error) => self.refuse(head, &error),
         }
     }
@@ -433,9 +472,27 @@ impl ResponseObserver for Timed {
     }
 }
 
-/// Returns whether a request has a signature that covers its host, which a proxy changes.
-fn is_signed(head: &RequestHead) -> bool {
-    head.header("authorization").is_some_and(|value| value.starts_with("AWS4-HMAC-"))
+/// A model call that is admitted.
+struct Sent<'a> {
+    head: &'a RequestHead,
+    request: &'a Request<'a>,
+    /// The body as the client sent it.
+    raw: &'a Bytes,
+    decoded: &'a Bytes,
+    signed: Option<&'a Signed<'a>>,
+}
+
+/// Checks the signature of a request, if it has one: it covers the host, which a proxy changes.
+fn checked<'a>(
+    keys: Option<&'a AwsKeys>,
+    head: &'a RequestHead,
+    body: Option<&Bytes>,
+) -> Result<Option<Signed<'a>>, String> {
+    match keys {
+        _ if !is_signed(head) => Ok(None),
+        Some(keys) => Signed::check(keys, head, body).map(Some),
+        None => Err(SIGNED.to_owned()),
+    }
 }
 
 fn place_of(placed: &Placed) -> Place {

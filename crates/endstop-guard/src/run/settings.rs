@@ -2,6 +2,7 @@
 
 use super::journal::JournalSettings;
 use super::meter::Meter;
+use super::resign::AwsKeys;
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, Price, TerminationPolicy, Watch};
 use std::fmt;
@@ -63,6 +64,8 @@ pub struct Settings {
     pub cap_output: bool,
     /// A price for all models, instead of the catalogue's.
     pub price: Option<Price>,
+    /// The keys to sign calls to Amazon Bedrock again; without them, signed calls are refused.
+    pub aws: Option<AwsKeys>,
     /// A budget that all runs share, for example of a day.
     pub budget: Option<SharedBudget>,
     /// Counts what the runs do, for metrics.
@@ -95,6 +98,7 @@ impl Default for Settings {
             on_limit: OnLimit::default(),
             cap_output: false,
             price: None,
+            aws: None,
             budget: None,
             meter: Arc::default(),
             journal: None,

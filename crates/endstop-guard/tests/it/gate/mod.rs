@@ -4,4 +4,5 @@ mod agents;
 mod chaos;
 mod hostile;
 mod rules;
+mod signed;
 pub(crate) mod support;

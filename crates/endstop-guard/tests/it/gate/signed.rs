@@ -1,0 +1,85 @@
+//! Signed calls to Amazon Bedrock: checked with the keys of guard, and signed again.
+
+use super::agents::call;
+use super::support::{Bills, Guard, Manner, billing, price};
+use crate::proxy::support::run;
+use aws_credential_types::Credentials;
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4::SigningParams;
+use endstop_core::Limits;
+use endstop_guard::run::{AwsKeys, Settings};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+const BODY: &str = r#"{"messages":[{"role":"user","content":[{"text":"run b; go"}]}]}"#;
+
+/// Returns the lines of the headers that sign a request for a host.
+fn signed(secret: &str, host: &str, path: &str, body: &str, at: SystemTime) -> String {
+    let identity = Credentials::new("AKIDEXAMPLE", secret, None, None, "test").into();
+    let params = SigningParams::builder()
+        .identity(&identity)
+        .region("eu-west-3")
+        .name("bedrock")
+        .time(at)
+        .settings(SigningSettings::default())
+        .build()
+        .expect("parameters");
+    let url = format!("http://{host}{path}");
+    let headers = [("content-type", "application/json")];
+    let body = SignableBody::Bytes(body.as_bytes());
+    let request = SignableRequest::new("POST", url, headers.into_iter(), body).expect("a request");
+    let (instructions, _) = sign(request, &params.into()).expect("a signature").into_parts();
+    instructions.headers().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+}
+
+#[test]
+fn calls_with_the_same_keys_are_signed_for_the_upstream() {
+    run(async {
+        let bills = Arc::new(Bills::default());
+        let always = Arc::new(|_| Manner::Answer);
+        let (upstream, stop) = billing(Arc::clone(&bills), always).await;
+        let keys = AwsKeys::from_variables(|name| match name {
+            "AWS_ACCESS_KEY_ID" => Some("AKIDEXAMPLE".to_owned()),
+            "AWS_SECRET_ACCESS_KEY" => Some("right-secret".to_owned()),
+            _ => None,
+        });
+        for cap_output in [false, true] {
+            let limits = Limits { max_budget_usd: Some(0.5), ..Limits::default() };
+            let settings = Settings {
+                limits,
+                aws: keys.clone(),
+                price: Some(price()),
+                cap_output,
+                ..Settings::default()
+            };
+            let guard = Guard::start(settings, upstream).await;
+            let host = guard.address.to_string();
+            let (path, at) = ("/run/b/model/m/converse", SystemTime::now());
+            let request = |secret: &str| {
+                let headers = signed(secret, &host, path, BODY, at);
+                format!(
+                    "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
+                     content-length: {}\r\n{headers}\r\n{BODY}",
+                    BODY.len()
+                )
+            };
+            bills.bodies.lock().expect("a lock").clear();
+            let (status, body) = call(guard.address, request("wrong-secret").as_bytes()).await;
+            let body = body.expect("a body");
+            assert!(status == 400 && body.contains("AWS_ACCESS_KEY_ID"), "{body}");
+            assert!(bills.bodies.lock().expect("a lock").is_empty(), "nothing was forwarded");
+            let (status, body) = call(guard.address, request("right-secret").as_bytes()).await;
+            assert_eq!(status, 200, "{body:?}");
+            let seen = bills.bodies.lock().expect("a lock").last().cloned().expect("a call");
+            let (head, sent) = seen.split_once("\r\n\r\n").expect("a head");
+            assert_eq!(sent.contains("maxTokens"), cap_output, "{sent}");
+            let lines =
+                signed("right-secret", &upstream.to_string(), "/model/m/converse", sent, at);
+            for line in lines.lines() {
+                assert!(head.lines().any(|one| one.eq_ignore_ascii_case(line)), "{line} in {head}");
+            }
+            guard.stop().await;
+        }
+        drop(stop);
+    });
+}
