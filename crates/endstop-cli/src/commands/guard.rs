@@ -435,7 +435,10 @@ fn report(
             unverified: done.verified != StopSignal::Nothing,
             ..Beside::default()
         };
-        output::painted_note(&format!("\n{}", card(outcome, limits, &beside, color)));
+        // The outcome has the calls of the first conversation, the card those of the program.
+        let model_calls = u32::try_from(counts.calls).unwrap_or(u32::MAX);
+        let shown = Outcome { model_calls, ..outcome.clone() };
+        output::painted_note(&format!("\n{}", card(&shown, limits, &beside, color)));
     }
     match done.verified {
         StopSignal::Terminate => 143,

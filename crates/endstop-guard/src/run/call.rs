@@ -24,7 +24,7 @@ impl Place {
     }
 }
 
-/// What is known of a call from its request.
+/// The facts of a call that its request states.
 #[derive(Debug)]
 pub(super) struct CallFacts {
     pub(super) seat: Seat,

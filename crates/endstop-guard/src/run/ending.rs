@@ -1,4 +1,4 @@
-//! How a guarded run ends: by one of its conversations, at its deadline, or because its program or a
+//! The end of a guarded run: by one of its conversations, at its deadline, or because its program or a
 //! person ended it.
 //!
 //! ```text

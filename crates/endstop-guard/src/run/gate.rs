@@ -1,42 +1,17 @@
 //! The gatekeeper of guard: places each call in its run, and admits, answers or refuses it.
 
-use super::answers::to_proxy;
-use super::call::Place;
-use super::call::{CallFacts, Ticket};
 use super::event::{GuardEvent, Hear};
-use super::guarded::Admitted;
-use super::journal::keys_of;
-use super::observer::{CallObserver, NOT_SENT};
 use super::pricing::price_of;
-use super::resign::{AwsKeys, Signed, is_signed};
 use super::runs::{RunHandle, Shared};
 use super::settings::Settings;
-use crate::exchange::answer::{Reply, bad_request};
-use crate::exchange::{
-    Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, RunKey, RunName, Salt,
-    Threads, cap_output, owner, route,
-};
-use crate::proxy::{
-    Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver, Route,
-    UpstreamMap,
-};
-use bytes::Bytes;
-use endstop_core::{GuestCall, Price};
-use endstop_wire::dialect::dialect_at;
-use endstop_wire::{Dialect, RequestFacts, WireFormat};
-use http::header::ACCEPT_ENCODING;
-use http::{HeaderName, HeaderValue, Uri};
+use crate::exchange::{Request, RunKey, RunName, Salt, Threads};
+use crate::proxy::UpstreamMap;
+use endstop_core::Price;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 /// Runs that are remembered after their end, so that late calls are still refused.
 const MOST_RUNS: usize = 10_000;
-
-/// The answer to a request with a signature of Amazon Web Services.
-const SIGNED: &str = "this request is signed for the address of the proxy, and Amazon Bedrock would \
-     reject it; start guard with the same keys (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), so that it \
-     signs the request again, or use a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK)";
 
 /// Receives each run that starts, on the task of its first request.
 pub type OnStart = Box<dyn Fn(&RunHandle) + Send + Sync>;
@@ -44,19 +19,19 @@ pub type OnStart = Box<dyn Fn(&RunHandle) + Send + Sync>;
 /// Puts the calls of agents under the kernel.
 pub struct Gate {
     settings: RwLock<Arc<Settings>>,
-    upstreams: UpstreamMap,
-    salt: Salt,
-    threads: Arc<Mutex<Threads>>,
-    runs: Mutex<Runs>,
+    pub(super) upstreams: UpstreamMap,
+    pub(super) salt: Salt,
+    pub(super) threads: Arc<Mutex<Threads>>,
+    pub(super) runs: Mutex<Runs>,
     /// The run of every call, if the guard has started the only program that it serves.
-    only: Option<RunName>,
-    hear: Hear,
+    pub(super) only: Option<RunName>,
+    pub(super) hear: Hear,
     on_start: Option<OnStart>,
 }
 
 #[derive(Default)]
-struct Runs {
-    by_key: HashMap<RunKey, RunHandle>,
+pub(super) struct Runs {
+    pub(super) by_key: HashMap<RunKey, RunHandle>,
     /// Keys in the order in which the runs started.
     order: std::collections::VecDeque<RunKey>,
 }
@@ -111,7 +86,7 @@ impl Gate {
         lock(&self.threads).forget(&key);
     }
 
-    fn settings(&self) -> Arc<Settings> {
+    pub(super) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -128,7 +103,7 @@ impl Gate {
         runs.order.iter().filter_map(|key| runs.by_key.get(key).cloned()).collect()
     }
 
-    fn run_of(&self, key: &RunKey) -> RunHandle {
+    pub(super) fn run_of(&self, key: &RunKey) -> RunHandle {
         let mut runs = lock(&self.runs);
         if let Some(handle) = runs.by_key.get(key) {
             return handle.clone();
@@ -160,368 +135,11 @@ impl Gate {
         handle
     }
 
-    /// Decides about a request.
-    pub(crate) fn decide_now(&self, head: &RequestHead, body: &RequestBody) -> Decision {
-        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-        let mut line = match route(head.method.as_str(), target) {
-            Ok(line) => line,
-            Err(error) => return self.refuse(head, &error.to_string()),
-        };
-        if let Some(only) = &self.only {
-            line.run = Some(only.clone());
-        }
-        let (raw, decoded) = match (line.call, body) {
-            (Call::Model { .. }, RequestBody::Whole { raw, decoded }) => (raw, decoded),
-            (Call::Model { format, .. }, body) => {
-                let reason = match body {
-                    RequestBody::TooLarge { .. } => "the body is too large to be read",
-                    RequestBody::Unreadable { .. } => "the body cannot be decompressed",
-                    _ => "the body was not read",
-                };
-                return self.pass(head, &line, Some(format), reason);
-            }
-            _ => return self.other(head, &line),
-        };
-        self.model_call(head, &line, raw, decoded)
-    }
-
-    fn model_call(
-        &self,
-        head: &RequestHead,
-        line: &Line,
-        raw: &Bytes,
-        decoded: &Bytes,
-    ) -> Decision {
-        let settings = self.settings();
-        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let facts = ClientFacts::read(headers, &line.target, &self.salt);
-        let request = match Request::read(line, decoded) {
-            Ok(request) => request,
-            Err(error) => {
-                let Call::Model { format, .. } = line.call else {
-                    return self.forward(head, line, None);
-                };
-                return self.pass(head, line, Some(format), &error.to_string());
-            }
-        };
-        // Released before the answer, because the listener of events may take any time.
-        let placed = lock(&self.threads).place(&facts, line, &request);
-        let placed = match placed {
-            Ok(placed) => placed,
-            Err(error) => return self.refuse(head, &error.to_string()),
-        };
-        let url = match self.url(line, Some(request.format)) {
-            Ok(url) => url,
-            Err(error) => return self.refuse(head, &error),
-        };
-        let signed = match checked(settings.aws.as_ref(), head, Some(raw)) {
-            Ok(signed) => signed,
-            Err(error) => return self.refuse(head, &error),
-        };
-        let price = self.price(&request, url.host());
-        let run = self.run_of(&placed.seat.run);
-        let reply = Reply::to(&request, &facts);
-        let call = Arc::new(CallFacts {
-            seat: placed.seat.clone(),
-            kind: placed.kind,
-            is_known_agent: facts.client.is_some(),
-            reply,
-            request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
-            dialect: dialect_of(request.shape, url.host()),
-        });
-        let guest_call = guest_call(&request, &placed, price);
-        let shared = &run.0;
-        let at = shared.now();
-        let mut guarded = shared.lock();
-        if price.is_none() && guarded.needs_price() && guarded.outcome().is_none() {
-            let model = request.model.as_deref().unwrap_or("unknown");
-            let reason = format!(
-                "no price is known for the model `{model}`, so the cost limit cannot be enforced; \
-                 give one with --price"
-            );
-            drop(guarded);
-            return self.refuse(head, &reason);
-        }
-        if guarded.outcome().is_none() && guarded.is_strict() && !placed.prompt_known {
-            drop(guarded);
-            let reason = "the request continues a response that guard has not seen, so its size is \
-                          not known and --cap-output cannot keep the ceiling";
-            return self.refuse(head, reason);
-        }
-        let place = place_of(&placed);
-        match guarded.admit(at, placed, guest_call, &call, keys_of(head)) {
-            Admitted::Ended => {
-                let answer = guarded.answer(&place, &call);
-                drop(guarded);
-                shared.changed();
-                Decision::Answer(answer)
-            }
-            Admitted::Go(ticket) => {
-                drop(guarded);
-                shared.changed();
-                let signed = signed.as_ref();
-                self.send(
-                    shared,
-                    url,
-                    Sent { head, request: &request, raw, decoded, signed },
-                    ticket,
-                    call,
-                )
-            }
-        }
-    }
-
-    /// Forwards an admitted call, with a lower output cap if that was decided.
-    fn send(
-        &self,
-        shared: &Arc<Shared>,
-        url: Uri,
-        Sent { head, request, raw, decoded, signed }: Sent<'_>,
-        ticket: Ticket,
-        call: Arc<CallFacts>,
-    ) -> Decision {
-        let mut body = None;
-        // The kernel's cap is for all choices together, the body's for each.
-        let each = ticket.output_cap.map(|cap| cap / request.choices);
-        let lower = each.filter(|cap| request.output_cap.is_none_or(|own| *cap < own));
-        if let (true, Some(cap)) = (self.settings().cap_output, lower) {
-            match cap_output(request, decoded, cap, call.dialect.cap_field) {
-                Ok(Some(changed)) => body = Some(Bytes::from(changed)),
-                Ok(None) => {}
-                Err(error) => {
-                    // A call whose cap cannot be lowered could cost more than was reserved.
-                    let observer = CallObserver::new(Arc::clone(shared), ticket, call);
-                    let error_at_end = format!("{NOT_SENT}: {error}");
-                    Box::new(observer).end(End::NoResponse { error: error_at_end });
-                    return Decision::Answer(to_proxy(bad_request(&error.to_string())));
-                }
-            }
-        }
-        let own =
-            signed.map(|signed| signed.headers(&url, body.as_ref().or(Some(raw)))).transpose();
-        let own = match own {
-            Ok(own) => own.unwrap_or_default(),
-            Err(error) => {
-                let observer = CallObserver::new(Arc::clone(shared), ticket, call);
-                Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}") });
-                return Decision::Answer(to_proxy(bad_request(&error)));
-            }
-        };
-        let abort = ticket.abort.clone();
-        let streams = request.delivery != Delivery::Whole;
-        let observer = CallObserver::new(Arc::clone(shared), ticket, call);
-        let mut forward = Forward::unchanged(url, Box::new(observer));
-        forward.body = body;
-        forward.abort = abort;
-        forward.headers = own;
-        if streams {
-            forward.headers.extend(readable_encoding(head));
-        }
-        Decision::Forward(forward)
-    }
-
-    /// Passes a model call that cannot be judged. A run that has ended gets nothing more.
-    fn pass(
-        &self,
-        head: &RequestHead,
-        line: &Line,
-        format: Option<WireFormat>,
-        reason: &str,
-    ) -> Decision {
-        if let Some(run) = self.named_run(head, line) {
-            let mut guarded = run.0.lock();
-            if let Some(answer) = guarded.refuse_late() {
-                guarded.counts.refusals += 1;
-                drop(guarded);
-                run.0.changed();
-                return Decision::Answer(answer);
-            }
-            if guarded.needs_price() || guarded.has_limits() {
-                drop(guarded);
-                let reason = format!("{reason}, so the limits of this run cannot be enforced");
-                return self.refuse(head, &reason);
-            }
-            guarded.counts.unread += 1;
-        } else if self.settings().has_limits() {
-            // No call of its run has been read yet, so its run is not known.
-            let reason = format!("{reason}, so the limits of its run cannot be enforced");
-            return self.refuse(head, &reason);
-        }
-        let target = head.redacted_target();
-        (self.hear)(GuardEvent::Passed { target, reason: reason.to_owned() });
-        self.forward(head, line, format)
-    }
-
-    /// Passes a request that is no model call. An ended run gets no more of those that may cost.
-    fn other(&self, head: &RequestHead, line: &Line) -> Decision {
-        let may_cost = matches!(line.call, Call::Other | Call::Embeddings);
-        let run = self.named_run(head, line);
-        let Some(run) = run.filter(|_| may_cost && head.method == http::Method::POST) else {
-            return self.forward(head, line, None);
-        };
-        let mut guarded = run.0.lock();
-        if let Some(answer) = guarded.refuse_late() {
-            // Not counted as a refused call, because it may be telemetry: a program that sends some
-            // does not ignore the end.
-            return Decision::Answer(answer);
-        }
-        guarded.counts.others += 1;
-        drop(guarded);
-        let mut decision = self.forward(head, line, None);
-        if let Decision::Forward(forward) = &mut decision {
-            let began = run.0.now();
-            forward.observer = Box::new(Timed { run, began });
-        }
-        decision
-    }
-
-    /// Returns the run that the request line or a header names, if it has started.
-    fn named_run(&self, head: &RequestHead, line: &Line) -> Option<RunHandle> {
-        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let facts = ClientFacts::read(headers, &line.target, &self.salt);
-        let key = lock(&self.threads).run_in_headers(&facts, line).ok().flatten()?;
-        lock(&self.runs).by_key.get(&key).cloned()
-    }
-
-    fn forward(&self, head: &RequestHead, line: &Line, format: Option<WireFormat>) -> Decision {
-        let format = format.or_else(|| owner(&line.target, |name| head.header(name)));
-        let url = match self.url(line, format) {
-            Ok(url) => url,
-            Err(error) => return self.refuse(head, &error),
-        };
-        let settings = self.settings();
-        let signed = checked(settings.aws.as_ref(), head, None)
-            .and_then(|signed| signed.map(|signed| signed.headers(&url, None)).transpose());
-        match signed {
-            Ok(headers) => {
-                let mut forward = Forward::unchanged(url, Box::new(Unread));
-                forward.headers = headers.unwrap_or_default();
-                Decision::Forward(forward)
-            }
-            Err(error) => self.refuse(head, &error),
-        }
-    }
-
-    fn refuse(&self, head: &RequestHead, reason: &str) -> Decision {
-        let target = head.redacted_target();
-        self.settings().meter.refused();
-        (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
-        Decision::Answer(to_proxy(bad_request(reason)))
-    }
-
-    fn url(&self, line: &Line, format: Option<WireFormat>) -> Result<Uri, String> {
-        let (path, query) = match line.target.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (line.target.as_str(), None),
-        };
-        self.upstreams.url(format, path, query).map_err(|error| error.to_string())
-    }
-
-    fn price(&self, request: &Request<'_>, host: Option<&str>) -> Option<Price> {
+    pub(super) fn price(&self, request: &Request<'_>, host: Option<&str>) -> Option<Price> {
         self.settings().price.or_else(|| price_of(request.format, host, request.model.as_deref()?))
     }
 }
 
-impl Gatekeeper for Gate {
-    fn route(&self, head: &RequestHead) -> Route {
-        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-        match route(head.method.as_str(), target) {
-            Ok(line) if matches!(line.call, Call::Model { .. }) => Route::Read,
-            _ => Route::Stream,
-        }
-    }
-
-    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
-        self.decide_now(&head, &body)
-    }
-
-    fn notice(&self, notice: Notice) {
-        if let Notice::Refused { reason, target, .. } = notice {
-            (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
-        }
-    }
-}
-
-/// The header that keeps a streamed response readable while it passes: streams in `br` cannot be
-/// read, and those in `zstd` only late. `None` if the client asks for neither.
-fn readable_encoding(head: &RequestHead) -> Option<(HeaderName, Option<HeaderValue>)> {
-    let asked = head.header("accept-encoding")?;
-    let has = |name: &str| asked.split(',').any(|part| part.trim().starts_with(name));
-    let value = if has("gzip") { "gzip" } else { "identity" };
-    (has("br") || has("zstd") || has("*"))
-        .then(|| (ACCEPT_ENCODING, Some(HeaderValue::from_static(value))))
-}
-
-/// Observes a response that belongs to no model call.
-struct Unread;
-
-impl ResponseObserver for Unread {
-    fn end(self: Box<Self>, _end: End) {}
-}
-
-/// Takes the time of a request that is no model call.
-struct Timed {
-    run: RunHandle,
-    began: Duration,
-}
-
-impl ResponseObserver for Timed {
-    fn end(self: Box<Self>, _end: End) {
-        let took = self.run.0.now().saturating_sub(self.began);
-        self.run.0.lock().counts.others_time += took;
-    }
-}
-
-/// A model call that is admitted.
-struct Sent<'a> {
-    head: &'a RequestHead,
-    request: &'a Request<'a>,
-    /// The body as the client sent it.
-    raw: &'a Bytes,
-    decoded: &'a Bytes,
-    signed: Option<&'a Signed<'a>>,
-}
-
-/// Checks the signature of a request, if it has one: it covers the host, which a proxy changes.
-fn checked<'a>(
-    keys: Option<&'a AwsKeys>,
-    head: &'a RequestHead,
-    body: Option<&Bytes>,
-) -> Result<Option<Signed<'a>>, String> {
-    match keys {
-        _ if !is_signed(head) => Ok(None),
-        Some(keys) => Signed::check(keys, head, body).map(Some),
-        None => Err(SIGNED.to_owned()),
-    }
-}
-
-fn place_of(placed: &Placed) -> Place {
-    if placed.kind.is_turn() {
-        Place::Thread(placed.seat.thread.clone())
-    } else {
-        // Only threads get a text, so the number does not matter.
-        Place::Auxiliary(u64::MAX)
-    }
-}
-
-fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> GuestCall {
-    GuestCall {
-        input: placed.input.clone(),
-        prompt_bytes: placed.prompt_bytes,
-        output_cap: request.output_cap.map(|cap| cap.saturating_mul(request.choices)),
-        thinking_budget: request.thinking.unwrap_or(0),
-        model: request.model.clone(),
-        price,
-        streaming: request.delivery != Delivery::Whole,
-        attempt_of_previous: placed.attempt != Attempt::First,
-    }
-}
-
-fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dialect {
-    let at_host = host.and_then(|host| dialect_at(host, format));
-    at_host.unwrap_or_else(|| format.dialect())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

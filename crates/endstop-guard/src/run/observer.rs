@@ -2,7 +2,7 @@
 //! the end.
 
 use super::call::{CallFacts, Ticket};
-use super::guarded::Response;
+use super::calls::Response;
 use super::runs::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};
 use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
@@ -102,7 +102,7 @@ impl ResponseObserver for CallObserver {
     }
 
     fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
-        let warnings = self.shared.lock().started(&self.ticket);
+        let warnings = self.shared.lock().response_began(&self.ticket);
         if warnings.is_empty() {
             return Vec::new();
         }

@@ -2,8 +2,9 @@
 
 use super::answer_call::as_answer;
 use super::call::{CallFacts, Ticket};
+use super::calls::Response;
 use super::event::Hear;
-use super::guarded::{Counts, Guarded, Response};
+use super::guarded::{Counts, Guarded};
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
 use endstop_core::guest::Spending;
@@ -178,7 +179,7 @@ impl RunHandle {
         self.0.lock().outcome().cloned()
     }
 
-    /// What all threads of the run have spent so far.
+    /// The spending of all threads of the run so far.
     pub fn spent(&self) -> Spending {
         self.0.lock().spent().clone()
     }

@@ -1,4 +1,4 @@
-//! What a guarded run may do, and how it is stopped.
+//! The settings of a guarded run: limits, rules, and the answers after its end.
 
 use super::journal::JournalSettings;
 use super::meter::Meter;

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a thread is judged by.
+/// The rules that judge a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
     /// All limits, the policy and the watch rules.
@@ -39,14 +39,14 @@ impl Judged {
 pub(super) struct Thread {
     guest: Guest,
     judged: Judged,
-    /// The part of the books that the guest has counted: its own spending, and what it was told.
+    /// The part of the books that the guest has counted: its own spending, and what it has heard of.
     counted: Spending,
     /// The guest's totals when its spending was last entered.
     totals: Totals,
     /// Turns of this thread that are in the books; `None` if its calls are not turns.
     turns: Option<u32>,
-    /// Turns of other threads that the guest was told.
-    told_turns: u32,
+    /// Turns of other threads that the guest has heard of.
+    heard_turns: u32,
     reserved: HashMap<EffectId, Amount>,
     /// Rules that fired with the mode `warn`, for the client's next response.
     warnings: Vec<String>,
@@ -104,7 +104,7 @@ impl Thread {
             judged,
             counted: Spending::default(),
             turns: (judged != Judged::Call).then_some(0),
-            told_turns: 0,
+            heard_turns: 0,
             reserved: HashMap::new(),
             warnings: Vec::new(),
             hits: Vec::new(),
@@ -185,7 +185,7 @@ impl Thread {
     /// together. Another attempt at a turn has the same number.
     fn enter_turn(&mut self, turn: u32, books: &mut Books) {
         let Some(entered) = &mut self.turns else { return };
-        let own = turn.saturating_sub(self.told_turns);
+        let own = turn.saturating_sub(self.heard_turns);
         let more = own.saturating_sub(*entered);
         *entered += more;
         books.add(&mut self.counted, &Spending { turns: more, ..Spending::default() });
@@ -297,7 +297,7 @@ impl Thread {
     /// ended adds it to its outcome.
     fn hear(&mut self, at: Duration, books: &Books, budget: Option<&SharedBudget>) {
         if let Some(news) = books.tell(&mut self.counted) {
-            self.told_turns = self.told_turns.saturating_add(news.turns);
+            self.heard_turns = self.heard_turns.saturating_add(news.turns);
             let _ = self.guest.spent(at, news);
             self.collect();
             self.settle(budget);
@@ -375,7 +375,7 @@ pub(super) enum Last<'a> {
     Terminated,
 }
 
-/// What a guest has spent, with what it was told of others.
+/// The spending of a guest, with that of others that it has heard of.
 #[derive(Clone)]
 struct Totals {
     usage: Usage,
@@ -406,7 +406,7 @@ impl Totals {
         }
     }
 
-    /// What was spent since then.
+    /// The spending since then.
     fn since(&self, before: &Totals) -> Spending {
         let unreported = increase(self.unreported, before.unreported);
         Spending {

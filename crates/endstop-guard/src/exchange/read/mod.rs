@@ -10,6 +10,7 @@ mod chat;
 mod converse;
 mod fields;
 mod gemini;
+mod media;
 mod parts;
 mod request;
 mod responses;

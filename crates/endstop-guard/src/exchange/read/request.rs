@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, any};
 use super::top::{Structured, Top};
-use super::{anthropic, chat, converse, gemini, responses};
+use super::{anthropic, chat, converse, gemini, media, responses};
 use crate::exchange::digest::Fingerprint;
 use crate::exchange::route::{Call, Delivery, LONGEST_MODEL, Route};
 use crate::exchange::signs::Signs;
@@ -138,6 +138,12 @@ impl<'a> Request<'a> {
     /// Number of messages in the body. In the Responses format each item is one.
     pub fn message_count(&self) -> usize {
         self.messages.len()
+    }
+
+    /// `true` if a message has an image, a sound or a file. Their tokens do not follow from the bytes
+    /// of the body.
+    pub fn has_media(&self) -> bool {
+        self.messages.iter().any(|message| media::has_media(&any(message.get())))
     }
 
     /// `true` if the body has only what is new, because the provider stores the messages before it.

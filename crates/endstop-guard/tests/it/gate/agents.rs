@@ -163,7 +163,7 @@ pub(crate) async fn exchange(
     (head, body.map(text).map_err(text))
 }
 
-/// What an agent has seen.
+/// The answers that an agent has seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) calls: u64,

@@ -128,6 +128,26 @@ fn other_requests_are_counted_and_refused_after_the_end() {
 }
 
 #[test]
+fn strict_ceiling_refuses_media() {
+    run(async {
+        let settings = Settings {
+            cap_output: true,
+            ..limited(Limits { max_budget_usd: Some(5.0), ..Limits::default() })
+        };
+        let (guard, bills) = guard(settings, always(Manner::Answer)).await;
+        let image = "{\"type\":\"image_url\",\"image_url\":{\"url\":\"https://x/y.png\"}}";
+        let body = format!(
+            "{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":[{image}]}}]}}"
+        );
+        let request = post("/run/i/v1/chat/completions", body.as_bytes());
+        let (status, body) = call(guard.address, &request).await;
+        assert!(status == 400 && body.expect("a body").contains("an image or a file"));
+        assert_eq!(bills.of("i").calls, 0);
+        assert_eq!(call(guard.address, &title("i")).await.0, 200);
+    });
+}
+
+#[test]
 fn deadline_holds_before_the_first_call() {
     run(async {
         let limits = Limits { timeout: Some(Duration::from_millis(20)), ..Limits::default() };

@@ -101,7 +101,7 @@ impl Dice {
     }
 }
 
-/// What the upstream has billed for a run, and the most expensive of its calls.
+/// The upstream's bill of a run, and the most expensive of its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bill {
     pub(crate) usd: f64,
@@ -130,7 +130,7 @@ impl Bills {
     }
 }
 
-/// How the upstream answers a call.
+/// The manner in which the upstream answers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Answer,
@@ -210,7 +210,7 @@ async fn serve(
     let cap = cap_of(&parsed).unwrap_or(2000);
     let choices = parsed["n"].as_u64().unwrap_or(1);
     let mut dice = Dice(number);
-    // An output cap that the gate has inserted is no part of the prompt.
+    // An output cap that the gate has inserted does not belong to the prompt.
     // The same text always counts the same, because the kernel trusts the last count.
     let input = 1 + (body.len() as u64).saturating_sub(64) / 3;
     let visible = (1 + dice.roll(40)).min(cap);

@@ -1,0 +1,162 @@
+//! The calls of a guarded run: admitted, streamed, ended.
+
+use super::call::{CallFacts, Place, Ticket};
+use super::guarded::{Exchange, Guarded};
+use super::thread::{Asked, Last, Step, Thread};
+use crate::exchange::{Placed, steady};
+use crate::proxy::{AbortToken, Stop};
+use endstop_core::{GuestCall, ModelError, ModelTurn, ToolReport, ToolStatus, TurnDelta};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The result of a call, as its observer decoded it.
+pub(super) type Response = Result<ModelTurn, (ModelError, Option<Box<ModelTurn>>)>;
+
+/// The answer to a call.
+pub(super) enum Admitted {
+    Go(Ticket),
+    /// The run has ended.
+    Ended,
+}
+
+impl Guarded {
+    /// Decides about a call: the results in it are reported first.
+    pub(super) fn admit(
+        &mut self,
+        at: Duration,
+        placed: Placed,
+        call: GuestCall,
+        facts: &Arc<CallFacts>,
+        keys: Vec<String>,
+    ) -> Admitted {
+        self.active_at = at;
+        self.record.hide(keys);
+        if self.outcome.is_some() {
+            return Admitted::Ended;
+        }
+        let number = self.next_exchange;
+        self.next_exchange += 1;
+        let conversation = Place::Thread(placed.seat.thread.clone());
+        let place = match placed.kind.is_turn() {
+            // The lead is the first conversation, and its first call cannot be parallel to another.
+            true if self.is_busy(&conversation) => Place::Parallel(number),
+            true => conversation.clone(),
+            false => Place::Auxiliary(number),
+        };
+        self.begin_record();
+        self.open(at, &place, facts);
+        let Guarded { threads, books, budget, .. } = self;
+        // `open` has just inserted it.
+        let Some(thread) = threads.get_mut(&place) else { return Admitted::Ended };
+        thread.last_call = number;
+        let stopped = placed.results.into_iter().find_map(|result| {
+            let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
+            let report = ToolReport::new(status, steady(result.text));
+            match thread.result(at, &result.call_id, report, (books, budget.as_ref())) {
+                Step::Continue => None,
+                Step::Stop(outcome) => Some(outcome),
+            }
+        });
+        let asked = match stopped {
+            Some(outcome) => Asked::Stop(outcome),
+            None => thread.ask(at, call, books, budget.as_ref()),
+        };
+        self.flush(&place);
+        match asked {
+            Asked::Stop(outcome) => {
+                self.stop(at, &outcome);
+                Admitted::Ended
+            }
+            Asked::Go { call, output_cap } => {
+                self.counts.calls += 1;
+                self.meter().called();
+                let abort = AbortToken::new();
+                let exchange = Exchange {
+                    place: place.clone(),
+                    told: if placed.kind.is_turn() { conversation } else { place.clone() },
+                    abort: abort.clone(),
+                    facts: Arc::clone(facts),
+                    started: false,
+                    gone: false,
+                };
+                self.exchanges.insert(number, exchange);
+                Admitted::Go(Ticket { number, place, call, output_cap, abort })
+            }
+        }
+    }
+
+    /// `true` if a call of this conversation is in flight whose client still waits. Calls whose
+    /// client is gone are aborted, because the next one takes their place.
+    fn is_busy(&mut self, conversation: &Place) -> bool {
+        let mut busy = false;
+        for exchange in self.exchanges.values().filter(|one| one.place == *conversation) {
+            if exchange.gone {
+                exchange.abort.abort(Stop::Close);
+            } else {
+                busy = true;
+            }
+        }
+        busy
+    }
+
+    /// Notes that the response of a call has begun, and returns the warnings for its client.
+    pub(super) fn response_began(&mut self, ticket: &Ticket) -> Vec<String> {
+        if let Some(exchange) = self.exchanges.get_mut(&ticket.number) {
+            exchange.started = true;
+        }
+        self.threads.get_mut(&ticket.place).map(Thread::take_warnings).unwrap_or_default()
+    }
+
+    /// Notes that the client of a call closed its connection.
+    pub(super) fn client_gone(&mut self, ticket: &Ticket) {
+        if let Some(exchange) = self.exchanges.get_mut(&ticket.number) {
+            exchange.gone = true;
+        }
+    }
+
+    /// Reports streamed content. Returns `false` if the run has ended.
+    pub(super) fn delta(&mut self, at: Duration, ticket: &Ticket, delta: TurnDelta) -> bool {
+        if self.outcome.is_some() {
+            return false;
+        }
+        let Guarded { threads, books, budget, .. } = self;
+        let Some(thread) = threads.get_mut(&ticket.place) else { return true };
+        let step = thread.delta(at, ticket.call, delta, (books, budget.as_ref()));
+        self.flush(&ticket.place);
+        match step {
+            Step::Continue => true,
+            Step::Stop(outcome) => {
+                // The observer of this call ends it itself, perhaps cleanly.
+                self.exchanges.remove(&ticket.number);
+                self.stop(at, &outcome);
+                false
+            }
+        }
+    }
+
+    /// Reports the end of a call.
+    pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) {
+        self.exchanges.remove(&ticket.number);
+        self.active_at = at;
+        let Guarded { threads, books, budget, .. } = self;
+        let Some(thread) = threads.get_mut(&ticket.place) else { return };
+        let step = thread.ended(at, ticket.call, response, books, budget.as_ref());
+        self.flush(&ticket.place);
+        if let Step::Stop(outcome) = step {
+            self.stop(at, &outcome);
+            return;
+        }
+        let over = Last::Closed { ok: true, detail: "" };
+        match &ticket.place {
+            // One call is the whole thread, so its ending is known.
+            place @ Place::Auxiliary(_) => {
+                self.last_auxiliary = self.close_thread(at, place, &over);
+                self.threads.remove(place);
+            }
+            place if place.is_single() && self.last_main.as_ref() != Some(place) => {
+                self.leave(at, place);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Decides about each request: places a call in its run, and admits, answers or refuses it.
+
+use super::answers::to_proxy;
+use super::call::{CallFacts, Place, Ticket};
+use super::calls::Admitted;
+use super::event::GuardEvent;
+use super::gate::{Gate, lock};
+use super::guarded::Guarded;
+use super::journal::keys_of;
+use super::observer::{CallObserver, NOT_SENT};
+use super::passing::checked;
+use super::resign::Signed;
+use super::runs::Shared;
+use crate::exchange::answer::{Reply, bad_request};
+use crate::exchange::{
+    Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, cap_output, route,
+};
+use crate::proxy::{
+    Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver, Route,
+};
+use bytes::Bytes;
+use endstop_core::{GuestCall, Price};
+use endstop_wire::dialect::dialect_at;
+use endstop_wire::{Dialect, RequestFacts, WireFormat};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderName, HeaderValue, Uri};
+use std::sync::Arc;
+
+impl Gate {
+    /// Decides about a request.
+    pub(crate) fn decide_now(&self, head: &RequestHead, body: &RequestBody) -> Decision {
+        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
+        let mut line = match route(head.method.as_str(), target) {
+            Ok(line) => line,
+            Err(error) => return self.refuse(head, &error.to_string()),
+        };
+        if let Some(only) = &self.only {
+            line.run = Some(only.clone());
+        }
+        let (raw, decoded) = match (line.call, body) {
+            (Call::Model { .. }, RequestBody::Whole { raw, decoded }) => (raw, decoded),
+            (Call::Model { format, .. }, body) => {
+                let reason = match body {
+                    RequestBody::TooLarge { .. } => "the body is too large to be read",
+                    RequestBody::Unreadable { .. } => "the body cannot be decompressed",
+                    _ => "the body was not read",
+                };
+                return self.pass(head, &line, Some(format), reason);
+            }
+            _ => return self.other(head, &line),
+        };
+        self.model_call(head, &line, raw, decoded)
+    }
+
+    fn model_call(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        raw: &Bytes,
+        decoded: &Bytes,
+    ) -> Decision {
+        let settings = self.settings();
+        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let facts = ClientFacts::read(headers, &line.target, &self.salt);
+        let request = match Request::read(line, decoded) {
+            Ok(request) => request,
+            Err(error) => {
+                let Call::Model { format, .. } = line.call else {
+                    return self.forward(head, line, None);
+                };
+                return self.pass(head, line, Some(format), &error.to_string());
+            }
+        };
+        // Released before the answer, because the listener of events may take any time.
+        let placed = lock(&self.threads).place(&facts, line, &request);
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(error) => return self.refuse(head, &error.to_string()),
+        };
+        let url = match self.url(line, Some(request.format)) {
+            Ok(url) => url,
+            Err(error) => return self.refuse(head, &error),
+        };
+        let signed = match checked(settings.aws.as_ref(), head, Some(raw)) {
+            Ok(signed) => signed,
+            Err(error) => return self.refuse(head, &error),
+        };
+        let price = self.price(&request, url.host());
+        let run = self.run_of(&placed.seat.run);
+        let reply = Reply::to(&request, &facts);
+        let call = Arc::new(CallFacts {
+            seat: placed.seat.clone(),
+            kind: placed.kind,
+            is_known_agent: facts.client.is_some(),
+            reply,
+            request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
+            dialect: dialect_of(request.shape, url.host()),
+        });
+        let guest_call = guest_call(&request, &placed, price);
+        let shared = &run.0;
+        let at = shared.now();
+        let mut guarded = shared.lock();
+        if let Some(reason) = objection(&guarded, &request, &placed, price) {
+            drop(guarded);
+            return self.refuse(head, &reason);
+        }
+        let place = place_of(&placed);
+        match guarded.admit(at, placed, guest_call, &call, keys_of(head)) {
+            Admitted::Ended => {
+                let answer = guarded.answer(&place, &call);
+                drop(guarded);
+                shared.changed();
+                Decision::Answer(answer)
+            }
+            Admitted::Go(ticket) => {
+                drop(guarded);
+                shared.changed();
+                let signed = signed.as_ref();
+                self.send(
+                    shared,
+                    url,
+                    Sent { head, request: &request, raw, decoded, signed },
+                    ticket,
+                    call,
+                )
+            }
+        }
+    }
+
+    /// Forwards an admitted call, with a lower output cap if that was decided.
+    fn send(
+        &self,
+        shared: &Arc<Shared>,
+        url: Uri,
+        Sent { head, request, raw, decoded, signed }: Sent<'_>,
+        ticket: Ticket,
+        call: Arc<CallFacts>,
+    ) -> Decision {
+        let mut body = None;
+        // The kernel's cap is for all choices together, the body's for each.
+        let each = ticket.output_cap.map(|cap| cap / request.choices);
+        let lower = each.filter(|cap| request.output_cap.is_none_or(|own| *cap < own));
+        if let (true, Some(cap)) = (self.settings().cap_output, lower) {
+            match cap_output(request, decoded, cap, call.dialect.cap_field) {
+                Ok(Some(changed)) => body = Some(Bytes::from(changed)),
+                Ok(None) => {}
+                Err(error) => {
+                    // A call whose cap cannot be lowered could cost more than was reserved.
+                    let observer = CallObserver::new(Arc::clone(shared), ticket, call);
+                    let error_at_end = format!("{NOT_SENT}: {error}");
+                    Box::new(observer).end(End::NoResponse { error: error_at_end });
+                    return Decision::Answer(to_proxy(bad_request(&error.to_string())));
+                }
+            }
+        }
+        let own =
+            signed.map(|signed| signed.headers(&url, body.as_ref().or(Some(raw)))).transpose();
+        let own = match own {
+            Ok(own) => own.unwrap_or_default(),
+            Err(error) => {
+                let observer = CallObserver::new(Arc::clone(shared), ticket, call);
+                Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}") });
+                return Decision::Answer(to_proxy(bad_request(&error)));
+            }
+        };
+        let abort = ticket.abort.clone();
+        let streams = request.delivery != Delivery::Whole;
+        let observer = CallObserver::new(Arc::clone(shared), ticket, call);
+        let mut forward = Forward::unchanged(url, Box::new(observer));
+        forward.body = body;
+        forward.abort = abort;
+        forward.headers = own;
+        if streams {
+            forward.headers.extend(readable_encoding(head));
+        }
+        Decision::Forward(forward)
+    }
+}
+
+impl Gatekeeper for Gate {
+    fn route(&self, head: &RequestHead) -> Route {
+        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
+        match route(head.method.as_str(), target) {
+            Ok(line) if matches!(line.call, Call::Model { .. }) => Route::Read,
+            _ => Route::Stream,
+        }
+    }
+
+    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
+        self.decide_now(&head, &body)
+    }
+
+    fn notice(&self, notice: Notice) {
+        if let Notice::Refused { reason, target, .. } = notice {
+            (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
+        }
+    }
+}
+
+/// Returns the reason why a ceiling of the run could not be kept with a call.
+fn objection(
+    run: &Guarded,
+    request: &Request<'_>,
+    placed: &Placed,
+    price: Option<Price>,
+) -> Option<String> {
+    if run.outcome().is_some() {
+        return None;
+    }
+    if price.is_none() && run.needs_price() {
+        let model = request.model.as_deref().unwrap_or("unknown");
+        return Some(format!(
+            "no price is known for the model `{model}`, so the cost limit cannot be enforced; give \
+             one with --price"
+        ));
+    }
+    let unbounded = if !placed.prompt_known {
+        "the request continues a response that guard has not seen, so its size is not known"
+    } else if run.is_strict() && request.has_media() {
+        "the request has an image or a file, whose size in tokens is not known"
+    } else {
+        return None;
+    };
+    run.is_strict().then(|| format!("{unbounded}, and --cap-output cannot keep the ceiling"))
+}
+
+/// A model call that is admitted.
+struct Sent<'a> {
+    head: &'a RequestHead,
+    request: &'a Request<'a>,
+    /// The body as the client sent it.
+    raw: &'a Bytes,
+    decoded: &'a Bytes,
+    signed: Option<&'a Signed<'a>>,
+}
+
+/// The header that keeps a streamed response readable while it passes: streams in `br` cannot be
+/// read, and those in `zstd` only late. `None` if the client asks for neither.
+fn readable_encoding(head: &RequestHead) -> Option<(HeaderName, Option<HeaderValue>)> {
+    let asked = head.header("accept-encoding")?;
+    let has = |name: &str| asked.split(',').any(|part| part.trim().starts_with(name));
+    let value = if has("gzip") { "gzip" } else { "identity" };
+    (has("br") || has("zstd") || has("*"))
+        .then(|| (ACCEPT_ENCODING, Some(HeaderValue::from_static(value))))
+}
+
+fn place_of(placed: &Placed) -> Place {
+    if placed.kind.is_turn() {
+        Place::Thread(placed.seat.thread.clone())
+    } else {
+        // Only threads get a text, so the number does not matter.
+        Place::Auxiliary(u64::MAX)
+    }
+}
+
+fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> GuestCall {
+    GuestCall {
+        input: placed.input.clone(),
+        prompt_bytes: placed.prompt_bytes,
+        output_cap: request.output_cap.map(|cap| cap.saturating_mul(request.choices)),
+        thinking_budget: request.thinking.unwrap_or(0),
+        model: request.model.clone(),
+        price,
+        streaming: request.delivery != Delivery::Whole,
+        attempt_of_previous: placed.attempt != Attempt::First,
+    }
+}
+
+fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dialect {
+    let at_host = host.and_then(|host| dialect_at(host, format));
+    at_host.unwrap_or_else(|| format.dialect())
+}

@@ -1,0 +1,148 @@
+//! The threads of a guarded run: when they begin, which are in memory, and when they leave.
+
+use super::call::{CallFacts, Place};
+use super::event::GuardEvent;
+use super::guarded::{Guarded, Told};
+use super::thread::{Judged, Last, Thread};
+use crate::exchange::Kind;
+use endstop_core::Outcome;
+use endstop_core::guest::Guest;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most conversations of a run whose state is in memory. A conversation that continues after it
+/// had to leave counts as a new one; what it has spent stays in the books.
+const MOST_THREADS: usize = 1024;
+
+impl Guarded {
+    /// Creates the thread of a call, if it is new.
+    pub(super) fn open(&mut self, at: Duration, place: &Place, facts: &CallFacts) {
+        let kind = facts.kind;
+        if let Place::Thread(_) = place
+            && self.lead.is_none()
+            && let Some(lead) = self.unassigned.take()
+        {
+            self.lead = Some(place.clone());
+            self.threads.insert(place.clone(), lead);
+            // The calls without tools so far were titles and the like, and no turns.
+            self.books.forget_turns();
+            self.counts.threads += 1;
+            self.thread_started("main", kind);
+        }
+        if let Place::Auxiliary(_) = place {
+            self.counts.auxiliary += 1;
+        }
+        if !self.threads.contains_key(place) {
+            self.make_room(at);
+            let name = match place {
+                Place::Thread(_) => {
+                    self.counts.threads += 1;
+                    let what = if kind == Kind::Sub { "sub" } else { "main" };
+                    Some(format!("{what}-{}", self.counts.threads))
+                }
+                Place::Parallel(number) => Some(format!("parallel-{number}")),
+                Place::Auxiliary(_) => None,
+            };
+            let judged = self.judged(place, facts);
+            let mut thread = Thread::new(Guest::new(self.spec(judged), self.start()), judged);
+            if let Some(name) = name {
+                self.thread_started(&name, kind);
+                thread.set_name(name.into());
+            }
+            self.threads.insert(place.clone(), thread);
+        }
+        if kind == Kind::Main {
+            self.leads_on(at, place);
+        }
+    }
+
+    /// Notes the main thread of the last turn.
+    pub(super) fn leads_on(&mut self, at: Duration, place: &Place) {
+        if self.last_main.as_ref() == Some(place) {
+            return;
+        }
+        let before = self.last_main.replace(place.clone());
+        // A single call was kept only because it was the last one.
+        let is_over = |place: &Place| {
+            place.is_single() && !self.exchanges.values().any(|one| one.place == *place)
+        };
+        if let Some(before) = before.filter(is_over) {
+            self.leave(at, &before);
+        }
+    }
+
+    /// Ends the conversation that was idle longest, if there are too many.
+    fn make_room(&mut self, at: Duration) {
+        if self.threads.len() < MOST_THREADS {
+            return;
+        }
+        let busy: HashSet<&Place> = self.exchanges.values().map(|one| &one.place).collect();
+        let stays = |place: &Place| {
+            let place = Some(place);
+            place == self.lead.as_ref() || place == self.last_main.as_ref()
+        };
+        let idle = self.threads.iter().filter(|(place, _)| !busy.contains(*place) && !stays(place));
+        let oldest = idle.min_by_key(|(_, thread)| thread.last_call).map(|(place, _)| place);
+        if let Some(oldest) = oldest.cloned() {
+            self.leave(at, &oldest);
+        }
+    }
+
+    /// Ends a thread that is not needed any more, while the run continues.
+    pub(super) fn leave(&mut self, at: Duration, place: &Place) {
+        let _ = self.close_thread(at, place, &Last::Closed { ok: true, detail: "" });
+        self.threads.remove(place);
+    }
+
+    /// Ends a thread other than the lead.
+    pub(super) fn close_thread(
+        &mut self,
+        at: Duration,
+        place: &Place,
+        how: &Last<'_>,
+    ) -> Option<Arc<Outcome>> {
+        let Guarded { threads, books, budget, .. } = self;
+        let outcome = threads.get_mut(place)?.end(at, how, books, budget.as_ref());
+        self.flush(place);
+        Some(outcome)
+    }
+
+    fn thread_started(&mut self, name: &str, kind: Kind) {
+        (self.hear)(GuardEvent::ThreadStarted {
+            run: self.key.id().to_owned(),
+            thread: name.to_owned(),
+            sub_agent: kind == Kind::Sub,
+        });
+    }
+
+    /// The rules that judge a thread. Each call of a program that offers no tools is a turn; known
+    /// agents offer some, so a call without is a title or the like.
+    pub(super) fn judged(&self, place: &Place, facts: &CallFacts) -> Judged {
+        match place {
+            Place::Thread(_) => Judged::Conversation,
+            Place::Auxiliary(_)
+                if self.lead.is_some()
+                    || facts.is_known_agent
+                    || facts.kind == Kind::Compaction =>
+            {
+                Judged::Call
+            }
+            Place::Parallel(_) | Place::Auxiliary(_) => Judged::Turn,
+        }
+    }
+
+    /// Ends every thread but the lead and keeps what calls after the end need.
+    pub(super) fn end_threads(&mut self, at: Duration, detail: &str) {
+        let places: Vec<Place> = self.threads.keys().cloned().collect();
+        for place in places {
+            if self.lead.as_ref() != Some(&place) {
+                let _ = self.close_thread(at, &place, &Last::Closed { ok: false, detail });
+            }
+            if let (Place::Thread(_), Some(thread)) = (&place, self.threads.get(&place)) {
+                let told = Told { name: thread.name().cloned(), is_told: false };
+                self.told.insert(place, told);
+            }
+        }
+    }
+}
