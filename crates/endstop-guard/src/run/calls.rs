@@ -99,7 +99,7 @@ impl Guarded {
         busy
     }
 
-    /// Notes that the response of a call has begun, and returns the warnings for its client.
+    /// Notes that the response of a call has started, and returns the warnings for its client.
     pub(super) fn response_began(&mut self, ticket: &Ticket) -> Vec<String> {
         if let Some(exchange) = self.exchanges.get_mut(&ticket.number) {
             exchange.started = true;
