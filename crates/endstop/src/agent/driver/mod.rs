@@ -153,7 +153,6 @@ pub(crate) struct Driver {
     /// Boxed, and only there if a hook needs it, so that a waiting run uses less memory.
     hooks: Option<Box<RunHooks>>,
     timer: Option<Pin<Box<Sleep>>>,
-    effects: Vec<Effect>,
     queue: VecDeque<EventKind>,
     finished: bool,
 }
@@ -165,16 +164,22 @@ impl Driver {
     }
 
     /// Drives the run until it ends.
-    pub(crate) async fn drive(mut self) {
-        let mut outcome = self.begin().await;
-        // If the kernel is lost, no event can end the run; the `Drop` implementation does.
-        while outcome.is_none() && self.run.is_some() {
-            let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
-            outcome = self.feed(event).await;
-        }
-        if let Some(outcome) = outcome {
-            // Boxed because its state would take up most of a waiting run's task.
-            Box::pin(self.finish(*outcome)).await;
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the task of an `async fn` holds its argument twice: as passed, and as the variable"
+    )]
+    pub(crate) fn drive(mut self) -> impl Future<Output = ()> + Send {
+        async move {
+            let mut outcome = self.begin().await;
+            // If the kernel is lost, no event can end the run; the `Drop` implementation does.
+            while outcome.is_none() && self.run.is_some() {
+                let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
+                outcome = self.feed(event).await;
+            }
+            if let Some(outcome) = outcome {
+                // Boxed because its state would take up most of a waiting run's task.
+                Box::pin(self.finish(*outcome)).await;
+            }
         }
     }
 
@@ -368,8 +373,10 @@ impl Driver {
         let run = self.run.take()?;
         let event = Event::new(self.now(), event);
         let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
-        let step = run.handle(event, &mut self.effects);
-        let mut effects = std::mem::take(&mut self.effects);
+        // Not a field, because a waiting run would hold its memory. Most events request nothing, and
+        // an empty list allocates nothing.
+        let mut effects = Vec::new();
+        let step = run.handle(event, &mut effects);
         let outcome = match step {
             Step::Continue(run) => {
                 self.run = Some(run);
@@ -390,11 +397,10 @@ impl Driver {
             self.recorded().await;
             self.tell_problem();
         }
-        for effect in effects.drain(..) {
+        for effect in effects {
             self.perform(effect);
         }
         self.trace.settle();
-        self.effects = effects;
         outcome
     }
 }
