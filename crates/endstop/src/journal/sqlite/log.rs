@@ -239,7 +239,7 @@ impl RunJournal for Log {
                     // If no price is known, the cost is unknown and not 0. If part of it is known,
                     // that part is a lower bound.
                     (!outcome.cost_unknown || outcome.cost.0 > 0).then(|| outcome.cost.to_usd()),
-                    clean(&keys, text),
+                    without_secrets(&keys, text.to_owned()),
                     outcome.verified,
                     conversation.as_ref().map(|(ending, numbers)| ending.number(numbers)),
                 ])?;
