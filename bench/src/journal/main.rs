@@ -1,5 +1,5 @@
-//! `bench-journal [RUNS] [STEPS]`: measures the cost of a journal, in processor time and bytes per
-//! step.
+//! `bench-journal [RUNS] [STEPS] [WAY]`: measures the cost of a journal, in processor time and bytes
+//! per step.
 //!
 //! ```text
 //! cargo build --release -p endstop-bench
@@ -9,6 +9,9 @@
 //! Runs with and without a journal alternate over a scripted server. The server is a second process
 //! of this program, so that its processor time is not counted. Each step is a streamed response
 //! with a tool call, and the tool. The figures are medians; compare the ratio.
+//!
+//! With a way (`none`, `nowhere` or `file`) all runs have this journal, so that a profiler can count
+//! the instructions of each. `nowhere` makes the records and stores none.
 
 #[path = "../measure.rs"]
 #[expect(dead_code, reason = "the other programs use the rest")]
@@ -24,7 +27,10 @@ fn main() -> ExitCode {
     let done = match words.first().map(String::as_str) {
         Some(work::SERVE) => work::serve().map(|()| String::new()),
         _ => match (number(0, 60), number(1, 20)) {
-            (Ok(runs), Ok(steps)) if runs > 0 && steps > 0 => work::measured(runs, steps),
+            (Ok(runs), Ok(steps)) if runs > 0 && steps > 0 => match words.get(2) {
+                Some(way) => work::one_way(runs, steps, way),
+                None => work::measured(runs, steps),
+            },
             _ => Err("expected the number of runs and of steps, for example 60 20".into()),
         },
     };

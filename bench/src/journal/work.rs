@@ -12,6 +12,7 @@ use endstop::{Agent, Limits, NanoUsd, Outcome, Price, Termination};
 use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// The argument that makes this program the server.
@@ -110,28 +111,75 @@ enum Kept {
     InFile,
 }
 
-/// Alternates runs with and without a journal, and returns the table.
-pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
-    let model = Model::start()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let options = HttpOptions {
-        model: "script".to_owned(),
-        base_url: Some(model.url.clone()),
-        price: Some(Price {
-            input: NanoUsd::from_usd(3.0),
-            output: NanoUsd::from_usd(15.0),
-            ..Price::default()
-        }),
-        ..HttpOptions::default()
-    };
-    let provider = HttpProvider::new(&options, &|name| {
-        // With a key, because a journal searches everything that it writes for the key.
-        (name == "OPENAI_API_KEY").then(|| "sk-proj-4fQ9xTz71LmN0pWv8aBcD".to_owned())
-    })?;
-    let folder = std::env::temp_dir().join(format!("bench-journal-{}", std::process::id()));
-    let file = folder.join("journal.db");
-    let journal = SqliteJournal::open(&file)?;
-    let one = |kept: Kept| -> Done<f64> {
+impl Kept {
+    /// The names on the command line.
+    const ALL: [(&str, Kept); 3] =
+        [("none", Kept::Not), ("nowhere", Kept::Nowhere), ("file", Kept::InFile)];
+}
+
+/// Everything that the runs share.
+struct Bench {
+    runtime: tokio::runtime::Runtime,
+    provider: HttpProvider,
+    journal: SqliteJournal,
+    folder: Folder,
+    steps: usize,
+    _model: Model,
+}
+
+/// A folder that is removed when the value is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    /// Returns the path of the journal.
+    fn file(&self) -> PathBuf {
+        self.0.join("journal.db")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Bench {
+    /// Starts the server, and makes one run of each way, which opens connections, fills caches and
+    /// creates tables.
+    fn start(steps: usize) -> Done<Bench> {
+        let model = Model::start()?;
+        let options = HttpOptions {
+            model: "script".to_owned(),
+            base_url: Some(model.url.clone()),
+            price: Some(Price {
+                input: NanoUsd::from_usd(3.0),
+                output: NanoUsd::from_usd(15.0),
+                ..Price::default()
+            }),
+            ..HttpOptions::default()
+        };
+        let provider = HttpProvider::new(&options, &|name| {
+            // With a key, because a journal searches everything that it writes for the key.
+            (name == "OPENAI_API_KEY").then(|| "sk-proj-4fQ9xTz71LmN0pWv8aBcD".to_owned())
+        })?;
+        let name = format!("bench-journal-{}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        let bench = Bench {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+            provider,
+            journal: SqliteJournal::open(folder.file())?,
+            folder,
+            steps,
+            _model: model,
+        };
+        for (_, kept) in Kept::ALL {
+            bench.run(kept)?;
+        }
+        Ok(bench)
+    }
+
+    /// Makes a run, and returns its processor time in seconds.
+    fn run(&self, kept: Kept) -> Done<f64> {
         let look = tool_fn("look", "Reads a file.", |_: Map<String, Value>, _| async {
             ToolOutput::ok(
                 "fn part() -> u32 {\n    // what a file has in it, a few lines of it\n    1\n}\n"
@@ -139,51 +187,65 @@ pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
             )
         });
         let limits = Limits { max_turns: None, max_unproductive_turns: None, ..Limits::default() };
-        let mut builder = Agent::builder(provider.clone()).tool(look).limits(limits);
+        let mut builder = Agent::builder(self.provider.clone()).tool(look).limits(limits);
         builder = match kept {
             Kept::Not => builder,
             Kept::Nowhere => builder.journal(Nothing),
-            Kept::InFile => builder.journal(journal.clone()),
+            Kept::InFile => builder.journal(self.journal.clone()),
         };
         let agent = builder.build()?;
         let watch = Watch::start();
-        let outcome = runtime.block_on(async {
-            let run = agent.run(steps.to_string())?;
+        let outcome = self.runtime.block_on(async {
+            let run = agent.run(self.steps.to_string())?;
             Ok::<_, endstop::StartError>(run.outcome().await)
         })?;
         let (_, cpu) = watch.read();
         match outcome.termination {
-            Termination::Stop if outcome.tool_calls as usize == steps => Ok(cpu),
+            Termination::Stop if outcome.tool_calls as usize == self.steps => Ok(cpu),
             // A run that ended early would look cheap.
             other => Err(format!("it ended as {other}: {}", outcome.decided_by.evidence).into()),
         }
-    };
-    // One run of each first, which opens connections, fills caches and creates tables.
-    let ways = [Kept::Not, Kept::Nowhere, Kept::InFile];
-    for kept in ways {
-        one(kept)?;
     }
+
+    fn turns(&self) -> f64 {
+        self.steps as f64 + 1.0
+    }
+}
+
+/// Makes runs of one way only, for a profiler, and returns their cost.
+pub(crate) fn one_way(runs: usize, steps: usize, way: &str) -> Done<String> {
+    let found = Kept::ALL.into_iter().find(|(name, _)| *name == way);
+    let (_, kept) = found.ok_or("expected the journal none, nowhere or file")?;
+    let bench = Bench::start(steps)?;
+    let costs: Done<Vec<f64>> = (0..runs).map(|_| bench.run(kept)).collect();
+    let cost = median(&mut costs?) * 1e6 / bench.turns();
+    Ok(format!("{runs} runs of {steps} steps, journal {way}: processor time a turn {cost:.1} µs"))
+}
+
+/// Alternates runs with and without a journal, and returns the table.
+pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
+    let bench = Bench::start(steps)?;
     let mut costs = [Vec::new(), Vec::new(), Vec::new()];
     // The load of the machine changes slowly, so that runs of the same round are compared.
     let mut ratios = Vec::new();
     for nth in 0..runs {
-        for at in 0..ways.len() {
+        for at in 0..Kept::ALL.len() {
             // The order rotates, so that no way always runs after the same other one.
-            let way = (nth + at) % ways.len();
-            costs[way].push(one(ways[way])?);
+            let way = (nth + at) % Kept::ALL.len();
+            costs[way].push(bench.run(Kept::ALL[way].1)?);
         }
         let [bare, _, kept] = &costs;
         ratios.extend(kept.last().zip(bare.last()).map(|(kept, bare)| kept / bare));
     }
+    let turns = bench.turns();
+    let Bench { journal, folder, .. } = bench;
     let last = journal.load(&journal.find("last")?)?;
     let rows: usize = last.events.len();
     let raw: usize =
         last.events.iter().map(|event| serde_json::to_string(event).map_or(0, |t| t.len())).sum();
     // SQLite moves its write-ahead log into the file when the last connection closes.
     drop(journal);
-    let bytes = std::fs::metadata(&file)?.len();
-    let _ = std::fs::remove_dir_all(&folder);
-    let turns = steps as f64 + 1.0;
+    let bytes = std::fs::metadata(folder.file())?.len();
     let [bare, nowhere, kept] = costs.map(|mut costs| median(&mut costs) * 1e6 / turns);
     Ok(format!(
         "{runs} runs of {steps} steps each way, in turns\n\

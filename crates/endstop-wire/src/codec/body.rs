@@ -163,6 +163,8 @@ impl<'a> Fields<'a> {
             json::value(&mut self.out, v);
         }
         self.out.push(b'}');
+        // An encoder holds these bytes for the whole run.
+        self.out.shrink_to_fit();
         self.out
     }
 }

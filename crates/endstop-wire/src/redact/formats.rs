@@ -177,18 +177,22 @@ static PAIRS: [u64; 1024] = {
 /// position, the longest is used, because `sk_live_` also starts with `sk_`.
 pub(super) fn next_prefix(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let begins = |pair: &[u8]| {
-        let pair = usize::from(u16::from_le_bytes([pair[0], pair[1]]));
+        let pair = usize::from(u16::from_le_bytes(pair.try_into().unwrap_or_default()));
         PAIRS[pair / 64] >> (pair % 64) & 1 == 1
     };
-    let rest = bytes.get(at..)?;
-    let hits = rest.chunks_exact(2).enumerate().filter(|(_, pair)| begins(pair));
-    hits.flat_map(|(nth, _)| {
-        let middle = at + 2 * nth;
+    let mut from = at;
+    loop {
+        // A loop of its own, which the compiler keeps in registers: nearly all bytes end here.
+        let hit = bytes.get(from..)?.chunks_exact(2).position(begins)?;
+        let middle = from + 2 * hit;
         // The pair is the second of a prefix that starts before it, or the first of its own.
-        [middle.checked_sub(1).filter(|start| *start >= at), Some(middle)]
-    })
-    .flatten()
-    .find_map(|start| longest_at(bytes, start).map(|row| (start, row)))
+        for start in middle.saturating_sub(1).max(at)..=middle {
+            if let Some(row) = longest_at(bytes, start) {
+                return Some((start, row));
+            }
+        }
+        from = middle + 2;
+    }
 }
 
 /// Returns the row of the longest prefix at this position.
@@ -201,9 +205,19 @@ fn longest_at(bytes: &[u8], start: usize) -> Option<usize> {
     if groups == 0 {
         return None;
     }
-    let in_groups = (0..FORMATS.len()).filter(|row| groups >> (row % 64) & 1 == 1);
     let is_here = |row: &usize| rest.starts_with(FORMATS[*row].0.as_bytes());
-    in_groups.filter(is_here).max_by_key(|row| FORMATS[*row].0.len())
+    rows_of(groups).filter(is_here).max_by_key(|row| FORMATS[*row].0.len())
+}
+
+/// Returns the rows of these groups, one bit for each group.
+fn rows_of(mut groups: u64) -> impl Iterator<Item = usize> {
+    let each = std::iter::from_fn(move || {
+        let group = (groups != 0).then(|| groups.trailing_zeros() as usize)?;
+        // Clears the lowest bit.
+        groups &= groups - 1;
+        Some(group)
+    });
+    each.flat_map(|group| (group..FORMATS.len()).step_by(64))
 }
 
 /// `true` if a prefix begins with the first of these bytes.

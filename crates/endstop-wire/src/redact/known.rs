@@ -15,7 +15,7 @@ use super::entropy::changes;
 use super::names::REDACTED;
 use super::value::{Needle, needles};
 use super::{formats, patterns, variables};
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, MatchKind};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -145,7 +145,9 @@ impl KnownKeys {
             .chain([br"\\u".to_vec(), br"\\/".to_vec()])
             .collect();
         let whole = AhoCorasick::new(needles.iter().map(|needle| &needle.bytes));
-        let (Ok(whole), Ok(spelled)) = (whole, AhoCorasick::new(&spelled)) else {
+        // Only leftmost matches have a vectorised search, and here any match is enough.
+        let spelled = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(&spelled);
+        let (Ok(whole), Ok(spelled)) = (whole, spelled) else {
             // The automaton only fails for gigabytes of secrets, which no environment contains.
             return KnownKeys(None);
         };

@@ -111,7 +111,7 @@ impl Accumulator {
         }
         let counted = chunk.usage.is_some();
         if let Some(usage) = chunk.usage {
-            self.usage(usage);
+            self.usage(*usage);
         }
         if let Some(x) = filled(chunk.x_groq).and_then(lenient::<XGroq<'_>>) {
             // Groq repeats the usage here; the standard field takes precedence.

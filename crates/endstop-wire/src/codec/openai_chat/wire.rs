@@ -21,8 +21,9 @@ pub(super) struct Chunk<'a, U> {
     pub(super) object: Str<'a>,
     #[serde(borrow, default)]
     pub(super) choices: Option<First<Choice<'a>>>,
+    // Boxed because serde moves the fields several times, and most chunks of a stream have none.
     #[serde(default = "Option::default", bound(deserialize = "U: Deserialize<'de>"))]
-    pub(super) usage: Option<U>,
+    pub(super) usage: Option<Box<U>>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -41,7 +42,7 @@ impl<'a, U> Chunk<'a, U> {
     pub(super) fn with_usage<V>(self, read: impl FnOnce(U) -> Option<V>) -> Chunk<'a, V> {
         let Chunk { id, model, object, choices, usage, error, x_groq, message, detail, code } =
             self;
-        let usage = usage.and_then(read);
+        let usage = usage.and_then(|usage| read(*usage)).map(Box::new);
         Chunk { id, model, object, choices, usage, error, x_groq, message, detail, code }
     }
 }

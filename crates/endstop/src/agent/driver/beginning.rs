@@ -66,7 +66,6 @@ impl Driver {
             outer: outer.map(|context| Box::new(Outer::new(context))),
             hooks: None,
             timer: None,
-            effects: Vec::new(),
             queue: VecDeque::new(),
             finished: false,
             shared,

@@ -33,7 +33,7 @@ impl Driver {
             recorder.add(&event);
         }
         // `Spent` never ends a run and requests no effects.
-        if let Step::Continue(run) = run.handle(event, &mut self.effects) {
+        if let Step::Continue(run) = run.handle(event, &mut Vec::new()) {
             self.run = Some(run);
         }
         self.report();

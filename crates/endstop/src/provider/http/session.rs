@@ -17,7 +17,7 @@ use endstop_core::{Attachment, ErrorClass, ImageTokens, ModelError, Price, Termi
 use endstop_wire::media::{self, MediaSupport, UnsupportedMedia};
 use endstop_wire::params::check_output_schema;
 use endstop_wire::redact::KnownKeys;
-use endstop_wire::{Encoder, RequestSpec};
+use endstop_wire::{Encoder, RequestFacts};
 use http::header::HeaderMap;
 use std::sync::Arc;
 
@@ -46,12 +46,11 @@ impl Provider for HttpProvider {
             Err(error) => Some(error.to_string()),
         };
         let encoder = Encoder::new(self.prepared.dialect, &request);
-        // The encoder has written these; a waiting run need not hold them a second time.
-        (request.tools, request.system, request.output_schema) = (Vec::new(), None, None);
         Box::new(HttpSession {
             encoder,
             address: Arc::clone(self.prepared.address(request.stream)),
-            request,
+            // Not the request: the encoder has written it, and a waiting run need not hold it twice.
+            facts: request.facts(None),
             provider: self.clone(),
             headers,
             sent,
@@ -100,8 +99,9 @@ impl Provider for HttpProvider {
 
 struct HttpSession {
     provider: HttpProvider,
-    request: RequestSpec,
     encoder: Encoder,
+    /// The facts about each request, with its default output cap.
+    facts: RequestFacts,
     address: Arc<Address>,
     /// The headers of each request, without a signature.
     headers: Arc<HeaderMap>,
@@ -129,7 +129,8 @@ impl ModelSession for HttpSession {
         };
         let body = Bytes::copy_from_slice(body);
         let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
-        let facts = self.request.facts(call.output_cap);
+        let output_cap = call.output_cap.or(self.facts.output_cap);
+        let facts = RequestFacts { output_cap, ..self.facts };
         let details = call.details;
         let mut call = HttpCall::new(tap, Arc::clone(prepared), Arc::clone(&self.address), facts)
             .details(details);
