@@ -9,7 +9,8 @@ use crate::pool::{Free, Origin};
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http_body_util::Full;
+use hyper::body::{Body as _, Incoming};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ struct Exchange {
     uri: Uri,
     /// The request while it is not sent.
     request: Option<Request<Outgoing>>,
+    /// A copy of the request, if the server may receive it twice.
+    again: Option<Box<Request<Outgoing>>>,
     /// `true` if the connection was opened for this request.
     fresh: bool,
     /// The proxy that receives the request.
@@ -55,8 +58,9 @@ impl ResponseFuture {
         request: Request<Outgoing>,
     ) -> ResponseFuture {
         let (uri, request) = (request.uri().clone(), Some(request));
-        let (fresh, proxy, step) = (false, None, Step::Start);
-        ResponseFuture(Ok(Box::new(Exchange { dialer, origin, uri, request, fresh, proxy, step })))
+        let (again, fresh, proxy, step) = (None, false, None, Step::Start);
+        let exchange = Exchange { dialer, origin, uri, request, again, fresh, proxy, step };
+        ResponseFuture(Ok(Box::new(exchange)))
     }
 
     /// A request that cannot be sent.
@@ -113,6 +117,7 @@ impl Exchange {
         // Each step that leads here has the request.
         let Some(mut request) = self.request.take() else { return };
         self.fresh = fresh;
+        self.again = if fresh { None } else { copy_of(&request) };
         self.step = Step::Waiting(match free {
             // With HTTP/2 the address is sent as it is.
             Free::Shared(mut sender) => Box::pin(sender.try_send_request(request)),
@@ -154,11 +159,32 @@ impl Exchange {
                 }
                 // A new connection that fails is not retried, because the next would fail, too.
                 Some(_) => (Stage::Send, error.into_error()),
+                // The server closed the connection while the request was on its way.
+                None if self.again.is_some() => {
+                    let again = self.again.take().map(|again| *again);
+                    (self.request, self.step) = (again, Step::Start);
+                    return None;
+                }
                 None => (Stage::Receive, error.into_error()),
             },
         };
         Some(Err(Error::new(stage, &self.uri, error).through(self.proxy.as_ref())))
     }
+}
+
+/// Copies a request that may be sent twice if its connection breaks: one with a safe method and no
+/// body. Source: RFC 9110, section 9.2.2.
+fn copy_of(request: &Request<Outgoing>) -> Option<Box<Request<Outgoing>>> {
+    if !request.method().is_safe() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(Outgoing::Whole(Full::default()));
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    copy.headers_mut().clone_from(request.headers());
+    copy.extensions_mut().clone_from(request.extensions());
+    Some(Box::new(copy))
 }
 
 /// Opens a connection, or returns the shared one that another request opens in the meantime.

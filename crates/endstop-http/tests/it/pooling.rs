@@ -3,6 +3,7 @@
 use crate::server::{FINE, Server, get, text};
 use endstop_http::{Client, SettingsError, Stage};
 use http::HeaderValue;
+use http_body_util::Full;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -120,6 +121,33 @@ async fn closed_connection_is_replaced() {
     assert_eq!(error.stage(), Stage::Receive);
     assert_eq!(text(client.send(get(&server.url("/"))).await.unwrap()).await, "ok");
     assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn safe_request_is_repeated_on_another_connection() {
+    // The second request of each connection is received, and the connection closed.
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let server = Server::answering(move |_| {
+        match count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            1 | 4 => Vec::new(),
+            _ => FINE.into(),
+        }
+    })
+    .await;
+    let client = client();
+    for _ in 0..2 {
+        assert_eq!(text(client.send(get(&server.url("/"))).await.unwrap()).await, "fine");
+    }
+    assert_eq!((server.connections(), server.requests().len()), (2, 3), "sent twice");
+    // The server may have begun to work on any other request.
+    for _ in 0..2 {
+        let post = http::Request::post(server.url("/")).body(Full::default()).unwrap();
+        match client.send(post).await {
+            Ok(response) => assert_eq!(text(response).await, "fine"),
+            Err(error) => assert_eq!(error.stage(), Stage::Receive),
+        }
+    }
+    assert_eq!(server.requests().len(), 5, "sent once each");
 }
 
 #[tokio::test]
