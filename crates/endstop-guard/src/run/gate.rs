@@ -7,7 +7,7 @@ use super::event::{GuardEvent, Hear};
 use super::guarded::Admitted;
 use super::journal::keys_of;
 use super::observer::{CallObserver, NOT_SENT};
-use super::pricing::price_of;
+use super::pricing::{dialect_of, price_of};
 use super::runs::{RunHandle, Shared};
 use super::settings::Settings;
 use crate::exchange::answer::{Reply, bad_request};
@@ -21,8 +21,8 @@ use crate::proxy::{
 };
 use bytes::Bytes;
 use endstop_core::{GuestCall, Price};
-use endstop_wire::dialect::dialect_at;
-use endstop_wire::{Dialect, RequestFacts, WireFormat};
+use endstop_wire::catalog::prices::ModelInfo;
+use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
 use std::collections::HashMap;
@@ -207,7 +207,7 @@ impl Gate {
         if is_signed(head) {
             return self.refuse(head, SIGNED);
         }
-        let price = self.price(&request, url.host());
+        let (price, catalogue) = self.price(&request, url.host());
         let run = self.run_of(&placed.seat.run);
         let reply = Reply::to(&request, &facts);
         let call = Arc::new(CallFacts {
@@ -216,6 +216,7 @@ impl Gate {
             reply,
             request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
             dialect: dialect_of(request.shape, url.host()),
+            catalogue,
         });
         let guest_call = guest_call(&request, &placed, price);
         let shared = &run.0;
@@ -355,8 +356,18 @@ impl Gate {
         self.upstreams.url(format, path, query).map_err(|error| error.to_string())
     }
 
-    fn price(&self, request: &Request<'_>, host: Option<&str>) -> Option<Price> {
-        self.settings().price.or_else(|| price_of(request.format, host, request.model.as_deref()?))
+    /// Returns the price of a call, and its source if that is the catalogue.
+    fn price(
+        &self,
+        request: &Request<'_>,
+        host: Option<&str>,
+    ) -> (Option<Price>, Option<ModelInfo>) {
+        if let Some(price) = self.settings().price {
+            return (Some(price), None);
+        }
+        let model = request.model.as_deref();
+        let info = model.and_then(|model| price_of(request.format, host, model));
+        (info.as_ref().map(|info| info.price), info)
     }
 }
 
@@ -422,11 +433,6 @@ fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> G
         streaming: request.delivery != Delivery::Whole,
         attempt_of_previous: placed.attempt != Attempt::First,
     }
-}
-
-fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dialect {
-    let at_host = host.and_then(|host| dialect_at(host, format));
-    at_host.unwrap_or_else(|| format.dialect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
