@@ -53,7 +53,6 @@ PLACES = [
     Place("mistral", "openai", "http://api.mistral.ai/v1", "mistral", "default", "/v1/chat/completions"),
     Place("groq", "openai", "http://api.groq.com/openai/v1", "groq", "default", "/v1/chat/completions"),
     Place("zai", "openai", "http://api.z.ai/api/paas/v4", "zai", "chat", "/v1/chat/completions"),
-    Place("cohere-v2", "cohere", "http://api.cohere.com", "cohere", "default", "/v2/chat"),
 ]
 
 
@@ -124,8 +123,10 @@ def request_of(place, model, streamed, number):
     if place.name == "bedrock-converse":
         return {"messages": [{"role": "user", "content": [{"text": text}]}]}
     messages = [{"role": "user", "content": text}]
-    if place.name in ("bedrock-invoke", "vertex-anthropic"):
-        return {"anthropic_version": "x", "max_tokens": 100, "messages": messages} | ({"stream": True} if streamed else {})
+    if place.name == "bedrock-invoke":
+        return {"anthropic_version": "x", "max_tokens": 100, "messages": messages}
+    if place.name == "vertex-anthropic":
+        return {"anthropic_version": "x", "max_tokens": 100, "messages": messages, "stream": streamed}
     if place.name.endswith("responses"):
         return {"model": model, "input": messages, "stream": streamed}
     return {"model": model, "max_tokens": 100, "messages": messages, "stream": streamed}
@@ -195,6 +196,18 @@ def without_usage(holder, _):
         holder.pop(name, None)
 
 
+def without_cost(_, usage):
+    if usage is not None:
+        usage.pop("cost_in_usd_ticks", None)
+
+
+def summed(_, usage):
+    """Corrects the total of a usage of xAI, which counts reasoning beside the completion."""
+    if usage is not None and "total_tokens" in usage:
+        reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens", 0)
+        usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"] + reasoning
+
+
 def both(*edits):
     def edit(holder, usage):
         for one in edits:
@@ -256,9 +269,9 @@ DERIVED = {
         ("provisioned", in_usage(trafficType="PROVISIONED_THROUGHPUT"), "gemini-2.5-flash"),
     ],
     "vertex-anthropic": [("long", LONG, "claude-haiku-5-5"), ("hour", in_usage(**HOUR), "claude-opus-4-6")],
-    "xai": [("long", both(LONG, lambda _, usage: usage and usage.pop("cost_in_usd_ticks", None)), "grok-4.7"),
-            ("threshold", both(exactly(prompt_tokens=200_000, total_tokens=0),
-                               lambda _, usage: usage and usage.pop("cost_in_usd_ticks", None)), "grok-4.7")],
+    "xai": [("long", both(LONG, without_cost), "grok-4.7"),
+            ("threshold", both(exactly(prompt_tokens=200_000), without_cost, summed), "grok-4.7"),
+            ("below-threshold", both(exactly(prompt_tokens=199_999), without_cost, summed), "grok-4.7")],
     "openrouter": [("byok", in_usage(cost=0, is_byok=True, cost_details={"upstream_inference_cost": 0.0002265}), "")],
     "mistral": [("cached", in_usage(prompt_tokens=900, prompt_tokens_details={"cached_tokens": 640}), "")],
 }

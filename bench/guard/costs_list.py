@@ -102,6 +102,10 @@ def bill(place, call):
     tier = tier.removeprefix("service_tier_").removeprefix("on_demand_")
     apart = billed_apart(all_documents, usage, beside)
     model = call.model
+    if not is_complete(usage):
+        return Bill(Decimal(0), ["incomplete usage"], counted=False)
+    if has_fee(place, model):
+        return Bill(Decimal(0), ["fee per request"], counted=False)
     ordinary = max(price(place, model, usage, None, hour) for hour in (0, 3, 8, 20))
     by_hour = ordinary != min(price(place, model, usage, None, hour) for hour in (0, 3, 8, 20))
     if tier in ORDINARY:
@@ -109,6 +113,20 @@ def bill(place, call):
     if has_tier(place, model, tier):
         return Bill(price(place, model, usage, tier, 12), apart)
     return Bill(ordinary, [*apart, f"tier {tier}"], at_most=tier in CHEAPER and not apart)
+
+
+def is_complete(usage):
+    """Returns whether both the prompt and the output were counted."""
+    prompt = ("prompt_tokens", "input_tokens", "promptTokenCount", "inputTokens")
+    output = ("completion_tokens", "output_tokens", "candidatesTokenCount", "thoughtsTokenCount", "outputTokens")
+    return all(any(usage.get(name) is not None for name in names) for names in (prompt, output))
+
+
+def has_fee(place, model):
+    """Returns whether each call has a fee in the list, in addition to its tokens."""
+    zero = genai_prices.Usage(input_tokens=1, output_tokens=1)
+    found = genai_prices.calc_price(zero, model, provider_id=place.provider, genai_request_timestamp=DAY)
+    return found.model_price.requests_kcount is not None
 
 
 def reported(place, usage):
@@ -147,6 +165,8 @@ def billed_apart(all_documents, usage, beside):
         marks.append("audio")
     if any(one.get("modality") not in ("TEXT", 1) for one in usage.get("candidatesTokensDetails") or []):
         marks.append("media")
+    if usage.get("toolUsePromptTokenCount"):
+        marks.append("results of tools")
     if usage.get("speed") == "fast":
         marks.append("fast")
     if usage.get("inference_geo") == "us":
@@ -168,8 +188,12 @@ def plain(place, usage):
     """Returns the usage without the parts that Endstop marks instead of pricing them."""
     usage = dict(usage)
     for name in ("server_tool_use", "promptTokensDetails", "candidatesTokensDetails", "cacheTokensDetails",
-                 "toolUsePromptTokensDetails"):
+                 "toolUsePromptTokenCount", "toolUsePromptTokensDetails"):
         usage.pop(name, None)
+    # The package's extractor does not know this member:
+    # https://api-docs.deepseek.com/guides/kv_cache, "prompt_cache_hit_tokens".
+    if place.provider == "deepseek" and "prompt_cache_hit_tokens" in usage:
+        usage["prompt_tokens_details"] = {"cached_tokens": usage["prompt_cache_hit_tokens"]}
     for name in ("prompt_tokens_details", "completion_tokens_details"):
         if isinstance(usage.get(name), dict):
             usage[name] = {key: value for key, value in usage[name].items() if key != "audio_tokens"}
@@ -203,7 +227,8 @@ def is_priced(place, call):
     usage, _ = merged(documents(call.body))
     try:
         if usage and reported(place, usage) is None:
-            price(place, call.model, usage, None, 12)
+            # A model without any price is not free.
+            return price(place, call.model, usage, None, 12) > 0 or not is_complete(usage)
         return bool(usage)
     except (LookupError, ValueError):
         return False

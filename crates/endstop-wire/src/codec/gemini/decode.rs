@@ -124,10 +124,8 @@ impl Accumulator {
     }
 
     fn usage(&mut self, u: &Usage<'_>) {
-        // Google bills the results of its tools as part of the prompt.
-        let tools = u.tool_prompt.0.unwrap_or(0);
         self.common.count(&TokenUsage {
-            input_tokens: u.prompt.0.map(|prompt| prompt.saturating_add(tools)),
+            input_tokens: u.prompt.0,
             output_tokens: u.candidates.0,
             cached_input_tokens: u.cached.0,
             reasoning_tokens: u.thoughts.0,
@@ -135,6 +133,10 @@ impl Accumulator {
         });
         let bill = &mut self.common.bill;
         bill.tier(u.service_tier.filled().or(u.traffic_type.filled()));
+        // Google bills the results of some of its tools as input, and not those of others.
+        if u.tool_prompt.0.is_some_and(|tokens| tokens > 0) {
+            bill.apart("tool_use_prompt");
+        }
         // Images and video have the price of text in a prompt, but not in an answer.
         if has_kind(u.prompt_details, &["AUDIO", "4"]) {
             bill.apart("audio_tokens");

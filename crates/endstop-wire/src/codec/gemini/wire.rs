@@ -118,7 +118,7 @@ pub(super) struct Feedback<'a> {
 }
 
 /// Token counts. Thoughts are not included in the candidates, and the results of the server's tools
-/// are not included in the prompt.
+/// not in the prompt.
 #[derive(Deserialize)]
 pub(super) struct Usage<'a> {
     #[serde(default, rename = "promptTokenCount")]
