@@ -11,14 +11,10 @@ is its bill. Runs whose name ends in `*` are derived: the usage of recorded bodi
 lack long prompts and service tiers. The status is 1 if a run differs by more than rounding, or lacks a mark.
 """
 import argparse
-import base64
-import datetime
 import decimal
-import gzip
 import http.client
 import http.server
 import json
-import math
 import os
 import pathlib
 import signal
@@ -26,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import urllib.parse
 from decimal import Decimal
 
 import costs_cases
@@ -187,14 +182,16 @@ def page(rows):
         text = row["marks"] + ([f"**{row['fault']}**"] if row["fault"] else [])
         lines.append(f"| {row['run']} | {row['format']} | {row['calls']} | {row['ours']:f} | {plain(row['theirs'])} | "
                      f"{plain(difference)} | {', '.join(text)} |")
-    compared = [row for row in rows if "no usage" not in row["marks"] and not row["ours"].is_nan()]
+    uncounted = {"no usage", "incomplete usage", "fee per request"}
+    compared = [row for row in rows if not uncounted & set(row["marks"]) and not row["ours"].is_nan()]
     differences = [abs(row["ours"] - row["theirs"]) for row in compared]
     beyond = sum(difference > NANO for difference in differences)
     lines += ["", f"{len(rows)} runs, {sum(row['calls'] for row in rows)} calls, of which "
-              f"{sum(row['calls'] for row in rows if row['run'].endswith('*'))} derived; "
-              f"{sum(bool(row['marks']) for row in rows)} runs with marks. Largest difference "
-              f"{plain(max(differences, default=Decimal(0)))} USD; {beyond} runs differ by more than 1e-9, "
-              f"because each call is rounded up to a nano-dollar; {sum(bool(row['fault']) for row in rows)} faults."]
+              f"{sum(row['calls'] for row in rows if row['run'].endswith('*'))} derived. {len(compared)} runs could be "
+              f"compared: the largest difference is {plain(max(differences, default=Decimal(0)))} USD, and {beyond} "
+              f"differ by more than 1e-9. The others have a call without a complete usage or a price, and are marked. "
+              f"{sum(bool(row['marks']) for row in rows)} runs have marks. "
+              f"Faults: {sum(bool(row['fault']) for row in rows)}."]
     return "\n".join(lines) + "\n"
 
 

@@ -215,7 +215,7 @@ impl Gate {
             kind: placed.kind,
             reply,
             request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
-            dialect: dialect_of(request.shape, url.host()),
+            dialect: dialect_of(spoken(&request), url.host()),
             catalogue,
         });
         let guest_call = guest_call(&request, &placed, price);
@@ -419,6 +419,15 @@ fn place_of(placed: &Placed) -> Place {
     } else {
         // Only threads get a text, so the number does not matter.
         Place::Auxiliary(u64::MAX)
+    }
+}
+
+/// Returns the format of the response. InvokeModel has a framing of its own around the format of the
+/// model, which is that of the request's body.
+fn spoken(request: &Request<'_>) -> WireFormat {
+    match request.format {
+        WireFormat::BedrockInvoke => WireFormat::BedrockInvoke,
+        _ => request.shape,
     }
 }
 
