@@ -132,6 +132,7 @@ fn price() -> Price {
         cached_input: None,
         cache_write: None,
         cache_write_1h: None,
+        ..Price::default()
     }
 }
 

@@ -12,7 +12,8 @@
 //! assert_eq!(price.saved_by_cache(&usage).to_string(), "-$0.75");
 //! ```
 
-use crate::usage::{NanoUsd, Price, Usage};
+use crate::price::Price;
+use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
@@ -82,16 +83,17 @@ impl CacheUse {
 }
 
 impl Price {
-    /// Returns the price of the cached tokens as plain input, minus their price.
+    /// Returns the price of the cached tokens of one call as plain input, minus their price.
     pub fn saved_by_cache(&self, usage: &Usage) -> NanoUsdChange {
+        let price = self.for_prompt(usage.prompt_tokens());
         let (read, written, for_hour) = usage.cache_tokens();
         let part = |tokens: u64, rate: NanoUsd| {
             // Saturating: a server may report any number of tokens.
-            i128::from(tokens).saturating_mul(i128::from(self.input.0) - i128::from(rate.0))
+            i128::from(tokens).saturating_mul(i128::from(price.input.0) - i128::from(rate.0))
         };
-        let micro = part(read, self.cached_input.unwrap_or(self.input))
-            .saturating_add(part(written, self.cache_write.unwrap_or(self.input)))
-            .saturating_add(part(for_hour, self.hour_write()));
+        let micro = part(read, price.cached_input.unwrap_or(price.input))
+            .saturating_add(part(written, price.cache_write.unwrap_or(price.input)))
+            .saturating_add(part(for_hour, price.hour_write()));
         // Rounded down, so that no saving is overstated.
         let nanos = micro.div_euclid(1_000_000);
         let bounded = nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
@@ -109,7 +111,7 @@ mod tests {
             output: NanoUsd::from_usd(15.0),
             cached_input: Some(NanoUsd::from_usd(0.3)),
             cache_write: Some(NanoUsd::from_usd(3.75)),
-            cache_write_1h: None,
+            ..Price::default()
         }
     }
 

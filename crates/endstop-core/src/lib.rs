@@ -30,6 +30,7 @@ pub mod media;
 pub mod message;
 mod nearest;
 pub mod policy;
+pub mod price;
 pub mod registry;
 pub mod replay;
 pub mod run_data;
@@ -63,6 +64,7 @@ pub use policy::{
     BoxPolicy, ClonePolicy, PolicyEnd, PolicyError, StepCall, StepContext, StepOutput, StepResult,
     Stop, TerminationPolicy, Verdict,
 };
+pub use price::{LongPrompt, LongPrompts, Price};
 pub use registry::{PolicyInfo, Registry};
 pub use replay::Replay;
 pub use run_data::RunData;
@@ -70,4 +72,4 @@ pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};
 pub use streaming::{InvalidTransition, StreamingState, UnknownStreamingState};
 pub use termination::{Category, MultiTurnReason, Termination};
-pub use usage::{NanoUsd, Price, Unreported, Usage};
+pub use usage::{Billing, NanoUsd, Unreported, Usage};

@@ -445,7 +445,8 @@ pub struct ModelTurn {
     /// The provider's id of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_id: Option<String>,
-    /// Cost that the provider reports; `None`: computed from the usage.
+    /// Cost that the provider reports, or that the driver computed from the price of the service tier
+    /// that the response reports; `None`: computed from the usage at the run's price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<NanoUsd>,
     /// The output cap that was in force, if the response reports it.

@@ -1,10 +1,9 @@
-//! Tokens and money: usage as a provider reported it, and its cost in integer nano-dollars.
+//! Tokens and money: usage as a provider reported it, and amounts in integer nano-dollars.
 //!
 //! ```
-//! use endstop_core::{Price, Usage};
-//! let price = Price::usd_per_million_tokens(3.0, 15.0);
+//! use endstop_core::Usage;
 //! let usage = Usage { input_tokens: Some(1_000), output_tokens: Some(100), ..Usage::default() };
-//! assert_eq!(price.cost(&usage).to_usd(), 0.0045);
+//! assert_eq!(usage.total_tokens(), 1_100);
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +93,36 @@ pub struct Usage {
     /// `true` if Endstop estimated the numbers, because the attempt ended before the provider
     /// counted.
     pub estimated: bool,
+    /// Relation of the bill to the cost of these tokens at the list price.
+    #[serde(skip_serializing_if = "Billing::is_by_tokens")]
+    pub billing: Billing,
+}
+
+/// The relation of a call's bill to the cost of its tokens at the list price.
+///
+/// A total has the largest value of its parts.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Billing {
+    /// The bill is the cost of the tokens.
+    #[default]
+    ByTokens,
+    /// The bill is at most that, because the provider reports a discount of unknown size, such as a
+    /// service tier without a listed price.
+    AtMost,
+    /// The bill may be higher, because it has parts that the token counts do not show, such as a
+    /// fee for web searches, tokens of audio, or a service tier with a surcharge.
+    More,
+}
+
+impl Billing {
+    /// Returns whether the token counts and the list price determine the bill.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    pub fn is_by_tokens(&self) -> bool {
+        *self == Billing::ByTokens
+    }
 }
 
 /// Possible usage of attempts beyond what is known, because they were aborted or ended without a
@@ -183,6 +212,7 @@ impl Usage {
             }
         }
         self.estimated |= other.estimated;
+        self.billing = self.billing.max(other.billing);
         // A report without numbers must not decide the counting convention of the total.
         if other.is_blank() {
             return;
@@ -258,171 +288,9 @@ impl Usage {
     }
 }
 
-/// The price of a model: nano-dollars per million tokens of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Price {
-    /// Price of a million prompt tokens.
-    pub input: NanoUsd,
-    /// Price of a million generated tokens.
-    pub output: NanoUsd,
-    /// Price of a million prompt tokens read from a cache; `None`: `input`.
-    pub cached_input: Option<NanoUsd>,
-    /// Price of a million prompt tokens written to a cache; `None`: `input`.
-    pub cache_write: Option<NanoUsd>,
-    /// Price of a million prompt tokens written to a cache for an hour. `None`: twice `input`, and
-    /// at least `cache_write`; such writes are then not part of a worst case.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache_write_1h: Option<NanoUsd>,
-}
-
-impl Price {
-    /// Creates a price from US dollars per million tokens, without prices of its own for a cache.
-    ///
-    /// ```
-    /// use endstop_core::{NanoUsd, Price};
-    /// let price = Price::usd_per_million_tokens(3.0, 15.0).cached_input_usd(0.3);
-    /// assert_eq!(price.output, NanoUsd::from_usd(15.0));
-    /// assert_eq!(price.cached_input, Some(NanoUsd::from_usd(0.3)));
-    /// ```
-    #[must_use]
-    pub fn usd_per_million_tokens(input: f64, output: f64) -> Price {
-        let (input, output) = (NanoUsd::from_usd(input), NanoUsd::from_usd(output));
-        Price { input, output, ..Price::default() }
-    }
-
-    /// Sets the price in US dollars of a million prompt tokens read from a cache.
-    #[must_use]
-    pub fn cached_input_usd(mut self, usd: f64) -> Price {
-        self.cached_input = Some(NanoUsd::from_usd(usd));
-        self
-    }
-
-    /// Sets the price in US dollars of a million prompt tokens written to a cache.
-    #[must_use]
-    pub fn cache_write_usd(mut self, usd: f64) -> Price {
-        self.cache_write = Some(NanoUsd::from_usd(usd));
-        self
-    }
-
-    /// Returns the cost of `usage`, rounded up to the next nano-dollar.
-    pub fn cost(&self, usage: &Usage) -> NanoUsd {
-        let (cached, written, for_hour) = usage.cache_tokens();
-        let input = usage.input_tokens.unwrap_or(0);
-        let plain = if usage.cache_apart {
-            input
-        } else {
-            input.saturating_sub(cached).saturating_sub(written).saturating_sub(for_hour)
-        };
-        // `u128`, because tokens times a rate in nano-dollars per million overflows `u64` for long
-        // runs.
-        let part = |tokens: u64, rate: NanoUsd| u128::from(tokens) * u128::from(rate.0);
-        let parts = [
-            part(plain, self.input),
-            part(cached, self.cached_input.unwrap_or(self.input)),
-            part(written, self.cache_write.unwrap_or(self.input)),
-            part(for_hour, self.hour_write()),
-            part(usage.generated_tokens().unwrap_or(0), self.output),
-        ];
-        let micro = parts.into_iter().fold(0, u128::saturating_add);
-        NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
-    }
-
-    /// Returns the maximum output for `left` after a prompt of `prompt` tokens: the largest output
-    /// whose [`worst`](Price::worst) cost does not exceed `left`. `None`: the prompt alone exceeds
-    /// it.
-    pub fn affordable(&self, prompt: u64, left: NanoUsd) -> Option<u64> {
-        let input = self.dearest_input();
-        let prompt = u128::from(prompt) * u128::from(input.0);
-        let for_output = (u128::from(left.0) * 1_000_000).checked_sub(prompt)?;
-        match u128::from(self.output.0) {
-            0 => Some(u64::MAX),
-            rate => Some(u64::try_from(for_output / rate).unwrap_or(u64::MAX)),
-        }
-    }
-
-    /// Returns the price of a million tokens that are written to a cache for an hour. If none is
-    /// set, Anthropic's rule applies: twice the price of plain input.
-    pub fn hour_write(&self) -> NanoUsd {
-        self.cache_write_1h.unwrap_or_else(|| {
-            NanoUsd(self.input.0.saturating_mul(2)).max(self.cache_write.unwrap_or(self.input))
-        })
-    }
-
-    /// Returns the price of a run whose requests store their prompts for an hour, so that the worst
-    /// case of a call includes such writes.
-    #[must_use]
-    pub fn with_hour_writes(self) -> Price {
-        Price { cache_write_1h: Some(self.hour_write()), ..self }
-    }
-
-    /// The highest price of a prompt token. A cache write can cost more than plain input, and the
-    /// split is unknown before the call.
-    fn dearest_input(&self) -> NanoUsd {
-        let others = [self.cached_input, self.cache_write, self.cache_write_1h];
-        others.into_iter().flatten().fold(self.input, NanoUsd::max)
-    }
-
-    /// Returns the worst-case cost of a call with `prompt` prompt tokens and `output` generated
-    /// ones.
-    pub fn worst(&self, prompt: u64, output: u64) -> NanoUsd {
-        let input = self.dearest_input();
-        let micro = u128::from(prompt) * u128::from(input.0)
-            + u128::from(output) * u128::from(self.output.0);
-        NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cached_tokens_cost_same_either_convention() {
-        let price = Price {
-            input: NanoUsd::from_usd(10.0),
-            output: NanoUsd::from_usd(0.0),
-            cached_input: Some(NanoUsd::from_usd(1.0)),
-            ..Price::default()
-        };
-        let within =
-            Usage { input_tokens: Some(100), cached_input_tokens: Some(40), ..Usage::default() };
-        let apart = Usage { input_tokens: Some(60), cache_apart: true, ..within.clone() };
-        assert_eq!(price.cost(&within), price.cost(&apart));
-        assert_eq!(price.cost(&within), NanoUsd(640_000));
-        assert_eq!((within.prompt_tokens(), apart.prompt_tokens()), (100, 100));
-    }
-
-    #[test]
-    fn reasoning_is_billed_in_either_convention() {
-        let price = Price { output: NanoUsd::from_usd(10.0), ..Price::default() };
-        let within =
-            Usage { output_tokens: Some(100), reasoning_tokens: Some(40), ..Usage::default() };
-        let apart = Usage { output_tokens: Some(60), reasoning_apart: true, ..within.clone() };
-        assert_eq!(price.cost(&within), price.cost(&apart));
-        assert_eq!((within.total_tokens(), apart.total_tokens()), (100, 100));
-        assert_eq!(Usage { output_tokens: None, ..apart }.generated_tokens(), Some(40));
-        assert_eq!(Usage::default().generated_tokens(), None);
-    }
-
-    #[test]
-    fn affordable_output_uses_whole_budget() {
-        for (input, output, prompt, left) in [
-            (3_000_000_000, 15_000_000_000, 359, 4_750_000),
-            (1, 1, 1, 1),
-            (7, 3, 1_000_003, 98_900_000_000),
-            (999_999_937, 1_000_000_007, 12_345, 77_777_777),
-        ] {
-            let price =
-                Price { input: NanoUsd(input), output: NanoUsd(output), ..Price::default() };
-            let most = price.affordable(prompt, NanoUsd(left)).unwrap();
-            assert!(price.worst(prompt, most) <= NanoUsd(left), "{most} fit");
-            assert!(price.worst(prompt, most + 1) > NanoUsd(left), "and no more than {most}");
-        }
-        let price = Price { input: NanoUsd(1_000_000), ..Price::default() };
-        assert_eq!(price.affordable(5, NanoUsd(4)), None);
-        assert_eq!(price.affordable(5, NanoUsd(5)), Some(u64::MAX));
-    }
 
     #[test]
     fn dollars_show_two_to_six_decimals() {
@@ -430,5 +298,17 @@ mod tests {
             .map(|n| NanoUsd(n).to_string())
             .into();
         assert_eq!(shown, ["$0.00", "$1.50", "$0.0045", "$0.00001", "$123.456789"]);
+    }
+
+    #[test]
+    fn total_has_least_certain_billing() {
+        let of = |billing| Usage { output_tokens: Some(1), billing, ..Usage::default() };
+        let mut total = of(Billing::AtMost);
+        let plain = serde_json::to_string(&of(Billing::ByTokens)).unwrap();
+        assert!(!plain.contains("billing"), "{plain}");
+        total.add(&of(Billing::ByTokens));
+        assert_eq!(total.billing, Billing::AtMost);
+        total.add(&of(Billing::More));
+        assert!(serde_json::to_string(&total).unwrap().contains(r#""billing":"more""#));
     }
 }

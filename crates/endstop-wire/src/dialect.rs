@@ -306,7 +306,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("venice"),
     Dialect::openai("vercel-gateway").costs(),
     Dialect::openai("vllm"),
-    Dialect::openai("xai"),
+    Dialect::openai("xai").costs(),
     Dialect::openai("zai").echoes("reasoning_content"),
     Dialect::openai("zhipu").echoes("reasoning_content"),
     Dialect::ollama("ollama"),

@@ -100,6 +100,12 @@ pub(crate) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }
 
+/// `true` if an object has a member that is a number other than zero.
+pub(crate) fn has_counts(raw: &RawValue) -> bool {
+    let members = lenient::<std::collections::HashMap<Cow<'_, str>, Count>>(raw);
+    members.is_some_and(|members| members.values().any(|count| count.0.is_some_and(|n| n > 0)))
+}
+
 /// Appends a comma, unless the list has just been opened.
 pub(crate) fn comma(out: &mut Vec<u8>) {
     if out.last() != Some(&b'[') {

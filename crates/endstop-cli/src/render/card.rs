@@ -13,7 +13,7 @@
 use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
-use endstop::core::{CacheUse, RuleHit};
+use endstop::core::{Billing, CacheUse, RuleHit};
 use endstop::{Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
@@ -155,6 +155,9 @@ fn spent(outcome: &Outcome, limits: &Limits) -> String {
         )),
         None if outcome.cost_unknown => {
             Some(format!("at least {}", of(format!("{estimated}{}", outcome.cost), max_usd)))
+        }
+        Some(_) if usage.billing == Billing::AtMost => {
+            Some(format!("at most {}", of(format!("{estimated}{}", outcome.cost), max_usd)))
         }
         // No provider answered, so $0.00 would claim a price that may not be known. A run with a
         // cost ceiling has one.

@@ -3,7 +3,8 @@
 
 use crate::kernel::{EffectId, Outcome};
 use crate::message::ToolCall;
-use crate::usage::{NanoUsd, Price, Unreported, Usage};
+use crate::price::Price;
+use crate::usage::{NanoUsd, Unreported, Usage};
 use std::sync::Arc;
 
 /// The values that only the driver knows when a run starts.

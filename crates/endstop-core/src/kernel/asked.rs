@@ -18,7 +18,8 @@ use super::results::{emit_ended, record_results};
 use super::tool_step::tools_done;
 use crate::history::says_something;
 use crate::message::{Message, Part, Role, ToolResult};
-use crate::usage::{NanoUsd, Price};
+use crate::price::Price;
+use crate::usage::NanoUsd;
 use std::collections::HashMap;
 use std::ops::ControlFlow::Continue;
 

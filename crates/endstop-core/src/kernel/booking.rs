@@ -8,7 +8,7 @@ use super::prompt::Request;
 use crate::error_class::{ErrorClass, ModelError};
 use crate::message::{ModelTurn, Part};
 use crate::signal::SignalReason;
-use crate::usage::{NanoUsd, Unreported, Usage};
+use crate::usage::{Billing, NanoUsd, Unreported, Usage};
 
 /// Books the usage of a call. Settles its reservation with the same amount plus the possible
 /// unreported usage, because a shared budget must never assume less than what may be billed.
@@ -21,6 +21,8 @@ fn settle(
     effects: &mut Vec<Effect>,
 ) {
     let spent = context.ledger.settle(usage, cost, unreported, call.quote);
+    // A bill below the list price is bounded by it, but not known.
+    context.ledger.cost_unknown |= usage.billing != Billing::ByTokens;
     if let Some(id) = call.reservation {
         let spent = spent + unreported.cost.unwrap_or_default();
         let tokens = usage.total_tokens().saturating_add(unreported.tokens.unwrap_or(0));
@@ -99,6 +101,7 @@ fn unreported(
     Unreported {
         // A cost reported by the provider is final.
         cost: match cost {
+            _ if reported.billing == Billing::More => None,
             Some(_) => Some(NanoUsd::ZERO),
             None => upper.map(|upper| upper.saturating_sub(booked)),
         },
@@ -112,11 +115,11 @@ fn most_output(call: &Call, context: &RunContext) -> Option<u64> {
     call.cap.or(context.settings.max_output).or(context.settings.context_window)
 }
 
-/// Unreported usage of a call whose usage was reported in full: no tokens, but without a price
-/// the cost remains unknown.
+/// Unreported usage of a call whose usage was reported in full: no tokens, but the cost remains
+/// unknown without a price, or if the bill has parts that the price does not cover.
 fn all_reported(usage: &Usage, cost: Option<NanoUsd>, context: &RunContext) -> Unreported {
     let priced = cost.is_some() || context.ledger.price.is_some() || usage.total_tokens() == 0;
-    Unreported::of_unknown(!priced)
+    Unreported::of_unknown(!priced || usage.billing == Billing::More)
 }
 
 /// Estimates the usage of a call that ended before the provider counted: one token for every

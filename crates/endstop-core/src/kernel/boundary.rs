@@ -12,7 +12,7 @@ use super::next::Next;
 use super::phase::Point;
 use super::precheck::check_limits;
 use super::spec::ProactiveCompaction;
-use crate::usage::Price;
+use crate::price::Price;
 use std::ops::ControlFlow::Continue;
 
 /// Starts the run: sets what only the driver knows, and asks the prompt hook.

@@ -10,7 +10,6 @@ use super::outcome::Outcome;
 use super::phase::Phase;
 use super::precheck::also_true;
 use super::results::{emit_ended, record_results, withhold_results};
-use crate::cache_use::CacheUse;
 use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
@@ -52,7 +51,7 @@ pub(super) fn conclude(
     }
     // The savings of calls with different prices cannot be computed from their sum.
     let one_price = context.ledger.price.filter(|_| !context.guest.prices_differ);
-    let cache = CacheUse::of(&context.ledger.own_usage, one_price);
+    let cache = context.ledger.cache_use(one_price);
     let decided_by = with_unpriced(ending.decided_by, &context);
     let (cost_upper, tokens_upper) = (context.ledger.cost_upper(), context.ledger.tokens_upper());
     Outcome {

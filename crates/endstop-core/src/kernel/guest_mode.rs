@@ -11,7 +11,7 @@
 
 use crate::limits::Limits;
 use crate::message::Message;
-use crate::usage::Price;
+use crate::price::Price;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -7,8 +7,10 @@
 //! that was aborted counts with its full reservation.
 
 use super::decided_by::{Decision, Layer};
+use crate::cache_use::{CacheUse, NanoUsdChange};
+use crate::price::Price;
 use crate::termination::Termination;
-use crate::usage::{NanoUsd, Price, Unreported, Usage};
+use crate::usage::{NanoUsd, Unreported, Usage};
 
 /// The smallest useful output cap, in tokens. Less would truncate almost every answer or tool call.
 pub(crate) const LEAST_OUTPUT: u64 = 256;
@@ -78,6 +80,9 @@ pub(crate) struct Ledger {
     pub(crate) overrun: NanoUsd,
     /// `true` if the cost of some call is unknown.
     pub(crate) cost_unknown: bool,
+    /// Savings by prompt caches in calls whose price depends on the size of their prompt, because
+    /// they cannot be computed from the sum of the calls.
+    pub(crate) saved_by_size: NanoUsdChange,
 }
 
 /// The request for a quote.
@@ -125,6 +130,15 @@ pub(crate) struct Short {
 }
 
 impl Ledger {
+    /// The use of prompt caches by the run's own calls. `price` is that of all of them.
+    pub(crate) fn cache_use(&self, price: Option<Price>) -> Option<CacheUse> {
+        let mut cache = CacheUse::of(&self.own_usage, price)?;
+        if price.is_some_and(|price| !price.long_prompts.is_empty()) {
+            cache.saved = Some(self.saved_by_size);
+        }
+        Some(cache)
+    }
+
     /// The amount that counts against the cost ceiling: the known cost, plus what may have been
     /// billed without a report.
     pub(crate) fn committed(&self) -> NanoUsd {
@@ -250,6 +264,10 @@ impl Ledger {
         };
         self.usage.add(usage);
         self.own_usage.add(usage);
+        if let Some(price) = self.price.filter(|price| !price.long_prompts.is_empty()) {
+            let saved = price.saved_by_cache(usage).0;
+            self.saved_by_size.0 = self.saved_by_size.0.saturating_add(saved);
+        }
         self.tokens = self.tokens.saturating_add(usage.total_tokens());
         self.spent += cost;
         self.cost_unknown |= unreported.cost != Some(NanoUsd::ZERO);

@@ -68,7 +68,8 @@ fn prompt(context: &mut RunContext) -> (u64, NanoUsd) {
 pub(super) fn reservation(context: &mut RunContext) -> (Granted, Granted) {
     let (tokens, cost) = prompt(context);
     let output = context.output_cap.unwrap_or(USUAL_SHARED_OUTPUT).min(USUAL_SHARED_OUTPUT);
-    let more = context.ledger.price.map(|price| price.worst(0, output)).unwrap_or_default();
+    let price = context.ledger.price.map(|price| price.up_to_prompt(tokens));
+    let more = price.map(|price| price.worst(0, output)).unwrap_or_default();
     let want = Granted { usd: cost + more, tokens: Some(tokens.saturating_add(output)) };
     (want, Granted { usd: cost, tokens: Some(tokens) })
 }
@@ -102,7 +103,7 @@ pub(super) fn admit(granted: Option<Granted>, context: &mut RunContext) -> Flow<
         let output = match (left.tokens, ledger.price) {
             (Some(left), _) => left.checked_sub(tokens),
             (None, Some(price)) if left.usd >= cost => {
-                price.affordable(0, left.usd.saturating_sub(cost))
+                price.up_to_prompt(tokens).affordable(0, left.usd.saturating_sub(cost))
             }
             (None, _) => None,
         };
@@ -149,7 +150,8 @@ fn does_not_fit(
         shown(ceiling, left)
     );
     let mut fits = WouldFit::default();
-    let output = context.ledger.price.map(|price| price.worst(0, LEAST_OUTPUT)).unwrap_or_default();
+    let price = context.ledger.price.map(|price| price.up_to_prompt(tokens));
+    let output = price.map(|price| price.worst(0, LEAST_OUTPUT)).unwrap_or_default();
     match ceiling {
         Ceiling::Usd => fits.max_budget = Some(context.ledger.committed() + cost + output),
         Ceiling::Tokens => {

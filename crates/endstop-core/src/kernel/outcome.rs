@@ -150,8 +150,9 @@ outcome! {
     /// that the provider did not count. `None`: no bound is known.
     #[serde(rename = "cost_upper_usd", with = "optional_usd", default)]
     pub cost_upper: Option<NanoUsd>,
-    /// `true` if part of the cost is unknown (no price, or no usage report). `cost` is then a lower
-    /// bound.
+    /// `true` if the cost is not exactly known: a call has no price or no usage report, or its bill
+    /// is not the cost of its tokens (see [`Billing`](crate::Billing) in `usage`). `cost` is then a
+    /// lower bound, or with [`Billing::AtMost`](crate::Billing::AtMost) the upper one.
     #[serde(default = "cost_is_unknown")]
     pub cost_unknown: bool,
     /// Upper bound on the tokens of all attempts; `None`: no bound is known.

@@ -6,7 +6,7 @@
 //! ```
 
 use super::outcome::Outcome;
-use crate::usage::NanoUsd;
+use crate::usage::{Billing, NanoUsd};
 use std::fmt;
 
 impl fmt::Display for Outcome {
@@ -32,6 +32,9 @@ impl fmt::Display for Outcome {
         count(f, self.usage.total_tokens(), "token")?;
         match (self.cost_unknown, self.cost == NanoUsd::ZERO) {
             (false, _) => write!(f, ", {}", self.cost)?,
+            (true, false) if self.usage.billing == Billing::AtMost => {
+                write!(f, ", at most {}", self.cost)?;
+            }
             (true, false) => write!(f, ", at least {}", self.cost)?,
             (true, true) => f.write_str(", cost unknown")?,
         }

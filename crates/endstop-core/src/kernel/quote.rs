@@ -108,7 +108,9 @@ pub(super) fn does_not_fit(
                 fits.max_budget = Some(shown(context.ledger.committed() + need));
             }
             fits.max_output_tokens = price.affordable(prompt, left.usd);
-            let (of_prompt, of_output) = (price.worst(prompt, 0), price.worst(0, output));
+            // The size of the prompt may select the price of the output, too.
+            let part = price.up_to_prompt(prompt);
+            let (of_prompt, of_output) = (part.worst(prompt, 0), part.worst(0, output));
             let sum = format!(
                 "prompt at most {prompt} tokens {by} {of_prompt} + {output} tokens of output {of_output} > {} left",
                 left.usd

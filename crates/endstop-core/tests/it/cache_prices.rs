@@ -16,6 +16,7 @@ fn price() -> impl Strategy<Value = Price> {
             cached_input,
             cache_write,
             cache_write_1h,
+            ..Price::default()
         },
     )
 }

@@ -4,6 +4,7 @@ use crate::exchange::answer::Reply;
 use crate::exchange::{Kind, Seat, ThreadId};
 use crate::proxy::AbortToken;
 use endstop_core::EffectId;
+use endstop_wire::catalog::prices::ModelInfo;
 use endstop_wire::{Dialect, RequestFacts};
 
 /// A thread's place: a conversation, or a single call.
@@ -34,6 +35,8 @@ pub(super) struct CallFacts {
     pub(super) reply: Reply,
     pub(super) request: RequestFacts,
     pub(super) dialect: &'static Dialect,
+    /// The source of the call's price, if that is the catalogue.
+    pub(super) catalogue: Option<ModelInfo>,
 }
 
 /// The admission of a call.

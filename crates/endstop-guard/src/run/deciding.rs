@@ -9,6 +9,7 @@ use super::guarded::Guarded;
 use super::journal::keys_of;
 use super::observer::{CallObserver, NOT_SENT};
 use super::passing::checked;
+use super::pricing::dialect_of;
 use super::resign::Signed;
 use super::runs::Shared;
 use crate::exchange::answer::{Reply, bad_request};
@@ -20,8 +21,7 @@ use crate::proxy::{
 };
 use bytes::Bytes;
 use endstop_core::{GuestCall, Price};
-use endstop_wire::dialect::dialect_at;
-use endstop_wire::{Dialect, RequestFacts, WireFormat};
+use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Gate {
             Ok(signed) => signed,
             Err(error) => return self.refuse(head, &error),
         };
-        let price = self.price(&request, url.host());
+        let (price, catalogue) = self.price(&request, url.host());
         let run = self.run_of(&placed.seat.run);
         let reply = Reply::to(&request, &facts);
         let call = Arc::new(CallFacts {
@@ -94,7 +94,8 @@ impl Gate {
             is_known_agent: facts.client.is_some(),
             reply,
             request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
-            dialect: dialect_of(request.shape, url.host()),
+            dialect: dialect_of(spoken(&request), url.host()),
+            catalogue,
         });
         let guest_call = guest_call(&request, &placed, price);
         let shared = &run.0;
@@ -253,6 +254,15 @@ fn place_of(placed: &Placed) -> Place {
     }
 }
 
+/// Returns the format of the response. InvokeModel has a framing of its own around the format of the
+/// model, which is that of the request's body.
+fn spoken(request: &Request<'_>) -> WireFormat {
+    match request.format {
+        WireFormat::BedrockInvoke => WireFormat::BedrockInvoke,
+        _ => request.shape,
+    }
+}
+
 fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> GuestCall {
     GuestCall {
         input: placed.input.clone(),
@@ -264,9 +274,4 @@ fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> G
         streaming: request.delivery != Delivery::Whole,
         attempt_of_previous: placed.attempt != Attempt::First,
     }
-}
-
-fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dialect {
-    let at_host = host.and_then(|host| dialect_at(host, format));
-    at_host.unwrap_or_else(|| format.dialect())
 }

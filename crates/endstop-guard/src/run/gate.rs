@@ -7,6 +7,7 @@ use super::settings::Settings;
 use crate::exchange::{Request, RunKey, RunName, Salt, Threads};
 use crate::proxy::UpstreamMap;
 use endstop_core::Price;
+use endstop_wire::catalog::prices::ModelInfo;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -135,8 +136,18 @@ impl Gate {
         handle
     }
 
-    pub(super) fn price(&self, request: &Request<'_>, host: Option<&str>) -> Option<Price> {
-        self.settings().price.or_else(|| price_of(request.format, host, request.model.as_deref()?))
+    /// Returns the price of a call, and its source if that is the catalogue.
+    pub(super) fn price(
+        &self,
+        request: &Request<'_>,
+        host: Option<&str>,
+    ) -> (Option<Price>, Option<ModelInfo>) {
+        if let Some(price) = self.settings().price {
+            return (Some(price), None);
+        }
+        let model = request.model.as_deref();
+        let info = model.and_then(|model| price_of(request.format, host, model));
+        (info.as_ref().map(|info| info.price), info)
     }
 }
 

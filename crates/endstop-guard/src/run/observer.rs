@@ -208,7 +208,10 @@ fn broken(decoder: Option<Box<StreamDecoder>>, facts: &CallFacts, why: &str) -> 
     }
 }
 
-fn decoded(decoded: Option<Decoded>, facts: &CallFacts) -> Response {
+fn decoded(mut decoded: Option<Decoded>, facts: &CallFacts) -> Response {
+    if let Some(decoded) = &mut decoded {
+        decoded.price_service_tier(facts.catalogue.as_ref());
+    }
     let Some(Decoded { turn, error, signal, .. }) = decoded else {
         let message = "the response ended before its head";
         return Err((ModelError::new(ErrorClass::IncompleteStream, message), None));

@@ -1,26 +1,53 @@
-//! The price of a model behind an upstream.
+//! The provider behind an upstream, with its dialect and its prices.
 
-use endstop_core::Price;
-use endstop_wire::WireFormat;
-use endstop_wire::catalog::{prices, providers::PROVIDERS};
+use endstop_wire::catalog::prices::{self, ModelInfo};
+use endstop_wire::catalog::providers::{PROVIDERS, ProviderInfo};
+use endstop_wire::dialect::{Dialect, WireFormat, dialect, dialect_at};
 
 /// Returns the price of a model, if the catalogue knows it.
 ///
 /// The provider is found by the upstream's host; behind any other host (a company's gateway) the
 /// price is that of the format's own provider.
-pub(super) fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> Option<Price> {
-    let by_host = host.and_then(provider_at);
+pub(super) fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> Option<ModelInfo> {
+    let by_host = host.and_then(provider_at).map(|provider| provider.id);
     let provider = by_host.or_else(|| own_provider(format))?;
-    prices::lookup(provider, model).map(|info| info.price)
+    prices::lookup(provider, model)
+}
+
+/// Returns the dialect that the upstream speaks: that of the provider at its host, or that of the
+/// format's own provider.
+pub(super) fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dialect {
+    let at_host = host.and_then(|host| {
+        dialect_at(host, format).or_else(|| {
+            let id = provider_at(host)?.id;
+            let names = match format {
+                WireFormat::OpenAiChat => [id.to_owned(), format!("{id}-openai")],
+                WireFormat::OpenAiResponses => [id.to_owned(), format!("{id}-responses")],
+                _ => return None,
+            };
+            let mut known = names.iter().filter_map(|name| dialect(name).ok());
+            known.find(|known| known.family == format)
+        })
+    });
+    at_host.unwrap_or_else(|| format.dialect())
 }
 
 /// The provider whose endpoint has this host.
-fn provider_at(host: &str) -> Option<&'static str> {
+fn provider_at(host: &str) -> Option<&'static ProviderInfo> {
+    let host = host.to_ascii_lowercase();
     let has_host = |url: &str| {
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-        rest.split(['/', ':']).next().is_some_and(|name| name.eq_ignore_ascii_case(host))
+        let name = rest.split(['/', ':']).next().unwrap_or(rest);
+        match (name.split_once('{'), name.split_once('}')) {
+            // A region, a location or a resource, which is never empty.
+            (Some((before, _)), Some((_, after))) => {
+                let middle = host.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+                middle.is_some_and(|middle| !middle.is_empty() && !middle.contains('.'))
+            }
+            _ => !name.is_empty() && name == host,
+        }
     };
-    PROVIDERS.iter().find(|row| has_host(row.base_url)).map(|row| row.id)
+    PROVIDERS.iter().find(|row| has_host(row.base_url))
 }
 
 fn own_provider(format: WireFormat) -> Option<&'static str> {
@@ -32,4 +59,42 @@ fn own_provider(format: WireFormat) -> Option<&'static str> {
         WireFormat::CohereV1 | WireFormat::CohereV2 => "cohere",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provider_is_found_by_host() {
+        for (host, id) in [
+            ("api.x.ai", Some("xai")),
+            ("OpenRouter.ai", Some("openrouter")),
+            ("bedrock-runtime.eu-west-1.amazonaws.com", Some("bedrock")),
+            ("us-central1-aiplatform.googleapis.com", Some("vertex")),
+            ("acme.openai.azure.com", Some("azure")),
+            ("bedrock-runtime..amazonaws.com", None),
+            ("a.b.openai.azure.com", None),
+            ("127.0.0.1", None),
+            ("", None),
+        ] {
+            assert_eq!(provider_at(host).map(|row| row.id), id, "{host}");
+        }
+    }
+
+    #[test]
+    fn dialect_is_that_of_provider_at_host() {
+        let chat = |host| dialect_of(WireFormat::OpenAiChat, Some(host)).name;
+        assert_eq!(chat("openrouter.ai"), "openrouter");
+        assert_eq!(chat("api.x.ai"), "xai");
+        assert_eq!(chat("acme.snowflakecomputing.com"), "snowflake");
+        assert_eq!(chat("gateway.example"), "openai-chat");
+        let responses = |host| dialect_of(WireFormat::OpenAiResponses, Some(host)).name;
+        assert_eq!(responses("api.x.ai"), "xai-responses");
+        assert_eq!(responses("api.groq.com"), "openai-responses");
+        assert_eq!(
+            dialect_of(WireFormat::Anthropic, Some("openrouter.ai")).name,
+            "anthropic-messages"
+        );
+    }
 }

@@ -409,10 +409,11 @@ impl Totals {
     /// The spending since then.
     fn since(&self, before: &Totals) -> Spending {
         let unreported = increase(self.unreported, before.unreported);
+        let by_tokens = self.usage.billing.is_by_tokens();
         Spending {
             usage: self.usage.since(&before.usage),
             cost: self.cost.saturating_sub(before.cost),
-            cost_unknown: unreported.cost != Some(NanoUsd::ZERO),
+            cost_unknown: unreported.cost != Some(NanoUsd::ZERO) || !by_tokens,
             unreported: Some(unreported),
             turns: 0,
         }

@@ -226,7 +226,7 @@ fn whole(run: &Trajectory<'_>, prices: &Prices) -> Option<Spent> {
     // Totals are recorded without a model, so the run's model, or else that of its first turn, sets
     // the price.
     let model = run.model.as_deref().or_else(|| run.turns().find_map(|step| step.model.as_deref()));
-    Some(Spent::of_usage(&usage, model, provider_of(run), prices))
+    Some(Spent::of_total(&usage, model, provider_of(run), prices))
 }
 
 #[cfg(test)]

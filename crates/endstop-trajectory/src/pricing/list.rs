@@ -119,7 +119,8 @@ mod tests {
         assert_eq!(input("gpt-5-codex", Some("a-proxy")), Some(1.25), "its maker's");
         assert_eq!(input("claude-fx-1", None), None, "a family prefix is not a model");
         assert_eq!(input("<synthetic>", None), None);
-        assert!(prices.of("claude-sonnet-4-5-20250929", None).unwrap().at_most);
+        assert!(prices.of("deepseek-chat", None).unwrap().at_most, "its price depends on the hour");
+        assert!(!prices.of("claude-sonnet-4-5-20250929", None).unwrap().at_most);
         assert!(!prices.of("claude-opus-4-5", None).unwrap().at_most);
     }
 }

@@ -9,7 +9,7 @@
 
 use super::list::Prices;
 use crate::model::{Step, Trajectory, Usage};
-use endstop_core::NanoUsd;
+use endstop_core::{NanoUsd, Price};
 use serde::{Serialize, Serializer};
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -89,6 +89,21 @@ impl Spent {
             }
             None => spent.unpriced_tokens = spent.tokens(),
         }
+        spent
+    }
+
+    /// Computes the usage of several turns from their sum, of which the turns are not known.
+    pub(crate) fn of_total(
+        usage: &Usage,
+        model: Option<&str>,
+        provider: Option<&str>,
+        prices: &Prices,
+    ) -> Spent {
+        let mut spent = Spent::of_usage(usage, model, provider, prices);
+        let price = model.and_then(|model| prices.of(model, provider)).map(|listed| listed.price);
+        // The price of a long prompt applies to a turn, but the sum is that of several prompts.
+        let long = |price: Price| price.for_prompt(spent.input_tokens) != price.for_prompt(0);
+        spent.at_most |= price.is_some_and(long);
         spent
     }
 

@@ -1,5 +1,6 @@
 //! The part of a decoded response that all wire formats have in common.
 
+use super::billing::Bill;
 use crate::bounded::ITEMS_CAP;
 use crate::errors::ErrorBody;
 use crate::redact::excerpt;
@@ -16,6 +17,8 @@ pub(crate) struct Common {
     pub(crate) id: Option<String>,
     pub(crate) usage: Usage,
     pub(crate) cost: Option<NanoUsd>,
+    /// What the response reports about its bill in addition to the tokens.
+    pub(crate) bill: Bill,
     /// The last finish value that was not null.
     pub(crate) finish: Option<String>,
     /// `true` if the protocol's end marker arrived, or if the body is a complete JSON document.

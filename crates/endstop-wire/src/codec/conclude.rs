@@ -1,6 +1,7 @@
 //! Conclusion of a decoded response: combines the collected content, finish value and errors into a
 //! [`Decoded`]. Shared by every format.
 
+use super::billing::ServiceTier;
 use super::common::{Common, DecodeFailure, DecodedTurn};
 use super::decoded::{Accumulate, Decoded, Eof, RequestFacts};
 use crate::dialect::Dialect;
@@ -24,7 +25,7 @@ pub(super) fn conclude(
     let (common, said) = turn.conclude(facts);
     let should_retry = errors::should_retry(headers);
     let complete = common.terminated || said.finish != Finish::Missing;
-    let Common { model, id, mut usage, cost, finish, error, broken, confidence, .. } = common;
+    let Common { model, id, mut usage, cost, bill, finish, error, broken, confidence, .. } = common;
     if facts.cached_for_hour && usage.cache_write_1h_tokens.is_none() {
         // The server reports no lifetimes, and the request asked for this one only.
         usage.cache_write_1h_tokens = usage.cache_write_tokens;
@@ -62,6 +63,14 @@ pub(super) fn conclude(
         }
         signal.message = Some(e.message.clone());
     }
+    let mut service_tier = None;
+    // A cost that the provider reports includes everything.
+    if cost.is_none() {
+        bill.note(&mut signal.provider_specific.metadata);
+        let rest;
+        (service_tier, rest) = bill.finish(headers);
+        usage.billing = service_tier.as_ref().map_or(rest, ServiceTier::billing);
+    }
     // An error response without content has no turn, so that the run does not store an empty one.
     let empty = said.parts.is_empty() && usage == Usage::default() && model.is_none();
     let turn = (error.is_none() || !empty).then(|| ModelTurn {
@@ -76,7 +85,7 @@ pub(super) fn conclude(
             && !said.parts.iter().any(|part| matches!(part, Part::ToolCall(_))),
         ..ModelTurn::new(said.parts, signal.clone())
     });
-    Decoded { turn, error, signal, streamed, complete, value_missing, should_retry }
+    Decoded { turn, error, signal, service_tier, streamed, complete, value_missing, should_retry }
 }
 
 fn of_content(

@@ -1,7 +1,9 @@
 //! The vocabulary of decoding: a response as a [`Decoded`] turn, its [`Delta`]s, and the trait that
 //! each wire format implements.
 
+use super::billing::ServiceTier;
 use super::common::{Common, DecodedTurn};
+use crate::catalog::prices::ModelInfo;
 use endstop_core::{ModelError, ModelTurn, TerminationSignal};
 
 /// Facts about the request that decoding needs.
@@ -74,6 +76,9 @@ pub struct Decoded {
     pub error: Option<ModelError>,
     /// Reason why generation stopped. Always `error_termination` if `error` is set.
     pub signal: TerminationSignal,
+    /// The service tier that the response reports, unless it is the ordinary one, or the response
+    /// reports its cost.
+    pub service_tier: Option<ServiceTier>,
     /// `true` if the response was a stream of events.
     pub streamed: bool,
     /// `true` if a finish value or the protocol's end marker arrived.
@@ -82,6 +87,28 @@ pub struct Decoded {
     pub value_missing: bool,
     /// The provider's own statement about retrying, if it sent one.
     pub should_retry: Option<bool>,
+}
+
+impl Decoded {
+    /// Sets the cost of the turn by the price of its service tier, if `info` has that price. Without
+    /// it, [`endstop_core::Billing`] of the usage states how the bill differs.
+    ///
+    /// `info` must be the source of the run's price, see
+    /// [`catalogue_price`](crate::catalog::prices::catalogue_price).
+    pub fn price_service_tier(&mut self, info: Option<&ModelInfo>) {
+        // The counts of a failed call may be preliminary.
+        if self.error.is_some() {
+            return;
+        }
+        let (Some(tier), Some(turn)) = (&self.service_tier, &mut self.turn) else { return };
+        let Some(price) = info.and_then(|info| info.tier(&tier.name)) else { return };
+        let usage = &mut turn.usage;
+        // Without both counts, the kernel estimates the usage, and the bill stays uncertain.
+        if usage.input_tokens.is_some() && usage.generated_tokens().is_some() {
+            usage.billing = tier.rest;
+            turn.cost = Some(price.cost(usage));
+        }
+    }
 }
 
 pub(crate) type DeltaSink<'s> = &'s mut dyn FnMut(Delta<'_>);

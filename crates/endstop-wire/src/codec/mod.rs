@@ -33,6 +33,7 @@ pub mod openai_chat;
 pub mod openai_responses;
 
 mod accumulator;
+mod billing;
 mod body;
 mod common;
 mod conclude;
@@ -42,6 +43,7 @@ mod encoder;
 mod history_marks;
 mod request;
 
+pub use billing::ServiceTier;
 pub use decoded::{Decoded, Delta, Eof, RequestFacts};
 pub use decoder::{StreamDecoder, decode_body};
 pub use encoder::Encoder;

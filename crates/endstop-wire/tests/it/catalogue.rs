@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // an unreadable table should fail its test
 
-use endstop_core::{NanoUsd, Usage};
+use endstop_core::{LongPrompts, NanoUsd, Usage};
 use endstop_wire::catalog::prices::{PriceSource, lookup};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use serde_json::{Map, Value};
@@ -59,6 +59,9 @@ fn quote_is_an_upper_bound() {
                 (1_000, 500, 200, 1_000),
                 (900_000, 100_000, 0, 10_000),
                 (900_000, 0, 500_000, 10_000),
+                (200_000, 0, 0, 1_000),
+                (200_001, 200_000, 0, 1_000),
+                (272_001, 0, 200_000, 1_000),
             ] {
                 let usage = Usage {
                     input_tokens: Some(input),
@@ -139,11 +142,12 @@ fn write_table(version: &str, providers: &[Value]) -> String {
             assert!(!id.contains(['\t', '\n']), "{id}");
             let mut rules = Vec::new();
             write_rules(&mut rules, id, model["match"].as_object().unwrap());
-            let price =
-                ceiling(&model["prices"]).map_or("\t\t\t".to_owned(), |price| price.join("\t"));
+            let (price, variants) = columns(model);
+            let price = price.join("\t");
             let varies = if varies(&model["prices"]) { "~" } else { "" };
             let window = model["context_window"].as_u64().map_or(String::new(), |w| w.to_string());
-            writeln!(table, "{id}\t{price}\t{window}\t{varies}\t{}", rules.join(" ")).unwrap();
+            let rules = rules.join(" ");
+            writeln!(table, "{id}\t{price}\t{window}\t{varies}\t{variants}\t{rules}").unwrap();
         }
     }
     table
@@ -239,15 +243,30 @@ fn candidates(prices: &Value) -> Vec<&Map<String, Value>> {
         .collect()
 }
 
-/// Returns the highest price in dollars for input, output, cached and cache write.
-fn ceiling(prices: &Value) -> Option<[String; 4]> {
+/// Prices in dollars for input, output, cached and cache write.
+type Columns = [Option<f64>; 4];
+
+const KEYS: [&str; 4] = ["input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"];
+
+/// Returns the numbers of prompt tokens beyond which another price applies.
+fn thresholds(tables: &[&Map<String, Value>]) -> Vec<u64> {
+    let tiers = tables.iter().flat_map(|table| table.values());
+    let tiers = tiers.filter_map(|price| price["tiers"].as_array()).flatten();
+    let mut starts: Vec<u64> = tiers.map(|tier| tier["start"].as_u64().unwrap()).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    starts
+}
+
+/// Returns the highest prices of prompts that have more than `above` tokens, and do not reach the
+/// next threshold.
+fn ceiling(tables: &[&Map<String, Value>], above: u64) -> Option<Columns> {
     let highest = |table: &Map<String, Value>, keys: &[&str]| -> Option<f64> {
-        keys.iter().filter_map(|key| highest_tier(table.get(*key)?)).reduce(f64::max)
+        keys.iter().filter_map(|key| price_above(table.get(*key)?, above)).reduce(f64::max)
     };
-    let mut found: [Option<f64>; 4] = [None; 4];
-    let tables = candidates(prices);
+    let mut found: Columns = [None; 4];
     let has = |key: &str| tables.iter().any(|table| table.contains_key(key));
-    for table in &tables {
+    for table in tables {
         if table.contains_key("requests_kcount") {
             return None;
         }
@@ -255,6 +274,10 @@ fn ceiling(prices: &Value) -> Option<[String; 4]> {
         let output = highest(table, &["output_mtok", "output_reasoning_mtok"])?;
         let cached = highest(table, &["cache_read_mtok"]).unwrap_or(input);
         let write = highest(table, &["cache_write_mtok"]).unwrap_or(input);
+        // Such writes have the price of `Price::hour_write`, so the table needs no column for them.
+        if let Some(hour) = highest(table, &["cache_write_1h_mtok"]) {
+            assert!((hour - write.max(2.0 * input)).abs() < 1e-9, "{table:?}");
+        }
         let said = [true, true, has("cache_read_mtok"), has("cache_write_mtok")];
         for (at, price) in [input, output, cached, write].into_iter().enumerate() {
             if said[at] {
@@ -262,27 +285,83 @@ fn ceiling(prices: &Value) -> Option<[String; 4]> {
             }
         }
     }
-    Some(found.map(|price| price.map_or(String::new(), dollars)))
+    Some(found)
 }
 
-fn highest_tier(price: &Value) -> Option<f64> {
-    let tiers = price["tiers"].as_array().into_iter().flatten();
-    let prices = [price, &price["base"]].into_iter().chain(tiers.map(|tier| &tier["price"]));
-    prices.filter_map(Value::as_f64).reduce(f64::max)
+fn price_above(price: &Value, above: u64) -> Option<f64> {
+    let mut tiers = price["tiers"].as_array().into_iter().flatten();
+    let reached = tiers.rfind(|tier| tier["start"].as_u64().unwrap() <= above);
+    let base = || price.as_f64().or_else(|| price["base"].as_f64());
+    reached.map_or_else(base, |tier| tier["price"].as_f64())
 }
 
-/// Returns `true` if a call's price depends on its size, date or hour, or on a kind of token that a
-/// quote does not distinguish.
+/// Returns the columns of prices, and that of variants.
+fn columns(model: &Value) -> ([String; 4], String) {
+    let tables = candidates(&model["prices"]);
+    let Some(base) = ceiling(&tables, 0) else {
+        return Default::default();
+    };
+    let mut variants = Vec::new();
+    long(&mut variants, "", &tables);
+    for (tier, prices) in service_tiers(model) {
+        // A variant replaces the prices that it has, and leaves the others as they are.
+        let replaced: Vec<Map<String, Value>> = tables
+            .iter()
+            .map(|table| {
+                let mut table = (*table).clone();
+                table.extend(prices.clone());
+                table
+            })
+            .collect();
+        let replaced: Vec<&Map<String, Value>> = replaced.iter().collect();
+        variants.push(format!("{tier}={}", texts(ceiling(&replaced, 0).unwrap()).join("|")));
+        long(&mut variants, tier, &replaced);
+    }
+    (texts(base), variants.join(" "))
+}
+
+fn long(variants: &mut Vec<String>, tier: &str, tables: &[&Map<String, Value>]) {
+    let starts = thresholds(tables);
+    assert!(starts.len() <= LongPrompts::MAX, "{starts:?}: raise `LongPrompts::MAX`");
+    for above in starts {
+        let prices = texts(ceiling(tables, above).unwrap());
+        variants.push(format!("{tier}>{above}={}", prices.join("|")));
+    }
+}
+
+/// Returns the service tiers whose prices are in force on [`AS_OF`], and do not change later.
+fn service_tiers(model: &Value) -> Vec<(&str, &Map<String, Value>)> {
+    let all = model["price_variants"].as_array().into_iter().flatten();
+    let tiers: Vec<(&str, &Map<String, Value>, &Value)> = all
+        .filter_map(|variant| {
+            let tier = variant["when"]["service_tier"].as_str()?;
+            assert_eq!(variant["when"].as_object().unwrap().len(), 1, "{variant}");
+            assert!(tier.bytes().all(|byte| byte.is_ascii_lowercase()), "{tier}");
+            let prices = variant["prices"].as_object().unwrap();
+            (tier != "default").then_some((tier, prices, &variant["constraint"]))
+        })
+        .collect();
+    let once = |tier: &str| tiers.iter().filter(|(name, ..)| *name == tier).count() == 1;
+    let in_force = |constraint: &Value| {
+        constraint.is_null() || constraint["start_date"].as_str().is_some_and(|date| date <= AS_OF)
+    };
+    let known = tiers.iter().filter(|(tier, _, constraint)| once(tier) && in_force(constraint));
+    known.map(|(tier, prices, _)| (*tier, *prices)).collect()
+}
+
+fn texts(prices: Columns) -> [String; 4] {
+    prices.map(|price| price.map_or(String::new(), dollars))
+}
+
+/// Returns `true` if a call's price depends on its date or hour, or on a kind of token that a quote
+/// does not distinguish.
 fn varies(prices: &Value) -> bool {
-    const KEYS: [&str; 4] = ["input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"];
     let tables = candidates(prices);
     tables.iter().any(|table| {
-        KEYS.iter().any(|key| {
-            let price = table.get(*key);
-            price.is_some_and(Value::is_object) || price != tables[0].get(*key)
-        }) || ["output_reasoning_mtok", "output_citation_mtok", "input_image_mtok"]
-            .iter()
-            .any(|key| table.contains_key(*key))
+        KEYS.iter().any(|key| table.get(*key) != tables[0].get(*key))
+            || ["output_reasoning_mtok", "output_citation_mtok", "input_image_mtok"]
+                .iter()
+                .any(|key| table.contains_key(*key))
     })
 }
 

@@ -8,6 +8,7 @@ mod bodies;
 mod caching;
 mod catalogue;
 mod cohere;
+mod costs;
 mod cuts;
 mod decode;
 mod encode;

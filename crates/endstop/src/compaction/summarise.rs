@@ -20,7 +20,7 @@ use crate::provider::{
     Caching, CallEvent, CallSpec, ModelParams, Provider, Response, SessionSpec, detect,
 };
 use endstop_core::{
-    Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta,
+    Billing, Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta,
     Unreported, Usage,
 };
 use std::fmt::Write as _;
@@ -336,6 +336,7 @@ impl<'a> Books<'a> {
         let (tokens, most) = (usage.total_tokens(), self.most);
         let unreported = Unreported {
             cost: match (cost, self.price) {
+                _ if usage.billing == Billing::More => None,
                 (None, None) => (tokens == 0).then_some(NanoUsd::ZERO),
                 (None, Some(_)) if !counted => Some(most.usd.saturating_sub(spent)),
                 _ => Some(NanoUsd::ZERO),
@@ -347,7 +348,7 @@ impl<'a> Books<'a> {
             let tokens = tokens.saturating_add(unreported.tokens.unwrap_or(0));
             budget.settle_amount(held, Amount { usd, tokens });
         }
-        let unknown = unreported.cost != Some(NanoUsd::ZERO);
+        let unknown = unreported.cost != Some(NanoUsd::ZERO) || usage.billing != Billing::ByTokens;
         self.request.spend_at_most(usage, spent, unknown, unreported);
     }
 }

@@ -21,6 +21,7 @@ const PRICE: Price = Price {
     cached_input: None,
     cache_write: None,
     cache_write_1h: None,
+    long_prompts: endstop_core::LongPrompts::NONE,
 };
 
 impl Provider for Peculiar {

@@ -2,6 +2,7 @@
 
 mod agents;
 mod chaos;
+mod costs;
 mod hostile;
 mod rules;
 mod signed;

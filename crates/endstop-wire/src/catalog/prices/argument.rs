@@ -38,6 +38,7 @@ pub fn parse_price(text: &str) -> Result<Price, PriceError> {
         cached_input,
         cache_write,
         cache_write_1h,
+        ..Price::default()
     })
 }
 

@@ -11,8 +11,9 @@
 //!
 //! Prices keep a budget within its ceiling, so each must be an **upper bound**:
 //!
-//! - If a price depends on the size of the prompt or on the hour, the highest one is used, and
-//!   [`ModelInfo::exact`] is `false`.
+//! - A price that depends on the size of the prompt has its thresholds, see
+//!   [`Price::long_prompts`].
+//! - If a price depends on the hour, the highest one is used, and [`ModelInfo::exact`] is `false`.
 //! - There is no clock here. A price that changed on a date is the newest one; if a change is only
 //!   announced, the higher of the current and the announced price is used.
 //! - A model has no entry if its price has a component that [`Price`] cannot express, such as a fee
@@ -20,15 +21,17 @@
 //! - A provider is found by its exact id, because a similar name may be another company. An unknown
 //!   provider has no price.
 //!
-//! Prices are for ordinary synchronous calls. Not covered are priority tiers, and searches and other
-//! tools that the provider runs and bills. Cache writes have the price of the provider's default
-//! lifetime; for a lifetime of an hour see [`Price::hour_write`].
+//! Prices are for ordinary synchronous calls. [`ModelInfo::tier`] has those of the service tiers whose
+//! prices the provider publishes. Not covered are searches and other tools that the provider runs and
+//! bills, and tokens of audio. Cache writes have the price of the provider's default lifetime; for a
+//! lifetime of an hour see [`Price::hour_write`].
 //!
 //! The catalogue is a plain-text table compiled into the program. A lookup reads the lines of one
 //! provider; nothing is parsed in advance or cached. The data comes from the `genai-prices` project
 //! (MIT, see `data/LICENSE-genai-prices`). The test `catalogue` writes and checks it.
 
 mod argument;
+mod variant;
 
 pub use argument::{AmountProblem, PriceError, parse_price};
 
@@ -42,8 +45,8 @@ use std::fmt;
 /// The price table. Each provider starts with `@provider TAB fallback provider …`, followed by its
 /// models, first match first:
 /// `id TAB input TAB output TAB cached TAB cache write TAB context window TAB "~" if not exact
-/// TAB rule SPACE rule …`. Prices are dollars per million tokens. A model without an input price
-/// has no price.
+/// TAB variant SPACE variant … TAB rule SPACE rule …`. Prices are dollars per million tokens. A model
+/// without an input price has no price. For the variants see the module `variant`.
 const CATALOGUE: &str = include_str!("../../../data/prices.tsv");
 
 /// Alternative names of the catalogue's providers.
@@ -63,12 +66,29 @@ const ALIASES: &[(&str, &str)] = &[
 pub struct ModelInfo {
     /// Upper bound of the model's price.
     pub price: Price,
-    /// `true` if every call has this price, `false` if `price` is the highest of several.
+    /// `true` if every ordinary call has this price, `false` if `price` is the highest of several.
     pub exact: bool,
     /// Tokens of prompt and answer together; see also [`crate::catalog::models`].
     pub context_window: Option<u64>,
     /// Source of the price.
     pub source: PriceSource,
+    /// The catalogue's column of variants.
+    variants: &'static str,
+}
+
+impl ModelInfo {
+    /// Returns the price of a service tier, such as `flex` or `priority`, if the provider publishes
+    /// it. The name is that of the provider's API, in lower case.
+    ///
+    /// ```
+    /// use endstop_wire::catalog::prices::lookup;
+    /// let info = lookup("openai", "gpt-5").unwrap();
+    /// assert_eq!(info.tier("priority").unwrap().output, info.price.output + info.price.output);
+    /// assert_eq!(info.tier("unheard-of"), None);
+    /// ```
+    pub fn tier(&self, name: &str) -> Option<Price> {
+        variant::price(self.variants, name)
+    }
 }
 
 /// Source of a price.
@@ -129,6 +149,7 @@ impl PriceBook {
             exact: true,
             context_window: find(provider, model).and_then(|found| found.context_window()),
             source: PriceSource::User,
+            variants: "",
         })
     }
 }
@@ -147,11 +168,20 @@ pub fn lookup(provider: &str, model: &str) -> Option<ModelInfo> {
             cache_write: found.price(4),
             // The catalogue has no column for it; the rule of `Price::hour_write` applies.
             cache_write_1h: None,
+            long_prompts: variant::long_prompts(found.field(7), ""),
         },
         exact: found.field(6).is_empty(),
         context_window: found.context_window(),
         source: PriceSource::Catalogue { provider: found.provider, model: found.field(0) },
+        // A provider that serves another's models may have other tiers, or none.
+        variants: if canonical(&fold(provider)) == found.provider { found.field(7) } else { "" },
     })
+}
+
+/// Returns the catalogue's entry for a model if `price` is the catalogue's price. The prices of its
+/// service tiers then apply, too.
+pub fn catalogue_price(provider: &str, model: &str, price: Option<Price>) -> Option<ModelInfo> {
+    lookup(provider, model).filter(|info| Some(info.price) == price)
 }
 
 /// Returns the context window in tokens if the catalogue has it, including for models without a
@@ -183,10 +213,7 @@ impl Found {
 /// Finds a model's line at the provider or at a provider whose models it also serves.
 fn find(provider: &str, model: &str) -> Option<Found> {
     let (provider, model) = (fold(provider), fold(model));
-    let id = ALIASES
-        .iter()
-        .find(|(alias, _)| *alias == provider)
-        .map_or(provider.as_str(), |(_, id)| id);
+    let id = canonical(&provider);
     let at_provider = |model: &str| {
         let (id, fallbacks, models) = section(id)?;
         find_line(id, models, model).or_else(|| {
@@ -202,6 +229,11 @@ fn find(provider: &str, model: &str) -> Option<Found> {
         Cow::Owned(dashed) => at_provider(&dashed),
         Cow::Borrowed(_) => None,
     })
+}
+
+/// Returns the catalogue's id of a provider.
+fn canonical(provider: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == provider).map_or(provider, |(_, id)| id)
 }
 
 /// Returns a provider's id, fallbacks and lines.
@@ -336,10 +368,27 @@ mod tests {
     }
 
     #[test]
-    fn tiered_price_is_highest_and_inexact() {
+    fn long_prompts_have_their_price() {
         let pro = lookup("google", "gemini-2.5-pro").unwrap();
-        assert_eq!(pro.price.input, NanoUsd(2_500_000_000));
-        assert!(!pro.exact);
+        assert_eq!(pro.price.input, NanoUsd(1_250_000_000));
+        assert_eq!(pro.price.for_prompt(200_001).input, NanoUsd(2_500_000_000));
+        assert!(pro.exact);
+    }
+
+    #[test]
+    fn price_that_varies_by_hour_is_inexact() {
+        assert!(!lookup("deepseek", "deepseek-chat").unwrap().exact);
+    }
+
+    #[test]
+    fn service_tiers_are_of_own_provider_only() {
+        let flex = |provider| lookup(provider, "gpt-5.4").unwrap().tier("flex");
+        let price = flex("openai").unwrap();
+        assert_eq!(price.input, NanoUsd(1_250_000_000));
+        assert_eq!(price.for_prompt(272_001).input, NanoUsd(2_500_000_000));
+        assert_eq!(flex("azure"), None);
+        let own = PriceBook::new().with("openai/gpt-5.4", Price::default());
+        assert_eq!(own.lookup("openai", "gpt-5.4").unwrap().tier("flex"), None);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Anthropic decoder: collects stream events, or a complete body, into a turn.
 
-use super::wire::{Block, CacheCreation, Delta as WireDelta, Event, Message, OutputDetails, Usage};
+use super::wire::{
+    Block, CacheCreation, Delta as WireDelta, Event, Iteration, Message, OutputDetails,
+    ServerToolUse, Usage,
+};
 use crate::bounded::{made_id, noted};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
@@ -106,6 +109,36 @@ impl Accumulator {
             reasoning_tokens: details.and_then(|d| d.thinking_tokens.0.or(d.reasoning_tokens.0)),
             ..TokenUsage::default()
         });
+        self.bill(&u);
+    }
+
+    /// Notes what the bill has in addition to the tokens
+    /// (<https://platform.claude.com/docs/en/about-claude/pricing>).
+    fn bill(&mut self, u: &Usage<'_>) {
+        let bill = &mut self.common.bill;
+        bill.tier(u.service_tier.filled());
+        if u.speed.get() == "fast" {
+            bill.apart("fast_mode");
+        }
+        if u.inference_geo.get() == "us" {
+            bill.apart("inference_geo");
+        }
+        let some = |count: json::Count| count.0.is_some_and(|count| count > 0);
+        let tools = u.server_tool_use.and_then(lenient::<ServerToolUse>);
+        if let Some(tools) = tools {
+            if some(tools.web_search_requests) {
+                bill.apart("web_search");
+            }
+            if some(tools.code_execution_requests) {
+                bill.apart("code_execution");
+            }
+        }
+        let apart = |raw: &&RawValue| {
+            lenient::<Iteration<'_>>(raw).is_some_and(|step| step.kind.get() != "message")
+        };
+        if u.iterations.as_ref().is_some_and(|steps| steps.iter().any(apart)) {
+            bill.apart("iterations");
+        }
     }
 
     fn start(&mut self, raw: &RawValue, sink: DeltaSink<'_>) -> Option<usize> {

@@ -124,6 +124,36 @@ pub(super) struct Usage<'a> {
     pub(super) cache_creation: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) output_tokens_details: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) service_tier: Str<'a>,
+    /// `fast` has a price of its own.
+    #[serde(borrow, default)]
+    pub(super) speed: Str<'a>,
+    /// Region of the inference: `us` has a surcharge.
+    #[serde(borrow, default)]
+    pub(super) inference_geo: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) server_tool_use: Option<&'a RawValue>,
+    /// Usage of each sampling step. The other counts do not include steps of compaction, or of
+    /// another model that advises.
+    #[serde(borrow, default)]
+    pub(super) iterations: Option<List<&'a RawValue>>,
+}
+
+/// The numbers of calls of the server's tools that have a fee. Fetching a page has none.
+#[derive(Deserialize)]
+pub(super) struct ServerToolUse {
+    #[serde(default)]
+    pub(super) web_search_requests: Count,
+    #[serde(default)]
+    pub(super) code_execution_requests: Count,
+}
+
+/// A step of sampling.
+#[derive(Deserialize)]
+pub(super) struct Iteration<'a> {
+    #[serde(borrow, default, rename = "type")]
+    pub(super) kind: Str<'a>,
 }
 
 /// Tokens written to the cache, by lifetime.

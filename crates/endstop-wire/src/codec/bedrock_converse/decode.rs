@@ -1,7 +1,8 @@
 //! Bedrock Converse decoder: collects a stream's messages, or a complete body, into a turn.
 
 use super::wire::{
-    Block, CacheDetail, Delta as WireDelta, Event, Object, ReasoningDelta, Start, ToolUse, Usage,
+    Block, CacheDetail, Delta as WireDelta, Event, Object, PerformanceConfig, ReasoningDelta,
+    ServiceTier, Start, ToolUse, Usage,
 };
 use crate::bounded::{List, noted};
 use crate::codec::common::{Common, DecodedTurn};
@@ -112,6 +113,16 @@ impl Accumulator {
         });
     }
 
+    /// Notes what the bill has in addition to the tokens.
+    fn bill(&mut self, tier: Option<&RawValue>, performance: Option<&RawValue>) {
+        let tier = tier.and_then(lenient::<ServiceTier<'_>>);
+        self.common.bill.tier(tier.as_ref().and_then(|tier| tier.kind.filled()));
+        let performance = performance.and_then(lenient::<PerformanceConfig<'_>>);
+        if performance.is_some_and(|it| it.latency.get() == "optimized") {
+            self.common.bill.apart("latency_optimized");
+        }
+    }
+
     /// Handles one message of a stream by its type. Unknown types are ignored.
     fn take(&mut self, kind: &str, event: &Event<'_>, sink: DeltaSink<'_>) {
         let index = event.content_block_index.0.unwrap_or(0);
@@ -136,6 +147,7 @@ impl Accumulator {
             "metadata" => {
                 self.measured = true;
                 self.usage(event.usage);
+                self.bill(event.service_tier, event.performance_config);
                 self.note("trace", event.trace);
             }
             _ => {}
@@ -334,6 +346,7 @@ impl Accumulator {
         }
         self.stop(&o.stop_reason);
         self.usage(o.usage);
+        self.bill(o.service_tier, o.performance_config);
         self.note("trace", o.trace);
         self.note("additionalModelResponseFields", o.additional_model_response_fields);
         self.common.terminated = true;

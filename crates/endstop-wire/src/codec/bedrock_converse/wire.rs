@@ -16,6 +16,10 @@ pub(super) struct Object<'a> {
     #[serde(borrow, default)]
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
+    pub(super) service_tier: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) performance_config: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     pub(super) trace: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) additional_model_response_fields: Option<&'a RawValue>,
@@ -70,6 +74,10 @@ pub(super) struct Event<'a> {
     pub(super) stop_reason: Str<'a>,
     #[serde(borrow, default)]
     pub(super) usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) service_tier: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) performance_config: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) trace: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -182,4 +190,17 @@ pub(super) struct Usage<'a> {
     /// The tokens written, by lifetime.
     #[serde(borrow, default, rename = "cacheDetails")]
     pub(super) cache_details: Option<&'a RawValue>,
+}
+
+/// The service tier.
+#[derive(Deserialize)]
+pub(super) struct ServiceTier<'a> {
+    #[serde(borrow, default, rename = "type")]
+    pub(super) kind: Str<'a>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct PerformanceConfig<'a> {
+    #[serde(borrow, default)]
+    pub(super) latency: Str<'a>,
 }

@@ -2,9 +2,10 @@
 
 use super::arguments::Arguments;
 use super::wire::{
-    Call, Candidate, Chunk, Content, Feedback, Logprobs, MADE_ID, Part as WirePart, Usage,
+    Call, Candidate, Chunk, Content, Feedback, Logprobs, MADE_ID, ModalityCount, Part as WirePart,
+    Usage,
 };
-use crate::bounded::{made_id, noted};
+use crate::bounded::{List, made_id, noted};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
@@ -66,7 +67,7 @@ impl Accumulator {
         if chunk.error.is_some_and(|e| e.get() != "null") {
             self.common.error.get_or_insert_with(|| ErrorBody::read(text));
         }
-        if let Some(usage) = chunk.usage_metadata.and_then(lenient::<Usage>) {
+        if let Some(usage) = chunk.usage_metadata.and_then(lenient::<Usage<'_>>) {
             self.usage(&usage);
         }
         if let Some(f) = chunk.prompt_feedback.and_then(lenient::<Feedback<'_>>) {
@@ -97,6 +98,9 @@ impl Accumulator {
         }
         self.note("finishMessage", &candidate.finish_message);
         self.rate(candidate.safety_ratings);
+        if candidate.grounding_metadata.is_some_and(|raw| !matches!(raw.get(), "null" | "{}")) {
+            self.common.bill.apart("web_search");
+        }
         if let Some(list) = candidate.logprobs_result.and_then(lenient::<Logprobs>) {
             for token in list.chosen_candidates.into_iter().flatten() {
                 self.logprob_sum += token.log_probability.exp();
@@ -119,7 +123,7 @@ impl Accumulator {
         }
     }
 
-    fn usage(&mut self, u: &Usage) {
+    fn usage(&mut self, u: &Usage<'_>) {
         self.common.count(&TokenUsage {
             input_tokens: u.prompt.0,
             output_tokens: u.candidates.0,
@@ -127,6 +131,19 @@ impl Accumulator {
             reasoning_tokens: u.thoughts.0,
             ..TokenUsage::default()
         });
+        let bill = &mut self.common.bill;
+        bill.tier(u.service_tier.filled().or(u.traffic_type.filled()));
+        // Google bills the results of some of its tools as input, and not those of others.
+        if u.tool_prompt.0.is_some_and(|tokens| tokens > 0) {
+            bill.apart("tool_use_prompt");
+        }
+        // Images and video have the price of text in a prompt, but not in an answer.
+        if has_kind(u.prompt_details, &["AUDIO", "4"]) {
+            bill.apart("audio_tokens");
+        }
+        if has_kind(u.candidates_details, &["IMAGE", "2", "VIDEO", "3", "AUDIO", "4"]) {
+            bill.apart("media_tokens");
+        }
     }
 
     fn part(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
@@ -361,4 +378,17 @@ fn signed(kind: &str, signature: &str) -> Option<Part> {
 
 fn opaque(json: String) -> Part {
     Part::Opaque { api: WireFormat::Gemini.as_str().to_owned(), json }
+}
+
+/// Returns whether a list of counts has tokens of one of these kinds.
+fn has_kind(details: Option<&RawValue>, kinds: &[&str]) -> bool {
+    // Almost all chunks have text only, so the list is seldom parsed.
+    let text_only = |raw: &RawValue| {
+        raw.get().matches("modality").count() == 1 && raw.get().contains("\"TEXT\"")
+    };
+    let list = details.filter(|raw| !text_only(raw)).and_then(lenient::<List<ModalityCount<'_>>>);
+    list.into_iter().flatten().any(|count| {
+        count.token_count.0.is_some_and(|tokens| tokens > 0)
+            && kinds.contains(&count.modality.get())
+    })
 }

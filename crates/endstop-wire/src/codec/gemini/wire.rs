@@ -41,6 +41,9 @@ pub(super) struct Candidate<'a> {
     pub(super) finish_message: Str<'a>,
     #[serde(borrow, default)]
     pub(super) safety_ratings: Option<&'a RawValue>,
+    /// The searches that the answer is based on.
+    #[serde(borrow, default)]
+    pub(super) grounding_metadata: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) logprobs_result: Option<&'a RawValue>,
 }
@@ -114,9 +117,10 @@ pub(super) struct Feedback<'a> {
     pub(super) safety_ratings: Option<&'a RawValue>,
 }
 
-/// Token counts. Thoughts are not included in the candidates.
+/// Token counts. Thoughts are not included in the candidates, and the results of the server's tools
+/// not in the prompt.
 #[derive(Deserialize)]
-pub(super) struct Usage {
+pub(super) struct Usage<'a> {
     #[serde(default, rename = "promptTokenCount")]
     pub(super) prompt: Count,
     #[serde(default, rename = "candidatesTokenCount")]
@@ -125,6 +129,29 @@ pub(super) struct Usage {
     pub(super) cached: Count,
     #[serde(default, rename = "thoughtsTokenCount")]
     pub(super) thoughts: Count,
+    #[serde(default, rename = "toolUsePromptTokenCount")]
+    pub(super) tool_prompt: Count,
+    #[serde(borrow, default, rename = "serviceTier")]
+    pub(super) service_tier: Str<'a>,
+    /// Vertex: the same.
+    #[serde(borrow, default, rename = "trafficType")]
+    pub(super) traffic_type: Str<'a>,
+    // Counts by kind of content.
+    #[serde(borrow, default, rename = "promptTokensDetails")]
+    pub(super) prompt_details: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "candidatesTokensDetails")]
+    pub(super) candidates_details: Option<&'a RawValue>,
+}
+
+/// The tokens of one kind of content.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ModalityCount<'a> {
+    /// Name of the kind, or its number in the enumeration.
+    #[serde(borrow, default)]
+    pub(super) modality: Str<'a>,
+    #[serde(default)]
+    pub(super) token_count: Count,
 }
 
 /// Log probabilities of a candidate.

@@ -1,13 +1,13 @@
 //! OpenAI Chat decoder: collects stream chunks, or a complete body, into a turn.
 
 use super::usage::{Counts, counts, filled};
-use super::wire::{Call, Choice, Chunk, Content, Function, Logprobs, Message, XGroq};
+use super::wire::{Call, Choice, Chunk, Content, CostDetails, Function, Logprobs, Message, XGroq};
 use crate::bounded::{Nesting, made_id};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
-use crate::json::{self, Str, lenient};
+use crate::json::{self, Count, Str, has_counts, lenient};
 use crate::signal::finish::finish_of;
 use endstop_core::{NanoUsd, Part, ToolCall};
 use serde::de::{Error as _, IgnoredAny};
@@ -101,6 +101,7 @@ impl Accumulator {
         sink: DeltaSink<'_>,
     ) {
         self.common.named(chunk.model.filled(), chunk.id.filled());
+        self.common.bill.tier(chunk.service_tier.filled());
         // Some servers send the error's fields at the top level instead of inside `error`.
         let flat = chunk.choices.is_none()
             && (chunk.object.get() == "error"
@@ -343,11 +344,12 @@ impl Accumulator {
     }
 
     fn usage(&mut self, u: Counts<'_>) {
+        self.cost(&u);
         let prompt = u.prompt_tokens_details.unwrap_or_default();
         let output = u.completion_tokens_details.unwrap_or_default();
         let to = &mut self.common.usage;
         // Use the first name that has a value, and keep the last known count if none has.
-        let last = |to: &mut Option<u64>, from: &[crate::json::Count]| {
+        let last = |to: &mut Option<u64>, from: &[Count]| {
             *to = from.iter().find_map(|c| c.0).or(*to);
         };
         last(&mut to.input_tokens, &[u.prompt_tokens]);
@@ -364,12 +366,55 @@ impl Accumulator {
         );
         last(&mut to.cache_write_tokens, &[prompt.cache_write, u.cache_creation_input_tokens]);
         last(&mut to.reasoning_tokens, &[output.reasoning, u.reasoning_tokens]);
-        if self.dialect.reports_cost {
-            let cost = filled(u.cost).and_then(lenient::<Value>);
-            // OpenRouter reports a number, Perplexity an object with `total_cost`.
-            let usd = cost.and_then(|c| c.as_f64().or_else(|| c.get("total_cost")?.as_f64()));
-            self.common.cost = usd.map(NanoUsd::from_usd).or(self.common.cost);
+        // xAI and Gemini bill reasoning beside the completion: only the total includes it.
+        let counted =
+            u.prompt_tokens.0.unwrap_or(0).saturating_add(u.completion_tokens.0.unwrap_or(0));
+        if let Some(rest) = u.total_tokens.0.and_then(|total| total.checked_sub(counted)) {
+            to.reasoning_apart = rest > 0;
+            to.reasoning_tokens = Some(rest).filter(|rest| *rest > 0).or(to.reasoning_tokens);
         }
+        let some = |count: Count| count.0.is_some_and(|count| count > 0);
+        let bill = &mut self.common.bill;
+        bill.tier(u.service_tier.filled());
+        if some(prompt.audio) || some(output.audio) {
+            bill.apart("audio_tokens");
+        }
+        // Images in a prompt have the price of text.
+        if some(output.image) {
+            bill.apart("image_tokens");
+        }
+        if u.server_tool_use.is_some_and(has_counts) || some(u.num_sources_used) {
+            bill.apart("server_tool_use");
+        }
+    }
+
+    /// Reads the cost that the server reports.
+    fn cost(&mut self, u: &Counts<'_>) {
+        if !self.dialect.reports_cost {
+            return;
+        }
+        let usd = |raw: Option<&RawValue>| {
+            // OpenRouter reports a number, Perplexity an object with `total_cost`.
+            let cost = filled(raw).and_then(lenient::<Value>)?;
+            let usd = cost.as_f64().or_else(|| cost.get("total_cost")?.as_f64())?;
+            Some(NanoUsd::from_usd(usd))
+        };
+        // A tick is a ten-billionth of a dollar, so ten of them are a nano-dollar. Round up to keep
+        // the cost an upper bound.
+        let ticks = u.cost_in_usd_ticks.0.map(|ticks| NanoUsd(ticks.div_ceil(10)));
+        let own = usd(u.cost).or(ticks);
+        let cost = if u.is_byok.get() == "true" {
+            // The server charges its fee only, and the other provider charges the tokens.
+            let details = filled(u.cost_details).and_then(lenient::<CostDetails<'_>>);
+            let tokens = details.and_then(|details| usd(details.upstream_inference_cost));
+            if tokens.is_none() {
+                self.common.bill.apart("byok");
+            }
+            own.zip(tokens).map(|(own, tokens)| own + tokens)
+        } else {
+            own
+        };
+        self.common.cost = cost.or(self.common.cost);
     }
 
     fn tool_calls(&mut self) -> Vec<ToolCall> {
@@ -488,6 +533,9 @@ impl Accumulate for Accumulator {
         if self.logprobs > 0 {
             self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
         }
+        if self.common.model.as_deref().is_some_and(bills_searches) {
+            self.common.bill.apart("web_search");
+        }
         let raw = self.common.finish.as_deref().unwrap_or("");
         let finish = finish_of(WireFormat::OpenAiChat, raw);
         let mut metadata = Map::new();
@@ -505,4 +553,11 @@ impl Accumulate for Accumulator {
         };
         (self.common, said)
     }
+}
+
+/// Returns whether each call of this model searches the web for a fee, which the usage does not show:
+/// OpenAI's search models, and Groq's compound systems.
+fn bills_searches(model: &str) -> bool {
+    ["-search-preview", "-search-api"].iter().any(|name| model.contains(name))
+        || model.strip_prefix("groq/").unwrap_or(model).starts_with("compound")
 }

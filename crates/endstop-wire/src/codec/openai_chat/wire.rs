@@ -20,6 +20,8 @@ pub(super) struct Chunk<'a, U> {
     #[serde(borrow, default)]
     pub(super) object: Str<'a>,
     #[serde(borrow, default)]
+    pub(super) service_tier: Str<'a>,
+    #[serde(borrow, default)]
     pub(super) choices: Option<First<Choice<'a>>>,
     // Boxed because serde moves the fields several times, and most chunks of a stream have none.
     #[serde(default = "Option::default", bound(deserialize = "U: Deserialize<'de>"))]
@@ -40,10 +42,19 @@ pub(super) struct Chunk<'a, U> {
 impl<'a, U> Chunk<'a, U> {
     /// Replaces the usage.
     pub(super) fn with_usage<V>(self, read: impl FnOnce(U) -> Option<V>) -> Chunk<'a, V> {
-        let Chunk { id, model, object, choices, usage, error, x_groq, message, detail, code } =
-            self;
-        let usage = usage.and_then(|usage| read(*usage)).map(Box::new);
-        Chunk { id, model, object, choices, usage, error, x_groq, message, detail, code }
+        Chunk {
+            id: self.id,
+            model: self.model,
+            object: self.object,
+            service_tier: self.service_tier,
+            choices: self.choices,
+            usage: self.usage.and_then(|usage| read(*usage)).map(Box::new),
+            error: self.error,
+            x_groq: self.x_groq,
+            message: self.message,
+            detail: self.detail,
+            code: self.code,
+        }
     }
 }
 
@@ -190,6 +201,8 @@ pub(super) struct Usage<'a, D> {
     pub(super) prompt_tokens: Count,
     #[serde(default)]
     pub(super) completion_tokens: Count,
+    #[serde(default)]
+    pub(super) total_tokens: Count,
     #[serde(default = "Option::default", bound(deserialize = "D: Deserialize<'de>"))]
     pub(super) prompt_tokens_details: Option<D>,
     #[serde(default = "Option::default", bound(deserialize = "D: Deserialize<'de>"))]
@@ -208,6 +221,23 @@ pub(super) struct Usage<'a, D> {
     pub(super) reasoning_tokens: Count,
     #[serde(borrow, default)]
     pub(super) cost: Option<&'a RawValue>,
+    /// xAI: the cost in ten-billionths of a dollar.
+    #[serde(default)]
+    pub(super) cost_in_usd_ticks: Count,
+    /// OpenRouter: `true` if the user's own key of another provider paid for the tokens.
+    #[serde(borrow, default)]
+    pub(super) is_byok: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) cost_details: Option<&'a RawValue>,
+    /// Mistral.
+    #[serde(borrow, default)]
+    pub(super) service_tier: Str<'a>,
+    /// OpenRouter.
+    #[serde(borrow, default)]
+    pub(super) server_tool_use: Option<&'a RawValue>,
+    /// xAI: the number of sources that a search used.
+    #[serde(default)]
+    pub(super) num_sources_used: Count,
 }
 
 impl<'a, D> Usage<'a, D> {
@@ -216,6 +246,7 @@ impl<'a, D> Usage<'a, D> {
         Usage {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
+            total_tokens: self.total_tokens,
             prompt_tokens_details: self.prompt_tokens_details.and_then(&read),
             completion_tokens_details: self.completion_tokens_details.and_then(&read),
             prompt_cache_hit_tokens: self.prompt_cache_hit_tokens,
@@ -225,6 +256,12 @@ impl<'a, D> Usage<'a, D> {
             cache_creation_input_tokens: self.cache_creation_input_tokens,
             reasoning_tokens: self.reasoning_tokens,
             cost: self.cost,
+            cost_in_usd_ticks: self.cost_in_usd_ticks,
+            is_byok: self.is_byok,
+            cost_details: self.cost_details,
+            service_tier: self.service_tier,
+            server_tool_use: self.server_tool_use,
+            num_sources_used: self.num_sources_used,
         }
     }
 }
@@ -238,6 +275,17 @@ pub(super) struct Details {
     pub(super) cache_write: Count,
     #[serde(default, rename = "reasoning_tokens")]
     pub(super) reasoning: Count,
+    #[serde(default, rename = "audio_tokens")]
+    pub(super) audio: Count,
+    #[serde(default, rename = "image_tokens")]
+    pub(super) image: Count,
+}
+
+/// Details of the cost.
+#[derive(Deserialize)]
+pub(super) struct CostDetails<'a> {
+    #[serde(borrow, default)]
+    pub(super) upstream_inference_cost: Option<&'a RawValue>,
 }
 
 /// Groq's additional field.

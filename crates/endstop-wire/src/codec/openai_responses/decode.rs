@@ -2,7 +2,7 @@
 
 use super::items::{self, Answer};
 use super::parts::{PartialBlock, ResponseEnd, TurnParts, parts_of, words};
-use super::wire::{Details, Event, IncompleteDetails, Item, Response, Usage, filled};
+use super::wire::{CostDetails, Details, Event, IncompleteDetails, Item, Response, Usage, filled};
 use crate::bounded::noted;
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
@@ -48,6 +48,7 @@ impl Accumulator {
     /// Takes the response in its final state. `named` is the status implied by the event's name.
     fn ended(&mut self, r: &Response<'_>, named: Option<&str>, sink: DeltaSink<'_>) {
         self.common.named(r.model.filled(), r.id.filled());
+        self.common.bill.tier(r.service_tier.filled());
         if let Some(usage) = filled(r.usage) {
             self.usage(usage);
         }
@@ -133,7 +134,17 @@ impl Accumulator {
             // A tick is a ten-billionth of a dollar, so ten of them are a nano-dollar. Round up to
             // keep the cost an upper bound.
             let ticks = u.cost_in_usd_ticks.0.map(|ticks| NanoUsd(ticks.div_ceil(10)));
-            self.common.cost = usd.or(ticks).or(self.common.cost);
+            let mut cost = usd.or(ticks);
+            if u.is_byok.get() == "true" {
+                // The server charges its fee only, and the other provider charges the tokens.
+                let details = filled(u.cost_details).and_then(lenient::<CostDetails>);
+                let tokens = details.and_then(|details| details.upstream_inference_cost);
+                if tokens.is_none() {
+                    self.common.bill.apart("byok");
+                }
+                cost = cost.zip(tokens).map(|(own, tokens)| own + NanoUsd::from_usd(tokens));
+            }
+            self.common.cost = cost.or(self.common.cost);
         }
     }
 
@@ -357,7 +368,8 @@ impl Accumulate for Accumulator {
         let cut = finish != Finish::Natural;
         let response = self.common.id.as_deref();
         let end = ResponseEnd { dialect: self.dialect, response, stored, cut };
-        let TurnParts { parts, unread, confidence } = parts_of(self.items, &end);
+        let TurnParts { parts, unread, billed_apart, confidence } = parts_of(self.items, &end);
+        billed_apart.into_iter().for_each(|what| self.common.bill.apart(what));
         if let Some(failure) = unread {
             self.common.broken.get_or_insert(failure);
         }

@@ -62,6 +62,8 @@ pub(super) struct TurnParts {
     pub(super) parts: Vec<Part>,
     /// The first content part that failed to parse.
     pub(super) unread: Option<DecodeFailure>,
+    /// Work of the server that it bills apart.
+    pub(super) billed_apart: Vec<&'static str>,
     /// Mean probability of the tokens, if the items contain any.
     pub(super) confidence: Option<f64>,
 }
@@ -82,6 +84,7 @@ pub(super) fn parts_of(mut blocks: Vec<PartialBlock>, end: &ResponseEnd<'_>) -> 
     let led_to = |item: &Item<'_>| item.kind.get() != "reasoning";
     let kept = if end.cut { items.iter().rposition(led_to).unwrap_or(0) } else { items.len() };
     let mut builder = PartsBuilder::new(end, items.len());
+    builder.billed_apart = items.iter().filter_map(|item| fee(item.kind.get())).collect();
     for (n, (block, item)) in blocks.iter().zip(&items).enumerate() {
         let answer = items::answer_of(item.kind.get()).filter(|answer| match answer {
             Answer::ToolSearch => item.execution.get() == "client",
@@ -104,6 +107,7 @@ struct PartsBuilder<'a> {
     /// Ids of the calls so far.
     ids: HashSet<String>,
     unread: Option<DecodeFailure>,
+    billed_apart: Vec<&'static str>,
     logprob_sum: f64,
     logprobs: u64,
 }
@@ -115,6 +119,7 @@ impl<'a> PartsBuilder<'a> {
             parts: Vec::with_capacity(items + 2),
             ids: HashSet::new(),
             unread: None,
+            billed_apart: Vec::new(),
             logprob_sum: 0.0,
             logprobs: 0,
         }
@@ -183,8 +188,21 @@ impl<'a> PartsBuilder<'a> {
 
     fn finish(self) -> TurnParts {
         let confidence = (self.logprobs > 0).then(|| self.logprob_sum / self.logprobs as f64);
-        TurnParts { parts: self.parts, unread: self.unread, confidence }
+        let PartsBuilder { parts, unread, billed_apart, .. } = self;
+        TurnParts { parts, unread, billed_apart, confidence }
     }
+}
+
+/// Returns the name of the server's tool if an item of this kind has a fee of its own
+/// (<https://developers.openai.com/api/docs/pricing>, "Tools").
+fn fee(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "web_search_call" => "web_search",
+        "file_search_call" => "file_search",
+        "code_interpreter_call" => "code_interpreter",
+        "image_generation_call" => "image_generation",
+        _ => return None,
+    })
 }
 
 /// Returns the text content of a message or reasoning item. `logprob` receives the log probability

@@ -37,6 +37,8 @@ pub(super) struct Response<'a> {
     #[serde(borrow, default)]
     pub(super) status: Str<'a>,
     #[serde(borrow, default)]
+    pub(super) service_tier: Str<'a>,
+    #[serde(borrow, default)]
     pub(super) incomplete_details: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) output: Option<List<&'a RawValue>>,
@@ -128,6 +130,11 @@ pub(super) struct Usage<'a> {
     /// xAI: the cost in ten-billionths of a dollar.
     #[serde(default)]
     pub(super) cost_in_usd_ticks: Count,
+    /// OpenRouter: `true` if the user's own key of another provider paid for the tokens.
+    #[serde(borrow, default)]
+    pub(super) is_byok: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) cost_details: Option<&'a RawValue>,
 }
 
 /// Details of the input or the output side of the usage.
@@ -144,4 +151,11 @@ pub(super) struct Details {
 /// Returns the raw value, unless it is absent or null.
 pub(super) fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|r| r.get() != "null")
+}
+
+/// Details of the cost.
+#[derive(Deserialize)]
+pub(super) struct CostDetails {
+    #[serde(default)]
+    pub(super) upstream_inference_cost: Option<f64>,
 }

@@ -25,6 +25,7 @@ use super::target::{Requested, Target};
 use endstop_core::Price;
 use endstop_http::{Certificates, Client};
 use endstop_wire::catalog::models::ModelLimits;
+use endstop_wire::catalog::prices::catalogue_price;
 use endstop_wire::endpoint::Secret;
 use endstop_wire::redact::secrets_out;
 use http::header::{HeaderMap, HeaderValue, USER_AGENT};
@@ -265,6 +266,8 @@ impl HttpProviderBuilder {
         };
         let transport = Transport::Network(client);
         let (price, limits) = target.catalogue();
+        let price = options.price.or(price);
+        let (provider, model) = (target.resolved.provider.id, target.resolved.model);
         let whole = Address::new(url);
         let prepared = Prepared {
             stream: if stream_url == whole.url {
@@ -280,9 +283,10 @@ impl HttpProviderBuilder {
             proxy,
             known: OnceLock::new(),
             dialect,
-            name: target.resolved.provider.id,
-            model: target.resolved.model,
-            price: options.price.or(price),
+            name: provider,
+            price,
+            catalogue: catalogue_price(provider, &model, price),
+            model,
             limits: ModelLimits {
                 context_window: options.context_window.or(limits.context_window),
                 ..limits

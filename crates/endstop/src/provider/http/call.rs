@@ -148,6 +148,7 @@ impl HttpCall {
             if let Some(error) = &mut decoded.error {
                 name_address(error, || self.prepared.asked(&self.address));
             }
+            decoded.price_service_tier(self.prepared.catalogue.as_ref());
             self.ready.push_back(ended(decoded, self.prepared.dialect));
         }
     }

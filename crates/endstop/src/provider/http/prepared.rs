@@ -11,6 +11,7 @@ use super::super::sign::Signer;
 use super::super::transport::Address;
 use endstop_core::Price;
 use endstop_wire::catalog::models::ModelLimits;
+use endstop_wire::catalog::prices::ModelInfo;
 use endstop_wire::dialect::Dialect;
 use endstop_wire::redact::{KnownKeys, secrets_out};
 use http::header::HeaderMap;
@@ -40,6 +41,8 @@ pub(super) struct Prepared {
     pub(super) name: &'static str,
     pub(super) model: String,
     pub(super) price: Option<Price>,
+    /// The source of the price, if that is the catalogue.
+    pub(super) catalogue: Option<ModelInfo>,
     pub(super) limits: ModelLimits,
     /// `true` if credentials may be sent to another machine over `http://`.
     pub(super) allow_http: bool,

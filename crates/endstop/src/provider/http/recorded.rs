@@ -14,6 +14,7 @@ use super::error::{HttpError, RecordedError};
 use super::prepared::Prepared;
 use super::provider::HttpProvider;
 use endstop_wire::catalog::models::ModelLimits;
+use endstop_wire::catalog::prices::catalogue_price;
 use endstop_wire::redact::address;
 use http::header::HeaderMap;
 use std::sync::{Arc, OnceLock};
@@ -79,6 +80,7 @@ impl HttpProvider {
             name: provider.id,
             model: header.model.clone(),
             price: header.price,
+            catalogue: catalogue_price(provider.id, &header.model, header.price),
             limits: ModelLimits {
                 context_window: header.context_window,
                 max_output: header.max_output,

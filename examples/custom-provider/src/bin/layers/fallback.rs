@@ -77,7 +77,9 @@ impl ProviderLayer for Fallback {
     }
     /// Returns the higher of each of the two prices, because ceilings are reserved with it.
     fn price(&self, first: &Arc<dyn Provider>) -> Option<Price> {
+        // Of prices that depend on the size of the prompt, the highest.
         let (a, b) = (first.price()?, self.0.price()?);
+        let (a, b) = (a.up_to_prompt(u64::MAX), b.up_to_prompt(u64::MAX));
         // A missing price of cached tokens means that of other input.
         let higher = |part: fn(&Price) -> Option<NanoUsd>| {
             let either = part(&a).or(part(&b));
@@ -90,6 +92,7 @@ impl ProviderLayer for Fallback {
             cached_input: higher(|price| price.cached_input),
             cache_write: higher(|price| price.cache_write),
             cache_write_1h: either.map(|_| a.hour_write().max(b.hour_write())),
+            ..Price::default()
         })
     }
 }

@@ -1,6 +1,7 @@
 use crate::cache::Cache;
 use crate::fallback::Fallback;
 use crate::log::{Ended, Log};
+use endstop::core::LongPrompts;
 use endstop::core::Part;
 use endstop::provider::layer::ProviderExt as _;
 use endstop::provider::{
@@ -26,6 +27,7 @@ const fn price(input: u64, output: u64) -> Price {
         cached_input: None,
         cache_write: None,
         cache_write_1h: None,
+        long_prompts: LongPrompts::NONE,
     }
 }
 
