@@ -214,7 +214,7 @@ async fn guarded(
     let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
     // Another guard with the same name must not take these processes for its own.
     let mark = format!("{}-{:x}", name.as_str(), random());
-    let mut agent = launch(&wiring, &private, &mark).map_err(|error| not_started(args, error))?;
+    let mut agent = launch(&wiring, &private, &mark).map_err(|error| not_started(args, &error))?;
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let warning = tokio::spawn(warn_if_quiet(handle.clone(), heard));
     let limit = limit_reached(handle.clone(), on_limit, grace);
@@ -277,7 +277,7 @@ fn wired(
 }
 
 /// Names the program that could not be started.
-fn not_started(args: &GuardArgs, error: std::io::Error) -> Failure {
+fn not_started(args: &GuardArgs, error: &std::io::Error) -> Failure {
     let program = args.command.first().map(|word| word.to_string_lossy().into_owned());
     let program = program.unwrap_or_default();
     Failure::usage(format!("`{}` could not be started: {error}", visible(&program)))
