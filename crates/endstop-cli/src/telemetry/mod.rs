@@ -62,8 +62,10 @@ impl Telemetry {
         let waiting = self.metrics.map(|sent| {
             let (done, ended) = mpsc::channel();
             let provider = sent.provider;
-            // The provider's own time limit cannot be set, so its thread is left behind.
-            std::thread::spawn(move || done.send(provider.shutdown().is_ok()));
+            // The provider's own time limit cannot be set, so its thread is left behind. Without a
+            // thread the sender is dropped, and the metrics count as late.
+            let _ =
+                std::thread::Builder::new().spawn(move || done.send(provider.shutdown().is_ok()));
             (ended, sent.to, sent.lost)
         });
         let mut losses = Vec::new();
