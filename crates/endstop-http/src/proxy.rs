@@ -14,7 +14,7 @@ pub(crate) type Choose = Arc<dyn Fn(&Uri) -> Option<String> + Send + Sync>;
 pub(crate) enum Proxies {
     None,
     /// `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in capital or small letters.
-    Environment(Matcher, NoProxy),
+    Environment(Box<Matcher>, NoProxy),
     One(Intercept),
     /// A function has the address of each server's proxy.
     Chosen(Choose),
@@ -41,7 +41,7 @@ pub(crate) struct Proxy {
 
 impl Proxies {
     pub(crate) fn environment() -> Proxies {
-        Proxies::Environment(Matcher::from_env(), NoProxy::environment())
+        Proxies::Environment(Box::new(Matcher::from_env()), NoProxy::environment())
     }
 
     /// Uses this proxy for all servers.
@@ -129,7 +129,7 @@ mod tests {
     fn environment_never_applies_to_this_machine() {
         let matcher = Matcher::builder().all("http://192.0.2.1:9").build();
         let direct = NoProxy::new("*.direct.test, 10.0.0.0/8");
-        let proxies = Proxies::Environment(matcher, direct);
+        let proxies = Proxies::Environment(Box::new(matcher), direct);
         assert_eq!(way(&proxies, "https://h/"), "tunnel http://192.0.2.1:9/");
         for direct in ["http://localhost:1/", "http://a.direct.test/", "https://10.1.2.3/"] {
             assert_eq!(way(&proxies, direct), "direct", "{direct}");

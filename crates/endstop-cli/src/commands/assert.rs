@@ -9,6 +9,7 @@ use crate::recorded::expectation::{Expectation, RunFacts};
 use crate::render::assertion::Assertion;
 use crate::render::explain::timeline::Timeline;
 use crate::render::junit;
+use crate::visible::shorten;
 
 const NONE: &str = "no expectation: give at least one, for example --success, --max-usd 1 or \
                     --tool-called run_tests (see `endstop assert --help`)";
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &AssertArgs, as_json: bool) -> Result {
         let _ = output::json_without(&assertion, output::keys());
     } else {
         for problem in &timeline.problems {
-            output::note(&format!("⚠ {problem}"));
+            output::note(&format!("⚠ {}", shorten(problem, 600)));
         }
         for line in assertion.lines() {
             let _ = output::line(&output::hidden(&line));

@@ -243,7 +243,7 @@ mod tests {
     use serde_json::{Value, json};
 
     /// Returns a successful outcome with these members.
-    fn outcome(more: Value) -> Outcome {
+    fn outcome(more: &Value) -> Outcome {
         let mut all = json!({
             "type": "outcome",
             "termination": "stop",
@@ -262,12 +262,13 @@ mod tests {
 
     #[test]
     fn cost_is_compared_by_its_upper_bound() {
-        let ranged = outcome(json!({"cost_usd": 0.4, "cost_upper_usd": 0.6, "cost_unknown": true}));
+        let ranged =
+            outcome(&json!({"cost_usd": 0.4, "cost_upper_usd": 0.6, "cost_unknown": true}));
         let check = |most| Expectation::MaxUsd(NanoUsd::from_usd(most)).check(&facts(&ranged));
         assert!(check(0.6).passed);
         assert_eq!((check(0.5).passed, &*check(0.5).actual), (false, "$0.40 to $0.60"));
         assert!(check(0.5).reason.unwrap().contains("the cost is a range"));
-        let unknown = outcome(json!({"cost_usd": 0.4, "cost_unknown": true}));
+        let unknown = outcome(&json!({"cost_usd": 0.4, "cost_unknown": true}));
         let check = Expectation::MaxUsd(NanoUsd::from_usd(1e3)).check(&facts(&unknown));
         assert_eq!((check.passed, &*check.actual), (false, "at least $0.40"));
     }
@@ -280,7 +281,7 @@ mod tests {
             (json!(140), 120, false, "100 to 140"),
             (json!(null), 1_000_000, false, "at least 100"),
         ] {
-            let outcome = outcome(json!({"usage": usage, "tokens_upper": upper}));
+            let outcome = outcome(&json!({"usage": usage, "tokens_upper": upper}));
             let check = Expectation::MaxTokens(most).check(&facts(&outcome));
             assert_eq!((check.passed, &*check.actual), (passed, actual));
         }
@@ -288,7 +289,7 @@ mod tests {
 
     #[test]
     fn unknown_calls_fail_upper_bounds_only() {
-        let outcome = outcome(json!({}));
+        let outcome = outcome(&json!({}));
         let more = || RunFacts { more_calls: Some("others ran".to_owned()), ..facts(&outcome) };
         let called =
             |least, most| Expectation::ToolCalled("shell".to_owned(), CallRange { least, most });
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn diverged_replay_is_no_success() {
-        let outcome = outcome(json!({}));
+        let outcome = outcome(&json!({}));
         assert!(Expectation::Success.check(&facts(&outcome)).passed);
         let diverged = RunFacts { diverged: Some("another tool".to_owned()), ..facts(&outcome) };
         let check = Expectation::Success.check(&diverged);

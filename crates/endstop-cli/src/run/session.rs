@@ -17,7 +17,7 @@ use crate::output;
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
 use crate::render::card::{Beside, card};
 use crate::render::screen::Screen;
-use crate::telemetry::Spans;
+use crate::telemetry::Telemetry;
 use crate::visible::visible;
 use endstop::agent::{Agent, RunHandle};
 use endstop::event::AgentEvent;
@@ -95,12 +95,12 @@ impl RunSession {
         dir: Option<&Path>,
     ) -> Result {
         output::hide(&self.secrets);
-        let spans = Spans::begin(&self.secrets, self.allow_http);
+        let telemetry = Telemetry::begin(&self.secrets, self.allow_http);
         let status = runtime.block_on(self.drive(agent, begin, limits, dir));
         // Not a plain drop: a thread that still reads the terminal would block the exit until a
         // line is typed.
         runtime.shutdown_background();
-        spans.end();
+        telemetry.end();
         status
     }
 

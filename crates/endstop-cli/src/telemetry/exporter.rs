@@ -1,5 +1,5 @@
-//! The span exporter: an HTTP client for the OTLP exporter, and a wrapper that redacts keys from
-//! spans before they are sent.
+//! The exporters: an HTTP client for those of OTLP, a wrapper that redacts keys from spans before they
+//! are sent, and one that notes if metrics are lost.
 //!
 //! Both work on the exporter's own thread, never on that of the run.
 
@@ -7,9 +7,12 @@ use endstop::wire::endpoint::is_loopback;
 use endstop::wire::redact::KnownKeys;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
-use opentelemetry_otlp::SpanExporter;
+use opentelemetry_otlp::{MetricExporter, SpanExporter};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::trace::SpanData;
 use reqwest::Url;
 use std::borrow::Cow;
@@ -22,13 +25,14 @@ use tokio::runtime::Runtime;
 /// Maximum number of bytes that are read of an answer, whose body is not used.
 const MOST_OF_AN_ANSWER: usize = 64 << 10;
 
-/// The spans that did not reach the collector.
+/// The data that did not reach the collector.
 #[derive(Debug, Default)]
 pub(super) struct Lost(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    spans: usize,
+    /// Number of spans, or of reports with metrics.
+    items: usize,
     /// The last problem, in this module's own words, because an error of the client may contain
     /// credentials.
     why: String,
@@ -43,15 +47,10 @@ impl Lost {
         self.state().why = why;
     }
 
-    /// Returns the number of lost spans and the reason, or `None` if no loss is known.
-    pub(super) fn told(&self) -> Option<(String, String)> {
+    /// Returns the number of lost items and the reason, or `None` if no loss is known.
+    pub(super) fn told(&self) -> Option<(usize, String)> {
         let state = self.state();
-        let spans = match state.spans {
-            0 => return None,
-            1 => "1 span".to_owned(),
-            more => format!("{more} spans"),
-        };
-        Some((spans, state.why.clone()))
+        (state.items > 0).then(|| (state.items, state.why.clone()))
     }
 }
 
@@ -98,7 +97,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Exporter {
         }
         let sent = self.to.export(batch).await;
         if sent.is_err() {
-            self.lost.state().spans += spans;
+            self.lost.state().items += spans;
         }
         sent
     }
@@ -109,6 +108,45 @@ impl opentelemetry_sdk::trace::SpanExporter for Exporter {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.to.set_resource(resource);
+    }
+}
+
+/// Sends metrics, and notes if the last report was lost. Earlier ones do not matter, because each
+/// report has the sums since the start unless a variable asks for differences.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    to: MetricExporter,
+    lost: Arc<Lost>,
+}
+
+impl Metrics {
+    pub(super) fn new(to: MetricExporter, lost: Arc<Lost>) -> Metrics {
+        Metrics { to, lost }
+    }
+}
+
+impl PushMetricExporter for Metrics {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let sent = self.to.export(metrics).await;
+        let mut lost = self.lost.state();
+        lost.items = match (&sent, self.to.temporality()) {
+            (Ok(()), Temporality::Cumulative) => 0,
+            (Ok(()), _) => lost.items,
+            (Err(_), _) => lost.items + 1,
+        };
+        sent
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.to.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.to.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.to.temporality()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Reads OpenTelemetry's variables: whether spans are sent, where to, and with which timeout.
+//! Reads OpenTelemetry's variables: whether spans and metrics are sent, where to, and with which
+//! timeout.
 //!
 //! An empty variable counts as unset, as the specification requires.
 
@@ -11,10 +12,34 @@ use std::time::Duration;
 /// Maximum time of one request, unless a variable sets another.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-const SPANS: &str = "OTEL_EXPORTER_OTLP_TRACES";
 const ALL: &str = "OTEL_EXPORTER_OTLP";
 
-/// The settings of the exporter.
+/// A kind of data, with variables of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    Spans,
+    Metrics,
+}
+
+impl Signal {
+    /// The beginning of the names of its variables.
+    fn prefix(self) -> &'static str {
+        match self {
+            Signal::Spans => "OTEL_EXPORTER_OTLP_TRACES",
+            Signal::Metrics => "OTEL_EXPORTER_OTLP_METRICS",
+        }
+    }
+
+    /// The variable that selects the exporter.
+    fn exporter(self) -> &'static str {
+        match self {
+            Signal::Spans => "OTEL_TRACES_EXPORTER",
+            Signal::Metrics => "OTEL_METRICS_EXPORTER",
+        }
+    }
+}
+
+/// The settings of an exporter.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) endpoint: Url,
@@ -26,16 +51,18 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings. Returns `None` if no variable requests spans or one of them disables
-    /// them. With `allow_http`, headers are sent to any host without encryption.
+    /// Reads the settings. Returns `None` if no variable requests this data or one of them disables
+    /// it. With `allow_http`, headers are sent to any host without encryption.
     pub(super) fn of(
         env: &dyn Fn(&str) -> Option<String>,
         allow_http: bool,
+        signal: Signal,
     ) -> Result<Option<Settings>, String> {
+        let own = signal.prefix();
         let value = |name: &str| env(name).filter(|value| !value.trim().is_empty());
-        // Variables for spans override those for all signals.
+        // Variables for one kind of data override those for all.
         let either = |what: &str| {
-            [SPANS, ALL].iter().find_map(|of| {
+            [own, ALL].iter().find_map(|of| {
                 let name = format!("{of}_{what}");
                 value(&name).map(|value| (name, value))
             })
@@ -45,12 +72,12 @@ impl Settings {
         {
             return Ok(None);
         }
-        match value("OTEL_TRACES_EXPORTER").as_deref().map(str::trim) {
+        match value(signal.exporter()).as_deref().map(str::trim) {
             None | Some("otlp") => {}
             Some("none") => return Ok(None),
             Some(other) => {
                 let problem = unknown_key(other, &["otlp", "none"]);
-                return Err(format!("invalid OTEL_TRACES_EXPORTER `{other}`: {problem}"));
+                return Err(format!("invalid {} `{other}`: {problem}", signal.exporter()));
             }
         }
         if let Some((name, protocol)) = either("PROTOCOL")
@@ -75,7 +102,7 @@ impl Settings {
         let host = endpoint.host_str().ok_or_else(wrong)?;
         // Every machine on the way could read the collector's key, like that of a provider.
         let clear = endpoint.scheme() == "http" && !is_loopback(host) && !allow_http;
-        let headers = [SPANS, ALL].map(|of| format!("{of}_HEADERS"));
+        let headers = [own, ALL].map(|of| format!("{of}_HEADERS"));
         if let Some(name) = headers.iter().find(|name| clear && value(name).is_some()) {
             return Err(format!(
                 "{name} would be sent to {host} without encryption; use https, or pass --allow-http"
@@ -110,7 +137,7 @@ impl Settings {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
-    use super::Settings;
+    use super::{Settings, Signal};
     use std::time::Duration;
 
     fn of(pairs: &[(&str, &str)]) -> Result<Option<Settings>, String> {
@@ -121,7 +148,26 @@ mod tests {
         let value = |name: &str| {
             pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        Settings::of(&value, allow_http)
+        Settings::of(&value, allow_http, Signal::Spans)
+    }
+
+    #[test]
+    fn metrics_have_variables_of_their_own() {
+        let of = |pairs: &[(&str, &str)]| {
+            let value = |name: &str| {
+                pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            };
+            Settings::of(&value, true, Signal::Metrics)
+        };
+        let own = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://metrics:1/v1/metrics");
+        assert_eq!(of(&[ENDPOINT, own]).unwrap().unwrap().host, "metrics:1");
+        assert_eq!(of(&[ENDPOINT]).unwrap().unwrap().host, "host:4318");
+        let spans = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://spans:1/v1/traces");
+        assert!(of(&[spans]).unwrap().is_none());
+        assert!(of(&[ENDPOINT, ("OTEL_METRICS_EXPORTER", "none")]).unwrap().is_none());
+        assert!(of(&[ENDPOINT, ("OTEL_TRACES_EXPORTER", "none")]).unwrap().is_some());
+        let problem = of(&[ENDPOINT, ("OTEL_METRICS_EXPORTER", "prometheus")]).unwrap_err();
+        assert!(problem.contains("OTEL_METRICS_EXPORTER `prometheus`"), "{problem}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! Telemetry: the spans that a collector gets, and a run whose collector is unreachable, hangs or
-//! fails.
+//! Telemetry: the spans and metrics that a collector gets, and a run whose collector is unreachable,
+//! hangs or fails.
 
 use crate::cli::{ANTHROPIC_KEY, Cli, Done, OPENAI_KEY, Refusing, agent_args, answering, playing};
 use endstop::testkit::{Reply, Server, Turn};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -49,8 +51,12 @@ impl Got {
     fn of(collector: &Server) -> Got {
         let mut got = Got { spans: Vec::new(), resource: BTreeMap::new(), scopes: Vec::new() };
         for request in collector.requests() {
-            assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/traces"));
+            assert_eq!(request.method, "POST");
             assert_eq!(request.headers["content-type"], "application/x-protobuf");
+            if request.path == "/v1/metrics" {
+                continue;
+            }
+            assert_eq!(request.path, "/v1/traces");
             let request = ExportTraceServiceRequest::decode(request.bytes.as_slice()).unwrap();
             for of_resource in request.resource_spans {
                 got.resource.extend(attributes(&of_resource.resource.unwrap().attributes));
@@ -75,6 +81,123 @@ impl Got {
         assert_eq!(found.len(), 1, "{name} among {names:?}");
         found[0]
     }
+}
+
+/// A series of a metric: its name, its attributes, its number of values, and their sum.
+#[derive(Debug)]
+struct Series {
+    name: String,
+    attributes: Value,
+    count: u64,
+    sum: f64,
+}
+
+/// Returns the series of the last report of metrics that a collector got.
+fn series(collector: &Server) -> Vec<Series> {
+    use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
+    let requests = collector.requests();
+    let last = requests.iter().rfind(|request| request.path == "/v1/metrics").unwrap();
+    let report = ExportMetricsServiceRequest::decode(last.bytes.as_slice()).unwrap();
+    let mut all = Vec::new();
+    let scopes = report.resource_metrics.into_iter().flat_map(|one| one.scope_metrics);
+    for metric in scopes.flat_map(|scope| scope.metrics) {
+        let mut add = |list: &[KeyValue], count, sum| {
+            let attributes = attributes(list).into_iter().collect();
+            all.push(Series { name: metric.name.clone(), attributes, count, sum });
+        };
+        match metric.data.unwrap() {
+            Data::Histogram(histogram) => {
+                for point in histogram.data_points {
+                    add(&point.attributes, point.count, point.sum.unwrap());
+                }
+            }
+            Data::Sum(sum) => {
+                assert!(sum.is_monotonic, "{}", metric.name);
+                for point in sum.data_points {
+                    let Some(Number::AsInt(count)) = point.value else { panic!("{point:?}") };
+                    add(&point.attributes, count as u64, count as f64);
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    all
+}
+
+#[test]
+fn collector_gets_metrics_of_run() {
+    let cli = Cli::new();
+    let server = playing([
+        Turn::error(503, "{}").header("retry-after", "0"),
+        Turn::call("shell", &json!({"command": "echo secret-result"})).usage(40, 9),
+        Turn::text("secret-answer").usage(70, 4),
+    ]);
+    let collector = collector();
+    let args = ["secret-task", "--tool", "shell", "--price", "in=1,out=2", "--json"];
+    let done = traced(&cli, &server, "openai-chat", &args, &endpoint(&collector), &[]).exits(0);
+    assert!(!done.stderr.contains("collector"), "{}", done.stderr);
+    let all = series(&collector);
+    let address = endpoint(&server);
+    let (host, port) = address["http://".len()..].split_once(':').unwrap();
+    let run = json!({
+        "gen_ai.provider.name": "openai", "gen_ai.request.model": "scripted",
+        "endstop.termination": "stop", "endstop.category": "success", "endstop.nested": false,
+    });
+    let call = |more: Value| {
+        let mut call = json!({
+            "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "scripted", "server.address": host,
+            "server.port": port.parse::<i64>().unwrap(),
+        });
+        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        call
+    };
+    let tool = json!({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "shell"});
+    let class = all.iter().find_map(|one| one.attributes["error.type"].as_str());
+    let failed = call(json!({"error.type": class.unwrap()}));
+    let (input, output) =
+        (json!({"gen_ai.token.type": "input"}), json!({"gen_ai.token.type": "output"}));
+    for (name, attributes, count, sum) in [
+        ("endstop.runs", &run, 1, Some(1.0)),
+        ("gen_ai.invoke_agent.duration", &run, 1, None),
+        ("endstop.run.cost", &run, 1, Some(0.000_136)),
+        ("gen_ai.client.operation.duration", &call(json!({})), 2, None),
+        ("gen_ai.client.operation.duration", &failed, 1, None),
+        ("gen_ai.client.token.usage", &call(input), 2, Some(110.0)),
+        ("gen_ai.client.token.usage", &call(output), 2, Some(13.0)),
+        ("gen_ai.execute_tool.duration", &tool, 1, None),
+    ] {
+        let found: Vec<&Series> =
+            all.iter().filter(|one| one.name == name && one.attributes == *attributes).collect();
+        assert_eq!(found.len(), 1, "{name} {attributes}: {all:#?}");
+        assert_eq!(found[0].count, count, "{found:?}");
+        assert!(found[0].sum > 0.0, "{found:?}");
+        assert!(sum.is_none_or(|sum| (found[0].sum - sum).abs() < 1e-12), "{found:?}");
+    }
+    assert_eq!(all.len(), 8, "{all:#?}");
+    for request in collector.requests() {
+        assert!(!String::from_utf8_lossy(&request.bytes).contains("secret-"));
+    }
+}
+
+#[test]
+fn unknown_cost_is_not_measured() {
+    let cli = Cli::new();
+    let server = playing([Turn::text("Paris.").usage(10, 2)]);
+    let collector = collector();
+    let args = ["Where?", "--max-turns", "0"];
+    // Metrics alone, and a run that ends at its limit.
+    let env = [("OTEL_TRACES_EXPORTER", "none")];
+    traced(&cli, &server, "openai-chat", &args[..1], &endpoint(&collector), &env).exits(0);
+    let all = series(&collector);
+    assert!(all.iter().any(|one| one.name == "endstop.runs"), "{all:#?}");
+    assert!(all.iter().all(|one| one.name != "endstop.run.cost"), "{all:#?}");
+    assert!(collector.requests().iter().all(|request| request.path == "/v1/metrics"));
+    traced(&cli, &server, "openai-chat", &args, &endpoint(&collector), &env).exits(20);
+    let runs = series(&collector).into_iter().find(|one| one.name == "endstop.runs").unwrap();
+    assert_eq!(runs.attributes["endstop.termination"], "error_max_turns");
+    assert_eq!(runs.attributes["endstop.category"], "capacity");
+    assert_eq!(runs.attributes["error.type"], "error_max_turns");
 }
 
 fn attributes(list: &[KeyValue]) -> BTreeMap<String, Value> {
@@ -189,7 +312,7 @@ fn collector_gets_spans_of_run() {
         };
         let overloaded = attributes(&calls[0].attributes)["error.type"].clone();
         assert!(overloaded == "server_error" || overloaded == "overloaded", "{overloaded}");
-        let cached: Vec<&str> = ["cache_read", "cache_creation", "reasoning"].into();
+        let cached: Vec<&str> = ["cache_read", "cache_write", "cache_creation", "reasoning"].into();
         let reported = |span: &Span, mut expected: Value| {
             // Usage that the scripted turn of a format reports in addition.
             for (name, value) in attributes(&span.attributes) {
@@ -296,7 +419,7 @@ fn failing_collector_does_not_delay_run() {
     for (endpoint, says) in [
         (&gone, "did not reach the collector at 127.0.0.1:"),
         (&hangs, took_longer),
-        (&broken.0, "2 spans did not reach the collector at 127.0.0.1:"),
+        (&broken.0, "2 spans and metrics did not reach the collector at 127.0.0.1:"),
     ] {
         let cli = Cli::new();
         let server = playing([Turn::text("Paris.")]);
@@ -319,7 +442,8 @@ fn spans_need_enabling_variables() {
     for (env, says) in [
         (vec![("OTEL_SERVICE_NAME", "x")], None),
         (vec![base, ("OTEL_SDK_DISABLED", "true")], None),
-        (vec![base, ("OTEL_TRACES_EXPORTER", "none")], None),
+        (vec![base, ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "none")], None),
+        (vec![base, ("OTEL_METRICS_EXPORTER", "prometheus")], Some("otlp, none")),
         (vec![base, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], Some("http/protobuf")),
         (vec![base, ("OTEL_EXPORTER_OTLP_COMPRESSION", "lzma")], Some("gzip, none")),
         (vec![("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")], Some("http://HOST:PORT")),

@@ -60,6 +60,7 @@ impl Trace {
             gen_ai.usage.input_tokens = Empty,
             gen_ai.usage.output_tokens = Empty,
             gen_ai.usage.cache_read.input_tokens = Empty,
+            gen_ai.usage.cache_write.input_tokens = Empty,
             gen_ai.usage.cache_creation.input_tokens = Empty,
             gen_ai.usage.reasoning.output_tokens = Empty,
             error.type = Empty,
@@ -116,6 +117,7 @@ impl Trace {
             gen_ai.usage.input_tokens = Empty,
             gen_ai.usage.output_tokens = Empty,
             gen_ai.usage.cache_read.input_tokens = Empty,
+            gen_ai.usage.cache_write.input_tokens = Empty,
             gen_ai.usage.cache_creation.input_tokens = Empty,
             gen_ai.usage.reasoning.output_tokens = Empty,
             server.address = spans.server.as_ref().map(|(host, _)| host.as_str()),
@@ -330,6 +332,8 @@ fn used(span: &Span, usage: &Usage) {
         ("gen_ai.usage.input_tokens", usage.input_tokens.map(|_| usage.prompt_tokens())),
         ("gen_ai.usage.output_tokens", usage.generated_tokens()),
         ("gen_ai.usage.cache_read.input_tokens", usage.cached_input_tokens),
+        ("gen_ai.usage.cache_write.input_tokens", usage.cache_write_tokens),
+        // The name of the convention until 2026, which many tools still read.
         ("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens),
         ("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens),
     ];

@@ -204,6 +204,7 @@ pub(super) fn usage(span: &Span) -> Option<Usage> {
             "ai.usage.cachedInputTokens",
         ]),
         cache_write_tokens: span.count(&[
+            "gen_ai.usage.cache_write.input_tokens",
             "gen_ai.usage.cache_creation.input_tokens",
             "gen_ai.usage.details.cache_write_tokens",
             "gen_ai.usage.cache_creation_input_tokens",
