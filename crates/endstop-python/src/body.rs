@@ -1,6 +1,7 @@
 //! The body of a response from what Python programs hold: bytes, text, a dict, an object of an SDK,
 //! the chunks of a stream, or the response object of an HTTP client.
 
+use crate::exit::enter;
 use crate::json;
 use endstop_wire::Headers;
 use pyo3::exceptions::PyTypeError;
@@ -46,6 +47,7 @@ impl<'py> Body<'py> {
         if response.is_instance_of::<PyList>() || response.is_instance_of::<PyTuple>() {
             return chunks(response).map(|bytes| Body::new(Content::Owned(bytes)));
         }
+        let _inside = enter(response.py());
         if let Some(body) = of_sdk(response)? {
             return Ok(body);
         }

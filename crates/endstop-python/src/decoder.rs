@@ -3,6 +3,7 @@
 use crate::body::{DETACH_FROM, read_headers};
 use crate::detection::{Detection, read_api, read_request, recognise};
 use crate::errors::{Exception, error};
+use crate::exit::enter;
 use crate::slot::Slot;
 use endstop_wire::dialect::Dialect;
 use endstop_wire::{Eof, Headers, RequestFacts};
@@ -148,6 +149,7 @@ impl State {
 impl StreamDecoder {
     /// Ends the body, if it has not ended.
     pub(crate) fn end(&self, py: Python<'_>, reset: bool) -> PyResult<Detection> {
+        let _inside = enter(py);
         let mut state = self.state.take(py, "decoder")?;
         let status = self.status;
         Ok(py.detach(|| state.finish(status, reset)))
@@ -181,6 +183,7 @@ impl StreamDecoder {
     /// Takes the next bytes, and returns what they add to the turn. Nothing is added by a body that
     /// is not a stream: it is decoded at the end. After `finish`, bytes are ignored.
     fn push(&self, py: Python<'_>, chunk: &[u8]) -> PyResult<Vec<Delta>> {
+        let _inside = enter(py);
         let mut state = self.state.take(py, "decoder")?;
         let mut deltas = Vec::new();
         if chunk.len() < DETACH_FROM {

@@ -3,6 +3,7 @@
 use crate::body::{Body, DETACH_FROM, read_headers};
 use crate::call::Call;
 use crate::errors::{Exception, error};
+use crate::exit::enter;
 use crate::json;
 use crate::members::{Enumeration, member};
 use crate::signal::{ModelError, Signal};
@@ -238,6 +239,7 @@ pub(crate) fn decode(
         let decoded = decode_body(dialect, status, headers, bytes, facts);
         Ok(Detection { decoded, api: dialect.name })
     };
+    let _inside = enter(py);
     let found = if bytes.len() < DETACH_FROM { work() } else { py.detach(work) };
     found.map_err(|problem: DetectError| error(py, Exception::Format, problem.to_string()))
 }
@@ -253,6 +255,8 @@ pub(crate) fn recognise(bytes: &[u8], status: u16) -> Result<&'static Dialect, D
         [family] => Ok(family.dialect()),
         // The status of an error, and an empty body, mean the same in every format.
         [] if status >= 300 || bytes.trim_ascii().is_empty() => Ok(dialect::OPENAI_CHAT),
+        // Formats that share the shape of an error read it alike.
+        [family, ..] if status >= 300 => Ok(family.dialect()),
         ref several => Err(DetectError::Format(several.to_vec())),
     }
 }

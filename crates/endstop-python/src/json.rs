@@ -3,6 +3,7 @@
 //! Walking a dict from Rust is ten times slower than `json.dumps`, so nothing here does that.
 
 use crate::errors::{Exception, error};
+use crate::exit::enter;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
@@ -15,6 +16,7 @@ static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 /// Writes a Python value as JSON. A value that JSON does not have is written as its `str()`.
 pub(crate) fn dumps<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = value.py();
+    let _inside = enter(py);
     let dumps = DUMPS.import(py, "json", "dumps")?;
     let options = PyDict::new(py);
     options.set_item("default", py.get_type::<PyString>())?;
@@ -24,6 +26,7 @@ pub(crate) fn dumps<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyStr
 
 /// Reads JSON as a Python value.
 pub(crate) fn loads<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
+    let _inside = enter(py);
     LOADS.import(py, "json", "loads")?.call1((json,))
 }
 

@@ -12,6 +12,7 @@ mod call;
 mod decoder;
 mod detection;
 mod errors;
+mod exit;
 mod json;
 mod limits;
 mod members;
@@ -66,6 +67,11 @@ mod _endstop {
     use crate::usage::Usage;
     #[pymodule_export]
     use crate::verdict::Verdict;
+
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::exit::register(module.py())
+    }
 
     /// Version of the package.
     #[pymodule_export]

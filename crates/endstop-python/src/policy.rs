@@ -1,6 +1,7 @@
 //! Termination policies, built in and written in Python.
 
 use crate::errors::{Exception, error};
+use crate::exit::enter;
 use crate::json;
 use crate::python_policy::{PythonPolicy, take_raised};
 use crate::slot::Slot;
@@ -106,6 +107,7 @@ impl Policy {
     ) -> PyResult<Verdict> {
         let step = read_step(step)?;
         let context = context.map_or_else(StepContext::default, |given| given.get().0.clone());
+        let _inside = enter(py);
         let mut policy = self.rule.take(py, "policy")?;
         let judged = py
             .detach(|| catch_unwind(AssertUnwindSafe(|| policy.should_terminate(&step, &context))));

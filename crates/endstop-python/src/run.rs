@@ -2,6 +2,7 @@
 
 use crate::detection::read_request;
 use crate::errors::{Exception, error};
+use crate::exit::enter;
 use crate::json;
 use crate::limits::read_limits;
 use crate::members::{Enumeration, member};
@@ -65,18 +66,18 @@ impl Run {
     }
 
     /// Runs a step of the run. Python code that the step calls finds the run in use.
-    fn step<T: Send>(
+    fn step<T>(
         &self,
         py: Python<'_>,
-        detach: bool,
-        work: impl FnOnce(&mut RunState, Duration) -> T + Send,
+        work: impl FnOnce(&mut RunState, Duration) -> T,
     ) -> PyResult<T> {
+        let _inside = enter(py);
         let at = self.now(py)?;
         let mut state = self.state.take(py, "run")?;
         self.stop_if_requested(&mut state, at);
         let _ = take_raised();
         let state = &mut *state;
-        let done = if detach { py.detach(|| work(state, at)) } else { work(state, at) };
+        let done = work(state, at);
         self.stop_if_requested(state, at);
         // Ctrl-C in a policy has ended the run, and the program expects it as well.
         not_a_failure(py).map_or(Ok(done), Err)
@@ -188,7 +189,7 @@ impl Run {
     ) -> PyResult<bool> {
         let input = read_input(input)?;
         let ask = Ask { input, prompt_bytes, output_cap, streaming, retry };
-        self.step(py, false, |state, at| {
+        self.step(py, |state, at| {
             if ask.input.is_empty() && !ask.retry {
                 state.end_if_answered(at);
             }
@@ -211,7 +212,7 @@ impl Run {
     ) -> PyResult<bool> {
         let input = read_input(input)?;
         let ask = Ask { input, prompt_bytes, output_cap, streaming, retry };
-        self.step(py, false, |state, at| state.ask(at, ask))
+        self.step(py, |state, at| state.ask(at, ask))
     }
 
     /// Feeds the model's response, and returns the calls that may run.
@@ -230,7 +231,7 @@ impl Run {
         let facts = request.map(read_request).transpose()?;
         let facts = facts.unwrap_or_else(RequestFacts::default);
         let found = Response::of(response)?.decode(py, api, status, &facts)?;
-        self.step(py, false, |state, at| state.turn(at, found))
+        self.step(py, |state, at| state.turn(at, found))
     }
 
     /// Feeds streamed text while it arrives. False: stop reading, the run has ended.
@@ -247,7 +248,7 @@ impl Run {
                 return Err(error(py, Exception::Config, message));
             }
         };
-        self.step(py, false, |state, at| {
+        self.step(py, |state, at| {
             state.delta(at, delta);
             state.guest.run().is_some()
         })
@@ -263,7 +264,7 @@ impl Run {
         kind: Option<&str>,
     ) -> PyResult<bool> {
         let problem = failure(problem, kind)?;
-        self.step(py, false, |state, at| {
+        self.step(py, |state, at| {
             state.failed(at, problem);
             state.guest.run().is_some()
         })
@@ -287,7 +288,7 @@ impl Run {
     ) -> PyResult<bool> {
         let id = call_id(call)?;
         let report = report(output, status, variables, metrics, halt)?;
-        self.step(py, false, |state, at| {
+        self.step(py, |state, at| {
             state.result(at, &id, report);
             state.guest.run().is_some()
         })
@@ -306,7 +307,7 @@ impl Run {
         };
         let variables = read(variables, "variables")?.unwrap_or_default();
         let metrics = read(metrics, "metrics")?.unwrap_or_default();
-        self.step(py, false, |state, at| {
+        self.step(py, |state, at| {
             let _ = state.guest.observe(at, variables, metrics);
             state.guest.run().is_some()
         })
@@ -334,7 +335,7 @@ impl Run {
             turns,
             ..Spending::default()
         };
-        self.step(py, false, |state, at| {
+        self.step(py, |state, at| {
             let _ = state.guest.spent(at, spending);
             state.guest.run().is_some()
         })
@@ -344,7 +345,7 @@ impl Run {
     /// not given have their defaults.
     fn set_limits(&self, py: Python<'_>, limits: &Bound<'_, PyDict>) -> PyResult<bool> {
         let limits = read_limits(Some(limits))?;
-        self.step(py, false, |state, at| {
+        self.step(py, |state, at| {
             let _ = state.guest.limits(at, limits);
             state.guest.run().is_some()
         })
@@ -352,7 +353,7 @@ impl Run {
 
     /// Checks the clock. False: the run has ended.
     fn tick(&self, py: Python<'_>) -> PyResult<bool> {
-        self.step(py, false, |state, at| {
+        self.step(py, |state, at| {
             let _ = state.guest.tick(at);
             state.guest.run().is_some()
         })
@@ -361,7 +362,7 @@ impl Run {
     /// Returns the messages of Endstop that belong into the next request, and forgets them. Empty
     /// unless the run was created with `inject=True`.
     fn notes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.step(py, false, |state, _| state.take_notes())
+        self.step(py, |state, _| state.take_notes())
     }
 
     /// Cancels the run, from any thread. Returns the outcome, or None if another call uses the run
@@ -379,7 +380,7 @@ impl Run {
     /// `error_during_execution`.
     fn fault(&self, py: Python<'_>, name: &str, message: &str) -> PyResult<Outcome> {
         let (name, message) = (secrets_out(name), secrets_out(message));
-        let outcome = self.step(py, false, |state, at| state.guest.fault(at, name, message))?;
+        let outcome = self.step(py, |state, at| state.guest.fault(at, name, message))?;
         Ok(Outcome(outcome))
     }
 
@@ -389,7 +390,7 @@ impl Run {
     #[pyo3(signature = (ok = true, detail = ""))]
     fn close(&self, py: Python<'_>, ok: bool, detail: &str) -> PyResult<Outcome> {
         let detail = secrets_out(detail);
-        let outcome = self.step(py, false, |state, at| state.guest.close(at, ok, detail))?;
+        let outcome = self.step(py, |state, at| state.guest.close(at, ok, detail))?;
         Ok(Outcome(outcome))
     }
 
