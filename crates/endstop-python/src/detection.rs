@@ -12,8 +12,8 @@ use endstop_core::{
     ErrorClass, ModelTurn, NanoUsd, Part, SignalReason, TerminationSignal, ToolCall,
 };
 use endstop_wire::detect::{DetectError, printed, request_facts};
-use endstop_wire::dialect::{self, Dialect};
-use endstop_wire::signal::finish::{Finish, finish_of_any};
+use endstop_wire::dialect::{self, Dialect, WireFormat};
+use endstop_wire::signal::finish::{Finish, finish_of};
 use endstop_wire::signal::precedence::{TurnFacts, signal};
 use endstop_wire::stream::sniff::formats;
 use endstop_wire::{Decoded, RequestFacts, decode_body};
@@ -277,10 +277,15 @@ pub(crate) enum GivenCall<'py> {
     Fields(String, String, String),
 }
 
+/// Returns the meaning of a finish value of an unknown format.
+fn finish_in_any(raw: &str) -> Finish {
+    let all = WireFormat::ALL.iter().map(|family| finish_of(*family, raw));
+    all.into_iter().find(|found| *found != Finish::Unknown).unwrap_or(Finish::Unknown)
+}
+
 /// Describes a response by hand, for a framework that does not show the provider's bytes.
 ///
-/// `finish` is the provider's finish value as it sent it, in any of the formats of OpenAI and
-/// Anthropic. None means that none arrived: the response then counts as cut, and never as a
+/// `finish` is the provider's finish value as it sent it, in any format. None means that none arrived: the response then counts as cut, and never as a
 /// success.
 #[pyfunction]
 #[pyo3(signature = (
@@ -307,7 +312,7 @@ pub(crate) fn response(
     let raw = finish.unwrap_or_default();
     let refusal = refusal.filter(|text| !text.is_empty());
     let facts = TurnFacts {
-        finish: finish_of_any(raw),
+        finish: finish_in_any(raw),
         field: "finish_reason",
         raw,
         calls: calls.len(),

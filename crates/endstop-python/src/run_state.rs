@@ -7,7 +7,7 @@ use crate::turn::Turn;
 use endstop_core::guest::{Admission, Guest, Reply};
 use endstop_core::{
     Effect, EffectId, GuestCall, Message, ModelError, ModelTurn, Price, RunEvent,
-    TerminationSignal, ToolReport,
+    TerminationSignal, ToolCall, ToolReport, ToolStatus,
 };
 use endstop_wire::Decoded;
 use endstop_wire::catalog::prices::lookup;
@@ -118,6 +118,8 @@ impl RunState {
             }
         }
         let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
+        let requested: Vec<ToolCall> =
+            turn.iter().flat_map(ModelTurn::tool_calls).cloned().collect();
         let usage = turn.as_ref().map(|turn| turn.usage.clone()).unwrap_or_default();
         self.known_bytes = self.known_bytes.saturating_add(bytes_of(turn.as_ref()));
         let reply = match (error.clone(), turn) {
@@ -128,10 +130,28 @@ impl RunState {
             }
         };
         self.collect_notes();
-        let calls = if let Reply::Tools(calls) = reply { calls } else { Vec::new() };
+        let released = if let Reply::Tools(calls) = reply { calls } else { Vec::new() };
+        let calls = self.without_invalid(at, released);
+        let held_back = requested.into_iter().filter(|call| !calls.contains(call)).collect();
         let run = self.guest.run();
         let ending = run.and_then(endstop_core::Run::provisional).map(|(ending, _)| ending);
-        Turn { text, calls, signal, usage, error, ending, outcome: self.outcome() }
+        Turn { text, calls, held_back, signal, usage, error, ending, outcome: self.outcome() }
+    }
+
+    /// Answers the calls whose arguments are not a JSON object, because they are probably cut, and
+    /// returns the others.
+    fn without_invalid(&mut self, at: Duration, released: Vec<ToolCall>) -> Vec<ToolCall> {
+        let mut valid = Vec::with_capacity(released.len());
+        for call in released {
+            match call.parsed_arguments() {
+                Ok(_) => valid.push(call),
+                Err(problem) => {
+                    let report = ToolReport::new(ToolStatus::Error, problem.to_string());
+                    self.result(at, &call.id, ToolReport { started: false, ..report });
+                }
+            }
+        }
+        if self.guest.run().is_some() { valid } else { Vec::new() }
     }
 
     /// A response that came after the end of the run.
@@ -139,6 +159,7 @@ impl RunState {
         Turn {
             text: String::new(),
             calls: Vec::new(),
+            held_back: Vec::new(),
             signal,
             usage: endstop_core::Usage::default(),
             error,

@@ -14,6 +14,7 @@ use pyo3::types::PyTuple;
 pub(crate) struct Turn {
     pub(crate) text: String,
     pub(crate) calls: Vec<ToolCall>,
+    pub(crate) held_back: Vec<ToolCall>,
     pub(crate) signal: TerminationSignal,
     pub(crate) usage: endstop_core::Usage,
     pub(crate) error: Option<endstop_core::ModelError>,
@@ -35,6 +36,13 @@ impl Turn {
     #[getter]
     fn calls<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.calls.iter().map(|call| Call(call.clone())))
+    }
+
+    /// The calls of the response that must not run: it was cut, or their arguments are not a JSON
+    /// object, or the run has ended. The kernel has answered them.
+    #[getter]
+    fn held_back<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.held_back.iter().map(|call| Call(call.clone())))
     }
 
     /// The reason why the model stopped.

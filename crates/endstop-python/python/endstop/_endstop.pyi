@@ -539,6 +539,9 @@ class Turn:
     def calls(self) -> tuple[Call, ...]:
         """The calls that may run, and no others of the response: a cut call is never among them."""
     @property
+    def held_back(self) -> tuple[Call, ...]:
+        """The calls of the response that must not run: cut, invalid, or after the end of the run."""
+    @property
     def signal(self) -> Signal:
         """The reason why the model stopped."""
     @property
