@@ -230,7 +230,8 @@ impl Run {
     ) -> PyResult<Turn> {
         let facts = request.map(read_request).transpose()?;
         let facts = facts.unwrap_or_else(RequestFacts::default);
-        let found = Response::of(response)?.decode(py, api, status, &facts)?;
+        let last = self.peek(py)?.api;
+        let found = Response::of(response)?.decode(py, (api, last), status, &facts)?;
         self.step(py, |state, at| state.turn(at, found))
     }
 

@@ -37,10 +37,12 @@ impl<'py> Response<'py> {
         Body::of(given).map(Response::Body)
     }
 
+    /// Decodes the response. `api` is the format that the caller names, and the format of the run's
+    /// last response, which is tried before the format is recognised anew.
     pub(crate) fn decode(
         self,
         py: Python<'py>,
-        api: Option<&str>,
+        (api, last): (Option<&str>, &str),
         status: Option<u16>,
         facts: &RequestFacts,
     ) -> PyResult<Detection> {
@@ -48,6 +50,13 @@ impl<'py> Response<'py> {
             Response::Decoded(detection) => Ok(*detection),
             Response::Body(mut body) => {
                 body.status = status.or(body.status);
+                if api.is_none() && !last.is_empty() {
+                    let found = decode(py, &body, Some(last), facts)?;
+                    // In a wrong format nothing is found, least of all a finish value.
+                    if found.decoded.error.is_none() && !found.decoded.value_missing {
+                        return Ok(found);
+                    }
+                }
                 decode(py, &body, api, facts)
             }
         }

@@ -6,12 +6,13 @@ use crate::outcome::Outcome;
 use crate::turn::Turn;
 use endstop_core::guest::{Admission, Guest, Reply};
 use endstop_core::{
-    Effect, EffectId, GuestCall, Message, ModelError, ModelTurn, Price, RunEvent,
+    Effect, EffectId, GuestCall, Message, ModelError, ModelTurn, Price, RunEvent, SignalReason,
     TerminationSignal, ToolCall, ToolReport, ToolStatus,
 };
 use endstop_wire::Decoded;
 use endstop_wire::catalog::prices::lookup;
 use endstop_wire::dialect::dialect;
+use serde::de::IgnoredAny;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(crate) struct RunState {
     /// caller gives none.
     known_bytes: u64,
     pub(crate) pricing: Pricing,
+    /// The format of the last response; empty if none is known.
+    pub(crate) api: &'static str,
     /// Messages of the kernel for the next request.
     notes: Vec<String>,
 }
@@ -68,7 +71,7 @@ pub(crate) struct Ask {
 
 impl RunState {
     pub(crate) fn new(guest: Guest, pricing: Pricing, known_bytes: u64) -> RunState {
-        RunState { guest, call: None, known_bytes, pricing, notes: Vec::new() }
+        RunState { guest, call: None, known_bytes, pricing, api: "", notes: Vec::new() }
     }
 
     /// The outcome, if the run has ended.
@@ -102,6 +105,7 @@ impl RunState {
     /// Feeds a response, after asking for its call if the caller did not.
     pub(crate) fn turn(&mut self, at: Duration, found: Detection) -> Turn {
         let Detection { decoded, api } = found;
+        self.api = api;
         let Decoded { mut turn, error, signal, streamed, .. } = decoded;
         if self.call.is_none() {
             self.ask(at, Ask { streaming: streamed, ..Ask::default() });
@@ -118,8 +122,12 @@ impl RunState {
             }
         }
         let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
-        let requested: Vec<ToolCall> =
-            turn.iter().flat_map(ModelTurn::tool_calls).cloned().collect();
+        // Of a response that asks for its tools only invalid calls can be held back.
+        let whole = error.is_none() && signal.reason == SignalReason::ToolUse;
+        let requested: Vec<ToolCall> = match &turn {
+            Some(turn) if !whole => turn.tool_calls().cloned().collect(),
+            _ => Vec::new(),
+        };
         let usage = turn.as_ref().map(|turn| turn.usage.clone()).unwrap_or_default();
         self.known_bytes = self.known_bytes.saturating_add(bytes_of(turn.as_ref()));
         let reply = match (error.clone(), turn) {
@@ -131,27 +139,32 @@ impl RunState {
         };
         self.collect_notes();
         let released = if let Reply::Tools(calls) = reply { calls } else { Vec::new() };
-        let calls = self.without_invalid(at, released);
-        let held_back = requested.into_iter().filter(|call| !calls.contains(call)).collect();
+        let (calls, mut held_back) = self.split_invalid(at, released);
+        held_back.extend(requested.into_iter().filter(|call| !calls.contains(call)));
         let run = self.guest.run();
         let ending = run.and_then(endstop_core::Run::provisional).map(|(ending, _)| ending);
         Turn { text, calls, held_back, signal, usage, error, ending, outcome: self.outcome() }
     }
 
-    /// Answers the calls whose arguments are not a JSON object, because they are probably cut, and
-    /// returns the others.
-    fn without_invalid(&mut self, at: Duration, released: Vec<ToolCall>) -> Vec<ToolCall> {
-        let mut valid = Vec::with_capacity(released.len());
-        for call in released {
-            match call.parsed_arguments() {
-                Ok(_) => valid.push(call),
-                Err(problem) => {
-                    let report = ToolReport::new(ToolStatus::Error, problem.to_string());
-                    self.result(at, &call.id, ToolReport { started: false, ..report });
-                }
-            }
+    /// Splits the calls that may run from those whose arguments are not a JSON object, because they
+    /// are probably cut. Answers the latter. After the end of the run, none may run.
+    fn split_invalid(
+        &mut self,
+        at: Duration,
+        released: Vec<ToolCall>,
+    ) -> (Vec<ToolCall>, Vec<ToolCall>) {
+        let (valid, mut invalid): (Vec<_>, Vec<_>) =
+            released.into_iter().partition(|call| is_object(&call.arguments));
+        for call in &invalid {
+            let problem = call.parsed_arguments().err().map(|problem| problem.to_string());
+            let report = ToolReport::new(ToolStatus::Error, problem.unwrap_or_default());
+            self.result(at, &call.id, ToolReport { started: false, ..report });
         }
-        if self.guest.run().is_some() { valid } else { Vec::new() }
+        if self.guest.run().is_some() {
+            return (valid, invalid);
+        }
+        invalid.extend(valid);
+        (Vec::new(), invalid)
     }
 
     /// A response that came after the end of the run.
@@ -218,6 +231,12 @@ impl RunState {
             }
         }
     }
+}
+
+/// `true` if arguments are a JSON object, or blank, which means an empty one.
+fn is_object(arguments: &str) -> bool {
+    let text = arguments.trim();
+    text.is_empty() || text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 /// Bytes that a turn adds to the conversation.
