@@ -91,7 +91,9 @@ def ticks(size: int) -> float:
 def main() -> None:
     small, large = body(1, "The capital of France is Paris."), body(1, "x" * 100_000)
     parsed = json.loads(small)
-    event = b'data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"word "}}]}\n\n'
+    event = (
+        b'data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"word "}}]}\n\n'
+    )
     decoder = endstop.StreamDecoder("openai-chat")
     finished = endstop.detect(small)
 
@@ -107,7 +109,11 @@ def main() -> None:
         ("detection.reason", best(lambda: finished.reason, 50_000), ""),
         ("decoder.push, an event", best(lambda: decoder.push(event), 20_000), ""),
         ("policy in Python", best(lambda: no.should_stop("text"), 20_000), ""),
-        ("FINAL.should_stop, 2 kB", best(lambda: endstop.FINAL.should_stop("x " * 1000), 5_000), ""),
+        (
+            "FINAL.should_stop, 2 kB",
+            best(lambda: endstop.FINAL.should_stop("x " * 1000), 5_000),
+            "",
+        ),
         ("redact, 2 kB", best(lambda: endstop.redact("x " * 1000), 2_000), ""),
     ]
     for name, cost, bound in rows:

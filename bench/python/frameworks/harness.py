@@ -29,7 +29,19 @@ os.environ.update(
     LANGSMITH_TRACING="false",
     DO_NOT_TRACK="1",
 )
-SCENARIOS = "stop length lengthtool cuttool filter refusal cut reset unknown empty loop".split()
+SCENARIOS = [
+    "stop",
+    "length",
+    "lengthtool",
+    "cuttool",
+    "filter",
+    "refusal",
+    "cut",
+    "reset",
+    "unknown",
+    "empty",
+    "loop",
+]
 # Seconds after which a run is reported as still running.
 LIMIT = float(os.environ.get("LIMIT", "20"))
 
@@ -81,7 +93,9 @@ def main(name: str, run: Callable[[str, bool, bool], Awaitable[dict[str, Any]]])
                 noise = io.StringIO()
                 try:
                     with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
-                        row |= loop.run_until_complete(run("m-" + scenario, mode == "stream", guarded))
+                        row |= loop.run_until_complete(
+                            run("m-" + scenario, mode == "stream", guarded)
+                        )
                 except StillRunning:
                     row["ending"] = "still running"
                 except Exception as problem:

@@ -37,7 +37,9 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
     stop = EndstopTermination(max_turns=25, stop_on_answer=True)
     try:
         async with stop:
-            agent = AssistantAgent("a", stop.client(client), tools=[echo], model_client_stream=stream)
+            agent = AssistantAgent(
+                "a", stop.client(client), tools=[echo], model_client_stream=stream
+            )
             team = RoundRobinGroupChat([agent], termination_condition=stop)
             result = await team.run(task="go")
             assert "Endstop" in (result.stop_reason or "")

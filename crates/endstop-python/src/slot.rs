@@ -10,11 +10,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// Holds a value that calls borrow one at a time.
-pub(crate) struct Slot<T>(Mutex<Option<T>>);
+// Boxed, because a value of hundreds of bytes would be copied twice in each call.
+pub(crate) struct Slot<T>(Mutex<Option<Box<T>>>);
 
 impl<T> Slot<T> {
     pub(crate) fn new(value: T) -> Slot<T> {
-        Slot(Mutex::new(Some(value)))
+        Slot(Mutex::new(Some(Box::new(value))))
     }
 
     /// Takes the value for the length of a call. `what` names the object in the error.
@@ -44,7 +45,7 @@ impl<T> Slot<T> {
 pub(crate) struct Taken<'a, T> {
     slot: &'a Slot<T>,
     /// Empty only while the value is put back.
-    value: Option<T>,
+    value: Option<Box<T>>,
 }
 
 impl<T> Deref for Taken<'_, T> {

@@ -43,7 +43,7 @@ def sse(*events: object, done: bool = True) -> bytes:
 
 
 @pytest.fixture
-def clock() -> "Clock":
+def clock() -> Clock:
     return Clock()
 
 

@@ -220,7 +220,9 @@ def test_decoder_reports_a_lost_stream() -> None:
 def test_decoder_of_a_whole_body() -> None:
     decoder = endstop.StreamDecoder()
     body = chat("Hello", finish="length")
-    assert [delta for at in range(0, len(body), 7) for delta in decoder.push(body[at : at + 7])] == []
+    assert [
+        delta for at in range(0, len(body), 7) for delta in decoder.push(body[at : at + 7])
+    ] == []
     assert decoder.finish().reason is SignalReason.TOKEN_LIMIT_REACHED
 
 

@@ -42,7 +42,9 @@ def answers(registry: Any, module: Any, case: dict[str, Any]) -> list[dict[str, 
             continue
         result = module.ActionResult(**line["result"])
         given = line["context"]
-        known = {name: given[name] for name in ("task", "step", "variables", "metrics") if name in given}
+        known = {
+            name: given[name] for name in ("task", "step", "variables", "metrics") if name in given
+        }
         stops, answer = policy.should_terminate(result, module.PolicyContext(**known))
         found.append({"terminate": stops, "answer": answer})
     return found
@@ -109,7 +111,9 @@ def perform(step: dict[str, Any], registry: type[rlm.PolicyRegistry]) -> dict[st
             }
             return {"created": created}
         case "defaults":
-            return {"default_config": registry._termination_policies[name or ""].get_default_config()}
+            return {
+                "default_config": registry._termination_policies[name or ""].get_default_config()
+            }
     raise AssertionError(step)
 
 

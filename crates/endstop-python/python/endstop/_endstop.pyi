@@ -9,7 +9,33 @@ from typing_extensions import disjoint_base
 
 from endstop._enums import Category, Confidence, ErrorClass, SignalReason, Termination
 
-__all__: list[str]
+__all__ = [
+    "Call",
+    "Context",
+    "Delta",
+    "Detection",
+    "ModelError",
+    "Outcome",
+    "Policy",
+    "Price",
+    "Run",
+    "Signal",
+    "Step",
+    "StreamDecoder",
+    "Turn",
+    "Usage",
+    "Verdict",
+    "__version__",
+    "default_limits",
+    "detect",
+    "k_of",
+    "limit_names",
+    "members",
+    "policy_names",
+    "price",
+    "redact",
+    "response",
+]
 __version__: Final[str]
 
 _Response: TypeAlias = Any

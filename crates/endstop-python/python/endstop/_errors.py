@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from endstop._endstop import Outcome
 
-__all__ = ["BusyError", "ConfigError", "EndstopError", "FormatError", "Unsuccessful", "VersionError"]
+__all__ = [
+    "BusyError",
+    "ConfigError",
+    "EndstopError",
+    "FormatError",
+    "Unsuccessful",
+    "VersionError",
+]
 
 
 class EndstopError(Exception):

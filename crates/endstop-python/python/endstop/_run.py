@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from endstop import _endstop
+
+if TYPE_CHECKING:
+    import asyncio
+    from types import TracebackType
 
 __all__ = ["Run"]
 
@@ -21,12 +23,17 @@ class Run(_endstop.Run):
     async def __aenter__(self) -> Self:
         """Starts the run's deadline: at `timeout` the block is cancelled, and the run ends as
         `error_timeout`. No exception leaves the block then."""
+        # Here, because the import of asyncio takes longer than that of the whole package.
+        import asyncio
+
         task = asyncio.current_task()
         if task is not None:
             self._arm(task)
         return self
 
     def _arm(self, task: asyncio.Task[object]) -> None:
+        import asyncio
+
         wait = self.wake_in
         if wait is None:
             return
@@ -47,6 +54,8 @@ class Run(_endstop.Run):
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        import asyncio
+
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

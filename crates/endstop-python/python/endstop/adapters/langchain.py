@@ -49,9 +49,11 @@ __all__ = ["EndstopMiddleware", "EndstopState", "outcome_of"]
 class EndstopState(AgentState[Any]):
     """The state that the middleware adds."""
 
-    endstop: NotRequired[dict[str, Any] | None]
+    endstop: NotRequired[dict[str, Any] | None]  # type: ignore[valid-type]
     """The outcome, as `Outcome.to_dict()` without the conversation; None while the run continues."""
-    endstop_run: NotRequired[Annotated[Any, UntrackedValue, PrivateStateAttr]]
+    endstop_run: NotRequired[  # type: ignore[valid-type]
+        Annotated[Any, UntrackedValue, PrivateStateAttr]
+    ]
     """The live run: never in a checkpoint, an input or an output."""
 
 
@@ -212,9 +214,7 @@ def _described(message: AIMessage) -> Detection:
         finish = "stop" if facts["status"] == "completed" else details.get("reason", "length")
     calls = [(c["id"] or "", c["name"], arguments(c["args"])) for c in message.tool_calls]
     # Arguments that LangChain could not read are evidence that the call was cut.
-    calls += [
-        (c["id"] or "", c["name"] or "", c["args"] or "") for c in message.invalid_tool_calls
-    ]
+    calls += [(c["id"] or "", c["name"] or "", c["args"] or "") for c in message.invalid_tool_calls]
     usage = message.usage_metadata
     return endstop.response(
         str(message.text),

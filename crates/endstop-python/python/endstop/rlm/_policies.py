@@ -44,7 +44,9 @@ class _OfKernel(TerminationPolicy):
             self._built_of = text
         return self._built
 
-    def _judge(self, settings: dict[str, Any], result: Any, context: Any) -> tuple[bool, str | None]:
+    def _judge(
+        self, settings: dict[str, Any], result: Any, context: Any
+    ) -> tuple[bool, str | None]:
         output = result.output
         step = Step(
             output,
