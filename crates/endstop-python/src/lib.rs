@@ -1,9 +1,9 @@
 //! Python bindings of Endstop: detection of why a model's turn ended, and runs of other frameworks
 //! under the kernel.
 //!
-//! The bindings own no loop, no socket and no thread. A Python program feeds a [`run::Run`] with the
+//! The bindings own no loop, no socket and no thread. A Python program feeds a `run::Run` with the
 //! model's responses, as bytes, and gets frozen objects back. No lock is held while Python code is
-//! called: [`slot`] lends the locked value out instead.
+//! called: `slot` lends the locked value out instead.
 //!
 //! The Python half is in `python/endstop`; its `__init__.py` lists the public names.
 
