@@ -38,6 +38,18 @@ MEANING = {
     "unknown": "an unknown finish value",
     "empty": "a blank answer",
     "loop": "the same call for ever",
+    "concurrent": "stop, length, loop and filter at once",
+}
+
+
+EXPECTED = {
+    "stop": "stop",
+    "length": "error_output_truncated",
+    "lengthtool": "error_output_truncated",
+    "filter": "error_content_filtered",
+    "refusal": "error_content_filtered",
+    "loop": "error_no_progress",
+    "concurrent": "stop + error_output_truncated + error_no_progress + error_content_filtered",
 }
 
 
@@ -149,7 +161,10 @@ def main() -> None:
         wrong += sum(
             row["cut_bodies"] > 0
             or row["ending"].startswith(("raised", "still"))
-            or (row["ending"] == "stop") != (row["scenario"] == "stop")
+            or row["scenario"] not in ("stop", "concurrent")
+            and row["ending"] == "stop"
+            or row["scenario"] in EXPECTED
+            and row["ending"] != EXPECTED[row["scenario"]]
             for row in guarded
         )
         print(f"{name}: {len(rows)} runs")

@@ -31,7 +31,9 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers["content-length"])
         model = json.loads(self.rfile.read(length))["model"]
         status = 429 if model == "busy" else 200
-        body = {"stream": STREAM, "cut": STREAM[:60], "reset": STREAM[:60]}.get(model, chat("Hello", model=model))
+        body = {"stream": STREAM, "cut": STREAM[:60], "reset": STREAM[:60]}.get(
+            model, chat("Hello", model=model)
+        )
         if status == 429:
             body = b'{"error":{"message":"slow down","type":"x","param":null,"code":null}}'
         self.send_response(status)

@@ -47,7 +47,8 @@ class EndstopStopped(AgentsException):
 
 
 class EndstopHooks(RunHooks[Any]):
-    """Hooks of one run. Enter them around `Runner.run`; leaving them ends the run."""
+    """Hooks of one run. Enter them around `Runner.run`, or with a plain `with` around
+    `Runner.run_sync`; leaving them ends the run."""
 
     def __init__(
         self,
@@ -67,8 +68,21 @@ class EndstopHooks(RunHooks[Any]):
         """The outcome, once the run has ended."""
         return self.run.finished()
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         self._recording = self._exits.enter_context(tap.record())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._exits.close()
+        return self.run.__exit__(kind, problem, traceback)
+
+    async def __aenter__(self) -> Self:
+        self.__enter__()
         await self.run.__aenter__()
         return self
 
