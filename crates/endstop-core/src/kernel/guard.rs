@@ -3,6 +3,7 @@
 use super::decided_by::{Decision, Layer};
 use super::ending::Ending;
 use super::event::HookDecision;
+use crate::policy::PolicyFault;
 use crate::termination::Termination;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +19,10 @@ pub(super) fn guarded<T>(name: String, code: impl FnOnce() -> T) -> Flow<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(value) => Continue(value),
         Err(payload) => {
+            // User code in another language unwinds with its own description of the failure.
+            if let Some(PolicyFault { evidence, diagnostic }) = payload.downcast_ref() {
+                return Break(fault(name, evidence.clone()).diagnostic(diagnostic.clone()));
+            }
             let message = payload
                 .downcast_ref::<&str>()
                 .map(|text| (*text).to_owned())

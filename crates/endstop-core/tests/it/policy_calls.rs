@@ -27,6 +27,30 @@ fn panicking_policy_is_reported_once() {
 }
 
 #[test]
+fn policy_fault_has_evidence_and_diagnostic() {
+    use endstop_core::policy::PolicyFault;
+    #[derive(Clone)]
+    struct Raises;
+    impl TerminationPolicy for Raises {
+        fn name(&self) -> &str {
+            "raises"
+        }
+        fn should_terminate(&mut self, _: &StepResult, _: &StepContext) -> Verdict {
+            let (evidence, diagnostic) = ("KeyError: 'x'".into(), "line 3 in mine".into());
+            PolicyFault { evidence, diagnostic }.raise()
+        }
+        fn reset(&mut self) {}
+    }
+    let mut hand = Hand::start(RunSpec { policy: Some(Box::new(Raises)), ..spec() }, None);
+    hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "r");
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    let decided = &hand.outcome().decided_by;
+    assert_eq!((decided.layer, decided.decision.as_str()), (Layer::Fault, "raises"));
+    assert_eq!(decided.evidence, "KeyError: 'x'");
+    assert_eq!(hand.outcome().error_diagnostic.as_deref(), Some("line 3 in mine"));
+}
+
+#[test]
 fn panicking_policy_leaves_no_open_call() {
     #[derive(Clone)]
     struct Panics(u32);

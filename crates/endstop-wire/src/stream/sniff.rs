@@ -14,9 +14,11 @@
 
 use crate::dialect::WireFormat;
 use crate::stream::eventstream;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::fmt;
 
 /// Maximum number of a stream's objects that are examined.
 const MOST: usize = 32;
@@ -46,8 +48,48 @@ pub fn formats(body: &[u8]) -> Vec<WireFormat> {
     found.unwrap_or_default()
 }
 
-/// Unparsed fields of an object.
-type Fields<'a> = HashMap<Cow<'a, str>, &'a RawValue>;
+/// Unparsed fields of an object. A list, because the few fields that are looked up cost less to find
+/// in it than to hash.
+struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    fn get(&self, name: &str) -> Option<&'a RawValue> {
+        // The last one, as in a map.
+        self.0.iter().rev().find(|(field, _)| field == name).map(|(_, value)| *value)
+    }
+
+    fn contains_key(&self, name: &str) -> bool {
+        self.0.iter().any(|(field, _)| field == name)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Fields<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = Vec::with_capacity(8);
+                while let Some(Name(name)) = map.next_key()? {
+                    fields.push((name, map.next_value()?));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Visit)
+    }
+}
+
+/// The name of a field, copied only if it has escapes.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Returns the formats in which an object with these fields occurs, or none if the fields are not
 /// specific.
@@ -116,7 +158,7 @@ fn of_error(error: &RawValue) -> &'static [WireFormat] {
     if number && fields.contains_key("status") {
         return &[WireFormat::Gemini];
     }
-    let openai = ["type", "param", "code"].iter().all(|name| fields.contains_key(*name));
+    let openai = ["type", "param", "code"].iter().all(|name| fields.contains_key(name));
     if openai { OPENAI } else { &[] }
 }
 
@@ -164,7 +206,7 @@ fn frames(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
         let Some(kind) = message.text(":event-type") else { return };
         if let Ok(payload) = serde_json::from_slice::<&RawValue>(message.payload) {
             let name = if kind == "chunk" { "bytes" } else { kind };
-            each(&HashMap::from([(Cow::Borrowed(name), payload)]));
+            each(&Fields(vec![(Cow::Borrowed(name), payload)]));
         }
     });
 }

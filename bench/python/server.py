@@ -1,0 +1,433 @@
+"""Scripted LLM server on 127.0.0.1: the model's name is the script. Stdlib only.
+
+OpenAI chat + responses, Anthropic messages, Gemini generateContent; streamed or not.
+  stop length lengthtool filter refusal cut reset loop abab empty unknown finishstop429
+Usage of each answer: 100 in, 50 out.  GET /stats gives requests by model, GET /reset clears.
+"""
+
+import asyncio
+import json
+import os
+import re
+import sys
+
+PORT = int(os.environ.get("MOCK_PORT", "8099"))
+COUNT = {}
+TEXT = "The capital of France is Paris, and it has been so"
+IN, OUT = 100, 50
+
+
+def script(model):
+    name = model.rsplit("/", 1)[-1]
+    return name[2:] if name.startswith("m-") else name
+
+
+def turn(s, tool_results, n, toolname):
+    """(text, calls [(id,name,args_text)], finish, refusal)"""
+    if s == "length":
+        return TEXT, [], "length", None
+    if s == "lengthtool":
+        return "", [("c1", toolname, '{"text": "hel')], "length", None
+    if s == "cuttool":
+        return "", [("c1", toolname, '{"text": "hel')], None, None
+    if s == "filter":
+        return "The first half", [], "content_filter", None
+    if s == "refusal":
+        return "", [], "stop", "I cannot help with that."
+    if s in ("cut", "reset"):
+        return TEXT, [], None, None
+    if s == "loop":
+        return "", [(f"c{n}", toolname, '{"text": "same"}')], "tool_calls", None
+    if s == "abab":
+        return (
+            "",
+            [(f"c{n}", toolname, '{"text": "' + "ab"[tool_results % 2] + '"}')],
+            "tool_calls",
+            None,
+        )
+    if s == "once":
+        return (
+            ("All done.", [], "stop", None)
+            if tool_results
+            else ("", [(f"c{n}", toolname, '{"text": "x"}')], "tool_calls", None)
+        )
+    if s == "empty":
+        return "", [], "stop", None
+    if s == "unknown":
+        return TEXT, [], "weird_reason", None
+    return TEXT + ".", [], "stop", None
+
+
+AF = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+    "tool_calls": "tool_use",
+    None: None,
+}
+GF = {
+    "stop": "STOP",
+    "length": "MAX_TOKENS",
+    "content_filter": "SAFETY",
+    "tool_calls": "STOP",
+    None: None,
+}
+
+
+def sse(objs, named=False, done=True):
+    out = []
+    for o in objs:
+        out.append((f"event: {o['type']}\n" if named else "") + "data: " + json.dumps(o) + "\n\n")
+    if done:
+        out.append("data: [DONE]\n\n")
+    return out
+
+
+def chat(req, s, n):
+    msgs = req.get("messages", [])
+    res = sum(m.get("role") == "tool" for m in msgs)
+    tools = [t.get("function", t).get("name") for t in req.get("tools") or []]
+    tool = next((t for t in tools if t and "echo" in t), tools[0] if tools else "echo")
+    text, calls, fin, refusal = turn(s, res, n, tool)
+    if text and "[[ ## " in json.dumps(msgs):
+        text = "[[ ## answer ## ]] " + text  # DSPy's own frame
+    base = {"id": f"r{n}", "created": 1, "model": req["model"]}
+    usage = {"prompt_tokens": IN, "completion_tokens": OUT, "total_tokens": IN + OUT}
+    tc = [
+        {"index": i, "id": c, "type": "function", "function": {"name": f, "arguments": a}}
+        for i, (c, f, a) in enumerate(calls)
+    ]
+    if not req.get("stream"):
+        m = {"role": "assistant", "content": text or None, "refusal": refusal}
+        if tc:
+            m["tool_calls"] = [{k: v for k, v in t.items() if k != "index"} for t in tc]
+        return json.dumps(
+            {
+                **base,
+                "object": "chat.completion",
+                "usage": usage,
+                "choices": [{"index": 0, "message": m, "finish_reason": fin, "logprobs": None}],
+            }
+        )
+
+    def ch(delta, fin=None):
+        return {
+            **base,
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": fin}],
+        }
+
+    objs = [ch({"role": "assistant", "content": ""})] + [
+        ch({"content": w + " "}) for w in text.split()
+    ]
+    if refusal:
+        objs.append(ch({"refusal": refusal}))
+    if tc:
+        objs.append(ch({"tool_calls": tc}))
+    if fin is None:
+        return sse(objs, done=False)
+    objs.append(ch({}, fin))
+    if (req.get("stream_options") or {}).get("include_usage"):
+        objs.append({**base, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+    return sse(objs)
+
+
+def responses(req, s, n):
+    inp = req.get("input")
+    res = (
+        sum(isinstance(i, dict) and i.get("type") == "function_call_output" for i in inp)
+        if isinstance(inp, list)
+        else 0
+    )
+    tools = [t.get("name") for t in req.get("tools") or []]
+    text, calls, fin, refusal = turn(s, res, n, tools[0] if tools else "echo")
+    status = {"length": "incomplete", "content_filter": "incomplete"}.get(fin, "completed")
+    out = []
+    if text or refusal or not calls:
+        c = (
+            {"type": "refusal", "refusal": refusal}
+            if refusal
+            else {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        )
+        out.append(
+            {
+                "type": "message",
+                "id": f"m{n}",
+                "role": "assistant",
+                "status": status,
+                "content": [c],
+            }
+        )
+    for cid, f, a in calls:
+        out.append(
+            {
+                "type": "function_call",
+                "id": f"f{n}",
+                "call_id": cid,
+                "name": f,
+                "arguments": a,
+                "status": status,
+            }
+        )
+    det = {
+        "length": {"reason": "max_output_tokens"},
+        "content_filter": {"reason": "content_filter"},
+    }.get(fin)
+    r = {
+        "id": f"resp{n}",
+        "object": "response",
+        "created_at": 1,
+        "model": req["model"],
+        "status": status,
+        "error": None,
+        "incomplete_details": det,
+        "instructions": None,
+        "metadata": {},
+        "output": out,
+        "parallel_tool_calls": True,
+        "temperature": 1,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1,
+        "usage": {
+            "input_tokens": IN,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": OUT,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": IN + OUT,
+        },
+    }
+    if not req.get("stream"):
+        return json.dumps(r)
+    k, ev = 0, []
+
+    def e(t, **kw):
+        nonlocal k
+        k += 1
+        ev.append({"type": t, "sequence_number": k, **kw})
+
+    e("response.created", response={**r, "status": "in_progress", "output": []})
+    for i, o in enumerate(out):
+        e(
+            "response.output_item.added",
+            output_index=i,
+            item={**o, **({"content": []} if o["type"] == "message" else {"arguments": ""})},
+        )
+        if o["type"] == "message":
+            e(
+                "response.content_part.added",
+                item_id=o["id"],
+                output_index=i,
+                content_index=0,
+                part={"type": "output_text", "text": "", "annotations": []},
+            )
+            for w in text.split():
+                e(
+                    "response.output_text.delta",
+                    item_id=o["id"],
+                    output_index=i,
+                    content_index=0,
+                    delta=w + " ",
+                    logprobs=[],
+                )
+        if fin is None:
+            return sse(ev, named=True, done=False)
+        e("response.output_item.done", output_index=i, item=o)
+    e("response." + ("incomplete" if status == "incomplete" else "completed"), response=r)
+    return sse(ev, named=True, done=False)
+
+
+def anthropic(req, s, n):
+    res = sum(
+        isinstance(b, dict) and b.get("type") == "tool_result"
+        for m in req.get("messages", [])
+        if isinstance(m.get("content"), list)
+        for b in m["content"]
+    )
+    tools = [t.get("name") for t in req.get("tools") or []]
+    tool = next((t for t in tools if t and "echo" in t), tools[0] if tools else "echo")
+    text, calls, fin, refusal = turn(s, res, n, tool)
+    stop = "refusal" if refusal else AF.get(fin, fin)
+    blocks = [{"type": "text", "text": text or refusal}] if (text or refusal) else []
+    for c, f, a in calls:
+        try:
+            a = json.loads(a)
+        except ValueError:
+            a = {}
+        blocks.append({"type": "tool_use", "id": f"toolu_{c}", "name": f, "input": a})
+    m = {
+        "id": f"msg{n}",
+        "type": "message",
+        "role": "assistant",
+        "model": req["model"],
+        "content": blocks,
+        "stop_reason": stop,
+        "stop_sequence": None,
+        "usage": {"input_tokens": IN, "output_tokens": OUT},
+    }
+    if not req.get("stream"):
+        return json.dumps(m)
+    ev = [{"type": "message_start", "message": {**m, "content": [], "stop_reason": None}}]
+    for i, b in enumerate(blocks):
+        if b["type"] == "text":
+            ev.append(
+                {
+                    "type": "content_block_start",
+                    "index": i,
+                    "content_block": {"type": "text", "text": ""},
+                }
+            )
+            ev += [
+                {
+                    "type": "content_block_delta",
+                    "index": i,
+                    "delta": {"type": "text_delta", "text": w + " "},
+                }
+                for w in b["text"].split()
+            ]
+        else:
+            ev.append(
+                {"type": "content_block_start", "index": i, "content_block": {**b, "input": {}}}
+            )
+            ev.append(
+                {
+                    "type": "content_block_delta",
+                    "index": i,
+                    "delta": {"type": "input_json_delta", "partial_json": calls[0][2]},
+                }
+            )
+        if fin is None:
+            return sse(ev, named=True, done=False)
+        ev.append({"type": "content_block_stop", "index": i})
+    ev.append(
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": stop, "stop_sequence": None},
+            "usage": {"output_tokens": OUT},
+        }
+    )
+    ev.append({"type": "message_stop"})
+    return sse(ev, named=True, done=False)
+
+
+def gemini(req, s, n, stream):
+    res = sum("functionResponse" in p for c in req.get("contents", []) for p in c.get("parts", []))
+    decl = [f["name"] for t in req.get("tools") or [] for f in t.get("functionDeclarations", [])]
+    text, calls, fin, refusal = turn(s, res, n, decl[0] if decl else "echo")
+    if refusal:
+        text, fin = refusal, "stop"
+    parts = [{"text": text}] if text else []
+    for _, f, a in calls:
+        try:
+            a = json.loads(a)
+        except ValueError:
+            a = {}
+        parts.append({"functionCall": {"name": f, "args": a}})
+
+    def chunk(ps, fin=None):
+        c = {"index": 0, "content": {"role": "model", "parts": ps}}
+        if fin:
+            c["finishReason"] = GF.get(fin, fin)
+        return {
+            "candidates": [c],
+            "modelVersion": "m",
+            "usageMetadata": {
+                "promptTokenCount": IN,
+                "candidatesTokenCount": OUT,
+                "totalTokenCount": IN + OUT,
+            },
+        }
+
+    if not stream:
+        return json.dumps(chunk(parts, fin))
+    objs = [chunk([{"text": w + " "}]) for w in text.split()] + (
+        [chunk([p for p in parts if "functionCall" in p])] if calls else []
+    )
+    if fin:
+        objs.append(chunk([], fin))
+    return sse(objs, done=False)
+
+
+async def handle(r, w):
+    try:
+        while True:
+            line = await r.readline()
+            if not line:
+                break
+            method, path, _ = line.decode().split(" ", 2)
+            hdr = {}
+            while (h := await r.readline()) not in (b"\r\n", b""):
+                k, v = h.decode("latin1").split(":", 1)
+                hdr[k.lower()] = v.strip()
+            if hdr.get("transfer-encoding", "").lower() == "chunked":
+                body = b""
+                while size := int((await r.readline()).split(b";")[0], 16):
+                    body += await r.readexactly(size)
+                    await r.readline()
+                await r.readline()
+            else:
+                body = await r.readexactly(int(hdr.get("content-length", 0)))
+            path = path.split("?")[0]
+            if path in ("/stats", "/reset"):
+                out = json.dumps(COUNT)
+                if path == "/reset":
+                    COUNT.clear()
+            elif method != "POST":
+                out = "{}"
+            else:
+                req = json.loads(body or b"{}")
+                g = re.search(r"/models/([^:]+):(\w+)", path)
+                if g:
+                    req["model"] = g.group(1)
+                if path.endswith("count_tokens"):
+                    out, s = '{"input_tokens": 100}', "stop"
+                else:
+                    model = str(req.get("model", ""))
+                    s = script(model)
+                    COUNT[s] = n = COUNT.get(s, 0) + 1
+                    if os.environ.get("MOCK_LOG"):
+                        print(n, path, s, len(body), file=sys.stderr, flush=True)
+                    if g:
+                        out = gemini(req, s, n, g.group(2).startswith("stream"))
+                    elif path.endswith("/chat/completions"):
+                        out = chat(req, s, n)
+                    elif path.endswith("/responses"):
+                        out = responses(req, s, n)
+                    elif path.endswith("/messages"):
+                        out = anthropic(req, s, n)
+                    else:
+                        out = "{}"
+                if isinstance(out, list):
+                    w.write(
+                        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nx-request-id: q\r\n\r\n"
+                    )
+                    for o in out:
+                        b = o.encode()
+                        w.write(b"%x\r\n%s\r\n" % (len(b), b))
+                    await w.drain()
+                    if s == "reset":
+                        w.transport.abort()
+                        return
+                    w.write(b"0\r\n\r\n")
+                    await w.drain()
+                    continue
+            b = out.encode()
+            w.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nx-request-id: q\r\n\r\n%s"
+                % (len(b), b)
+            )
+            await w.drain()
+    except (ConnectionError, asyncio.IncompleteReadError, ValueError) as e:
+        if os.environ.get("MOCK_LOG"):
+            print("conn", repr(e), file=sys.stderr)
+    finally:
+        w.close()
+
+
+async def main():
+    async with await asyncio.start_server(handle, "127.0.0.1", PORT) as srv:
+        await srv.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,97 @@
+"""Why an agent's run ended: one ending per run, typed, priced and explained.
+
+>>> import endstop
+>>> endstop.detect(b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"length"}]}').reason
+<SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
+
+`detect` says why a model stopped its turn. `Run` puts a loop under the kernel, with limits and
+policies; its `Outcome` says how the run ended. `endstop.adapters` has the loops of frameworks,
+`endstop.tap` a transport that reads responses on their way, `endstop.rlm` the policies of RLM Code.
+"""
+
+from endstop._endstop import (
+    Call,
+    Context,
+    Delta,
+    Detection,
+    ModelError,
+    Outcome,
+    Policy,
+    Price,
+    Signal,
+    Step,
+    StreamDecoder,
+    Turn,
+    Usage,
+    Verdict,
+    __version__,
+    default_limits,
+    detect,
+    k_of,
+    limit_names,
+    policy_names,
+    price,
+    redact,
+    response,
+)
+from endstop._enums import (
+    Category,
+    Confidence,
+    ErrorClass,
+    SignalReason,
+    Termination,
+    ToolStatus,
+)
+from endstop._errors import (
+    BusyError,
+    ConfigError,
+    EndstopError,
+    FormatError,
+    Unsuccessful,
+    VersionError,
+)
+from endstop._policies import CONFIDENCE, FINAL, REWARD, policy
+from endstop._run import Run
+
+__all__ = [
+    "CONFIDENCE",
+    "FINAL",
+    "REWARD",
+    "BusyError",
+    "Call",
+    "Category",
+    "Confidence",
+    "ConfigError",
+    "Context",
+    "Delta",
+    "Detection",
+    "EndstopError",
+    "ErrorClass",
+    "FormatError",
+    "ModelError",
+    "Outcome",
+    "Policy",
+    "Price",
+    "Run",
+    "Signal",
+    "SignalReason",
+    "Step",
+    "StreamDecoder",
+    "Termination",
+    "ToolStatus",
+    "Turn",
+    "Unsuccessful",
+    "Usage",
+    "Verdict",
+    "VersionError",
+    "__version__",
+    "default_limits",
+    "detect",
+    "k_of",
+    "limit_names",
+    "policy",
+    "policy_names",
+    "price",
+    "redact",
+    "response",
+]

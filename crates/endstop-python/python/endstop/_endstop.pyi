@@ -1,0 +1,707 @@
+"""The compiled half of the package `endstop`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeAlias, final
+
+from typing_extensions import disjoint_base
+
+from endstop._enums import Category, Confidence, ErrorClass, SignalReason, Termination
+
+__all__ = [
+    "Call",
+    "Context",
+    "Delta",
+    "Detection",
+    "ModelError",
+    "Outcome",
+    "Policy",
+    "Price",
+    "Run",
+    "Signal",
+    "Step",
+    "StreamDecoder",
+    "Turn",
+    "Usage",
+    "Verdict",
+    "__version__",
+    "default_limits",
+    "detect",
+    "k_of",
+    "limit_names",
+    "members",
+    "policy_names",
+    "price",
+    "redact",
+    "response",
+]
+__version__: Final[str]
+
+_Response: TypeAlias = Any
+"""Bytes, text, a dict, an SDK's object, a stream's chunks, or the response of an HTTP client."""
+_Limit: TypeAlias = int | float | str | bool | timedelta | None
+_PolicySpec: TypeAlias = Policy | str | dict[str, Any]
+
+@final
+class Call:
+    """A tool call that the model requested."""
+
+    def __new__(cls, id: str, name: str, arguments: str) -> Self: ...
+    @property
+    def id(self) -> str:
+        """The provider's id of the call."""
+    @property
+    def name(self) -> str:
+        """Name of the tool."""
+    @property
+    def arguments(self) -> str:
+        """The arguments as the model wrote them: JSON text."""
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments, parsed. Blank arguments are an empty dict."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str, str, str]: ...
+
+@final
+class Context:
+    """The state of a run around a step."""
+
+    def __new__(
+        cls,
+        *,
+        task: str = "",
+        step: int = 0,
+        variables: dict[str, Any] | None = None,
+        metrics: dict[str, Any] | None = None,
+        cost_usd: float | None = None,
+    ) -> Self: ...
+    @property
+    def task(self) -> str:
+        """The run's task."""
+    @property
+    def step(self) -> int:
+        """Number of turns completed before this one, from 0."""
+    @property
+    def variables(self) -> dict[str, Any]:
+        """Named values, set by tools or by the caller."""
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Measurements, such as `last_reward`."""
+    @property
+    def cost_usd(self) -> float | None:
+        """Cost of the run so far in US dollars, if the price is known."""
+    @property
+    def message_arrived(self) -> bool:
+        """True if a message that the model did not write arrived since the previous step."""
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class Delta:
+    """An increment of a streamed turn."""
+
+    @property
+    def kind(self) -> Literal["text", "reasoning", "refusal", "call", "arguments"]:
+        """The kind: text, reasoning, a refusal, the start of a call, or its arguments."""
+    @property
+    def text(self) -> str:
+        """The text; of a call that starts, the name of the tool."""
+    @property
+    def index(self) -> int | None:
+        """Position of the call among the turn's calls, from 0; None for text."""
+    @property
+    def id(self) -> str | None:
+        """Id of the call that starts."""
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class Detection:
+    """A decoded response: its content, and why the model stopped."""
+
+    @property
+    def api(self) -> str:
+        """The wire format, for example `openai-chat`; empty if the response was described by hand."""
+    @property
+    def signal(self) -> Signal:
+        """The reason why the model stopped, with the provider's own value."""
+    @property
+    def reason(self) -> SignalReason:
+        """The reason alone."""
+    @property
+    def should_terminate(self) -> bool:
+        """True if the turn ends the model's part: it asks for no tool and is not paused."""
+    @property
+    def text(self) -> str:
+        """The visible text."""
+    @property
+    def reasoning(self) -> str:
+        """The reasoning in plain text."""
+    @property
+    def refusal(self) -> str | None:
+        """The text with which the model refused, if the provider marks it."""
+    @property
+    def calls(self) -> list[Call]:
+        """The tool calls that may run; a cut or invalid call is never among them."""
+    @property
+    def cut_calls(self) -> list[Call]:
+        """The tool calls that must not run, because they are cut or invalid."""
+    @property
+    def usage(self) -> Usage:
+        """Token usage."""
+    @property
+    def model(self) -> str | None:
+        """The model that answered, as the provider names it."""
+    @property
+    def error(self) -> ModelError | None:
+        """The error that the response is, or that ended it; None if there is none."""
+    @property
+    def complete(self) -> bool:
+        """True if a finish value or the protocol's end marker arrived."""
+    @property
+    def streamed(self) -> bool:
+        """True if the response was a stream of events."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the object that `endstop detect` prints, as a dict."""
+    @staticmethod
+    def _from_json(text: str) -> Detection: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, tuple[str]]: ...
+
+@final
+class ModelError:
+    """The error of a model call, or a response that is an error."""
+
+    @property
+    def kind(self) -> ErrorClass:
+        """Class of the error."""
+    @property
+    def category(self) -> Category:
+        """The category, which determines what to do next."""
+    @property
+    def status(self) -> int | None:
+        """HTTP status, if there was a response."""
+    @property
+    def message(self) -> str:
+        """The provider's message, or Endstop's own. Contains no credential."""
+    @property
+    def retry_after(self) -> float | None:
+        """Wait time in seconds that the provider asks for."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+    @staticmethod
+    def _from_json(text: str) -> ModelError: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, tuple[str]]: ...
+
+@final
+class Outcome:
+    """How a run ended. Neither true nor false: ask `outcome.is_success`."""
+
+    @property
+    def termination(self) -> Termination:
+        """The termination."""
+    @property
+    def category(self) -> Category:
+        """The category, which determines what to do next."""
+    @property
+    def is_success(self) -> bool:
+        """True if the run succeeded."""
+    @property
+    def evidence(self) -> str:
+        """The reason for the ending, for a person to read."""
+    @property
+    def decided_by(self) -> dict[str, str]:
+        """The check that ended the run: `layer`, `name` and `evidence`."""
+    @property
+    def also(self) -> list[Termination]:
+        """Other terminations that also applied."""
+    @property
+    def answer(self) -> str | None:
+        """The answer: what a policy found, else the last text. May be partial unless a success."""
+    @property
+    def last_text(self) -> str | None:
+        """The last visible text that is not blank; partial if the response was cut."""
+    @property
+    def deliverable(self) -> Any:
+        """The declared answer of a submitted run."""
+    @property
+    def turns(self) -> int:
+        """Number of responses that became part of the conversation."""
+    @property
+    def model_calls(self) -> int:
+        """Number of attempts at model calls."""
+    @property
+    def tool_calls(self) -> int:
+        """Number of tool calls that were answered."""
+    @property
+    def usage(self) -> Usage:
+        """Token usage of all attempts."""
+    @property
+    def cost_usd(self) -> float:
+        """Known cost in US dollars."""
+    @property
+    def cost_upper_usd(self) -> float | None:
+        """Upper bound on the cost in US dollars; None if no bound is known."""
+    @property
+    def cost_unknown(self) -> bool:
+        """True if part of the cost is unknown. `cost_usd` is then a lower bound."""
+    @property
+    def duration(self) -> float:
+        """Seconds from start to end."""
+    @property
+    def retry_after(self) -> float | None:
+        """Wait time in seconds that the provider asked for, if that is why the run ended."""
+    @property
+    def error_diagnostic(self) -> str | None:
+        """Details of a failure, for example the traceback of a policy."""
+    @property
+    def no_progress(self) -> dict[str, Any] | None:
+        """The proof of a run that made no progress: its repeated calls and results."""
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation, valid for providers, in the kernel's JSON form."""
+    @property
+    def exit_status(self) -> int:
+        """Exit status for a process whose run ended so."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict, the same as the last line of `endstop run --json`."""
+    def to_json(self) -> str:
+        """Returns the fields as JSON."""
+    @staticmethod
+    def from_json(text: str) -> Outcome:
+        """Reads what `to_json` wrote, also in another process or by an earlier version."""
+    def check(self) -> Self:
+        """Returns the outcome if it is a success, and raises `Unsuccessful` otherwise."""
+    def _repr_html_(self) -> str:
+        """Returns a table for a notebook."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, tuple[str]]: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class Policy:
+    """A rule that decides after each step if the run stops; `a | b`, `a & b`, `~a` combine them."""
+
+    def __new__(cls, specification: _PolicySpec) -> Self: ...
+    @staticmethod
+    def of(name: str, code: Callable[..., Any], description: str = "") -> Policy:
+        """Makes a policy of a function `(step, context)`, or of a class whose instances are called so."""
+    @property
+    def name(self) -> str:
+        """The name that outcomes use."""
+    @property
+    def description(self) -> str:
+        """One line about the policy."""
+    @property
+    def specification(self) -> Any:
+        """The specification that the policy was built from; None for code."""
+    def should_stop(self, step: Step | str, context: Context | None = None) -> Verdict:
+        """Judges a step. The policy keeps its state between calls, until `reset`."""
+    def reset(self) -> None:
+        """Discards the state."""
+    def after_steps(self, steps: int) -> Policy:
+        """Returns a policy that stops as this one does, but not before `steps` turns are completed."""
+    def sustained(self, steps: int) -> Policy:
+        """Returns a policy that stops when this one does for the `steps`-th step in a row."""
+    def __or__(self, other: Policy, /) -> Policy: ...
+    def __ror__(self, other: Policy, /) -> Policy: ...
+    def __and__(self, other: Policy, /) -> Policy: ...
+    def __rand__(self, other: Policy, /) -> Policy: ...
+    def __invert__(self) -> Policy: ...
+
+@final
+class Price:
+    """The price of a model in US dollars per million tokens."""
+
+    def __new__(
+        cls,
+        input: float,
+        output: float,
+        *,
+        cached_input: float | None = None,
+        cache_write: float | None = None,
+    ) -> Self: ...
+    @property
+    def input(self) -> float:
+        """Dollars per million prompt tokens."""
+    @property
+    def output(self) -> float:
+        """Dollars per million generated tokens."""
+    @property
+    def cached_input(self) -> float | None:
+        """Dollars per million prompt tokens read from a cache; None: as `input`."""
+    @property
+    def cache_write(self) -> float | None:
+        """Dollars per million prompt tokens written to a cache; None: as `input`."""
+    @property
+    def exact(self) -> bool:
+        """True if every call has this price; False if it is the highest of several."""
+    @property
+    def context_window(self) -> int | None:
+        """Tokens of prompt and answer together, if the catalogue knows them."""
+    @property
+    def source(self) -> str:
+        """Source of the price: the caller, or the entry of the catalogue."""
+    def cost(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> float:
+        """Returns the cost in US dollars of this many tokens."""
+    def __eq__(self, other: object, /) -> bool: ...
+
+@disjoint_base
+class Run:
+    """A run of an agent's loop under the kernel: it says when to stop, and why."""
+
+    def __new__(
+        cls,
+        *,
+        limits: Mapping[str, _Limit] | None = None,
+        policy: _PolicySpec | None = None,
+        task: str = "",
+        model: str | None = None,
+        price: Price | str | None = None,
+        inject: bool = False,
+        variables: dict[str, Any] | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> Self: ...
+    def go(
+        self,
+        input: str | Sequence[str] | None = None,
+        *,
+        retry: bool = False,
+        prompt_bytes: int | None = None,
+        output_cap: int | None = None,
+        streaming: bool = False,
+    ) -> bool:
+        """Asks if a plain loop may call the model. False: the run has ended."""
+    def ask(
+        self,
+        input: str | Sequence[str] | None = None,
+        *,
+        retry: bool = False,
+        prompt_bytes: int | None = None,
+        output_cap: int | None = None,
+        streaming: bool = False,
+    ) -> bool:
+        """Reports that a framework is about to call the model. False: the run has ended."""
+    def turn(
+        self,
+        response: _Response,
+        *,
+        api: str | None = None,
+        status: int | None = None,
+        request: Any | None = None,
+    ) -> Turn:
+        """Feeds the model's response, and returns the calls that may run."""
+    def delta(self, text: str, *, kind: str = "text") -> bool:
+        """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
+    def failed(self, problem: object, *, kind: str | None = None) -> bool:
+        """Feeds the failure of a model call. False: the run has ended."""
+    def result(
+        self,
+        call: Call | str,
+        output: object,
+        *,
+        status: str = "ok",
+        variables: dict[str, Any] | None = None,
+        metrics: dict[str, Any] | None = None,
+        halt: str | None = None,
+    ) -> bool:
+        """Feeds the result of a tool call. False: the run has ended."""
+    def observe(
+        self, *, variables: dict[str, Any] | None = None, metrics: dict[str, Any] | None = None
+    ) -> bool:
+        """Feeds named values and measurements for policies, such as `last_reward`."""
+    def spent(
+        self,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_usd: float | None = None,
+        turns: int = 0,
+    ) -> bool:
+        """Adds what a nested run has spent. Its turns count towards `max_turns`."""
+    def set_limits(self, limits: Mapping[str, _Limit]) -> bool:
+        """Changes the limits of the run. What was spent so far counts against the new ones."""
+    def tick(self) -> bool:
+        """Checks the clock. False: the run has ended."""
+    def notes(self) -> list[str]:
+        """Returns the messages of Endstop for the next request, and forgets them."""
+    def cancel(self) -> Outcome | None:
+        """Cancels the run, from any thread."""
+    def terminate(self) -> Outcome | None:
+        """Terminates the run, from any thread."""
+    def fault(self, name: str, message: str) -> Outcome:
+        """Reports that code around the run failed. Ends the run as `error_during_execution`."""
+    def close(self, ok: bool = True, detail: str = "") -> Outcome:
+        """Reports that the loop is gone, and returns the outcome."""
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome; None while the run continues."""
+    def finished(self) -> Outcome:
+        """Returns the outcome, and raises ConfigError if the run has not ended."""
+    @property
+    def running(self) -> bool:
+        """True while the run continues."""
+    @property
+    def ending(self) -> Termination | None:
+        """The ending that the run has if its loop ends now."""
+    @property
+    def turns(self) -> int:
+        """Number of responses that became part of the conversation."""
+    @property
+    def usage(self) -> Usage:
+        """Token usage so far."""
+    @property
+    def cost_usd(self) -> float:
+        """Known cost so far in US dollars."""
+    @property
+    def wake_in(self) -> float | None:
+        """Seconds until `tick` must be called, because a deadline comes then; None without one."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool: ...
+    def __reduce__(self) -> Any: ...
+
+@final
+class Signal:
+    """The reason why the model stopped its turn, with the provider's own value."""
+
+    @property
+    def reason(self) -> SignalReason:
+        """The reason."""
+    @property
+    def should_terminate(self) -> bool:
+        """True if the turn ends the model's part: it asks for no tool and is not paused."""
+    @property
+    def confidence(self) -> Confidence:
+        """The confidence that the reason was read correctly."""
+    @property
+    def original_field(self) -> str:
+        """Name of the field that the reason was read from, for example `finish_reason`."""
+    @property
+    def original_value(self) -> str:
+        """Raw value of that field; empty if it was missing."""
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Other data of the provider about the end of the turn."""
+    @property
+    def message(self) -> str | None:
+        """An explanation for a person, if there is one."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+    @staticmethod
+    def _from_json(text: str) -> Signal: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, tuple[str]]: ...
+
+@final
+class Step:
+    """The outcome of a step: a turn of the model with its tools."""
+
+    def __new__(
+        cls,
+        output: str | None = None,
+        *,
+        action_type: str = "message",
+        success: bool = True,
+        metadata: dict[str, Any] | None = None,
+    ) -> Self: ...
+    @property
+    def action_type(self) -> str:
+        """Kind of the step: `message`, `final`, `tool` or `code`."""
+    @property
+    def success(self) -> bool:
+        """True if the step succeeded."""
+    @property
+    def output(self) -> str | None:
+        """Text of the step; None if it has none."""
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Metadata of the step."""
+    @property
+    def calls(self) -> list[Call]:
+        """The tool calls of the step, in order. Their ids are blank."""
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        """The outputs of the step's tools, in call order."""
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class StreamDecoder:
+    """Decodes a streamed response while its bytes pass."""
+
+    def __new__(
+        cls,
+        api: str | None = None,
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        request: Any | None = None,
+    ) -> Self: ...
+    def push(self, chunk: bytes) -> list[Delta]:
+        """Takes the next bytes, and returns what they add to the turn."""
+    def finish(self, *, reset: bool = False) -> Detection:
+        """Ends the body. `reset` is True if the connection broke."""
+    @property
+    def complete(self) -> bool:
+        """True if the protocol's end marker arrived, so that nothing more needs to be read."""
+    @property
+    def api(self) -> str | None:
+        """The format, once it is known."""
+    def __reduce__(self) -> Any: ...
+
+@final
+class Turn:
+    """A response that was fed to a run."""
+
+    @property
+    def text(self) -> str:
+        """The visible text."""
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls that may run, and no others of the response: a cut call is never among them."""
+    @property
+    def held_back(self) -> tuple[Call, ...]:
+        """The calls of the response that must not run: cut, invalid, or after the end of the run."""
+    @property
+    def signal(self) -> Signal:
+        """The reason why the model stopped."""
+    @property
+    def usage(self) -> Usage:
+        """Token usage of the response."""
+    @property
+    def error(self) -> ModelError | None:
+        """The error that the response is, or that ended it."""
+    @property
+    def ending(self) -> Termination | None:
+        """The ending that the run has if its loop ends now; None while the model waits for tools."""
+    @property
+    def stopped(self) -> bool:
+        """True if the run has ended: call neither the model nor a tool."""
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome, if the run has ended."""
+
+@final
+class Usage:
+    """Token usage of a response or of a run. None stands for a count that was not reported."""
+
+    @property
+    def input_tokens(self) -> int | None:
+        """Prompt tokens, as the provider counts them."""
+    @property
+    def output_tokens(self) -> int | None:
+        """Generated tokens, as the provider counts them."""
+    @property
+    def cached_input_tokens(self) -> int | None:
+        """Prompt tokens read from a cache."""
+    @property
+    def cache_write_tokens(self) -> int | None:
+        """Prompt tokens written to a cache."""
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """Generated tokens spent on reasoning."""
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and generated tokens together, including cached ones."""
+    @property
+    def estimated(self) -> bool:
+        """True if Endstop estimated the numbers, because the provider did not count."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+    @staticmethod
+    def _from_json(text: str) -> Usage: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, tuple[str]]: ...
+
+@final
+class Verdict:
+    """The decision of a policy about a step. True in a condition if it stops."""
+
+    @staticmethod
+    def stop(
+        answer: str | None = None,
+        *,
+        evidence: str = "",
+        ends_as: str = "submitted",
+        deliverable: Any | None = None,
+    ) -> Verdict:
+        """A verdict that stops the run."""
+    @staticmethod
+    def proceed() -> Verdict:
+        """A verdict that continues the run."""
+    @staticmethod
+    def tell(message: str) -> Verdict:
+        """A verdict that continues, and sends the model a message."""
+    @property
+    def stops(self) -> bool:
+        """True if the run stops."""
+    @property
+    def ends_as(self) -> Termination | None:
+        """The termination of the run, if it stops."""
+    @property
+    def answer(self) -> str | None:
+        """The answer as text, if the verdict has one."""
+    @property
+    def deliverable(self) -> Any:
+        """The answer as a value of JSON, if the verdict has one."""
+    @property
+    def policy(self) -> str | None:
+        """Name of the policy that decided."""
+    @property
+    def evidence(self) -> str:
+        """The reason, for a person to read; empty if the run continues."""
+    @property
+    def message(self) -> str | None:
+        """The message for the model, if the policy has one."""
+    def __bool__(self) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+def default_limits() -> dict[str, Any]:
+    """Returns the limits that apply if nothing is set."""
+
+def detect(
+    response: _Response,
+    *,
+    api: str | None = None,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    request: Any | None = None,
+) -> Detection:
+    """Detects why a model's turn ended."""
+
+def k_of(n: int, policies: Sequence[Policy]) -> Policy:
+    """Returns a policy that stops when at least `n` of these do."""
+
+def limit_names() -> list[str]:
+    """Returns the names of all limits."""
+
+def members() -> list[tuple[str, list[str]]]:
+    """Returns the values of all enumerations as the kernel spells them."""
+
+def policy_names() -> list[str]:
+    """Returns the names of the built-in policies."""
+
+def price(model: str) -> Price | None:
+    """Returns the price of a model (`provider/model`) from the catalogue, or None."""
+
+def redact(text: str, *, keys: Sequence[str] = ...) -> str:
+    """Removes credentials from text."""
+
+def response(
+    text: str = "",
+    *,
+    finish: str | None,
+    calls: Iterable[Call | tuple[str, str, str]] = ...,
+    refusal: str | None = None,
+    input_tokens: int | None = None,
+    output_tokens: int | None = None,
+    cached_input_tokens: int | None = None,
+    cost_usd: float | None = None,
+    model: str | None = None,
+) -> Detection:
+    """Describes a response by hand, for a framework that does not show the provider's bytes."""

@@ -1,0 +1,361 @@
+//! Detection of why a model's turn ended, from one response.
+
+use crate::body::{Body, DETACH_FROM, read_headers};
+use crate::call::Call;
+use crate::errors::{Exception, error};
+use crate::exit::enter;
+use crate::json;
+use crate::members::{Enumeration, member};
+use crate::signal::{ModelError, Signal};
+use crate::usage::Usage;
+use endstop_core::{
+    ErrorClass, ModelTurn, NanoUsd, Part, SignalReason, TerminationSignal, ToolCall,
+};
+use endstop_wire::detect::{DetectError, printed, request_facts};
+use endstop_wire::dialect::{self, Dialect, WireFormat};
+use endstop_wire::signal::finish::{Finish, finish_of};
+use endstop_wire::signal::precedence::{TurnFacts, signal};
+use endstop_wire::stream::sniff::formats;
+use endstop_wire::{Decoded, RequestFacts, decode_body};
+use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// A decoded response: its content, and why the model stopped.
+#[pyclass(frozen, eq, module = "endstop")]
+#[derive(Clone, PartialEq)]
+pub(crate) struct Detection {
+    pub(crate) decoded: Decoded,
+    /// The wire format; empty if the caller described the response.
+    pub(crate) api: &'static str,
+}
+
+/// The JSON form of a detection, for pickling.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    api: String,
+    turn: Option<ModelTurn>,
+    error: Option<endstop_core::ModelError>,
+    signal: TerminationSignal,
+    streamed: bool,
+    complete: bool,
+    value_missing: bool,
+    should_retry: Option<bool>,
+}
+
+impl Detection {
+    fn parts(&self) -> &[Part] {
+        self.decoded.turn.as_ref().map_or(&[], |turn| &turn.parts)
+    }
+
+    /// The calls of the response, if it is whole, else those that it has nevertheless.
+    fn calls_if(&self, whole: bool) -> Vec<Call> {
+        let is_whole =
+            self.decoded.error.is_none() && self.decoded.signal.reason == SignalReason::ToolUse;
+        let calls = self.decoded.turn.iter().flat_map(ModelTurn::tool_calls);
+        calls
+            .filter(|call| (is_whole && call.parsed_arguments().is_ok()) == whole)
+            .map(|call| Call(call.clone()))
+            .collect()
+    }
+}
+
+#[pymethods]
+impl Detection {
+    /// The wire format, for example `openai-chat`; empty if the response was described by hand.
+    #[getter]
+    fn api(&self) -> &str {
+        self.api
+    }
+
+    /// The reason why the model stopped, with the provider's own value.
+    #[getter]
+    fn signal(&self) -> Signal {
+        Signal(self.decoded.signal.clone())
+    }
+
+    /// The reason alone, a `SignalReason`.
+    #[getter]
+    fn reason<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        member(py, Enumeration::SignalReason, self.decoded.signal.reason.as_str())
+    }
+
+    /// True if the turn ends the model's part: it asks for no tool and is not paused.
+    #[getter]
+    fn should_terminate(&self) -> bool {
+        self.decoded.signal.should_terminate
+    }
+
+    /// The visible text.
+    #[getter]
+    fn text(&self) -> String {
+        self.decoded.turn.as_ref().map(ModelTurn::text).unwrap_or_default()
+    }
+
+    /// The reasoning in plain text.
+    #[getter]
+    fn reasoning(&self) -> String {
+        let texts = self.parts().iter().filter_map(|part| match part {
+            Part::Reasoning { text } => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    /// The text with which the model refused, if the provider marks it.
+    #[getter]
+    fn refusal(&self) -> Option<String> {
+        let texts = self.parts().iter().filter_map(|part| match part {
+            Part::Refusal { text } => Some(text.as_str()),
+            _ => None,
+        });
+        Some(texts.collect::<String>()).filter(|text| !text.is_empty())
+    }
+
+    /// The tool calls that may run. A call that the token limit or a lost connection cut, or whose
+    /// arguments are not a JSON object, is never among them.
+    #[getter]
+    fn calls(&self) -> Vec<Call> {
+        self.calls_if(true)
+    }
+
+    /// The tool calls that must not run, because they are cut or invalid.
+    #[getter]
+    fn cut_calls(&self) -> Vec<Call> {
+        self.calls_if(false)
+    }
+
+    /// Token usage.
+    #[getter]
+    fn usage(&self) -> Usage {
+        Usage(self.decoded.turn.as_ref().map(|turn| turn.usage.clone()).unwrap_or_default())
+    }
+
+    /// The model that answered, as the provider names it.
+    #[getter]
+    fn model(&self) -> Option<&str> {
+        self.decoded.turn.as_ref().and_then(|turn| turn.model.as_deref())
+    }
+
+    /// The error that the response is, or that ended it; None if there is none.
+    #[getter]
+    fn error(&self) -> Option<ModelError> {
+        self.decoded.error.clone().map(ModelError)
+    }
+
+    /// True if a finish value or the protocol's end marker arrived.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.decoded.complete
+    }
+
+    /// True if the response was a stream of events.
+    #[getter]
+    fn streamed(&self) -> bool {
+        self.decoded.streamed
+    }
+
+    /// Returns the object that `endstop detect` prints, as a dict.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut object = printed(&self.decoded);
+        if !self.api.is_empty() {
+            object.insert("api".to_owned(), self.api.into());
+        }
+        json::to_python(py, &object)
+    }
+
+    /// Reads what pickling wrote.
+    #[staticmethod]
+    fn _from_json(py: Python<'_>, text: &str) -> PyResult<Detection> {
+        let stored: Stored = json::from_json(py, text, "detection")?;
+        let api = dialect::dialect(&stored.api).map_or("", |dialect| dialect.name);
+        let Stored { turn, error, signal, streamed, complete, value_missing, should_retry, .. } =
+            stored;
+        let decoded =
+            Decoded { turn, error, signal, streamed, complete, value_missing, should_retry };
+        Ok(Detection { decoded, api })
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        let py = slf.py();
+        let Detection { decoded, api } = slf.get().clone();
+        let Decoded { turn, error, signal, streamed, complete, value_missing, should_retry } =
+            decoded;
+        let api = api.to_owned();
+        let stored =
+            Stored { api, turn, error, signal, streamed, complete, value_missing, should_retry };
+        let make = py.get_type::<Detection>().getattr("_from_json")?;
+        Ok((make, (json::to_json(py, &stored)?,)))
+    }
+
+    fn __repr__(&self) -> String {
+        let signal = &self.decoded.signal;
+        let value = &signal.provider_specific.original_value;
+        format!("Detection({}, original_value={value:?}, api={:?})", signal.reason, self.api)
+    }
+}
+
+/// Detects why a model's turn ended.
+///
+/// `response` is the body as bytes or text, a dict, an object of an SDK, the list of a stream's
+/// chunks, or the response of an HTTP client. `api` names the format, for example `openai-chat`; if
+/// it is missing, the format is recognised. `request` is the request that was sent, as bytes or a
+/// dict; it tells a cut at the output cap and a stop string from other ends.
+///
+/// Raises FormatError if the format is not recognised, or ambiguous.
+///
+/// >>> endstop.detect(b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"length"}]}').reason
+/// <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
+#[pyfunction]
+#[pyo3(signature = (response, *, api = None, status = None, headers = None, request = None))]
+pub(crate) fn detect(
+    py: Python<'_>,
+    #[pyo3(from_py_with = Body::of)] response: Body<'_>,
+    api: Option<&str>,
+    status: Option<u16>,
+    headers: Option<&Bound<'_, PyAny>>,
+    request: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Detection> {
+    let mut body = response;
+    body.status = status.or(body.status);
+    if let Some(headers) = headers {
+        body.headers = read_headers(headers)?;
+    }
+    let facts = request.map(read_request).transpose()?.unwrap_or_default();
+    decode(py, &body, api, &facts)
+}
+
+/// Decodes a body.
+pub(crate) fn decode(
+    py: Python<'_>,
+    body: &Body<'_>,
+    api: Option<&str>,
+    facts: &RequestFacts,
+) -> PyResult<Detection> {
+    let given = api.map(|name| read_api(py, name)).transpose()?;
+    let (bytes, headers) = (body.bytes(), &body.headers);
+    let status = body.status.unwrap_or(200);
+    let work = || {
+        let dialect = given.map_or_else(|| recognise(bytes, status), Ok)?;
+        let decoded = decode_body(dialect, status, headers, bytes, facts);
+        Ok(Detection { decoded, api: dialect.name })
+    };
+    let _inside = enter(py);
+    let found = if bytes.len() < DETACH_FROM { work() } else { py.detach(work) };
+    found.map_err(|problem: DetectError| error(py, Exception::Format, problem.to_string()))
+}
+
+/// Returns the dialect with this name.
+pub(crate) fn read_api(py: Python<'_>, name: &str) -> PyResult<&'static Dialect> {
+    dialect::dialect(name).map_err(|problem| error(py, Exception::Config, problem.to_string()))
+}
+
+/// Recognises the format of a body.
+pub(crate) fn recognise(bytes: &[u8], status: u16) -> Result<&'static Dialect, DetectError> {
+    match formats(bytes)[..] {
+        [family] => Ok(family.dialect()),
+        // The status of an error, and an empty body, mean the same in every format.
+        [] if status >= 300 || bytes.trim_ascii().is_empty() => Ok(dialect::OPENAI_CHAT),
+        // Formats that share the shape of an error read it alike.
+        [family, ..] if status >= 300 => Ok(family.dialect()),
+        ref several => Err(DetectError::Format(several.to_vec())),
+    }
+}
+
+/// Reads the facts that decoding needs from a request: bytes, text or a dict.
+pub(crate) fn read_request(request: &Bound<'_, PyAny>) -> PyResult<RequestFacts> {
+    let body = Body::of(request)?;
+    let py = request.py();
+    let value: serde_json::Value = serde_json::from_slice(body.bytes())
+        .map_err(|e| error(py, Exception::Config, format!("invalid `request`: {e}")))?;
+    Ok(request_facts(&value))
+}
+
+/// A tool call: a `Call`, or a tuple of id, name and arguments.
+#[derive(FromPyObject)]
+pub(crate) enum GivenCall<'py> {
+    Call(Bound<'py, Call>),
+    Fields(String, String, String),
+}
+
+/// Returns the meaning of a finish value of an unknown format.
+fn finish_in_any(raw: &str) -> Finish {
+    let all = WireFormat::ALL.iter().map(|family| finish_of(*family, raw));
+    all.into_iter().find(|found| *found != Finish::Unknown).unwrap_or(Finish::Unknown)
+}
+
+/// Describes a response by hand, for a framework that does not show the provider's bytes.
+///
+/// `finish` is the provider's finish value as it sent it, in any format. None means that none arrived: the response then counts as cut, and never as a
+/// success.
+#[pyfunction]
+#[pyo3(signature = (
+    text = "", *, finish, calls = Vec::new(), refusal = None, input_tokens = None,
+    output_tokens = None, cached_input_tokens = None, cost_usd = None, model = None,
+))]
+#[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
+pub(crate) fn response(
+    text: &str,
+    finish: Option<&str>,
+    calls: Vec<GivenCall<'_>>,
+    refusal: Option<String>,
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cached_input_tokens: Option<u64>,
+    cost_usd: Option<f64>,
+    model: Option<String>,
+) -> Detection {
+    let calls = calls.into_iter().map(|call| match call {
+        GivenCall::Call(call) => call.get().0.clone(),
+        GivenCall::Fields(id, name, arguments) => ToolCall { id, name, arguments },
+    });
+    let calls: Vec<ToolCall> = calls.collect();
+    let raw = finish.unwrap_or_default();
+    let refusal = refusal.filter(|text| !text.is_empty());
+    let facts = TurnFacts {
+        finish: finish_in_any(raw),
+        field: "finish_reason",
+        raw,
+        calls: calls.len(),
+        args_valid: calls.iter().all(|call| call.parsed_arguments().is_ok()),
+        text_blank: text.trim().is_empty(),
+        refusal: refusal.is_some(),
+        terminated: finish.is_some(),
+        ..TurnFacts::default()
+    };
+    let missing = finish.is_none_or(str::is_empty);
+    let signal = signal(&facts);
+    let mut parts = Vec::new();
+    if !text.is_empty() {
+        parts.push(Part::Text { text: text.to_owned() });
+    }
+    parts.extend(refusal.map(|text| Part::Refusal { text }));
+    let has_calls = !calls.is_empty();
+    parts.extend(calls.into_iter().map(Part::ToolCall));
+    let turn = ModelTurn {
+        usage: endstop_core::Usage {
+            input_tokens,
+            output_tokens,
+            cached_input_tokens,
+            ..endstop_core::Usage::default()
+        },
+        cost: cost_usd.map(NanoUsd::from_usd),
+        model,
+        finish_missing: missing,
+        call_missing: facts.finish == Finish::ToolUse && !has_calls,
+        ..ModelTurn::new(parts, signal.clone())
+    };
+    let error = missing.then(|| {
+        let message = "the response has no finish value and may be cut";
+        endstop_core::ModelError::new(ErrorClass::IncompleteStream, message)
+    });
+    let decoded = Decoded {
+        turn: Some(turn),
+        error,
+        signal,
+        streamed: false,
+        complete: !missing,
+        value_missing: missing,
+        should_retry: None,
+    };
+    Detection { decoded, api: "" }
+}

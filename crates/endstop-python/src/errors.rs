@@ -1,0 +1,32 @@
+//! The exceptions of the package, which `endstop/_errors.py` defines.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// An exception class of `endstop._errors`.
+#[derive(Clone, Copy)]
+pub(crate) enum Exception {
+    /// An invalid limit, policy, price or argument.
+    Config,
+    /// A response in an unknown or ambiguous format.
+    Format,
+    /// An object that another call is using.
+    Busy,
+}
+
+static CLASSES: [PyOnceLock<Py<PyType>>; 3] = [const { PyOnceLock::new() }; 3];
+
+/// Builds an exception with this message.
+pub(crate) fn error(py: Python<'_>, kind: Exception, message: impl Into<String>) -> PyErr {
+    let name = match kind {
+        Exception::Config => "ConfigError",
+        Exception::Format => "FormatError",
+        Exception::Busy => "BusyError",
+    };
+    let class = CLASSES[kind as usize].import(py, "endstop._errors", name);
+    match class {
+        Ok(class) => PyErr::from_type(class.clone(), (message.into(),)),
+        Err(missing) => missing,
+    }
+}

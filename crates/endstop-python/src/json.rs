@@ -1,0 +1,64 @@
+//! Conversions between Python values and JSON, by Python's own `json` module.
+//!
+//! Walking a dict from Rust is ten times slower than `json.dumps`, so nothing here does that.
+
+use crate::errors::{Exception, error};
+use crate::exit::enter;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Writes a Python value as JSON. A value that JSON does not have is written as its `str()`.
+pub(crate) fn dumps<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let py = value.py();
+    let _inside = enter(py);
+    let dumps = DUMPS.import(py, "json", "dumps")?;
+    let options = PyDict::new(py);
+    options.set_item("default", py.get_type::<PyString>())?;
+    options.set_item("separators", (",", ":"))?;
+    Ok(dumps.call((value,), Some(&options))?.cast_into::<PyString>()?)
+}
+
+/// Reads JSON as a Python value.
+pub(crate) fn loads<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
+    let _inside = enter(py);
+    LOADS.import(py, "json", "loads")?.call1((json,))
+}
+
+/// Converts a value of the kernel into a Python value.
+pub(crate) fn to_python<'py>(
+    py: Python<'py>,
+    value: &impl Serialize,
+) -> PyResult<Bound<'py, PyAny>> {
+    loads(py, &to_json(py, value)?)
+}
+
+/// Writes a value of the kernel as JSON.
+pub(crate) fn to_json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value)
+        .map_err(|problem| error(py, Exception::Config, format!("not valid as JSON: {problem}")))
+}
+
+/// Converts a Python value into a value of the kernel; `name` is the argument in the error.
+pub(crate) fn from_python<T: DeserializeOwned>(
+    value: &Bound<'_, PyAny>,
+    name: &str,
+) -> PyResult<T> {
+    let text = dumps(value)?;
+    from_json(value.py(), &text.to_cow()?, name)
+}
+
+/// Reads JSON as a value of the kernel; `name` is the argument in the error.
+pub(crate) fn from_json<T: DeserializeOwned>(
+    py: Python<'_>,
+    json: &str,
+    name: &str,
+) -> PyResult<T> {
+    serde_json::from_str(json)
+        .map_err(|problem| error(py, Exception::Config, format!("invalid `{name}`: {problem}")))
+}

@@ -1,0 +1,80 @@
+//! Python bindings of Endstop: detection of why a model's turn ended, and runs of other frameworks
+//! under the kernel.
+//!
+//! The bindings own no loop, no socket and no thread. A Python program feeds a `run::Run` with the
+//! model's responses, as bytes, and gets frozen objects back. No lock is held while Python code is
+//! called: `slot` lends the locked value out instead.
+//!
+//! The Python half is in `python/endstop`; its `__init__.py` lists the public names.
+
+mod body;
+mod call;
+mod decoder;
+mod detection;
+mod errors;
+mod exit;
+mod json;
+mod limits;
+mod members;
+mod outcome;
+mod outcome_html;
+mod policy;
+mod price;
+mod python_policy;
+mod redact;
+mod run;
+mod run_input;
+mod run_state;
+mod signal;
+mod slot;
+mod step;
+mod turn;
+mod usage;
+mod verdict;
+
+use pyo3::pymodule;
+
+/// The compiled half of the package `endstop`.
+#[pymodule(gil_used = false)]
+mod _endstop {
+    #[pymodule_export]
+    use crate::call::Call;
+    #[pymodule_export]
+    use crate::decoder::{Delta, StreamDecoder};
+    #[pymodule_export]
+    use crate::detection::{Detection, detect, response};
+    #[pymodule_export]
+    use crate::limits::{default_limits, limit_names};
+    #[pymodule_export]
+    use crate::members::members;
+    #[pymodule_export]
+    use crate::outcome::Outcome;
+    #[pymodule_export]
+    use crate::policy::{Policy, k_of, policy_names};
+    #[pymodule_export]
+    use crate::price::{Price, price};
+    #[pymodule_export]
+    use crate::redact::redact;
+    #[pymodule_export]
+    use crate::run::Run;
+    #[pymodule_export]
+    use crate::signal::{ModelError, Signal};
+    #[pymodule_export]
+    use crate::step::{Context, Step};
+    #[pymodule_export]
+    use crate::turn::Turn;
+    #[pymodule_export]
+    use crate::usage::Usage;
+    #[pymodule_export]
+    use crate::verdict::Verdict;
+
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::exit::register(module.py())
+    }
+
+    /// Version of the package.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python packages use")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,186 @@
+//! Termination policies, built in and written in Python.
+
+use crate::errors::{Exception, error};
+use crate::exit::enter;
+use crate::json;
+use crate::python_policy::{PythonPolicy, take_raised};
+use crate::slot::Slot;
+use crate::step::{Context, Step};
+use crate::verdict::Verdict;
+use endstop_core::policy::PolicyFault;
+use endstop_core::{BoxPolicy, Registry, StepContext, StepResult, TerminationPolicy};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// A rule that decides after each step if the run stops.
+///
+/// `a | b` stops when one of them does, `a & b` when both do for the same step, `~a` when it does
+/// not. A run works on its own copy, so one policy can serve many runs.
+///
+/// >>> endstop.Policy("final_pattern").should_stop("FINAL('42')").answer
+/// '42'
+#[pyclass(frozen, module = "endstop")]
+pub(crate) struct Policy {
+    rule: Slot<BoxPolicy>,
+    #[pyo3(get)]
+    name: String,
+    #[pyo3(get)]
+    description: String,
+    specification: Option<Value>,
+}
+
+impl Policy {
+    fn wrap(policy: BoxPolicy) -> Policy {
+        Policy {
+            name: policy.name().to_owned(),
+            description: policy.description().to_owned(),
+            specification: policy.specification(),
+            rule: Slot::new(policy),
+        }
+    }
+
+    /// Returns a copy without state.
+    pub(crate) fn copy(&self, py: Python<'_>) -> PyResult<BoxPolicy> {
+        let mut copy = self.rule.take(py, "policy")?.clone();
+        copy.reset();
+        Ok(copy)
+    }
+}
+
+/// Reads a policy: an object, or a specification as configuration spells it.
+pub(crate) fn read_policy(value: &Bound<'_, PyAny>) -> PyResult<BoxPolicy> {
+    let py = value.py();
+    if let Ok(policy) = value.cast::<Policy>() {
+        return policy.get().copy(py);
+    }
+    let config =
+        |problem: endstop_core::PolicyError| error(py, Exception::Config, problem.to_string());
+    if let Ok(text) = value.cast::<PyString>() {
+        return Registry::new().build_text(&text.to_cow()?).map_err(config);
+    }
+    if value.is_instance_of::<PyDict>() {
+        let spec: Value = json::from_python(value, "policy")?;
+        return Registry::new().build(&spec).map_err(config);
+    }
+    let class = value.get_type().fully_qualified_name()?;
+    let message = format!(
+        "invalid `policy` of type `{class}`: expected endstop.Policy, a name, or a specification; \
+         make a policy of a function with @endstop.policy(\"name\")"
+    );
+    Err(error(py, Exception::Config, message))
+}
+
+#[pymethods]
+impl Policy {
+    /// Builds a policy from a specification: a name, `name={json}`, or a dict such as
+    /// `{"any": ["final_pattern", {"confidence": {"confidence_threshold": 0.9}}]}`.
+    #[new]
+    fn new(specification: &Bound<'_, PyAny>) -> PyResult<Policy> {
+        read_policy(specification).map(Policy::wrap)
+    }
+
+    /// Makes a policy of a function `(step, context)`, or of a class whose instances are called so;
+    /// each run then has its own instance.
+    #[staticmethod]
+    #[pyo3(signature = (name, code, description = ""))]
+    fn of(name: String, code: &Bound<'_, PyAny>, description: &str) -> PyResult<Policy> {
+        let policy = PythonPolicy::new(name, description.to_owned(), code)?;
+        Ok(Policy::wrap(BoxPolicy::new(policy)))
+    }
+
+    /// The specification that the policy was built from; None for code.
+    #[getter]
+    fn specification<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.specification)
+    }
+
+    /// Judges a step: a `Step`, or the text of a message. The policy keeps its state between calls,
+    /// until `reset`. An exception of the policy is raised here.
+    #[pyo3(signature = (step, context = None))]
+    fn should_stop(
+        &self,
+        py: Python<'_>,
+        step: &Bound<'_, PyAny>,
+        context: Option<&Bound<'_, Context>>,
+    ) -> PyResult<Verdict> {
+        let step = read_step(step)?;
+        let context = context.map_or_else(StepContext::default, |given| given.get().0.clone());
+        let _inside = enter(py);
+        let mut policy = self.rule.take(py, "policy")?;
+        let judged = py
+            .detach(|| catch_unwind(AssertUnwindSafe(|| policy.should_terminate(&step, &context))));
+        match judged {
+            Ok(verdict) => Ok(Verdict(verdict)),
+            Err(payload) if payload.is::<PolicyFault>() => {
+                let unknown = || error(py, Exception::Config, "the policy failed");
+                Err(take_raised().unwrap_or_else(unknown))
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Discards the state.
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        self.rule.take(py, "policy")?.reset();
+        Ok(())
+    }
+
+    /// Returns a policy that stops as this one does, but not before `steps` turns are completed.
+    fn after_steps(&self, py: Python<'_>, steps: i64) -> PyResult<Policy> {
+        Ok(Policy::wrap(self.copy(py)?.after_steps(steps)))
+    }
+
+    /// Returns a policy that stops when this one does for the `steps`-th step in a row.
+    fn sustained(&self, py: Python<'_>, steps: u32) -> PyResult<Policy> {
+        Ok(Policy::wrap(self.copy(py)?.sustained(steps)))
+    }
+
+    fn __or__(&self, py: Python<'_>, other: &Bound<'_, Policy>) -> PyResult<Policy> {
+        Ok(Policy::wrap(self.copy(py)? | other.get().copy(py)?))
+    }
+
+    fn __and__(&self, py: Python<'_>, other: &Bound<'_, Policy>) -> PyResult<Policy> {
+        Ok(Policy::wrap(self.copy(py)? & other.get().copy(py)?))
+    }
+
+    fn __invert__(&self, py: Python<'_>) -> PyResult<Policy> {
+        Ok(Policy::wrap(!self.copy(py)?))
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.specification {
+            Some(spec) => format!("Policy({spec})"),
+            None => format!("<endstop.Policy {}>", self.name),
+        }
+    }
+}
+
+fn read_step(step: &Bound<'_, PyAny>) -> PyResult<StepResult> {
+    if let Ok(step) = step.cast::<Step>() {
+        return Ok(step.get().0.clone());
+    }
+    let text = step.cast::<PyString>()?;
+    let output = Some(text.to_cow()?.into_owned());
+    let action_type = "message".to_owned();
+    Ok(StepResult { action_type, success: true, output, ..StepResult::default() })
+}
+
+/// Returns a policy that stops when at least `n` of these do.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "Python's values are converted")]
+pub(crate) fn k_of(py: Python<'_>, n: usize, policies: Vec<Bound<'_, Policy>>) -> PyResult<Policy> {
+    if n == 0 || n > policies.len() {
+        let message = format!("invalid `n` {n}: expected 1 to {}", policies.len());
+        return Err(error(py, Exception::Config, message));
+    }
+    let members = policies.iter().map(|one| one.get().copy(py)).collect::<PyResult<Vec<_>>>()?;
+    Ok(Policy::wrap(endstop_core::policy::k_of(n, members)))
+}
+
+/// Returns the names of the built-in policies.
+#[pyfunction]
+pub(crate) fn policy_names() -> Vec<String> {
+    Registry::new().names().map(str::to_owned).collect()
+}

@@ -1,0 +1,194 @@
+//! What a run is fed: responses, failures of model calls, and results of tools.
+
+use crate::body::Body;
+use crate::call::Call;
+use crate::decoder::StreamDecoder;
+use crate::detection::{Detection, decode};
+use crate::errors::{Exception, error};
+use crate::json;
+use crate::signal::ModelError;
+use endstop_core::{ErrorClass, ToolReport, ToolStatus};
+use endstop_wire::RequestFacts;
+use endstop_wire::redact::secrets_out;
+use pyo3::exceptions::{
+    PyBaseException, PyConnectionError, PyGeneratorExit, PyKeyboardInterrupt, PyTimeoutError,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+/// A response in any of the forms that a run takes.
+pub(crate) enum Response<'py> {
+    Decoded(Box<Detection>),
+    Body(Body<'py>),
+}
+
+impl<'py> Response<'py> {
+    /// Reads a response: a detection, a decoder at its end, or whatever `detect` reads.
+    pub(crate) fn of(given: &Bound<'py, PyAny>) -> PyResult<Response<'py>> {
+        if let Ok(detection) = given.cast::<Detection>() {
+            return Ok(Response::Decoded(Box::new(detection.get().clone())));
+        }
+        if let Ok(decoder) = given.cast::<StreamDecoder>() {
+            return decoder
+                .get()
+                .end(given.py(), false)
+                .map(|done| Response::Decoded(Box::new(done)));
+        }
+        Body::of(given).map(Response::Body)
+    }
+
+    /// Decodes the response. `api` is the format that the caller names, and the format of the run's
+    /// last response, which is tried before the format is recognised anew.
+    pub(crate) fn decode(
+        self,
+        py: Python<'py>,
+        (api, last): (Option<&str>, &str),
+        status: Option<u16>,
+        facts: &RequestFacts,
+    ) -> PyResult<Detection> {
+        match self {
+            Response::Decoded(detection) => Ok(*detection),
+            Response::Body(mut body) => {
+                body.status = status.or(body.status);
+                if api.is_none() && !last.is_empty() {
+                    let found = decode(py, &body, Some(last), facts)?;
+                    // In a wrong format nothing is found, least of all a finish value.
+                    if found.decoded.error.is_none() && !found.decoded.value_missing {
+                        return Ok(found);
+                    }
+                }
+                decode(py, &body, api, facts)
+            }
+        }
+    }
+}
+
+/// Reads the id of a tool call: a `Call`, or the id itself.
+pub(crate) fn call_id(call: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(call) = call.cast::<Call>() {
+        return Ok(call.get().0.id.clone());
+    }
+    call.extract::<String>().map_err(|_| {
+        let message = "invalid call: expected endstop.Call, or the provider's id of the call";
+        error(call.py(), Exception::Config, message)
+    })
+}
+
+/// Builds the report of a tool. Any value but text is written as JSON, and an exception is an
+/// error with its message.
+pub(crate) fn report(
+    output: &Bound<'_, PyAny>,
+    status: &str,
+    variables: Option<&Bound<'_, PyDict>>,
+    metrics: Option<&Bound<'_, PyDict>>,
+    halt: Option<String>,
+) -> PyResult<ToolReport> {
+    let py = output.py();
+    let choices = [
+        ToolStatus::Ok,
+        ToolStatus::Error,
+        ToolStatus::Denied,
+        ToolStatus::Timeout,
+        ToolStatus::Aborted,
+    ];
+    let Some(mut found) = choices.into_iter().find(|one| one.as_str() == status) else {
+        let names: Vec<&str> = choices.iter().map(|one| one.as_str()).collect();
+        let message = format!("invalid `status` `{status}`: expected one of {}", names.join(", "));
+        return Err(error(py, Exception::Config, message));
+    };
+    let content = if let Ok(text) = output.cast::<PyString>() {
+        text.to_string_lossy().into_owned()
+    } else if output.is_instance_of::<PyBaseException>() {
+        if found == ToolStatus::Ok {
+            found = ToolStatus::Error;
+        }
+        format!("{}: {}", output.get_type().name()?, output.str()?.to_string_lossy())
+    } else {
+        json::dumps(output)?.to_string_lossy().into_owned()
+    };
+    let mut report = ToolReport::new(found, content);
+    let read = |given: Option<&Bound<'_, PyDict>>, name| {
+        given.map(|dict| json::from_python(dict.as_any(), name)).transpose()
+    };
+    report.variables = read(variables, "variables")?.unwrap_or_default();
+    report.metrics = read(metrics, "metrics")?.unwrap_or_default();
+    report.halt = halt;
+    Ok(report)
+}
+
+/// Reads the failure of a model call: an exception of an SDK, a `ModelError`, or a message.
+pub(crate) fn failure(
+    given: &Bound<'_, PyAny>,
+    kind: Option<&str>,
+) -> PyResult<endstop_core::ModelError> {
+    let py = given.py();
+    if let Ok(known) = given.cast::<ModelError>() {
+        return Ok(known.get().0.clone());
+    }
+    let named = kind.map(|kind| {
+        let class = ErrorClass::ALL.into_iter().find(|class| class.as_str() == kind);
+        class.ok_or_else(|| {
+            let names: Vec<&str> = ErrorClass::ALL.iter().map(|class| class.as_str()).collect();
+            let message = format!("invalid `kind` `{kind}`: expected one of {}", names.join(", "));
+            error(py, Exception::Config, message)
+        })
+    });
+    let named = named.transpose()?;
+    if named.is_none()
+        && let Some(of_response) = of_response(given)?
+    {
+        return Ok(of_response);
+    }
+    let message = secrets_out(&given.str()?.to_string_lossy());
+    let class = named.unwrap_or_else(|| class_of(given));
+    Ok(endstop_core::ModelError::new(class, message))
+}
+
+/// Classifies the response that an exception of an SDK carries.
+fn of_response(given: &Bound<'_, PyAny>) -> PyResult<Option<endstop_core::ModelError>> {
+    let Some(response) = given.getattr_opt("response")?.filter(|response| !response.is_none())
+    else {
+        return Ok(None);
+    };
+    // A streamed response that was not read has no content, so that nothing is known of its error.
+    let Ok(body) = Body::of(&response) else { return Ok(None) };
+    let py = given.py();
+    let decoded = decode(py, &body, None, &RequestFacts::default());
+    Ok(decoded.ok().and_then(|found| found.decoded.error))
+}
+
+/// Guesses the class of an exception without a response by its type.
+fn class_of(given: &Bound<'_, PyAny>) -> ErrorClass {
+    let name = given.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+    if given.is_instance_of::<PyTimeoutError>() || name.contains("Timeout") {
+        ErrorClass::Timeout
+    } else if given.is_instance_of::<PyConnectionError>()
+        || ["Connection", "RemoteProtocol", "ReadError", "Incomplete"]
+            .iter()
+            .any(|part| name.contains(part))
+    {
+        ErrorClass::IncompleteStream
+    } else {
+        ErrorClass::UnknownError
+    }
+}
+
+/// Reads messages of the user: one text, or several.
+pub(crate) fn read_input(input: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
+    let Some(input) = input.filter(|input| !input.is_none()) else { return Ok(Vec::new()) };
+    match input.cast::<PyString>() {
+        Ok(text) => Ok(vec![text.to_string_lossy().into_owned()]),
+        Err(_) => input.extract(),
+    }
+}
+
+/// `true` for an exception that means that the work is no longer wanted.
+pub(crate) fn is_cancel(problem: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if problem.is_instance_of::<PyKeyboardInterrupt>()
+        || problem.is_instance_of::<PyGeneratorExit>()
+    {
+        return Ok(true);
+    }
+    let cancelled = problem.py().import("asyncio")?.getattr("CancelledError")?;
+    problem.is_instance(&cancelled)
+}

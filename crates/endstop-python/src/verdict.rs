@@ -1,0 +1,131 @@
+//! The decision of a policy about a step.
+
+use crate::errors::{Exception, error};
+use crate::json;
+use crate::members::{Enumeration, member};
+use endstop_core::{PolicyEnd, Stop, Termination};
+use pyo3::prelude::*;
+
+/// The decision of a policy about a step: continue, continue with a message for the model, or stop.
+///
+/// True in a condition if it stops.
+#[pyclass(frozen, eq, module = "endstop")]
+#[derive(Clone, PartialEq)]
+pub(crate) struct Verdict(pub(crate) endstop_core::Verdict);
+
+impl Verdict {
+    fn stopping(&self) -> Option<&Stop> {
+        self.0.stop()
+    }
+}
+
+#[pymethods]
+impl Verdict {
+    /// A verdict that stops the run. `ends_as` is `submitted`, `error_no_progress`,
+    /// `error_consecutive_mistakes` or `error_halted`.
+    #[staticmethod]
+    #[pyo3(signature = (answer = None, *, evidence = "", ends_as = "submitted", deliverable = None))]
+    fn stop(
+        py: Python<'_>,
+        answer: Option<String>,
+        evidence: &str,
+        ends_as: &str,
+        deliverable: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Verdict> {
+        let choices = [
+            PolicyEnd::Submitted,
+            PolicyEnd::NoProgress,
+            PolicyEnd::ConsecutiveMistakes,
+            PolicyEnd::Halted,
+        ];
+        let named = |end: &PolicyEnd| Termination::from(*end).as_str();
+        let Some(end) = choices.into_iter().find(|end| named(end) == ends_as) else {
+            let message = format!(
+                "invalid `ends_as` `{ends_as}`: expected one of {}",
+                choices.iter().map(named).collect::<Vec<_>>().join(", ")
+            );
+            return Err(error(py, Exception::Config, message));
+        };
+        let deliverable = deliverable.map(|v| json::from_python(v, "deliverable")).transpose()?;
+        let stop = Stop::submitted("", evidence);
+        let stop = Stop { ends_as: end, answer, deliverable, ..stop };
+        Ok(Verdict(endstop_core::Verdict::Stop(stop)))
+    }
+
+    /// A verdict that continues the run.
+    #[staticmethod]
+    fn proceed() -> Verdict {
+        Verdict(endstop_core::Verdict::Continue)
+    }
+
+    /// A verdict that continues, and sends the model a message. The message is dropped if the
+    /// framework cannot add one.
+    #[staticmethod]
+    fn tell(message: String) -> Verdict {
+        Verdict(endstop_core::Verdict::Tell(message))
+    }
+
+    /// True if the run stops.
+    #[getter]
+    fn stops(&self) -> bool {
+        self.stopping().is_some()
+    }
+
+    /// The termination of the run, if it stops.
+    #[getter]
+    fn ends_as<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let name = self.stopping().map(|stop| Termination::from(stop.ends_as).as_str());
+        name.map(|name| member(py, Enumeration::Termination, name)).transpose()
+    }
+
+    /// The answer as text, if the verdict has one.
+    #[getter]
+    fn answer(&self) -> Option<&str> {
+        self.stopping().and_then(|stop| stop.answer.as_deref())
+    }
+
+    /// The answer as a value of JSON, if the verdict has one.
+    #[getter]
+    fn deliverable<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.stopping().and_then(Stop::deliverable))
+    }
+
+    /// Name of the policy that decided.
+    #[getter]
+    fn policy(&self) -> Option<&str> {
+        self.stopping().map(|stop| stop.policy.as_str())
+    }
+
+    /// The reason, for a person to read; empty if the run continues.
+    #[getter]
+    fn evidence(&self) -> &str {
+        self.stopping().map_or("", |stop| stop.evidence.as_str())
+    }
+
+    /// The message for the model, if the policy has one.
+    #[getter]
+    fn message(&self) -> Option<&str> {
+        match &self.0 {
+            endstop_core::Verdict::Tell(message) => Some(message),
+            _ => None,
+        }
+    }
+
+    fn __bool__(&self) -> bool {
+        self.stops()
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.0 {
+            endstop_core::Verdict::Continue => "Verdict.proceed()".to_owned(),
+            endstop_core::Verdict::Tell(message) => format!("Verdict.tell({message:?})"),
+            endstop_core::Verdict::Stop(stop) => {
+                let end = Termination::from(stop.ends_as);
+                format!(
+                    "Verdict.stop({:?}, ends_as={end}, evidence={:?})",
+                    stop.answer, stop.evidence
+                )
+            }
+        }
+    }
+}

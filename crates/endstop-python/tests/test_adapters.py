@@ -1,0 +1,85 @@
+"""What the adapters share, and their errors. The adapters themselves run in `bench/python`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from importlib import metadata
+
+import pytest
+
+import endstop
+from endstop import Run, Termination
+from endstop.adapters import _base
+
+ADAPTERS = {
+    "autogen": "autogen_agentchat",
+    "langchain": "langchain",
+    "openai_agents": "agents",
+    "pydantic_ai": "pydantic_ai",
+}
+
+
+def test_version_out_of_range_names_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        if package == "gone":
+            raise metadata.PackageNotFoundError(package)
+        return {"low": "0.9.9", "high": "2.0.0rc1", "first": "1", "last": "1.99.1.dev3"}[package]
+
+    monkeypatch.setattr(metadata, "version", version)
+    for package in ("low", "high"):
+        with pytest.raises(endstop.VersionError, match=rf"{package}>=1\.0,<2"):
+            _base.require(package, "1.0", "2")
+    with pytest.raises(endstop.VersionError, match="gone is not installed"):
+        _base.require("gone", "1.0", "2")
+    for package in ("first", "last"):
+        _base.require(package, "1.0", "2")
+
+
+@pytest.mark.parametrize(("module", "package"), ADAPTERS.items())
+def test_missing_framework_is_an_import_error(module: str, package: str) -> None:
+    if importlib.util.find_spec(package) is not None:
+        importlib.import_module(f"endstop.adapters.{module}")
+        return
+    with pytest.raises(ImportError):
+        importlib.import_module(f"endstop.adapters.{module}")
+
+
+def test_invalid_limit_is_an_error_where_it_is_written() -> None:
+    with pytest.raises(endstop.ConfigError, match="max_turns"):
+        _base.Settings(limits={"max_turn": 3})
+
+
+def test_feed_stops_at_what_is_not_an_answer() -> None:
+    called = endstop.response(finish="tool_calls", calls=[("c1", "f", "{}")])
+    run = Run()
+    assert _base.feed(run, [called]) == (None, ())
+    run.result("c1", "x")
+    assert _base.feed(run, [endstop.response("Done.", finish="stop")]).stopped is None
+    assert run.close().termination is Termination.STOP
+
+    cut = endstop.response(finish="length", calls=[("c1", "f", '{"a')])
+    fed = _base.feed(Run(), [cut])
+    assert fed.stopped is not None
+    assert fed.stopped.termination is Termination.ERROR_OUTPUT_TRUNCATED
+    assert [call.name for call in fed.held_back] == ["f"]
+
+
+def test_feed_counts_failed_attempts() -> None:
+    busy = endstop.detect(b"{}", api="openai-chat", status=529)
+    run = Run()
+    assert _base.feed(run, [busy, busy, endstop.response("Hi", finish="stop")]).stopped is None
+    outcome = run.close()
+    assert (outcome.termination, outcome.model_calls, outcome.turns) == (Termination.STOP, 3, 1)
+
+
+def test_call_that_is_cut_is_held_back() -> None:
+    run = Run()
+    both = [("c1", "f", '{"a": 1}'), ("c2", "f", '{"a')]
+    turn = run.turn(endstop.response(finish="tool_calls", calls=both))
+    assert [call.id for call in turn.calls] == ["c1"]
+    assert [call.id for call in turn.held_back] == ["c2"]
+    run.result("c1", "fine")
+    assert run.ask()
+    turn = run.turn(endstop.response(finish="tool_calls", calls=[("c3", "f", '{"a')]))
+    assert turn.calls == () and len(turn.held_back) == 1

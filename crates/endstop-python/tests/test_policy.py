@@ -1,0 +1,247 @@
+"""Policies: built in, combined, in Python, and hostile."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import chat, tool
+
+import endstop
+from endstop import Context, Run, Step, Termination, Verdict
+
+
+def ends(policy: endstop.Policy | str, *responses: bytes) -> endstop.Outcome:
+    """Runs a loop over scripted responses under a policy."""
+    with Run(policy=policy) as run:
+        for response in responses:
+            if not run.go():
+                break
+            for call in run.turn(response).calls:
+                run.result(call, "result")
+    return run.finished()
+
+
+def test_final_pattern_finds_the_answer() -> None:
+    verdict = endstop.FINAL.should_stop("FINAL('42')")
+    assert verdict and verdict.stops
+    assert (verdict.answer, verdict.policy, verdict.ends_as) == ("42", "final_pattern", "submitted")
+    assert not endstop.FINAL.should_stop("the FINAL answer comes later")
+    assert ends("final_pattern", chat("FINAL('42')")).termination is Termination.SUBMITTED
+
+
+def test_combinators() -> None:
+    @endstop.policy("long")
+    def long(step: Step, context: Context) -> bool:
+        return len(step.output or "") > 20
+
+    text = "FINAL('42')"
+    assert (endstop.FINAL | long).should_stop(text)
+    assert not (endstop.FINAL & long).should_stop(text)
+    assert (endstop.FINAL & long).should_stop("It is the following: \n" + text + "\n")
+    assert not (~endstop.FINAL).should_stop(text)
+    assert endstop.k_of(1, [endstop.FINAL, long]).should_stop(text)
+    assert not endstop.FINAL.after_steps(2).should_stop(text, Context(step=1))
+    assert endstop.FINAL.after_steps(2).should_stop(text, Context(step=2))
+    twice = endstop.FINAL.sustained(2)
+    assert not twice.should_stop(text) and twice.should_stop(text)
+    twice.reset()
+    assert not twice.should_stop(text)
+    with pytest.raises(endstop.ConfigError, match="expected 1 to 2"):
+        endstop.k_of(3, [endstop.FINAL, long])
+
+
+@pytest.mark.parametrize(
+    ("returned", "stops", "answer"),
+    [
+        (None, False, None),
+        (False, False, None),
+        (True, True, None),
+        ("the answer", True, "the answer"),
+        ((True, "pair"), True, "pair"),
+        ((False, None), False, None),
+        (Verdict.stop("v", evidence="mine"), True, "v"),
+        (Verdict.proceed(), False, None),
+        (Verdict.tell("go on"), False, None),
+    ],
+)
+def test_function_returns(returned: object, stops: bool, answer: str | None) -> None:
+    @endstop.policy("mine")
+    def mine(step: Step, context: Context) -> object:
+        return returned
+
+    verdict = mine.should_stop("text")
+    assert (verdict.stops, verdict.answer) == (stops, answer)
+    assert verdict.policy == ("mine" if stops else None)
+
+
+def test_policy_sees_the_step() -> None:
+    seen: list[tuple[object, ...]] = []
+
+    @endstop.policy("sees", description="Looks on.")
+    def sees(step: Step, context: Context) -> None:
+        calls = [call.name for call in step.calls]
+        seen.append((step.output, calls, [o["output"] for o in step.outputs], context.step))
+
+    assert sees.description == "Looks on."
+    ends(sees, tool(), chat("Done."))
+    # A turn with tools and no text has no output of its own.
+    assert seen[0][1:] == (["echo"], ["result"], 0)
+    assert seen[1] == ("Done.", [], [], 1)
+
+
+def test_class_has_an_instance_for_each_run() -> None:
+    made = 0
+
+    @endstop.policy("counts")
+    class Counts:
+        """Stops at the second step."""
+
+        def __init__(self) -> None:
+            nonlocal made
+            made += 1
+            self.steps = 0
+
+        def __call__(self, step: Step, context: Context) -> str | None:
+            self.steps += 1
+            return "enough" if self.steps == 2 else None
+
+    for _ in range(2):
+        outcome = ends(Counts, tool(1, '{"a":1}'), tool(2, '{"a":2}'), tool(3, '{"a":3}'))
+        assert (outcome.termination, outcome.turns) == (Termination.SUBMITTED, 2)
+    assert made == 2
+
+
+def test_policy_may_give_up() -> None:
+    @endstop.policy("no")
+    def no(step: Step, context: Context) -> Verdict:
+        return Verdict.stop(evidence="three strikes", ends_as="error_halted")
+
+    outcome = ends(no, tool())
+    assert outcome.termination is Termination.ERROR_HALTED
+    assert (outcome.evidence, outcome.decided_by["name"]) == ("three strikes", "no")
+    with pytest.raises(endstop.ConfigError, match="expected one of submitted"):
+        Verdict.stop(ends_as="stop")
+
+
+def test_policy_that_raises_ends_the_run_typed() -> None:
+    @endstop.policy("raises")
+    def raises(step: Step, context: Context) -> bool:
+        raise KeyError("reward of sk-abcdef1234567890")
+
+    outcome = ends(raises, tool())
+    assert outcome.termination is Termination.ERROR_DURING_EXECUTION
+    assert outcome.decided_by == {
+        "layer": "fault",
+        "name": "raises",
+        "evidence": "KeyError: 'reward of [redacted]'",
+    }
+    assert outcome.error_diagnostic is not None
+    assert "Traceback" in outcome.error_diagnostic and "in raises" in outcome.error_diagnostic
+    assert "sk-abcdef" not in outcome.to_json()
+    with pytest.raises(KeyError):
+        raises.should_stop("x")
+
+
+def test_policy_that_returns_nonsense_ends_the_run_typed() -> None:
+    @endstop.policy("odd")
+    def odd(step: Step, context: Context) -> object:
+        return 7
+
+    outcome = ends(odd, tool())
+    assert outcome.termination is Termination.ERROR_DURING_EXECUTION
+    assert "`odd` returned `int`" in outcome.evidence
+
+
+def test_answer_stands_if_the_policy_raises() -> None:
+    @endstop.policy("raises")
+    def raises(step: Step, context: Context) -> bool:
+        raise ValueError("late")
+
+    outcome = ends(raises, chat("The answer."))
+    assert outcome.termination is Termination.STOP
+    assert outcome.also == [Termination.ERROR_DURING_EXECUTION]
+
+
+def test_policy_that_calls_its_run_gets_an_error() -> None:
+    runs: list[Run] = []
+
+    @endstop.policy("recursive")
+    def recursive(step: Step, context: Context) -> bool:
+        runs[0].turn(chat("again"))
+        return False
+
+    runs.append(Run(policy=recursive))
+    with runs[0] as run:
+        run.go()
+        for call in run.turn(tool()).calls:
+            run.result(call, "x")
+    outcome = run.finished()
+    assert outcome.termination is Termination.ERROR_DURING_EXECUTION
+    assert "BusyError" in outcome.evidence
+
+
+def test_policy_that_calls_itself_gets_an_error() -> None:
+    policies: list[endstop.Policy] = []
+
+    @endstop.policy("itself")
+    def itself(step: Step, context: Context) -> bool:
+        return policies[0].should_stop(step).stops
+
+    policies.append(itself)
+    with pytest.raises(endstop.BusyError):
+        itself.should_stop("x")
+    assert itself.name == "itself"
+
+
+def test_keyboard_interrupt_in_a_policy_reaches_the_caller() -> None:
+    @endstop.policy("stopped")
+    def stopped(step: Step, context: Context) -> bool:
+        raise KeyboardInterrupt
+
+    run = Run(policy=stopped)
+    with pytest.raises(KeyboardInterrupt), run:
+        run.go()
+        for call in run.turn(tool()).calls:
+            run.result(call, "x")
+    assert run.finished().termination is Termination.ERROR_DURING_EXECUTION
+
+
+def test_specifications() -> None:
+    spec = {"any": ["final_pattern", {"confidence": {"confidence_threshold": 0.9}}]}
+    assert endstop.Policy(spec).specification == spec
+    with pytest.raises(endstop.ConfigError, match="did you mean `final_pattern`"):
+        endstop.Policy("final_patern")
+    with pytest.raises(endstop.ConfigError, match="unknown key `x`"):
+        endstop.Policy({"name": "final_pattern", "config": {"x": 1}})
+    with pytest.raises(endstop.ConfigError, match="@endstop.policy"):
+        Run(policy=lambda step, context: True)  # type: ignore[arg-type]
+    with pytest.raises(endstop.ConfigError, match="callable"):
+        endstop.Policy.of("x", 7)  # type: ignore[arg-type]
+    assert "final_pattern" in endstop.policy_names()
+
+
+def test_metrics_and_variables_reach_policies() -> None:
+    with Run(policy=endstop.REWARD) as run:
+        run.go()
+        call = run.turn(tool()).calls[0]
+        assert not run.result(call, "scored", metrics={"last_reward": 0.99})
+    assert run.finished().termination is Termination.SUBMITTED
+    with Run(policy=endstop.FINAL, variables={"best": "41"}) as run:
+        run.go()
+        run.turn(chat("FINAL_VAR(best)"))
+    assert run.finished().answer == "41"
+
+
+def test_notes_are_for_the_next_request() -> None:
+    @endstop.policy("tells")
+    def tells(step: Step, context: Context) -> Verdict:
+        return Verdict.tell("use the other tool")
+
+    for inject, notes in ((True, ["use the other tool"]), (False, [])):
+        with Run(policy=tells, inject=inject) as run:
+            run.go()
+            for call in run.turn(tool()).calls:
+                run.result(call, "x")
+            assert run.go()
+            assert [note for note in run.notes() if "other tool" in note] == notes
+            assert run.notes() == []
+            run.turn(chat("Done."))

@@ -1,0 +1,371 @@
+"""Runs: endings, limits, cancellation, and misuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+
+import pytest
+from conftest import Clock, chat, tool
+
+import endstop
+from endstop import Category, Run, Termination
+
+
+def loop(run: Run, *responses: bytes) -> int:
+    """Runs a plain loop over scripted responses, the last of them for ever; returns its calls."""
+    made = 0
+    while run.go():
+        made += 1
+        for call in run.turn(responses[min(made, len(responses)) - 1]).calls:
+            run.result(call, f"result {made}")
+    return made
+
+
+def test_plain_loop_ends_with_its_answer() -> None:
+    with Run() as run:
+        assert loop(run, tool(), chat("All done.")) == 2
+    outcome = run.finished()
+    assert outcome.termination is Termination.STOP
+    assert outcome.category is Category.SUCCESS and outcome.is_success
+    assert outcome.answer == "All done."
+    assert (outcome.turns, outcome.tool_calls, outcome.model_calls) == (2, 1, 2)
+    assert outcome.check() == outcome
+
+
+@pytest.mark.parametrize(
+    ("response", "ending"),
+    [
+        (chat("The capital", finish="length"), Termination.ERROR_OUTPUT_TRUNCATED),
+        (chat("The", finish="content_filter"), Termination.ERROR_CONTENT_FILTERED),
+        (chat("The capital", finish=None), Termination.ERROR_DURING_EXECUTION),
+        (chat("The capital", finish="weird"), Termination.ERROR_DURING_EXECUTION),
+        (tool(arguments='{"te', finish="length"), Termination.ERROR_OUTPUT_TRUNCATED),
+        (b"", Termination.ERROR_DURING_EXECUTION),
+    ],
+)
+def test_defect_is_not_a_success(response: bytes, ending: Termination) -> None:
+    with Run() as run:
+        assert loop(run, response) == 1
+    assert run.finished().termination is ending
+    with pytest.raises(endstop.Unsuccessful) as caught:
+        run.finished().check()
+    assert caught.value.outcome == run.outcome
+    assert pickle.loads(pickle.dumps(caught.value)).outcome == run.outcome
+
+
+def test_loop_of_equal_calls_ends() -> None:
+    def repeat(run: Run) -> int:
+        made = 0
+        while run.go():
+            made += 1
+            for call in run.turn(tool(made)).calls:
+                run.result(call, "same")
+        return made
+
+    with Run() as run:
+        made = repeat(run)
+    outcome = run.finished()
+    assert outcome.termination is Termination.ERROR_NO_PROGRESS
+    assert made <= 5
+    assert outcome.no_progress is not None and outcome.no_progress["calls"][0]["name"] == "echo"
+
+
+def test_limits_end_runs(clock: Clock) -> None:
+    with Run(limits={"max_turns": 3}) as run:
+        assert loop(run, tool()) == 3
+    assert run.finished().termination is Termination.ERROR_MAX_TURNS
+    with Run(limits={"max_tokens": 400, "max_turns": None}) as run:
+        assert loop(run, tool()) == 3
+    assert run.finished().termination is Termination.ERROR_MAX_TOKENS
+    with Run(limits={"max_budget_usd": 0.01}, price="in=10,out=60", task="go") as run:
+        loop(run, tool())
+    assert run.finished().termination is Termination.ERROR_MAX_BUDGET_USD
+    for limit in ("90s", timedelta(seconds=90), 90):
+        with Run(limits={"timeout": limit}, clock=clock) as run:
+            assert run.go()
+            run.turn(tool())
+            clock.now += 91
+            assert not run.go()
+        assert run.finished().termination is Termination.ERROR_TIMEOUT
+    assert run.finished().duration == pytest.approx(91)
+
+
+def test_unknown_limit_names_the_nearest() -> None:
+    with pytest.raises(endstop.ConfigError, match="did you mean `max_turns`"):
+        Run(limits={"max_turn": 3})
+    with pytest.raises(endstop.ConfigError, match="max_turns"):
+        Run(limits={"max_turns": "many"})
+    assert "max_turns" in endstop.limit_names()
+    assert endstop.default_limits()["max_turns"] == 25
+
+
+def test_price_follows_the_model_that_answered() -> None:
+    with Run() as run:
+        loop(run, chat("Hi"))
+    outcome = run.finished()
+    price = endstop.price("openai/gpt-4o-mini")
+    assert price is not None
+    assert outcome.cost_usd == pytest.approx(price.cost(100, 50))
+    assert not outcome.cost_unknown
+
+
+def test_outcome_is_neither_true_nor_false() -> None:
+    with Run() as run:
+        loop(run, chat("Hi"))
+    with pytest.raises(TypeError, match="is_success"):
+        bool(run.outcome and run.outcome)
+
+
+def test_outcome_survives_pickling_and_json() -> None:
+    with Run(limits={"max_turns": 2}) as run:
+        loop(run, tool())
+    outcome = run.finished()
+    assert pickle.loads(pickle.dumps(outcome)) == outcome
+    assert endstop.Outcome.from_json(outcome.to_json()) == outcome
+    assert json.loads(outcome.to_json()) == outcome.to_dict()
+    with pytest.raises(endstop.ConfigError, match="outcome"):
+        endstop.Outcome.from_json("{}")
+
+
+def test_html_escapes_what_the_model_wrote() -> None:
+    with Run() as run:
+        loop(run, chat("<script>alert('x')</script>\u202e"))
+    page = run.finished()._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page and "\u202e" not in page
+
+
+def test_exception_in_the_block_ends_the_run() -> None:
+    run = Run()
+    with pytest.raises(ValueError, match="boom"), run:
+        run.go()
+        run.turn(chat("Hi"))
+        raise ValueError("boom with sk-abcdef1234567890")
+    outcome = run.finished()
+    assert outcome.termination is Termination.ERROR_DURING_EXECUTION
+    assert "ValueError: boom" in outcome.evidence
+    assert "sk-abcdef" not in outcome.to_json()
+
+
+def test_open_call_is_not_a_success() -> None:
+    with Run() as run:
+        run.go()
+        run.turn(tool())
+    assert run.finished().termination is Termination.ERROR_DURING_EXECUTION
+    assert "echo" in run.finished().evidence
+
+
+def test_turn_without_go_is_admitted() -> None:
+    run = Run(limits={"max_turns": 1})
+    assert run.turn(tool()).calls
+    late = run.turn(tool(2))
+    assert late.calls == () and late.stopped
+    assert late.outcome is not None and late.outcome.termination is Termination.ERROR_MAX_TURNS
+    assert run.close() == late.outcome, "a run has one ending"
+
+
+def test_result_reports_failures() -> None:
+    with Run() as run:
+        for number in range(9):
+            if not run.go():
+                break
+            for call in run.turn(tool(number, json.dumps({"n": number}))).calls:
+                run.result(call, ValueError("no such file"))
+    assert run.finished().termination is Termination.ERROR_CONSECUTIVE_MISTAKES
+    with pytest.raises(endstop.ConfigError, match="expected one of ok"):
+        Run().result("c1", "x", status="fine")
+    with Run() as run:
+        run.go()
+        call = run.turn(tool()).calls[0]
+        run.result(call, {"a": [1, 2]}, halt="the budget owner said no")
+    assert run.finished().termination is Termination.ERROR_HALTED
+
+
+def test_failed_call_may_be_retried() -> None:
+    class RateLimitError(Exception):
+        class response:  # noqa: N801
+            content = b'{"error":{"message":"slow","type":"x","param":null,"code":null}}'
+            status_code = 429
+            headers = {"retry-after": "7"}
+
+    with Run() as run:
+        assert run.go()
+        assert run.failed(RateLimitError("slow"))
+        assert run.go(retry=True)
+        run.turn(chat("Hi"))
+    assert run.finished().termination is Termination.STOP
+    with Run() as run:
+        run.go()
+        run.failed(TimeoutError("no answer"))
+    assert run.finished().termination is Termination.ERROR_DURING_EXECUTION
+    assert run.finished().decided_by["name"] == "timeout"
+
+
+def test_keyboard_interrupt_cancels() -> None:
+    run = Run()
+    with pytest.raises(KeyboardInterrupt), run:
+        run.go()
+        raise KeyboardInterrupt
+    assert run.finished().termination is Termination.CANCELLED
+
+
+def test_cancelled_task_is_cancelled_and_raised_again() -> None:
+    runs: list[Run] = []
+
+    async def body() -> None:
+        async with Run() as run:
+            runs.append(run)
+            run.go()
+            await asyncio.sleep(600)
+
+    async def main() -> None:
+        task = asyncio.create_task(body())
+        while not runs:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert runs[0].finished().termination is Termination.CANCELLED
+
+
+def test_timeout_interrupts_an_async_block() -> None:
+    async def main() -> Run:
+        async with Run(limits={"timeout": "50ms"}) as run:
+            run.go()
+            await asyncio.sleep(600)
+        return run
+
+    run = asyncio.run(main())
+    assert run.finished().termination is Termination.ERROR_TIMEOUT
+
+
+def test_deltas_let_a_policy_stop_the_stream() -> None:
+    run = Run(policy=endstop.FINAL)
+    assert run.go(streaming=True)
+    pieces = ["The answer is ", "\nFINAL('4", "2')\n", "and more"]
+    read = [run.delta(piece) for piece in pieces]
+    assert read == [True, True, False, False]
+    outcome = run.finished()
+    assert outcome.termination is Termination.SUBMITTED and outcome.answer == "42"
+
+
+def test_decoder_is_a_response() -> None:
+    decoder = endstop.StreamDecoder()
+    decoder.push(chat("Hello"))
+    with Run() as run:
+        run.go()
+        assert run.turn(decoder).text == "Hello"
+    assert run.finished().is_success
+
+
+def test_nested_spending_counts() -> None:
+    with Run(limits={"max_tokens": 1000}) as run:
+        assert run.spent(input_tokens=900, output_tokens=200, cost_usd=0.5, turns=2)
+        assert not run.go()
+    outcome = run.finished()
+    assert outcome.termination is Termination.ERROR_MAX_TOKENS
+    assert outcome.turns == 2 and outcome.cost_usd == pytest.approx(0.5)
+
+
+def test_two_threads_get_an_error_and_no_deadlock() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    @endstop.policy("blocks")
+    def blocks(step: endstop.Step, context: endstop.Context) -> None:
+        entered.set()
+        assert leave.wait(60)
+
+    run = Run(policy=blocks)
+
+    def work() -> None:
+        run.go()
+        run.turn(chat("Hi"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert entered.wait(60)
+    with pytest.raises(endstop.BusyError, match="in use"):
+        run.go()
+    with pytest.raises(endstop.BusyError):
+        run.outcome  # noqa: B018
+    assert "in use" in repr(run)
+    assert run.cancel() is None, "the call that has the run performs the cancel"
+    leave.set()
+    thread.join(60)
+    assert run.finished().termination is Termination.CANCELLED
+
+
+def test_cancel_from_another_thread() -> None:
+    run = Run()
+    run.go()
+    thread = threading.Thread(target=run.cancel)
+    thread.start()
+    thread.join(60)
+    assert run.finished().termination is Termination.CANCELLED
+    assert run.terminate() == run.outcome, "the first ending stands"
+
+
+def test_run_in_many_threads_at_once() -> None:
+    def work(results: list[Termination]) -> None:
+        with Run(limits={"max_turns": 200, "max_unproductive_turns": None}) as run:
+            loop(run, tool())
+        results.append(run.finished().termination)
+
+    results: list[Termination] = []
+    threads = [threading.Thread(target=work, args=(results,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [Termination.ERROR_MAX_TURNS] * 8
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="requires fork")
+def test_fork_in_the_middle_of_a_run() -> None:
+    code = """
+import os, endstop
+run = endstop.Run(policy=endstop.FINAL)
+run.go()
+child = os.fork()
+response = endstop.response("FINAL('x')", finish="stop")
+run.turn(response)
+run.close()
+assert run.outcome.termination == "submitted", run.outcome
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit"])
+def test_interpreter_exits_in_the_middle_of_a_run(end: str) -> None:
+    code = f"""
+import sys, threading, endstop
+@endstop.policy("mine")
+class Mine:
+    def __call__(self, step, context):
+        return False
+run = endstop.Run(policy=Mine | endstop.FINAL)
+run.go()
+run.turn(endstop.response("", finish="tool_calls", calls=[("c", "f", "{{}}")]))
+def busy():
+    while True:
+        endstop.Run(policy=Mine).turn(endstop.response("Hi", finish="stop"))
+threading.Thread(target=busy, daemon=True).start()
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=120, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_runs_refuse_pickling() -> None:
+    with pytest.raises(endstop.ConfigError, match="outcome"):
+        pickle.dumps(Run())
