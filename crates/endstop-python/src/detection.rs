@@ -11,6 +11,7 @@ use crate::usage::Usage;
 use endstop_core::{
     ErrorClass, ModelTurn, NanoUsd, Part, SignalReason, TerminationSignal, ToolCall,
 };
+use endstop_wire::codec::ServiceTier;
 use endstop_wire::detect::{DetectError, printed, request_facts};
 use endstop_wire::dialect::{self, Dialect, WireFormat};
 use endstop_wire::signal::finish::{Finish, finish_of};
@@ -40,6 +41,8 @@ struct Stored {
     complete: bool,
     value_missing: bool,
     should_retry: Option<bool>,
+    #[serde(default)]
+    service_tier: Option<ServiceTier>,
 }
 
 impl Detection {
@@ -168,21 +171,38 @@ impl Detection {
     fn _from_json(py: Python<'_>, text: &str) -> PyResult<Detection> {
         let stored: Stored = json::from_json(py, text, "detection")?;
         let api = dialect::dialect(&stored.api).map_or("", |dialect| dialect.name);
-        let Stored { turn, error, signal, streamed, complete, value_missing, should_retry, .. } =
-            stored;
-        let decoded =
-            Decoded { turn, error, signal, streamed, complete, value_missing, should_retry };
+        let Stored { turn, error, signal, streamed, complete, value_missing, .. } = stored;
+        let Stored { should_retry, service_tier, .. } = stored;
+        let decoded = Decoded {
+            turn,
+            error,
+            signal,
+            service_tier,
+            streamed,
+            complete,
+            value_missing,
+            should_retry,
+        };
         Ok(Detection { decoded, api })
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
         let py = slf.py();
         let Detection { decoded, api } = slf.get().clone();
-        let Decoded { turn, error, signal, streamed, complete, value_missing, should_retry } =
-            decoded;
+        let Decoded { turn, error, signal, service_tier, streamed, complete, .. } = decoded;
+        let Decoded { value_missing, should_retry, .. } = decoded;
         let api = api.to_owned();
-        let stored =
-            Stored { api, turn, error, signal, streamed, complete, value_missing, should_retry };
+        let stored = Stored {
+            api,
+            turn,
+            error,
+            signal,
+            streamed,
+            complete,
+            value_missing,
+            should_retry,
+            service_tier,
+        };
         let make = py.get_type::<Detection>().getattr("_from_json")?;
         Ok((make, (json::to_json(py, &stored)?,)))
     }
@@ -352,6 +372,7 @@ pub(crate) fn response(
         turn: Some(turn),
         error,
         signal,
+        service_tier: None,
         streamed: false,
         complete: !missing,
         value_missing: missing,

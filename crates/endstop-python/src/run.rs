@@ -138,9 +138,11 @@ impl Run {
     ) -> PyResult<Run> {
         let given = price.map(read_price).transpose()?;
         let named = model.and_then(|model| model.split_once('/'));
-        let found = named.and_then(|(provider, id)| lookup(provider, id)).map(|info| info.price);
+        let found = named.and_then(|(provider, id)| lookup(provider, id));
+        let found = found.filter(|_| given.is_none());
         let pricing = Pricing {
-            price: given.or(found),
+            price: given.or(found.as_ref().map(|info| info.price)),
+            source: found,
             is_fixed: given.is_some(),
             provider: named.map(|(provider, _)| provider.to_owned()),
             looked_up: named.map(|(_, id)| id.to_owned()),

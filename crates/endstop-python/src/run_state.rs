@@ -10,7 +10,7 @@ use endstop_core::{
     TerminationSignal, ToolCall, ToolReport, ToolStatus,
 };
 use endstop_wire::Decoded;
-use endstop_wire::catalog::prices::lookup;
+use endstop_wire::catalog::prices::{ModelInfo, lookup};
 use endstop_wire::dialect::dialect;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub(crate) struct Pricing {
     pub(crate) provider: Option<String>,
     /// The model whose price was looked up last.
     pub(crate) looked_up: Option<String>,
+    /// The source of the price, if that is the catalogue, which also has prices of service tiers.
+    pub(crate) source: Option<ModelInfo>,
 }
 
 impl Pricing {
@@ -53,9 +55,11 @@ impl Pricing {
         self.looked_up = Some(model.to_owned());
         let of_format = || dialect(api).ok().map(|dialect| dialect.family.provider());
         let provider = self.provider.as_deref().or_else(of_format);
-        let known = provider.and_then(|provider| lookup(provider, model)).map(|info| info.price);
         // A model that the catalogue does not know may still be the one that the caller named.
-        self.price = known.or(self.price);
+        if let Some(known) = provider.and_then(|provider| lookup(provider, model)) {
+            self.price = Some(known.price);
+            self.source = Some(known);
+        }
     }
 }
 
@@ -104,22 +108,26 @@ impl RunState {
 
     /// Feeds a response, after asking for its call if the caller did not.
     pub(crate) fn turn(&mut self, at: Duration, found: Detection) -> Turn {
-        let Detection { decoded, api } = found;
+        let Detection { mut decoded, api } = found;
         self.api = api;
-        let Decoded { mut turn, error, signal, streamed, .. } = decoded;
         if self.call.is_none() {
-            self.ask(at, Ask { streaming: streamed, ..Ask::default() });
+            self.ask(at, Ask { streaming: decoded.streamed, ..Ask::default() });
         }
         let Some(call) = self.call.take() else {
-            return self.ended_turn(signal, error);
+            return self.ended_turn(decoded.signal, decoded.error);
         };
         let asked_price = self.pricing.price;
-        if let Some(turn) = &mut turn {
+        if let Some(turn) = &decoded.turn {
             self.pricing.follow(api, turn);
+        }
+        decoded.price_service_tier(self.pricing.source.as_ref());
+        let Decoded { mut turn, error, signal, .. } = decoded;
+        if let Some(turn) = &mut turn
+            && turn.cost.is_none()
+            && self.pricing.price != asked_price
+        {
             // The call was admitted without this price.
-            if turn.cost.is_none() && self.pricing.price != asked_price {
-                turn.cost = self.pricing.price.map(|price| price.cost(&turn.usage));
-            }
+            turn.cost = self.pricing.price.map(|price| price.cost(&turn.usage));
         }
         let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
         // Of a response that asks for its tools only invalid calls can be held back.

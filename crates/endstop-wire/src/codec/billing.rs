@@ -14,6 +14,7 @@
 
 use crate::headers::Headers;
 use endstop_core::Billing;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The longest name of a service tier that is stored.
@@ -71,11 +72,12 @@ impl Bill {
 }
 
 /// A service tier other than the ordinary one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTier {
     /// Name in lower case, as the provider's API spells it, for example `priority`.
     pub name: String,
     /// The billing of the turn if the tier's price is known.
+    #[serde(default)]
     pub(super) rest: Billing,
 }
 
