@@ -15,9 +15,11 @@
 //! that were not used for calibration. Runs that a rule cannot evaluate, because their recording
 //! does not contain tool results, are in neither half.
 
+use super::sample::Sample;
+use super::task::MOST_TASKS;
 use endstop_core::detector::{Rule, Stuck};
-use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A rule with increasing thresholds: a run that a high threshold stops is also stopped by every
 /// lower one.
@@ -85,14 +87,14 @@ fn stuck(level: u32) -> Rule {
 }
 
 /// The scores of one family over the runs of one dataset.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Scores {
     /// The first half: the highest score of each task's good runs.
-    first: HashMap<u64, u32>,
+    first: Sample<u32, MOST_TASKS>,
     /// The second half: the numbers of good and failed runs by score.
     second: BTreeMap<u32, (u64, u64)>,
     /// The second half: the highest score of each task's good runs.
-    second_tasks: HashMap<u64, u32>,
+    second_tasks: Sample<u32, MOST_TASKS>,
     /// Number of runs that the family cannot evaluate.
     left_out: u64,
 }
@@ -106,8 +108,7 @@ impl Scores {
         };
         // Any bit of the hash would do; the lowest is the cheapest to test.
         if task & 1 == 0 {
-            if success {
-                let score = self.first.entry(task).or_default();
+            if let Some(score) = success.then(|| self.first.entry(task)).flatten() {
                 *score = (*score).max(level);
             }
             return;
@@ -115,45 +116,23 @@ impl Scores {
         let counts = self.second.entry(level).or_default();
         if success {
             counts.0 += 1;
-            let score = self.second_tasks.entry(task).or_default();
-            *score = (*score).max(level);
+            if let Some(score) = self.second_tasks.entry(task) {
+                *score = (*score).max(level);
+            }
         } else {
             counts.1 += 1;
         }
     }
 
-    /// Returns the scores with task hashes that include the dataset, so that tasks of several
-    /// datasets can be merged. Each task stays in its half.
-    pub(super) fn scoped(&self, dataset: &str) -> Scores {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let scoped = |(task, level): (&u64, &u32)| {
-            let mut hasher = DefaultHasher::new();
-            (dataset, task).hash(&mut hasher);
-            // The lowest bit selects the half, so it must not change.
-            (hasher.finish() & !1 | task & 1, *level)
-        };
-        Scores {
-            first: self.first.iter().map(scoped).collect(),
-            second: self.second.clone(),
-            second_tasks: self.second_tasks.iter().map(scoped).collect(),
-            left_out: self.left_out,
-        }
-    }
-
     pub(super) fn merge(&mut self, other: Scores) {
-        self.left_out += other.left_out;
-        for (task, level) in other.first {
-            let score = self.first.entry(task).or_default();
-            *score = (*score).max(level);
-        }
-        for (task, level) in other.second_tasks {
-            let score = self.second_tasks.entry(task).or_default();
-            *score = (*score).max(level);
-        }
+        self.left_out = self.left_out.saturating_add(other.left_out);
+        let highest = |own: &mut u32, other: u32| *own = (*own).max(other);
+        self.first.merge(other.first, highest);
+        self.second_tasks.merge(other.second_tasks, highest);
         for (level, (good, failed)) in other.second {
             let counts = self.second.entry(level).or_default();
-            counts.0 += good;
-            counts.1 += failed;
+            counts.0 = counts.0.saturating_add(good);
+            counts.1 = counts.1.saturating_add(failed);
         }
     }
 }

@@ -8,10 +8,12 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 
-use super::calibrate::Calibrated;
+use super::calibrate::{Calibrated, Family};
 use super::counts::{Counts, Share, share};
 use super::judge::Backtest;
+use super::tallies::Tallies;
 use super::tally::{Skipped, Tally};
+use super::task::Task;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -203,36 +205,34 @@ pub struct Unjudged {
 impl Backtest {
     /// Computes the figures.
     pub fn finish(self) -> Figures {
-        Figures::of(&self)
+        Figures::of(&self.tallies, &self.families)
     }
 }
 
 impl Figures {
-    fn of(test: &Backtest) -> Figures {
+    /// Computes the figures of counts whose calibrated families are these.
+    pub(super) fn of(tallies: &Tallies, families: &[Family]) -> Figures {
         let mut datasets = Vec::new();
         let mut unjudged = Vec::new();
         let mut skipped = Skipped::default();
         let mut pooled: Option<Tally> = None;
-        for (name, tally) in &test.datasets {
-            skipped.without_outcome += tally.skipped.without_outcome;
-            skipped.summary_only += tally.skipped.summary_only;
-            skipped.single_turn += tally.skipped.single_turn;
-            skipped.empty += tally.skipped.empty;
+        for (name, tally) in &tallies.datasets {
+            skipped.add(tally.skipped);
             if tally.unjudged.0 > 0 {
-                unjudged.push(Unjudged::of(name, tally, test));
+                unjudged.push(Unjudged::of(name, tally, tallies));
             }
             if tally.runs == 0 {
                 continue;
             }
-            datasets.push(DatasetFigures::of(name, tally, test));
+            datasets.push(DatasetFigures::of(name, tally, tallies, families));
             match &mut pooled {
-                Some(all) => all.add(scoped(tally, name)),
-                None => pooled = Some(scoped(tally, name)),
+                Some(all) => all.add(tally.clone()),
+                None => pooled = Some(tally.clone()),
             }
         }
         // With a single dataset the pooled figures would only repeat it.
         if let Some(all) = pooled.filter(|_| datasets.len() > 1) {
-            datasets.push(DatasetFigures::of(ALL, &all, test));
+            datasets.push(DatasetFigures::of(ALL, &all, tallies, families));
         }
         Figures { datasets, unjudged, skipped, least_good_runs: LEAST_GOOD }
     }
@@ -280,34 +280,17 @@ impl Figures {
     }
 }
 
-/// Returns a dataset's counts with task hashes that include the dataset, because equal task names
-/// in different datasets are different tasks.
-fn scoped(tally: &Tally, dataset: &str) -> Tally {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut scoped = tally.clone();
-    scoped.tasks = tally
-        .tasks
-        .iter()
-        .map(|(task, runs)| {
-            let mut hasher = DefaultHasher::new();
-            (dataset, task).hash(&mut hasher);
-            (hasher.finish(), runs.clone())
-        })
-        .collect();
-    scoped.scores = tally.scores.iter().map(|scores| scores.scoped(dataset)).collect();
-    scoped
-}
-
 impl DatasetFigures {
-    fn of(name: &str, tally: &Tally, test: &Backtest) -> DatasetFigures {
+    fn of(name: &str, tally: &Tally, tallies: &Tallies, families: &[Family]) -> DatasetFigures {
         let lengths = Lengths::of(tally);
         let cap = lengths.cap(lengths.percentile(0.75));
-        let mut candidates = Vec::with_capacity(test.candidates.len());
-        for (at, candidate) in test.candidates.iter().enumerate() {
+        let settings = &tallies.settings;
+        let mut candidates = Vec::with_capacity(settings.candidates.len());
+        for (at, (candidate, _)) in settings.candidates.iter().enumerate() {
             let counts = tally.counts[at];
             let good_stopped = share(counts.succ_stopped, tally.succeeded);
             candidates.push(CandidateFigures {
-                name: candidate.name.clone(),
+                name: candidate.clone(),
                 counts,
                 good_stopped,
                 good4_stopped: share(counts.succ4_stopped, tally.succeeded_4),
@@ -322,7 +305,7 @@ impl DatasetFigures {
                 verdict: lengths.verdict(&counts, tally),
             });
         }
-        let families = test.families.iter().zip(&tally.scores);
+        let families = families.iter().zip(&tally.scores);
         let mixed = tally.tasks.values().filter(|task| task.good > 0 && task.failed > 0);
         DatasetFigures {
             name: name.to_owned(),
@@ -338,11 +321,11 @@ impl DatasetFigures {
             tokens: (tally.used.runs_with_tokens > 0).then_some(tally.used.tokens),
             usd: (tally.used.runs_with_usd > 0).then(|| tally.used.usd.to_usd()),
             mixed_tasks: mixed.count() as u64,
-            tasks_left_out: tally.tasks_left_out,
+            tasks_left_out: tally.tasks_left_out(),
             cap,
             candidates,
             calibrated: families
-                .map(|(family, scores)| Calibrated::of(family, scores, test.alpha))
+                .map(|(family, scores)| Calibrated::of(family, scores, settings.alpha))
                 .collect(),
         }
     }
@@ -405,19 +388,18 @@ impl DatasetFigures {
 }
 
 impl Unjudged {
-    fn of(name: &str, tally: &Tally, test: &Backtest) -> Unjudged {
-        let candidates = test.candidates.iter().zip(&tally.unjudged_saved);
-        let lacking = test.candidates.iter().zip(&tally.unjudged_lacking);
+    fn of(name: &str, tally: &Tally, tallies: &Tallies) -> Unjudged {
+        let names = || tallies.settings.candidates.iter().map(|(name, _)| name.clone());
+        let candidates = names().zip(&tally.unjudged_saved);
+        let lacking = names().zip(&tally.unjudged_lacking);
         Unjudged {
             name: name.to_owned(),
             runs: tally.unjudged.0,
             steps: tally.unjudged.1,
             candidates: candidates
-                .map(|(candidate, (stopped, saved))| (candidate.name.clone(), *stopped, *saved))
+                .map(|(name, (stopped, saved))| (name, *stopped, *saved))
                 .collect(),
-            lacking: lacking
-                .map(|(candidate, lacking)| (candidate.name.clone(), lacking.all, lacking.part))
-                .collect(),
+            lacking: lacking.map(|(name, lacking)| (name, lacking.all, lacking.part)).collect(),
         }
     }
 }
@@ -432,12 +414,12 @@ fn paired(tally: &Tally, at: usize) -> Option<Paired> {
         .tasks
         .values()
         .filter(|task| task.good > 0 && task.failed > 0)
-        .map(|task| {
-            let (good, failed) = task.stopped.get(at).copied().unwrap_or_default();
+        .map(|task: &Task| {
+            let (good, failed) = task.stopped(at);
             f64::from(failed) / f64::from(task.failed) - f64::from(good) / f64::from(task.good)
         })
         .collect();
-    // The order of a hash map differs in each process, and with it the rounding of a sum.
+    // Sorted, so that the rounding of the sum depends only on the values.
     differences.sort_by(f64::total_cmp);
     let n = differences.len() as f64;
     // A variance requires at least two tasks.

@@ -15,27 +15,28 @@
 
 use super::calibrate::Family;
 use super::candidate::{Candidate, Trial};
-use super::tally::{Curve, Skipped, Tally};
+use super::curve::Curve;
+use super::settings::Settings;
+use super::tallies::Tallies;
+use super::tally::Skipped;
 use crate::availability::without_results;
 use crate::model::{Step, Trajectory};
 use crate::pricing::Prices;
 use crate::replay::{Setting, replay};
 use endstop_core::detector::{Rule, RuleSet};
 use endstop_core::{NanoUsd, PolicyError, Registry};
-use std::collections::BTreeMap;
 
 /// Counts the effect of candidates on recorded runs.
 #[derive(Debug)]
 pub struct Backtest {
-    pub(super) candidates: Vec<Candidate>,
+    candidates: Vec<Candidate>,
     rules: Rules,
     /// As `rules`, for runs without recorded tool results.
     rules_without_results: Rules,
     kernels: Vec<(usize, Setting)>,
     pub(super) families: Vec<Family>,
     family_rules: RuleSet,
-    pub(super) datasets: BTreeMap<String, Tally>,
-    pub(super) alpha: f64,
+    pub(super) tallies: Tallies,
     stopped: Vec<Option<u32>>,
     prices: Prices,
 }
@@ -89,9 +90,8 @@ impl Backtest {
             rules_without_results: Rules::of(candidates, without_results),
             kernels,
             families: Vec::new(),
-            alpha: 1.0,
             family_rules: RuleSet::default(),
-            datasets: BTreeMap::new(),
+            tallies: Tallies::new(Settings::of(candidates)),
             stopped: Vec::new(),
             prices: Prices::new(),
         })
@@ -102,7 +102,7 @@ impl Backtest {
     #[must_use]
     pub fn calibrating(mut self, families: &[Family], alpha: f64) -> Backtest {
         self.families = families.to_vec();
-        self.alpha = alpha;
+        self.tallies.settings.calibrate(families, alpha);
         self.family_rules = RuleSet::new(families.iter().flat_map(Family::rules));
         self
     }
@@ -121,11 +121,7 @@ impl Backtest {
         run: &Trajectory<'_>,
         replay: &dyn Fn(&Setting) -> Option<u32>,
     ) -> Option<&[Option<u32>]> {
-        let candidates = self.candidates.len();
-        if !self.datasets.contains_key(dataset) {
-            let tally = Tally::new(candidates, self.families.len());
-            self.datasets.insert(dataset.to_owned(), tally);
-        }
+        self.tallies.create(dataset, self.families.len());
         let turns = run.turns().count() as u32;
         // The same runs are skipped as in the reference implementation, so that the counts can be
         // compared.
@@ -138,7 +134,7 @@ impl Backtest {
         } else {
             None
         };
-        if let (Some(which), Some(tally)) = (not_judged, self.datasets.get_mut(dataset)) {
+        if let (Some(which), Some(tally)) = (not_judged, self.tallies.datasets.get_mut(dataset)) {
             *which(&mut tally.skipped) += 1;
             return None;
         }
@@ -148,12 +144,12 @@ impl Backtest {
         let levels = self.levels(run, turns);
         // Only judged runs have figures in tokens and dollars, so only their usage is computed.
         let used = run.recorded.success.map(|_| Curve::of(run, &self.prices));
-        if let Some(tally) = self.datasets.get_mut(dataset) {
+        if let Some(tally) = self.tallies.datasets.get_mut(dataset) {
             tally.lacks(&self.candidates, run);
             match run.recorded.success {
                 Some(success) => {
                     let used = used.unwrap_or_default();
-                    tally.judged(run, turns, success, &stopped, &used, &levels);
+                    tally.judged(dataset, run, turns, success, &stopped, &used, &levels);
                 }
                 None => tally.unjudged(turns, &stopped),
             }
@@ -223,12 +219,7 @@ impl Backtest {
 
     /// Adds the counts of another backtest of the same candidates.
     pub fn add(&mut self, other: Backtest) {
-        for (name, tally) in other.datasets {
-            match self.datasets.get_mut(&name) {
-                Some(own) => own.add(tally),
-                None => drop(self.datasets.insert(name, tally)),
-            }
-        }
+        self.tallies.add(other.tallies);
     }
 }
 

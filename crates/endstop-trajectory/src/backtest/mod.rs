@@ -28,21 +28,35 @@
 //! watches live runs; limits and other policies go through the kernel ([`replay`](crate::replay)),
 //! with a fresh kernel for each run.
 
+mod batch;
 mod calibrate;
 mod candidate;
 mod counts;
+mod curve;
+mod dataset;
 mod engine;
 mod figures;
+mod hash;
 mod judge;
+mod packed;
+mod reading;
+mod sample;
+mod settings;
+mod tallies;
 mod tally;
+mod task;
 
+pub use batch::{Batch, Merged, Plan, merge, tally};
 pub use calibrate::{Calibrated, Family};
 pub use candidate::{Candidate, Trial};
 pub use counts::{Counts, Share, share};
-pub use engine::{Done, Each, Engine, Progress, dataset};
+pub use dataset::dataset;
+pub use engine::{Done, Each, Engine, Progress};
 pub use figures::{
     CandidateFigures, Cap, DatasetFigures, Figures, Paired, ParetoPoint, Unjudged, Verdict,
 };
 pub(crate) use judge::show;
 pub use judge::{Backtest, Judged};
+pub use packed::MergeError;
+pub use reading::{Examples, Reading};
 pub use tally::Skipped;
