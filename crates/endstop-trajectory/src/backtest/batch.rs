@@ -18,10 +18,11 @@
 //! The merged report is the same to the last digit for each division into parts and each order of
 //! them, and the same as that of all runs in one part.
 
-use super::calibrate::Family;
 use super::candidate::Candidate;
 use super::dataset::dataset;
+use super::family::Family;
 use super::figures::Figures;
+use super::group::GroupBy;
 use super::judge::Backtest;
 use super::packed::{MergeError, difference, pack, unpack};
 use super::reading::Reading;
@@ -38,6 +39,8 @@ pub struct Plan {
     pub candidates: Vec<Candidate>,
     /// The share of good tasks that a calibrated threshold may stop; `None` calibrates nothing.
     pub alpha: Option<f64>,
+    /// The field of a run that names its kind of task.
+    pub group_by: GroupBy,
     /// Options for reading the bytes.
     pub options: Options,
     /// Outcomes from a separate file; they override those of the recordings.
@@ -47,11 +50,17 @@ pub struct Plan {
 impl Plan {
     /// Creates a plan for these candidates.
     pub fn new(candidates: Vec<Candidate>) -> Plan {
-        Plan { candidates, alpha: None, options: Options::default(), outcomes: None }
+        Plan {
+            candidates,
+            alpha: None,
+            group_by: GroupBy::default(),
+            options: Options::default(),
+            outcomes: None,
+        }
     }
 
     fn backtest(&self) -> Result<Backtest, PolicyError> {
-        let test = Backtest::new(&self.candidates)?;
+        let test = Backtest::new(&self.candidates)?.grouping(self.group_by.clone());
         Ok(match self.alpha {
             Some(alpha) => test.calibrating(&Family::all(), alpha),
             None => test,

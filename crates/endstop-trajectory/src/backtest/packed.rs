@@ -2,18 +2,17 @@
 //!
 //! ```text
 //! {"format":"endstop-tally","version":1,"endstop":"0.9.0","digest":"…","settings":{…}}
-//! (zstd) {"datasets":{…},"reading":{…},"ids":[…]}
+//! (zstd) {"counts":{…},"reading":{…},"ids":[…]}
 //! ```
 //!
 //! The first line states what was counted. Counts of another version of this format, of another
 //! release, whose rules may differ, or with other settings are refused.
 
+use super::family::Family;
 use super::reading::{Ids, Reading};
 use super::settings::Settings;
-use super::tallies::Tallies;
-use super::tally::Tally;
+use super::tallies::{GroupCounts, Tallies};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io::Read as _;
 
 /// The version of the format; a change of the counts increases it.
@@ -88,14 +87,14 @@ struct Identity {
 
 #[derive(Serialize)]
 struct Body<'b> {
-    datasets: &'b BTreeMap<String, Tally>,
+    counts: &'b GroupCounts,
     reading: &'b Reading,
     ids: &'b Ids,
 }
 
 #[derive(Deserialize)]
 struct OwnedBody {
-    datasets: BTreeMap<String, Tally>,
+    counts: GroupCounts,
     reading: Reading,
     ids: Ids,
 }
@@ -111,7 +110,7 @@ pub(super) fn pack(tallies: &Tallies, reading: &Reading) -> Vec<u8> {
     };
     let mut bytes = json(&header);
     bytes.push(b'\n');
-    let body = json(&Body { datasets: &tallies.datasets, reading, ids: &reading.ids });
+    let body = json(&Body { counts: &tallies.counts, reading, ids: &reading.ids });
     // Level 3 halves the size again in comparison with level 1, and writing to memory cannot fail.
     bytes.extend(zstd::encode_all(&*body, 3).unwrap_or_default());
     bytes
@@ -144,7 +143,8 @@ pub(super) fn unpack(bytes: &[u8], part: usize) -> Result<(Tallies, Reading), Me
     if header.settings.digest() != header.digest {
         return Err(invalid(&"the digest does not match the settings"));
     }
-    let families = header.settings.families().map_err(|problem| invalid(&problem))?.len();
+    let families = header.settings.families().map_err(|problem| invalid(&problem))?;
+    let levels: Vec<usize> = families.iter().map(Family::levels).collect();
     let unpacked = zstd::Decoder::new(&body[1..]).map_err(|error| invalid(&error))?;
     let mut text = Vec::new();
     let read = unpacked.take(LONGEST + 1).read_to_end(&mut text);
@@ -153,11 +153,11 @@ pub(super) fn unpack(bytes: &[u8], part: usize) -> Result<(Tallies, Reading), Me
     }
     let body: OwnedBody = serde_json::from_slice(&text).map_err(|error| invalid(&error))?;
     let candidates = header.settings.candidates.len();
-    if !body.datasets.values().all(|tally| tally.fits(candidates, families)) {
+    if !body.counts.fits(candidates, &levels) {
         return Err(invalid(&"the counts do not match the candidates"));
     }
     let reading = Reading { ids: body.ids, ..body.reading };
-    Ok((Tallies { settings: header.settings, datasets: body.datasets }, reading))
+    Ok((Tallies { settings: header.settings, counts: body.counts }, reading))
 }
 
 /// Describes the first difference of two settings.
@@ -174,6 +174,9 @@ pub(super) fn difference(first: &Settings, other: &Settings) -> String {
     if first.candidates.len() != other.candidates.len() {
         let (own, others) = (first.candidates.len(), other.candidates.len());
         return format!("{others} candidates instead of {own}");
+    }
+    if first.group_by != other.group_by {
+        return "other groups of runs".to_owned();
     }
     "another calibration".to_owned()
 }

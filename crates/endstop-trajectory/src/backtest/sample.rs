@@ -52,14 +52,14 @@ impl<T: Default, const MOST: usize> Sample<T, MOST> {
         }
     }
 
+    /// Iterates over keys and values in the order of the hashes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.values.iter().map(|(key, value)| (*key, value))
+    }
+
     /// Iterates over the values in the order of the hashes.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.values.values()
-    }
-
-    /// Returns the number of values.
-    pub(super) fn len(&self) -> usize {
-        self.values.len()
     }
 }
 

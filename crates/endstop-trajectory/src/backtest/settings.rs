@@ -5,13 +5,14 @@
 //! assert_eq!(settings.digest().len(), 16);
 //! ```
 
-use super::calibrate::Family;
 use super::candidate::{Candidate, Trial};
+use super::family::Family;
+use super::group::GroupBy;
 use super::hash::stable_hash;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The candidates and the calibration of a backtest.
+/// The candidates, the calibration and the groups of a backtest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Settings {
     /// The names of the candidates, each with its rule or its limits and policy.
@@ -20,6 +21,8 @@ pub(super) struct Settings {
     families: Vec<String>,
     /// The share of good tasks that a calibrated threshold may stop.
     pub(super) alpha: f64,
+    /// The field that names the kind of a task.
+    pub(super) group_by: GroupBy,
 }
 
 impl Settings {
@@ -37,6 +40,7 @@ impl Settings {
             candidates: candidates.iter().map(|one| (one.name.clone(), spec(one))).collect(),
             families: Vec::new(),
             alpha: 1.0,
+            group_by: GroupBy::default(),
         }
     }
 
@@ -44,6 +48,11 @@ impl Settings {
     pub(super) fn calibrate(&mut self, families: &[Family], alpha: f64) {
         self.families = families.iter().map(|family| family.name().to_owned()).collect();
         self.alpha = alpha;
+    }
+
+    /// Returns the names of the families that are calibrated.
+    pub(super) fn family_names(&self) -> &[String] {
+        &self.families
     }
 
     /// Returns the families that are calibrated; an error names one that does not exist.

@@ -1,25 +1,41 @@
-//! The counts of one dataset: how many runs, steps, tokens and dollars each candidate would have
+//! The counts of one group of runs: how many runs, steps, tokens and dollars each candidate would have
 //! stopped or saved.
 //!
 //! ```text
-//! tally.judged(&run, turns, success, &stopped, &Curve::of(&run, &prices), &levels);
+//! tally.judged(&JudgedRun { key, turns, success, .. }, &fired_of_families);
 //! tally.add(other); // the counts of another thread
 //! ```
 
-use super::calibrate::Scores;
 use super::candidate::{Candidate, Trial};
+use super::caps::Lengths;
 use super::counts::{Counts, Lacking};
 use super::curve::Curve;
-use super::hash::stable_hash;
+use super::killed::{Killed, Stop};
 use super::sample::Sample;
+use super::scores::Scores;
 use super::task::{MOST_TASKS, Task};
 use crate::availability::AvailableData;
 use crate::model::Trajectory;
 use endstop_core::NanoUsd;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
-/// The counts of one dataset.
+/// A run with a known outcome, and what its evaluation found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JudgedRun<'j> {
+    /// The hash of the dataset and the task; without a task, of the run.
+    pub(super) key: u64,
+    /// `true` if the run has a task.
+    pub(super) has_task: bool,
+    pub(super) turns: u32,
+    pub(super) success: bool,
+    /// The first turn of a good run after which the reward was full, if it is recorded.
+    pub(super) full_from: Option<u32>,
+    /// For each candidate the turn at which it fires.
+    pub(super) stopped: &'j [Option<u32>],
+    pub(super) spent: &'j Curve,
+}
+
+/// The counts of one group of runs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Tally {
     pub(super) runs: u64,
@@ -34,14 +50,19 @@ pub(super) struct Tally {
     pub(super) used: Used,
     /// The part of that usage that each candidate would have saved.
     pub(super) saved: Vec<Used>,
+    /// For each candidate, the good runs that it stops.
+    pub(super) killed: Vec<Killed>,
     /// For each candidate, the judged runs that lack data it requires.
     pub(super) lacking: Vec<Lacking>,
-    /// The numbers of good and failed runs by number of steps.
-    pub(super) lengths: BTreeMap<u32, (u64, u64)>,
+    pub(super) lengths: Lengths,
     /// The tasks by the hash of their dataset and name.
     pub(super) tasks: Sample<Task, MOST_TASKS>,
     /// Number of runs of all tasks, also of those that are not in `tasks`.
     pub(super) task_runs: u64,
+    /// Number of failed runs without a task.
+    pub(super) failed_alone: u64,
+    /// For each candidate, the number of these that it stops.
+    pub(super) failed_alone_stopped: Vec<u64>,
     /// The number of unjudged runs and of their steps.
     pub(super) unjudged: (u64, u64),
     pub(super) unjudged_saved: Vec<(u64, u64)>,
@@ -79,7 +100,9 @@ impl Tally {
         Tally {
             counts: vec![Counts::default(); candidates],
             saved: vec![Used::default(); candidates],
+            killed: vec![Killed::default(); candidates],
             lacking: vec![Lacking::default(); candidates],
+            failed_alone_stopped: vec![0; candidates],
             unjudged_saved: vec![(0, 0); candidates],
             unjudged_lacking: vec![Lacking::default(); candidates],
             scores: vec![Scores::default(); families],
@@ -100,16 +123,10 @@ impl Tally {
         }
     }
 
-    pub(super) fn judged(
-        &mut self,
-        dataset: &str,
-        run: &Trajectory<'_>,
-        turns: u32,
-        success: bool,
-        stopped: &[Option<u32>],
-        spent: &Curve,
-        levels: &[Option<u32>],
-    ) {
+    /// Counts a judged run; `families` holds for each calibrated family the turns at which its rules
+    /// fire, or `None` if it cannot evaluate the run.
+    pub(super) fn judged(&mut self, run: &JudgedRun<'_>, families: &[Option<&[Option<u32>]>]) {
+        let JudgedRun { turns, success, full_from, stopped, spent, .. } = *run;
         let steps = u64::from(turns);
         self.runs += 1;
         self.succeeded += u64::from(success);
@@ -117,8 +134,7 @@ impl Tally {
         self.failed += u64::from(!success);
         self.steps += steps;
         self.steps_failed += if success { 0 } else { steps };
-        let length = self.lengths.entry(turns).or_default();
-        *(if success { &mut length.0 } else { &mut length.1 }) += 1;
+        self.lengths.count(turns, success, full_from);
         if let Some(all) = spent.tokens.last() {
             self.used.runs_with_tokens += 1;
             self.used.tokens = self.used.tokens.saturating_add(*all);
@@ -140,6 +156,7 @@ impl Tally {
             if success {
                 counts.succ_stopped += 1;
                 counts.succ4_stopped += u64::from(turns >= 4);
+                self.killed[at].stop(Stop { turn, turns, full_from }, spent);
             } else {
                 counts.fail_stopped += 1;
                 counts.steps_saved_fail += saved;
@@ -158,17 +175,20 @@ impl Tally {
                 used.usd += all.saturating_sub(until.copied().unwrap_or(NanoUsd(0)));
             }
         }
-        // Equal task names in different datasets are different tasks. Without a task id the run is
-        // a task of its own, so there is nothing to compare it with.
-        let key = stable_hash([dataset, run.task_id.as_ref().unwrap_or(&run.run_id)]);
-        if run.task_id.is_some() {
+        if run.has_task {
             self.task_runs += 1;
-            if let Some(task) = self.tasks.entry(key) {
+            if let Some(task) = self.tasks.entry(run.key) {
                 task.count(success, turns, stopped);
             }
+        } else if !success {
+            // A run without a task is a task of its own, so there is nothing to compare it with.
+            self.failed_alone += 1;
+            for (count, turn) in self.failed_alone_stopped.iter_mut().zip(stopped) {
+                *count += u64::from(turn.is_some_and(|turn| turn < turns));
+            }
         }
-        for (scores, level) in self.scores.iter_mut().zip(levels) {
-            scores.add(key, success, *level);
+        for (scores, fired) in self.scores.iter_mut().zip(families) {
+            scores.add(run, *fired);
         }
     }
 
@@ -194,6 +214,7 @@ impl Tally {
             (&mut self.steps, other.steps),
             (&mut self.steps_failed, other.steps_failed),
             (&mut self.task_runs, other.task_runs),
+            (&mut self.failed_alone, other.failed_alone),
         ] {
             *own = own.saturating_add(other);
         }
@@ -208,8 +229,12 @@ impl Tally {
         for (own, other) in self.lacking.iter_mut().zip(&other.lacking) {
             own.add(*other);
         }
-        for (length, other) in other.lengths {
-            add_pair(self.lengths.entry(length).or_default(), other);
+        self.lengths.add(other.lengths);
+        for (own, other) in self.killed.iter_mut().zip(&other.killed) {
+            own.add(other);
+        }
+        for (own, other) in self.failed_alone_stopped.iter_mut().zip(&other.failed_alone_stopped) {
+            *own = own.saturating_add(*other);
         }
         self.tasks.merge(other.tasks, Task::add);
         add_pair(&mut self.unjudged, other.unjudged);
@@ -229,18 +254,21 @@ impl Tally {
         self.task_runs.saturating_sub(self.tasks.values().map(Task::runs).sum())
     }
 
-    /// Returns `true` if the lists have the lengths that these numbers of candidates and families
-    /// require; counts that were read from a file may have others.
-    pub(super) fn fits(&self, candidates: usize, families: usize) -> bool {
+    /// Returns `true` if the lists have the lengths that this number of candidates and these numbers of
+    /// levels of families require; counts that were read from a file may have others.
+    pub(super) fn fits(&self, candidates: usize, levels: &[usize]) -> bool {
         let lengths = [
             self.counts.len(),
             self.saved.len(),
+            self.killed.len(),
+            self.failed_alone_stopped.len(),
             self.lacking.len(),
             self.unjudged_saved.len(),
             self.unjudged_lacking.len(),
         ];
         lengths.iter().all(|len| *len == candidates)
-            && self.scores.len() == families
+            && self.scores.len() == levels.len()
+            && self.scores.iter().zip(levels).all(|(scores, levels)| scores.fits(*levels))
             && self.tasks.values().all(|task| task.fits(candidates))
     }
 }
