@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The recorded tasks of a group are the population. A user draws tasks from it with replacement, with all
-//! their runs, until he has the given number of runs. His report is computed by the code of `endstop
+//! their runs, until it has the given number of runs. Its report is computed by the code of `endstop
 //! backtest`, and what it promises is compared with the population:
 //!
 //! - *calibrate*: the mean of the true share of good tasks that the calibrated rule stops, in each kind of
@@ -207,7 +207,7 @@ fn bounded(
     let mut lines = Vec::new();
     for (name, (wrong, all, saved)) in above {
         lines.push(format!(
-            "  {runs:>5} runs  set {name:<4}  above the bound {wrong} of {all} users who were told to set  failed steps saved {:.1} %",
+            "  {runs:>5} runs  set {name:<4}  above the bound {wrong} of {all} users with a recommendation  failed steps saved {:.1} %",
             100.0 * saved / all.max(1) as f64
         ));
     }

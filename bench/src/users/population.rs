@@ -68,7 +68,7 @@ fn is_wanted(path: &Path, file: &str) -> bool {
     name.ends_with(".jsonl.zst") && name.starts_with(file)
 }
 
-/// What each candidate does to each run of a population.
+/// The effect of each candidate does to each run of a population.
 pub(crate) struct Stops {
     runs: Vec<Run>,
 }

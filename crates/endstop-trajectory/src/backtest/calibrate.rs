@@ -7,7 +7,7 @@
 //!
 //! A task is good if it has a good run. Of *n* good tasks a rule kills a good run in *k*. If (k + 1) /
 //! (n + 1) is at most alpha, then a good run of a new task of the same kind is killed with a probability
-//! of at most alpha on average over users (conformal risk control); that is no bound for one user. The
+//! of at most alpha on average over users (conformal risk control); it is not a bound for one user. The
 //! condition has to hold within each group of runs: over a mixture, a rule may spend the whole allowance
 //! on one kind of task. Of the rules that keep it, the one is chosen that is worth most steps: those after
 //! its stops, less those of the good runs that it kills.

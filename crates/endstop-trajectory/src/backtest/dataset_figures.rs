@@ -14,6 +14,7 @@ use super::killed::difference;
 use super::paired::{Paired, paired};
 use super::settings::Settings;
 use super::tally::{Skipped, Tally};
+use super::task::{Stopped, Task};
 use serde::Serialize;
 
 /// Minimum number of good runs for a recommendation. With 20 good runs of which none is stopped,
@@ -73,7 +74,8 @@ pub struct CandidateFigures {
     pub good4_stopped: Share,
     /// Number of good runs that it stops after the reward was full: nothing is lost.
     pub done_stopped: u64,
-    /// The share of good runs that it kills: stops before the reward was full.
+    /// The share of good runs that it kills: stops before the reward was full. The interval takes into
+    /// account that runs of a task are alike.
     pub good_killed: Share,
     /// The share of good runs with at least four steps that it kills.
     pub good4_killed: Share,
@@ -212,9 +214,12 @@ impl DatasetFigures {
                 good_stopped: share(counts.succ_stopped, tally.succeeded),
                 good4_stopped: share(counts.succ4_stopped, tally.succeeded_4),
                 done_stopped: gone.done,
-                good_killed: share(killed, tally.succeeded),
-                good4_killed: share(killed4, tally.succeeded_4),
-                failed_stopped: clusters(tally, at).share(counts.fail_stopped, tally.failed),
+                good_killed: clusters(tally, at, |task| task.good, |stopped| stopped.good)
+                    .share(killed, tally.succeeded),
+                good4_killed: clusters(tally, at, |task| task.good4, |stopped| stopped.good4)
+                    .share(killed4, tally.succeeded_4),
+                failed_stopped: clusters(tally, at, |task| task.failed, |stopped| stopped.failed)
+                    .share(counts.fail_stopped, tally.failed),
                 saved: part(counts.steps_saved, tally.steps),
                 net_steps,
                 net: signed_part(net_steps, tally.steps),
@@ -348,13 +353,19 @@ fn verdict(net_steps: i64, cap: Option<&Cap>, tally: &Tally) -> Verdict {
     }
 }
 
-/// Returns for each task its failed runs, and those that a candidate stops.
-fn clusters(tally: &Tally, at: usize) -> Clusters {
+/// Returns for each task its runs of a kind, and those of them that a candidate stops.
+fn clusters(
+    tally: &Tally,
+    at: usize,
+    runs: impl Fn(&Task) -> u32,
+    stopped: impl Fn(&Stopped) -> u32,
+) -> Clusters {
     let mut clusters = Clusters::default();
     for task in tally.tasks.values() {
-        clusters.add(task.stopped(at).1, task.failed);
+        clusters.add(stopped(&task.stopped(at)), runs(task));
     }
-    clusters.add_singles(tally.failed_alone_stopped[at], tally.failed_alone);
+    let alone = &tally.alone;
+    clusters.add_singles(u64::from(stopped(&alone.stopped(at))), u64::from(runs(alone)));
     clusters
 }
 

@@ -7,7 +7,7 @@
 //! ```
 
 use super::clustered::Clusters;
-use super::counts::{Share, share};
+use super::counts::Share;
 use super::dataset_figures::part;
 use super::group::Group;
 use super::killed::difference;
@@ -63,8 +63,8 @@ pub struct GroupEffect {
     /// Number of these with at least four steps.
     pub killed4: u64,
     /// The share of good runs that it kills: of all, or of those with at least four steps, whichever is
-    /// larger.
-    pub harm: Share,
+    /// larger. Without an interval, which would take long for many groups and candidates.
+    pub harm: Option<f64>,
     /// Number of failed runs that it stops.
     pub fail_stopped: u64,
     /// Steps saved, less all steps of the good runs that it kills.
@@ -84,12 +84,13 @@ impl GroupFigures {
             let (counts, gone) = (&tally.counts[at], &tally.killed[at]);
             let killed = counts.succ_stopped.saturating_sub(gone.done);
             let killed4 = counts.succ4_stopped.saturating_sub(gone.done4);
+            let share = |killed, of| (of > 0).then(|| part(killed, of));
             let (all, long) = (share(killed, tally.succeeded), share(killed4, tally.succeeded_4));
             GroupEffect {
                 name: name.clone(),
                 killed,
                 killed4,
-                harm: if long.value > all.value { long } else { all },
+                harm: if long > all { long } else { all },
                 fail_stopped: counts.fail_stopped,
                 net_steps: difference(counts.steps_saved, gone.steps),
             }
@@ -126,7 +127,6 @@ fn success(tally: &Tally) -> Share {
     for task in tally.tasks.values() {
         clusters.add(task.good, task.good.saturating_add(task.failed));
     }
-    let alone = tally.runs.saturating_sub(tally.task_runs);
-    clusters.add_singles(alone.saturating_sub(tally.failed_alone), alone);
+    clusters.add_singles(u64::from(tally.alone.good), tally.alone.runs());
     clusters.share(tally.succeeded, tally.runs)
 }

@@ -45,6 +45,7 @@ mod group;
 mod group_figures;
 mod hash;
 mod judge;
+mod judged_run;
 mod killed;
 mod packed;
 mod paired;

@@ -23,14 +23,15 @@ pub struct Paired {
     pub high: f64,
 }
 
-/// Averages over mixed tasks the share of failed runs stopped minus the share of good runs stopped.
+/// Averages over mixed tasks the share of failed runs stopped minus the share of good runs killed.
 pub(super) fn paired(tally: &Tally, at: usize) -> Option<Paired> {
     let mut differences: Vec<f64> = tally
         .tasks
         .values()
         .filter(|task| task.good > 0 && task.failed > 0)
         .map(|task: &Task| {
-            let (good, failed) = task.stopped(at);
+            let stopped = task.stopped(at);
+            let (good, failed) = (stopped.good, stopped.failed);
             f64::from(failed) / f64::from(task.failed) - f64::from(good) / f64::from(task.good)
         })
         .collect();

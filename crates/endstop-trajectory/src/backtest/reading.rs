@@ -69,7 +69,7 @@ impl Examples {
     }
 
     fn name(&mut self, name: &str) {
-        let name = &name[..name.floor_char_boundary(LONGEST)];
+        let name = shortened(name);
         let place = self.first.partition_point(|other| other.as_str() < name);
         if place < NAMED && self.first.get(place).is_none_or(|other| other != name) {
             self.first.insert(place, name.to_owned());
@@ -146,5 +146,14 @@ fn increase(counts: &mut BTreeMap<String, u64>, name: &str, by: u64) {
         }
         counts.pop_last();
     }
-    counts.insert(name[..name.floor_char_boundary(LONGEST)].to_owned(), by);
+    counts.insert(shortened(name).to_owned(), by);
+}
+
+/// Returns the begin of a name.
+fn shortened(name: &str) -> &str {
+    let mut end = LONGEST.min(name.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
 }

@@ -8,9 +8,9 @@
 //! Tasks are divided into ten folds by their hash. What a rule does to the tasks of a fold is counted
 //! apart, so that a choice can be made on nine folds and be counted on the tenth.
 
+use super::judged_run::JudgedRun;
 use super::killed::{Stop, difference};
 use super::sample::Sample;
-use super::tally::JudgedRun;
 use super::task::MOST_TASKS;
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,7 @@
 use super::candidate::{Candidate, Trial};
 use super::caps::Lengths;
 use super::counts::{Counts, Lacking};
-use super::curve::Curve;
+use super::judged_run::JudgedRun;
 use super::killed::{Killed, Stop};
 use super::sample::Sample;
 use super::scores::Scores;
@@ -18,22 +18,6 @@ use crate::availability::AvailableData;
 use crate::model::Trajectory;
 use endstop_core::NanoUsd;
 use serde::{Deserialize, Serialize};
-
-/// A run with a known outcome, and what its evaluation found.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct JudgedRun<'j> {
-    /// The hash of the dataset and the task; without a task, of the run.
-    pub(super) key: u64,
-    /// `true` if the run has a task.
-    pub(super) has_task: bool,
-    pub(super) turns: u32,
-    pub(super) success: bool,
-    /// The first turn of a good run after which the reward was full, if it is recorded.
-    pub(super) full_from: Option<u32>,
-    /// For each candidate the turn at which it fires.
-    pub(super) stopped: &'j [Option<u32>],
-    pub(super) spent: &'j Curve,
-}
 
 /// The counts of one group of runs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -59,10 +43,8 @@ pub(super) struct Tally {
     pub(super) tasks: Sample<Task, MOST_TASKS>,
     /// Number of runs of all tasks, also of those that are not in `tasks`.
     pub(super) task_runs: u64,
-    /// Number of failed runs without a task.
-    pub(super) failed_alone: u64,
-    /// For each candidate, the number of these that it stops.
-    pub(super) failed_alone_stopped: Vec<u64>,
+    /// The runs without a task, each of which is a task of its own.
+    pub(super) alone: Task,
     /// The number of unjudged runs and of their steps.
     pub(super) unjudged: (u64, u64),
     pub(super) unjudged_saved: Vec<(u64, u64)>,
@@ -102,7 +84,6 @@ impl Tally {
             saved: vec![Used::default(); candidates],
             killed: vec![Killed::default(); candidates],
             lacking: vec![Lacking::default(); candidates],
-            failed_alone_stopped: vec![0; candidates],
             unjudged_saved: vec![(0, 0); candidates],
             unjudged_lacking: vec![Lacking::default(); candidates],
             scores: vec![Scores::default(); families],
@@ -178,14 +159,10 @@ impl Tally {
         if run.has_task {
             self.task_runs += 1;
             if let Some(task) = self.tasks.entry(run.key) {
-                task.count(success, turns, stopped);
+                task.count(run);
             }
-        } else if !success {
-            // A run without a task is a task of its own, so there is nothing to compare it with.
-            self.failed_alone += 1;
-            for (count, turn) in self.failed_alone_stopped.iter_mut().zip(stopped) {
-                *count += u64::from(turn.is_some_and(|turn| turn < turns));
-            }
+        } else {
+            self.alone.count(run);
         }
         for (scores, fired) in self.scores.iter_mut().zip(families) {
             scores.add(run, *fired);
@@ -214,7 +191,6 @@ impl Tally {
             (&mut self.steps, other.steps),
             (&mut self.steps_failed, other.steps_failed),
             (&mut self.task_runs, other.task_runs),
-            (&mut self.failed_alone, other.failed_alone),
         ] {
             *own = own.saturating_add(other);
         }
@@ -233,9 +209,7 @@ impl Tally {
         for (own, other) in self.killed.iter_mut().zip(&other.killed) {
             own.add(other);
         }
-        for (own, other) in self.failed_alone_stopped.iter_mut().zip(&other.failed_alone_stopped) {
-            *own = own.saturating_add(*other);
-        }
+        self.alone.add(other.alone);
         self.tasks.merge(other.tasks, Task::add);
         add_pair(&mut self.unjudged, other.unjudged);
         for (own, other) in self.unjudged_saved.iter_mut().zip(other.unjudged_saved) {
@@ -261,7 +235,6 @@ impl Tally {
             self.counts.len(),
             self.saved.len(),
             self.killed.len(),
-            self.failed_alone_stopped.len(),
             self.lacking.len(),
             self.unjudged_saved.len(),
             self.unjudged_lacking.len(),
@@ -269,7 +242,7 @@ impl Tally {
         lengths.iter().all(|len| *len == candidates)
             && self.scores.len() == levels.len()
             && self.scores.iter().zip(levels).all(|(scores, levels)| scores.fits(*levels))
-            && self.tasks.values().all(|task| task.fits(candidates))
+            && self.tasks.values().chain([&self.alone]).all(|task| task.fits(candidates))
     }
 }
 

@@ -285,7 +285,7 @@ fn huge_counts_are_bounded() {
         let packed = zstd::encode_all(body.as_bytes(), 1).unwrap();
         [&one[..=end], &packed[..]].concat()
     };
-    for from in ["\"runs\":1", "\"steps\":1", "\"failed\":1", "\"fired\":0", "\"turns\":1"] {
+    for from in ["\"runs\":1", "\"steps\":1", "\"steps_failed\":1", "\"fired\":0", "\"turns\":1"] {
         let huge = large(from);
         let merged = merge([huge.clone(), huge, one.clone()]).unwrap();
         assert!(text(&merged).contains("18446744073709551615"), "{from}");

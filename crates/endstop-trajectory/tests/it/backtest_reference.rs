@@ -341,7 +341,8 @@ fn check(figures: &DatasetFigures, runs: &Runs, specs: &[Value]) -> Result<(), T
             let Some(task) = one.run.task_id.as_deref() else { continue };
             let counts = tasks.entry((one.dataset, task)).or_default();
             counts[usize::from(one.good)][0] += 1.0;
-            counts[usize::from(one.good)][1] += f64::from(u8::from(one.stop.is_some()));
+            let stopped = if one.good { one.worth(one.stop).1 } else { one.stop.is_some() };
+            counts[usize::from(one.good)][1] += f64::from(u8::from(stopped));
         }
         let mixed = tasks.values().filter(|[failed, good]| failed[0] > 0.0 && good[0] > 0.0);
         let apart: Vec<f64> =

@@ -18,7 +18,7 @@ pub(crate) struct Report {
     pub(crate) model: Option<String>,
 }
 
-/// What the runs say about the recommended candidate.
+/// The support of the runs for the recommended candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strength {
     /// The upper bound of its harm is within the limit.

@@ -73,7 +73,7 @@ pub(crate) fn about(one: &Calibration) -> Vec<String> {
 }
 
 /// The meaning of the promise.
-pub(crate) const PROMISE: &str = "A task is good if one of its runs is good. The promise holds for each kind of task on average over users; for one user it is no bound. It does not hold for another model. Held back: each tenth of the tasks is judged by the rule that the other nine tenths choose.";
+pub(crate) const PROMISE: &str = "A task is good if one of its runs is good. The promise holds for each kind of task on average over users; it is not a bound for one user. It does not hold for another model. Held back: each tenth of the tasks is judged by the rule that the other nine tenths choose.";
 
 /// Returns the lines of the report, with `true` for headings.
 pub(crate) fn lines(report: &Report) -> Vec<(String, bool)> {

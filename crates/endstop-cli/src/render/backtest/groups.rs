@@ -61,7 +61,8 @@ fn row(report: &Report, group: &GroupFigures) -> Row {
     }
     if let Some(one) = report.recommended().and_then(|one| group.candidate(&one.name)) {
         let saved = one.net_steps as f64 / group.steps.max(1) as f64;
-        cells.extend([format::share(saved), format::seen(&one.harm)]);
+        let harm = one.harm.map_or_else(|| "–".to_owned(), format::share);
+        cells.extend([format::share(saved), harm]);
     }
     Row { name: name(report, group), cells, hopeless: group.hopeless }
 }

@@ -102,7 +102,7 @@ fn said_of(candidate: &Candidate, mode: WatchMode) -> String {
             "reports that the rule fired, and stops nothing; --mode stop ends the run"
         }
         WatchMode::Warn => "warns if the rule fires, and stops nothing; --mode stop ends the run",
-        WatchMode::Nudge => "tells the model that the rule fired, and stops nothing",
+        WatchMode::Nudge => "informs the model that the rule fired, and stops nothing",
         WatchMode::Stop if matches!(rule, Rule::MaxSteps { .. }) => "a cap on turns ends the run",
         WatchMode::Stop => "ends the run if the rule fires",
     };
