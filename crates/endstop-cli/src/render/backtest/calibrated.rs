@@ -20,18 +20,17 @@ pub(crate) fn model(one: &Calibration) -> &str {
 /// held-back tasks, and its groups.
 pub(crate) fn about(one: &Calibration) -> Vec<String> {
     let mut said = Vec::new();
-    match &one.rule {
-        Some(rule) => said.push(format!(
+    if let Some(rule) = &one.rule {
+        said.push(format!(
             "{}: {rule}, worth {} of all steps ({} of {}).",
             model(one),
             format::share(one.net_steps as f64 / one.steps.max(1) as f64),
             format::signed(one.net_steps),
             thousands(one.steps),
-        )),
-        None => {
-            let why = one.refused.as_deref().unwrap_or("none");
-            said.push(format!("{}: no rule: {why}.", model(one)));
-        }
+        ));
+    } else {
+        let why = one.refused.as_deref().unwrap_or("none");
+        said.push(format!("{}: no rule: {why}.", model(one)));
     }
     if one.rule.is_some() {
         let held = &one.test;

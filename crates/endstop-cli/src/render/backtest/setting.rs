@@ -15,12 +15,11 @@ use serde_json::{Map, Value, json};
 pub(crate) fn write(report: &Report, file: &NewFile, mode: WatchMode) -> Result<()> {
     let place = format!("--write {}", file.path().display());
     let nothing = |why: &str| Failure::usage(format!("{place}: nothing to write: {why}"));
-    let (candidate, why, calibration) = match report.alpha {
-        Some(_) => chosen(report, &nothing)?,
-        None => {
-            let (candidate, why) = recommended(report, &nothing)?;
-            (candidate, why, None)
-        }
+    let (candidate, why, calibration) = if report.alpha.is_some() {
+        chosen(report, &nothing)?
+    } else {
+        let (candidate, why) = recommended(report, &nothing)?;
+        (candidate, why, None)
     };
     let mut text = String::from("# Written by `endstop backtest` from recorded runs.\n");
     for line in format::wrapped(&why, 96, "# ") {

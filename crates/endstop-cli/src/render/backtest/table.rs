@@ -123,6 +123,8 @@ fn candidate(one: &CandidateFigures, dataset: &DatasetFigures, best: bool, most:
 
 fn cap(cap: &Cap, dataset: &DatasetFigures, most: f64) -> Row {
     let unknown = || "–".to_owned();
+    // Without an interval, because its lengths are not known by task.
+    let runs = |stopped, share: &Share| Runs { between: unknown(), ..runs(stopped, share) };
     let failed = endstop_trajectory::backtest::share(cap.fail_stopped, dataset.failed);
     Row {
         name: cap_name(cap),
