@@ -49,7 +49,12 @@ pub(crate) struct BacktestArgs {
     /// Try each detector at several strengths, and caps on turns.
     #[arg(long)]
     pub(crate) sweep: bool,
-    /// Choose for each rule a threshold that stops at most this share of good tasks: alpha=0.05.
+    /// The field of a run that names its kind of task, for the figures by group: `dataset`, `task` (the
+    /// task's id up to its last slash), `agent`, or a label [default: task, if it has few values].
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) group_by: Option<String>,
+    /// Choose for each model a rule that stops a good run in at most this share of good tasks of each
+    /// kind: alpha=0.05.
     #[arg(long, value_name = "alpha=SHARE", value_parser = alpha)]
     pub(crate) calibrate: Option<f64>,
     /// Maximum share of good runs that a recommendation may stop.
@@ -78,6 +83,9 @@ pub(crate) struct BacktestArgs {
     #[cfg(feature = "parquet")]
     #[arg(long, value_name = "FILE")]
     pub(crate) parquet: Option<PathBuf>,
+    /// With --calibrate and --write: the model whose rule is written, if the runs have several.
+    #[arg(long, value_name = "MODEL", requires_all = ["calibrate", "write"])]
+    pub(crate) model: Option<String>,
     /// Write the recommended setting, or the calibrated one, to a file for `endstop run --config`.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) write: Option<PathBuf>,

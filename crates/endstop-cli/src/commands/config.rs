@@ -117,6 +117,9 @@ fn rows(settings: &Settings) -> Vec<Row> {
     row("policy", json!(policy));
     let watches = settings.watches.clone().unwrap_or_else(Watch::usual);
     row("watch", json!(watches.iter().map(Watch::to_string).collect::<Vec<_>>()));
+    if let Some(calibrated) = &settings.calibrated {
+        row("calibrated", json!(calibrated));
+    }
     row("compaction", json!(settings.compaction));
     let limits = serde_json::to_value(&settings.limits).unwrap_or_default();
     for name in Limits::NAMES {

@@ -5,6 +5,7 @@ use super::settings::{Saved, Settings};
 use crate::args::RunArgs;
 use crate::config::trust::{self, Layers, seal};
 use crate::failure::{Failure, Result};
+use crate::output;
 use endstop::compaction::CompactionConfig;
 use endstop::journal::RecordedRun;
 use endstop::policy::Registry;
@@ -18,6 +19,10 @@ impl Settings {
         let mut settings = layers.settings(args)?;
         settings.above(args)?;
         layers.announce(&settings);
+        let model = settings.model.as_deref();
+        if let Some(warning) = settings.calibrated.as_mut().and_then(|own| own.check(model)) {
+            output::note(&format!("endstop: warning: {warning}"));
+        }
         Ok(settings)
     }
 
@@ -65,6 +70,7 @@ impl Settings {
             // Always set, because the default rules of this version may differ from those of the
             // run.
             watches: Some(header.spec.watches.clone()),
+            calibrated: saved.calibrated,
             output_schema: header.output_schema.clone(),
             journal: None,
             compaction: CompactionConfig::default(),

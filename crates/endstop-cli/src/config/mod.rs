@@ -1,6 +1,7 @@
 //! The settings of a run: where they come from, which of them are trusted, and the journal that
 //! stores it.
 
+mod calibrated;
 pub(crate) mod http;
 pub(crate) mod journal_path;
 mod load;

@@ -2,6 +2,7 @@
 //! key. Which files are read, and what each file may set, is decided in `config::trust`.
 
 use crate::args::RunArgs;
+use crate::config::calibrated::Calibrated;
 use crate::config::http::HttpSettings;
 use crate::config::params::ParamSettings;
 use crate::config::servers::ServerSettings;
@@ -42,6 +43,8 @@ pub(crate) struct Settings {
     pub(crate) price: Option<Price>,
     pub(crate) limits: Limits,
     pub(crate) policy: Option<BoxPolicy>,
+    /// The runs for which the promise of a calibrated rule was made.
+    pub(crate) calibrated: Option<Calibrated>,
     /// The watch rules; `None` means the default rules.
     pub(crate) watches: Option<Vec<Watch>>,
     pub(crate) output_schema: Option<Value>,
@@ -88,6 +91,8 @@ pub(super) struct Saved {
     /// Without headers, whose values are not stored.
     #[serde(default, skip_serializing_if = "ModelParams::is_empty")]
     pub(super) params: ModelParams,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) calibrated: Option<Calibrated>,
 }
 
 impl Settings {
@@ -116,6 +121,7 @@ impl Settings {
             allow_http: self.allow_http,
             http: self.http.saved(),
             params: self.params.params.clone(),
+            calibrated: self.calibrated.clone(),
         };
         let mut saved = serde_json::to_value(saved).unwrap_or_default();
         // The seal covers everything that a resume would execute or contact, so it is computed
@@ -289,6 +295,9 @@ impl Settings {
             "watch" => {
                 self.watches =
                     Some(Watch::read(value).map_err(|error| in_table(error.to_string()))?);
+            }
+            "calibrated" => {
+                self.calibrated = Some(Calibrated::read(value).map_err(in_table)?);
             }
             limit if Limits::NAMES.contains(&limit) => {
                 return Err(wrong(&format!(

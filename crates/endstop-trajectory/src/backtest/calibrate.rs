@@ -1,164 +1,32 @@
-//! Calibrates a rule: finds the mildest threshold that stops at most a given share of good runs, by
-//! split conformal prediction over tasks.
+//! Calibrates rules: finds a rule that kills good runs of at most a given share of tasks.
 //!
 //! ```
-//! use endstop_trajectory::backtest::Family;
-//! let names: Vec<String> = Family::all().iter().map(|family| family.name().to_owned()).collect();
-//! assert!(names.contains(&"no_new".to_owned()));
+//! use endstop_trajectory::backtest::tasks_needed;
+//! assert_eq!(tasks_needed(0.05), 19);
 //! ```
 //!
-//! Tasks are split into two halves by a hash of their names. In the first half, each task with a
-//! good run has one score: the strongest setting that would still have stopped one of its good runs
-//! before the end. The threshold is the ⌈(n + 1)(1 − α)⌉-th smallest of the n scores, plus one. A
-//! good run of a new task of the same kind is then stopped with a probability of at most α. With
-//! fewer tasks than ⌈1/α⌉ − 1 there is no such threshold. The second half shows the effect on tasks
-//! that were not used for calibration. Runs that a rule cannot evaluate, because their recording
-//! does not contain tool results, are in neither half.
+//! A task is good if it has a good run. Of *n* good tasks a rule kills a good run in *k*. If (k + 1) /
+//! (n + 1) is at most alpha, then a good run of a new task of the same kind is killed with a probability
+//! of at most alpha on average over users (conformal risk control); it is not a bound for one user. The
+//! condition has to hold within each group of runs: over a mixture, a rule may spend the whole allowance
+//! on one kind of task. Of the rules that keep it, the one is chosen that is worth most steps: those after
+//! its stops, less those of the good runs that it kills.
+//!
+//! All tasks are used for the choice. Its effect on tasks that were not used is counted by folds: each
+//! tenth of the tasks is judged by the rule that the others choose.
 
-use endstop_core::detector::{Rule, Stuck};
+use super::family::Family;
+use super::scores::{FOLDS, Level, Scores};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use serde_json::Value;
 
-/// A rule with increasing thresholds: a run that a high threshold stops is also stopped by every
-/// lower one.
-#[derive(Clone, Debug)]
-pub struct Family {
-    name: &'static str,
-    make: fn(u32) -> Rule,
-    first: u32,
-    last: u32,
+/// Returns the number of good tasks that a promise requires: with fewer, not even a rule that killed no
+/// run keeps it.
+pub fn tasks_needed(alpha: f64) -> u64 {
+    (1.0 / alpha - 1e-9).ceil() as u64 - 1
 }
 
-impl Family {
-    /// Returns all families that can be calibrated.
-    pub fn all() -> Vec<Family> {
-        let family = |name, make: fn(u32) -> Rule, first, last| Family { name, make, first, last };
-        vec![
-            family("repeat_call", |times| Rule::RepeatCall { times }, 2, 20),
-            family("repeat_call_res", |times| Rule::RepeatCallRes { times }, 2, 20),
-            family("total_repeat", |times| Rule::TotalRepeat { times }, 2, 20),
-            family("same_error", |times| Rule::SameError { times }, 2, 20),
-            family("any_error", |times| Rule::AnyError { times }, 2, 20),
-            family("no_new", |times| Rule::NoNew { times }, 1, 20),
-            family("same_text", |times| Rule::SameText { times }, 2, 20),
-            family("stuck", stuck, 1, 12),
-            family("max_steps", |steps| Rule::MaxSteps { steps }, 1, 150),
-        ]
-    }
-
-    /// Returns the rule's name.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Returns the rule with a threshold.
-    pub fn rule(&self, level: u32) -> Rule {
-        (self.make)(level)
-    }
-
-    pub(super) fn rules(&self) -> Vec<Rule> {
-        (self.first..=self.last).map(self.make).collect()
-    }
-
-    /// Returns `true` if the rules read tool results.
-    pub(super) fn needs_results(&self) -> bool {
-        (self.make)(self.first).needs_results()
-    }
-
-    pub(super) fn levels(&self) -> usize {
-        (self.last - self.first) as usize + 1
-    }
-
-    pub(super) fn level(&self, at: usize) -> u32 {
-        self.first + at as u32
-    }
-}
-
-/// Creates `stuck` at a level; level 2 is the default.
-fn stuck(level: u32) -> Rule {
-    Rule::Stuck(Stuck {
-        repeats: Some(level),
-        same_errors: Some(level + 2),
-        stale: Some(level + 1),
-        failures: Some(level + 5),
-    })
-}
-
-/// The scores of one family over the runs of one dataset.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Scores {
-    /// The first half: the highest score of each task's good runs.
-    first: HashMap<u64, u32>,
-    /// The second half: the numbers of good and failed runs by score.
-    second: BTreeMap<u32, (u64, u64)>,
-    /// The second half: the highest score of each task's good runs.
-    second_tasks: HashMap<u64, u32>,
-    /// Number of runs that the family cannot evaluate.
-    left_out: u64,
-}
-
-impl Scores {
-    /// Adds a run of a task with its score; `None` if the family cannot evaluate the run.
-    pub(super) fn add(&mut self, task: u64, success: bool, level: Option<u32>) {
-        let Some(level) = level else {
-            self.left_out += 1;
-            return;
-        };
-        // Any bit of the hash would do; the lowest is the cheapest to test.
-        if task & 1 == 0 {
-            if success {
-                let score = self.first.entry(task).or_default();
-                *score = (*score).max(level);
-            }
-            return;
-        }
-        let counts = self.second.entry(level).or_default();
-        if success {
-            counts.0 += 1;
-            let score = self.second_tasks.entry(task).or_default();
-            *score = (*score).max(level);
-        } else {
-            counts.1 += 1;
-        }
-    }
-
-    /// Returns the scores with task hashes that include the dataset, so that tasks of several
-    /// datasets can be merged. Each task stays in its half.
-    pub(super) fn scoped(&self, dataset: &str) -> Scores {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let scoped = |(task, level): (&u64, &u32)| {
-            let mut hasher = DefaultHasher::new();
-            (dataset, task).hash(&mut hasher);
-            // The lowest bit selects the half, so it must not change.
-            (hasher.finish() & !1 | task & 1, *level)
-        };
-        Scores {
-            first: self.first.iter().map(scoped).collect(),
-            second: self.second.clone(),
-            second_tasks: self.second_tasks.iter().map(scoped).collect(),
-            left_out: self.left_out,
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: Scores) {
-        self.left_out += other.left_out;
-        for (task, level) in other.first {
-            let score = self.first.entry(task).or_default();
-            *score = (*score).max(level);
-        }
-        for (task, level) in other.second_tasks {
-            let score = self.second_tasks.entry(task).or_default();
-            *score = (*score).max(level);
-        }
-        for (level, (good, failed)) in other.second {
-            let counts = self.second.entry(level).or_default();
-            counts.0 += good;
-            counts.1 += failed;
-        }
-    }
-}
-
-/// A calibrated threshold, and its effect on the tasks that were not used for calibration.
+/// A calibrated threshold of one family, and its effect on tasks that were not used to choose it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibrated {
     /// The family of the rule.
@@ -167,123 +35,228 @@ pub struct Calibrated {
     /// enough.
     pub rule: Option<String>,
     /// The rule as configuration spells it.
-    pub spec: Option<serde_json::Value>,
+    pub spec: Option<Value>,
     /// The reason why there is no threshold.
     pub refused: Option<String>,
     /// The share of good tasks that may be stopped.
     pub alpha: f64,
-    /// Number of tasks with a good run that were used for calibration.
+    /// Number of tasks with a good run, all of which were used for calibration.
     pub calibration_tasks: u64,
-    /// Number of tasks with a good run in the second half.
-    pub test_tasks: u64,
-    /// Number of these with a good run that was stopped.
-    pub test_tasks_stopped: u64,
-    /// Number of good runs in the second half.
-    pub test_good: u64,
-    /// Number of these that were stopped.
-    pub test_good_stopped: u64,
-    /// Number of failed runs in the second half.
-    pub test_failed: u64,
-    /// Number of these that were stopped.
-    pub test_failed_stopped: u64,
+    /// Number of these in which the rule kills a good run.
+    pub calibration_tasks_stopped: u64,
+    /// Steps after the stops of the rule, less all steps of good runs that it kills.
+    pub net_steps: i64,
+    /// The effect on tasks that were not used to choose the rule.
+    #[serde(flatten)]
+    pub test: HeldBack,
     /// Number of runs that are in none of these figures, because the family reads tool results and
     /// their recording does not contain any.
     pub left_out: u64,
 }
 
-impl Calibrated {
-    pub(super) fn of(family: &Family, scores: &Scores, alpha: f64) -> Calibrated {
-        let n = scores.first.len() as u64;
-        let mut calibrated = Calibrated {
-            family: family.name.to_owned(),
-            rule: None,
-            spec: None,
-            refused: None,
-            alpha,
-            calibration_tasks: n,
-            test_tasks: scores.second_tasks.len() as u64,
-            test_tasks_stopped: 0,
-            test_good: scores.second.values().map(|(good, _)| good).sum(),
-            test_good_stopped: 0,
-            test_failed: scores.second.values().map(|(_, failed)| failed).sum(),
-            test_failed_stopped: 0,
-            left_out: scores.left_out,
-        };
-        // The epsilon is needed because 20 · 0.95 may be 19.000…1 in floating point.
-        let rank = ((n + 1) as f64 * (1.0 - alpha) - 1e-9).ceil().max(1.0) as u64;
-        if rank > n {
-            let least = (1.0 / alpha - 1e-9).ceil() as u64 - 1;
-            calibrated.refused = Some(format!(
-                "{n} good tasks to calibrate on: alpha = {alpha} requires at least {least}"
-            ));
-            return calibrated;
+/// The effect on tasks that were not used for the choice: each fold is judged by the rule that the other
+/// folds choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HeldBack {
+    /// Number of tasks with a good run.
+    pub test_tasks: u64,
+    /// Number of these with a good run that was killed.
+    pub test_tasks_stopped: u64,
+    /// Number of good runs.
+    pub test_good: u64,
+    /// Number of these that were killed.
+    pub test_good_stopped: u64,
+    /// Number of failed runs.
+    pub test_failed: u64,
+    /// Number of these that were stopped.
+    pub test_failed_stopped: u64,
+    /// Steps after the stops, less all steps of good runs that were killed.
+    pub test_net_steps: i64,
+}
+
+/// A rule of one of the families: the index of the family, and of the rule in it.
+pub(super) type Choice = (usize, usize);
+
+/// The runs of several groups, in each of which a promise has to hold.
+#[derive(Debug)]
+pub(super) struct Groups<'g> {
+    families: &'g [Family],
+    groups: Vec<Group<'g>>,
+}
+
+/// The scores of a group, and by family and fold its tasks.
+#[derive(Debug)]
+struct Group<'g> {
+    scores: &'g [Scores],
+    tasks: Vec<Vec<(u64, Vec<u64>)>>,
+}
+
+impl Group<'_> {
+    /// Returns the number of good tasks, and of those that a rule kills a run of, without one fold.
+    fn tasks(&self, (family, level): Choice, without: Option<usize>) -> (u64, u64) {
+        let folds = self.tasks[family].iter().enumerate();
+        let used = folds.filter(|(fold, _)| Some(*fold) != without);
+        used.fold((0, 0), |(n, k), (_, (tasks, killed))| (n + tasks, k + killed[level]))
+    }
+
+    /// Returns the steps that a rule is worth, without one fold.
+    fn net(&self, (family, level): Choice, without: Option<usize>) -> i64 {
+        let mut sum = Level::default();
+        for fold in (0..FOLDS).filter(|fold| Some(*fold) != without) {
+            sum.add(&self.scores[family].level(fold, level));
         }
-        let mut sorted: Vec<u32> = scores.first.values().copied().collect();
-        sorted.sort_unstable();
-        let threshold = sorted[rank as usize - 1];
-        // One more than the quantile, because a rule fires at its threshold, not above it.
-        let level = (threshold + 1).max(family.first);
-        if level > family.last {
-            calibrated.refused = Some(format!(
-                "even {} stops a larger share of good runs",
-                family.rule(family.last)
-            ));
-            return calibrated;
-        }
-        let rule = family.rule(level);
-        calibrated.spec = Some(rule.spec());
-        calibrated.rule = Some(rule.to_string());
-        let stopped = |score: &u32| *score >= level;
-        calibrated.test_tasks_stopped =
-            scores.second_tasks.values().filter(|score| stopped(score)).count() as u64;
-        for (score, (good, failed)) in &scores.second {
-            if stopped(score) {
-                calibrated.test_good_stopped += good;
-                calibrated.test_failed_stopped += failed;
-            }
-        }
-        calibrated
+        sum.net()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn family() -> Family {
-        Family::all().into_iter().find(|family| family.name == "no_new").unwrap()
+impl<'g> Groups<'g> {
+    /// Collects groups, each with its scores by family.
+    pub(super) fn new(
+        families: &'g [Family],
+        scores: impl IntoIterator<Item = &'g [Scores]>,
+    ) -> Groups<'g> {
+        let group = |scores: &'g [Scores]| Group {
+            scores,
+            tasks: families.iter().zip(scores).map(|(own, of)| of.tasks(own.levels())).collect(),
+        };
+        Groups { families, groups: scores.into_iter().map(group).collect() }
     }
 
-    #[test]
-    fn threshold_is_conformal_quantile() {
-        let mut scores = Scores::default();
-        // 19 tasks of the first half: scores 0 to 18.
-        for task in 0..19u64 {
-            scores.add(task * 2, true, Some(task as u32));
-            scores.add(task * 2, false, Some(20));
-        }
-        let chosen = |alpha| Calibrated::of(&family(), &scores, alpha);
-        // ⌈20 · 0.95⌉ = 19: the highest; ⌈20 · 0.9⌉ = 18: the one below it.
-        assert_eq!(chosen(0.05).rule.as_deref(), Some("no_new(19)"));
-        assert_eq!(chosen(0.1).rule.as_deref(), Some("no_new(18)"));
-        assert!(chosen(0.04).refused.unwrap().contains("requires at least 24"));
-        assert_eq!(Calibrated::of(&family(), &Scores::default(), 0.5).calibration_tasks, 0);
+    /// Returns the number of good tasks of a group, and of those that a rule kills a run of.
+    pub(super) fn tasks(&self, group: usize, choice: Choice) -> (u64, u64) {
+        self.groups[group].tasks(choice, None)
     }
 
-    #[test]
-    fn effect_is_counted_on_second_half() {
-        let mut scores = Scores::default();
-        for task in 0..40u64 {
-            scores.add(task * 2, true, Some(2));
+    /// Returns the largest number of good tasks of a group that a family can evaluate.
+    pub(super) fn good_tasks(&self, group: usize) -> u64 {
+        let of = |family| self.groups[group].tasks((family, 0), None).0;
+        (0..self.families.len()).map(of).max().unwrap_or(0)
+    }
+
+    /// Returns the steps that a rule is worth.
+    pub(super) fn net(&self, choice: Choice) -> i64 {
+        self.groups.iter().map(|group| group.net(choice, None)).fold(0, i64::saturating_add)
+    }
+
+    /// Chooses the rule that is worth most among those that keep the promise in each group with enough
+    /// good tasks; `only` restricts the choice to one family, `without` leaves out a fold.
+    pub(super) fn choose(
+        &self,
+        alpha: f64,
+        only: Option<usize>,
+        without: Option<usize>,
+    ) -> Option<Choice> {
+        let mut best: Option<(i64, Choice)> = None;
+        for (family, own) in self.families.iter().enumerate() {
+            if only.is_some_and(|only| only != family) {
+                continue;
+            }
+            for level in 0..own.levels() {
+                let choice = (family, level);
+                let Some(net) = self.worth(alpha, choice, without) else { continue };
+                // Of equals the first, so that the choice depends on the counts alone.
+                if best.is_none_or(|(most, _)| net > most) {
+                    best = Some((net, choice));
+                }
+            }
         }
-        for task in 0..10u64 {
-            scores.add(task * 2 + 1, true, Some(if task == 0 { 7 } else { 1 }));
-            scores.add(task * 2 + 1, false, Some(5));
+        best.map(|(_, choice)| choice)
+    }
+
+    /// Returns what a rule is worth in the groups with enough good tasks; `None` if it breaks the promise
+    /// in one of them, or there is none.
+    fn worth(&self, alpha: f64, choice: Choice, without: Option<usize>) -> Option<i64> {
+        let mut worth = None;
+        for group in &self.groups {
+            let (n, k) = group.tasks(choice, without);
+            // The epsilon is needed because 20 · 0.05 may be 0.999…9 in floating point.
+            let most = (n + 1) as f64 * alpha + 1e-9;
+            if most < 1.0 {
+                continue;
+            }
+            if (k + 1) as f64 > most {
+                return None;
+            }
+            let net = group.net(choice, without);
+            worth = Some(worth.unwrap_or(0_i64).saturating_add(net));
         }
-        let chosen = Calibrated::of(&family(), &scores, 0.05);
-        assert_eq!(chosen.rule.as_deref(), Some("no_new(3)"));
-        assert_eq!((chosen.test_tasks, chosen.test_tasks_stopped), (10, 1));
-        assert_eq!((chosen.test_good, chosen.test_good_stopped), (10, 1));
-        assert_eq!((chosen.test_failed, chosen.test_failed_stopped), (10, 10));
+        worth
+    }
+
+    /// Counts the effect of the choices on the folds that were left out.
+    pub(super) fn held_back(
+        &self,
+        choose: impl Fn(usize) -> Option<Choice>,
+        of: usize,
+    ) -> HeldBack {
+        let mut held = HeldBack::default();
+        for fold in 0..FOLDS {
+            let choice = choose(fold);
+            for group in &self.groups {
+                // Without a choice nothing is stopped, but the runs were there.
+                let family = choice.map_or(of, |choice| choice.0);
+                let (tasks, killed) = &group.tasks[family][fold];
+                let (good, failed) = group.scores[family].runs(fold);
+                held.test_tasks += tasks;
+                held.test_good = held.test_good.saturating_add(good);
+                held.test_failed = held.test_failed.saturating_add(failed);
+                let Some((family, level)) = choice else { continue };
+                let effect = group.scores[family].level(fold, level);
+                held.test_tasks_stopped += killed[level];
+                held.test_good_stopped = held.test_good_stopped.saturating_add(effect.killed);
+                held.test_failed_stopped = held.test_failed_stopped.saturating_add(effect.failed);
+                held.test_net_steps = held.test_net_steps.saturating_add(effect.net());
+            }
+        }
+        held
+    }
+
+    /// Returns the name and the specification of a rule.
+    pub(super) fn rule(&self, (family, level): Choice) -> endstop_core::detector::Rule {
+        let family = &self.families[family];
+        family.rule(family.level(level))
+    }
+
+    /// Calibrates one family.
+    pub(super) fn calibrated(&self, family: usize, alpha: f64) -> Calibrated {
+        let chosen = self.choose(alpha, Some(family), None);
+        let name = self.families[family].name();
+        let (mut n, mut k, mut net) = (0, 0, 0);
+        for at in 0..self.groups.len() {
+            n += self.tasks(at, (family, 0)).0;
+        }
+        if let Some(choice) = chosen {
+            k = (0..self.groups.len()).map(|at| self.tasks(at, choice).1).sum();
+            net = self.net(choice);
+        }
+        let refused = chosen.is_none().then(|| {
+            if n < tasks_needed(alpha) {
+                let needed = tasks_needed(alpha);
+                format!(
+                    "{n} good tasks to calibrate on: alpha = {alpha} requires at least {needed}"
+                )
+            } else {
+                let last = self.rule((family, self.families[family].levels() - 1));
+                format!("even {last} stops a larger share of good runs")
+            }
+        });
+        let rule = chosen.map(|choice| self.rule(choice));
+        Calibrated {
+            family: name.to_owned(),
+            spec: rule.as_ref().map(endstop_core::detector::Rule::spec),
+            rule: rule.map(|rule| rule.to_string()),
+            refused,
+            alpha,
+            calibration_tasks: n,
+            calibration_tasks_stopped: k,
+            net_steps: net,
+            test: match chosen {
+                Some(_) => {
+                    self.held_back(|fold| self.choose(alpha, Some(family), Some(fold)), family)
+                }
+                None => self.held_back(|_| None, family),
+            },
+            left_out: self.groups.iter().map(|group| group.scores[family].left_out).sum(),
+        }
     }
 }

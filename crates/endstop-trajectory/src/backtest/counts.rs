@@ -8,12 +8,12 @@
 //! ```
 
 use crate::availability::Coverage;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statrs::distribution::{Beta, ContinuousCDF};
 
 /// The effect of a candidate on the runs of a dataset. Names and meaning are those of the reference
 /// implementation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Number of runs in which it fired, including at the last step.
     pub fired: u64,
@@ -33,17 +33,21 @@ pub struct Counts {
 impl Counts {
     /// Adds other counts.
     pub fn add(&mut self, other: &Counts) {
-        self.fired += other.fired;
-        self.fail_stopped += other.fail_stopped;
-        self.succ_stopped += other.succ_stopped;
-        self.succ4_stopped += other.succ4_stopped;
-        self.steps_saved += other.steps_saved;
-        self.steps_saved_fail += other.steps_saved_fail;
+        for (own, other) in [
+            (&mut self.fired, other.fired),
+            (&mut self.fail_stopped, other.fail_stopped),
+            (&mut self.succ_stopped, other.succ_stopped),
+            (&mut self.succ4_stopped, other.succ4_stopped),
+            (&mut self.steps_saved, other.steps_saved),
+            (&mut self.steps_saved_fail, other.steps_saved_fail),
+        ] {
+            *own = own.saturating_add(other);
+        }
     }
 }
 
 /// Counts of runs that lack data which a candidate requires.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lacking {
     /// Runs without any of the data: the candidate cannot fire.
     pub(super) all: u64,
@@ -61,8 +65,8 @@ impl Lacking {
     }
 
     pub(super) fn add(&mut self, other: Lacking) {
-        self.all += other.all;
-        self.part += other.part;
+        self.all = self.all.saturating_add(other.all);
+        self.part = self.part.saturating_add(other.part);
     }
 }
 
@@ -77,21 +81,35 @@ pub struct Share {
     pub high: f64,
 }
 
+/// Maximum number of cases that an interval is computed with. The search for the bounds takes very long
+/// for huge parameters, which only damaged counts have; with fewer cases the interval is wider.
+const MOST_CASES: f64 = 1e6;
+
 /// Returns the share of `part` in `of` with the exact interval of Clopper and Pearson. If none or
 /// all cases were observed, the interval is one-sided.
 pub fn share(part: u64, of: u64) -> Share {
-    if of == 0 {
+    interval(part.min(of) as f64, of as f64)
+}
+
+/// As [`share`], for numbers that need not be whole: an effective number of independent cases.
+pub(super) fn interval(k: f64, n: f64) -> Share {
+    if n <= 0.0 {
         return Share { value: None, low: 0.0, high: 1.0 };
     }
-    let part = part.min(of);
-    let (k, n) = (part as f64, of as f64);
+    let value = Some(k / n);
+    let scale = (MOST_CASES / n).min(1.0);
+    let (k, n) = (k * scale, n * scale);
     // The whole 5 % is on one side if the other bound is 0 or 1 anyway.
-    let tail = if part == 0 || part == of { 0.05 } else { 0.025 };
+    if k <= 0.0 {
+        return Share { value, low: 0.0, high: 1.0 - 0.05_f64.powf(1.0 / n) };
+    }
+    if k >= n {
+        return Share { value, low: 0.05_f64.powf(1.0 / n), high: 1.0 };
+    }
     let bound =
         |a: f64, b: f64, at: f64| Beta::new(a, b).map_or(f64::NAN, |beta| beta.inverse_cdf(at));
-    let low = if part == 0 { 0.0 } else { bound(k, n - k + 1.0, tail) };
-    let high = if part == of { 1.0 } else { bound(k + 1.0, n - k, 1.0 - tail) };
-    Share { value: Some(k / n), low, high }
+    let (low, high) = (bound(k, n - k + 1.0, 0.025), bound(k + 1.0, n - k, 0.975));
+    Share { value, low, high }
 }
 
 #[cfg(test)]
@@ -111,5 +129,9 @@ mod tests {
         let all = share(20, 20);
         assert!(near(all.low, 0.8609) && all.high == 1.0, "{all:?}");
         assert_eq!(share(0, 0).value, None);
+        for (part, of) in [(0, u64::MAX), (1, u64::MAX), (u64::MAX / 2, u64::MAX), (7, 1 << 40)] {
+            let share = share(part, of);
+            assert!(share.low <= share.high && share.high <= 1.0, "{part} of {of}: {share:?}");
+        }
     }
 }

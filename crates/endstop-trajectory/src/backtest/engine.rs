@@ -14,12 +14,13 @@
 //! run each belong to the dataset of their folder. At any time only a few chunks of about a
 //! megabyte are in memory, or of one run if it is longer, regardless of the number of runs.
 
+use super::dataset::dataset;
 use super::judge::Backtest;
 use crate::model::Trajectory;
 use crate::read::{Chunk, Chunks, Opened, Options, Outcomes, Problem, ReadStats, Source, Walk};
 use endstop_core::PolicyError;
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
@@ -221,22 +222,4 @@ fn judge(
         // If the queue is full, the buffer is simply freed.
         let _ = back.try_send(chunk);
     }
-}
-
-/// Returns the dataset of a run: its file, or its folder if the whole file is the run.
-pub fn dataset(run: &Trajectory<'_>) -> String {
-    let path = Path::new(&run.origin.file);
-    let named = match run.origin.at {
-        Some(_) => path,
-        None => path.parent().filter(|folder| folder.file_name().is_some()).unwrap_or(path),
-    };
-    let name = named.file_name().unwrap_or(named.as_os_str()).to_string_lossy();
-    if run.origin.at.is_none() && !std::ptr::eq(named, path) {
-        return name.into_owned();
-    }
-    let mut name = &*name;
-    for ending in [".zst", ".gz", ".jsonl", ".ndjson", ".json"] {
-        name = name.strip_suffix(ending).unwrap_or(name);
-    }
-    name.to_owned()
 }

@@ -13,29 +13,34 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 
-use super::calibrate::Family;
 use super::candidate::{Candidate, Trial};
-use super::tally::{Curve, Skipped, Tally};
+use super::curve::Curve;
+use super::family::Family;
+use super::group::GroupBy;
+use super::hash::stable_hash;
+use super::judged_run::JudgedRun;
+use super::settings::Settings;
+use super::tallies::Tallies;
+use super::tally::Skipped;
 use crate::availability::without_results;
 use crate::model::{Step, Trajectory};
 use crate::pricing::Prices;
+use crate::read::is_success;
 use crate::replay::{Setting, replay};
 use endstop_core::detector::{Rule, RuleSet};
-use endstop_core::{NanoUsd, PolicyError, Registry};
-use std::collections::BTreeMap;
+use endstop_core::{NanoUsd, PolicyError, Registry, Termination};
 
 /// Counts the effect of candidates on recorded runs.
 #[derive(Debug)]
 pub struct Backtest {
-    pub(super) candidates: Vec<Candidate>,
+    candidates: Vec<Candidate>,
     rules: Rules,
     /// As `rules`, for runs without recorded tool results.
     rules_without_results: Rules,
     kernels: Vec<(usize, Setting)>,
     pub(super) families: Vec<Family>,
     family_rules: RuleSet,
-    pub(super) datasets: BTreeMap<String, Tally>,
-    pub(super) alpha: f64,
+    pub(super) tallies: Tallies,
     stopped: Vec<Option<u32>>,
     prices: Prices,
 }
@@ -89,9 +94,8 @@ impl Backtest {
             rules_without_results: Rules::of(candidates, without_results),
             kernels,
             families: Vec::new(),
-            alpha: 1.0,
             family_rules: RuleSet::default(),
-            datasets: BTreeMap::new(),
+            tallies: Tallies::new(Settings::of(candidates)),
             stopped: Vec::new(),
             prices: Prices::new(),
         })
@@ -102,8 +106,15 @@ impl Backtest {
     #[must_use]
     pub fn calibrating(mut self, families: &[Family], alpha: f64) -> Backtest {
         self.families = families.to_vec();
-        self.alpha = alpha;
+        self.tallies.settings.calibrate(families, alpha);
         self.family_rules = RuleSet::new(families.iter().flat_map(Family::rules));
+        self
+    }
+
+    /// Sets the field of a run that names its kind of task, for the figures by group.
+    #[must_use]
+    pub fn grouping(mut self, by: GroupBy) -> Backtest {
+        self.tallies.settings.group_by = by;
         self
     }
 
@@ -121,11 +132,6 @@ impl Backtest {
         run: &Trajectory<'_>,
         replay: &dyn Fn(&Setting) -> Option<u32>,
     ) -> Option<&[Option<u32>]> {
-        let candidates = self.candidates.len();
-        if !self.datasets.contains_key(dataset) {
-            let tally = Tally::new(candidates, self.families.len());
-            self.datasets.insert(dataset.to_owned(), tally);
-        }
         let turns = run.turns().count() as u32;
         // The same runs are skipped as in the reference implementation, so that the counts can be
         // compared.
@@ -138,25 +144,34 @@ impl Backtest {
         } else {
             None
         };
-        if let (Some(which), Some(tally)) = (not_judged, self.datasets.get_mut(dataset)) {
-            *which(&mut tally.skipped) += 1;
+        let kind = self.tallies.settings.group_by.kind(run);
+        let (model, kind) = (run.model.as_deref(), kind.as_deref());
+        if let Some(which) = not_judged {
+            *which(&mut self.tallies.tally(dataset, model, kind).skipped) += 1;
             return None;
         }
         // The buffer is reused, because this function runs once for each recorded run.
         let mut stopped = std::mem::take(&mut self.stopped);
         self.judge_into(run, replay, &mut stopped);
-        let levels = self.levels(run, turns);
-        // Only judged runs have figures in tokens and dollars, so only their usage is computed.
-        let used = run.recorded.success.map(|_| Curve::of(run, &self.prices));
-        if let Some(tally) = self.datasets.get_mut(dataset) {
-            tally.lacks(&self.candidates, run);
-            match run.recorded.success {
-                Some(success) => {
-                    let used = used.unwrap_or_default();
-                    tally.judged(run, turns, success, &stopped, &used, &levels);
-                }
-                None => tally.unjudged(turns, &stopped),
-            }
+        let tally = self.tallies.tally(dataset, model, kind);
+        tally.lacks(&self.candidates, run);
+        if let Some(success) = run.recorded.success {
+            let task = run.task_id.as_ref().unwrap_or(&run.run_id);
+            // Only judged runs have figures in tokens and dollars, so only their usage is computed.
+            let spent = Curve::of(run, &self.prices);
+            let judged = JudgedRun {
+                key: stable_hash([dataset, task]),
+                has_task: run.task_id.is_some(),
+                turns,
+                success,
+                full_from: success.then(|| full_from(run)).flatten(),
+                stopped: &stopped,
+                spent: &spent,
+            };
+            let fired = levels(&self.families, &mut self.family_rules, run);
+            tally.judged(&judged, &fired);
+        } else {
+            tally.unjudged(turns, &stopped);
         }
         self.stopped = stopped;
         Some(&self.stopped)
@@ -199,44 +214,46 @@ impl Backtest {
         }
     }
 
-    /// Returns for each family the highest level that would still have stopped the run; `None` if
-    /// the family cannot evaluate the run.
-    fn levels(&mut self, run: &Trajectory<'_>, turns: u32) -> Vec<Option<u32>> {
-        if self.families.is_empty() {
-            return Vec::new();
-        }
-        let blind = run.lacks_results();
-        watch(&mut self.family_rules, run);
-        let mut fired = self.family_rules.fired();
-        let mut levels = Vec::with_capacity(self.families.len());
-        for family in &self.families {
-            // The rule set holds the rules of all families in order, one per level.
-            let (own, rest) = fired.split_at(family.levels());
-            fired = rest;
-            let sees = !blind || !family.needs_results();
-            // A rule that fires at the last turn stops nothing.
-            let stops = |turn: &Option<u32>| turn.is_some_and(|turn| turn < turns);
-            levels.push(sees.then(|| own.iter().rposition(stops).map_or(0, |at| family.level(at))));
-        }
-        levels
-    }
-
     /// Adds the counts of another backtest of the same candidates.
     pub fn add(&mut self, other: Backtest) {
-        for (name, tally) in other.datasets {
-            match self.datasets.get_mut(&name) {
-                Some(own) => own.add(tally),
-                None => drop(self.datasets.insert(name, tally)),
-            }
-        }
+        self.tallies.add(other.tallies);
     }
+}
+
+/// Returns for each family the turns at which its rules fire; `None` if the family cannot evaluate the
+/// run.
+fn levels<'r>(
+    families: &[Family],
+    rules: &'r mut RuleSet,
+    run: &Trajectory<'_>,
+) -> Vec<Option<&'r [Option<u32>]>> {
+    if families.is_empty() {
+        return Vec::new();
+    }
+    let blind = run.lacks_results();
+    watch(rules, run);
+    let mut fired = rules.fired();
+    let each = families.iter().map(|family| {
+        // The rule set holds the rules of all families in order, one per level.
+        let (own, rest) = fired.split_at(family.levels());
+        fired = rest;
+        (!blind || !family.needs_results()).then_some(own)
+    });
+    each.collect()
+}
+
+/// Returns the first turn, from 1, after which the reward was full, if the recording has rewards.
+fn full_from(run: &Trajectory<'_>) -> Option<u32> {
+    let full = |step: &Step<'_>| step.reward.is_some_and(is_success);
+    run.turns().position(full).map(|at| at as u32 + 1)
 }
 
 /// Returns the turn after which a setting ends a recorded run, if it does.
 fn through_the_kernel(run: &Trajectory<'_>, setting: &Setting) -> Option<u32> {
     // Each policy was built once in `new`, so building it again cannot fail.
     let replayed = replay(run, setting).ok()?;
-    replayed.ended.map(|_| replayed.turns)
+    // At its natural end the run ends by itself: the setting did not fire.
+    replayed.ended.filter(|ended| *ended != Termination::Stop).map(|_| replayed.turns)
 }
 
 /// Feeds a recorded run to a rule set.

@@ -28,21 +28,50 @@
 //! watches live runs; limits and other policies go through the kernel ([`replay`](crate::replay)),
 //! with a fresh kernel for each run.
 
+mod batch;
 mod calibrate;
+mod calibration;
 mod candidate;
+mod caps;
+mod clustered;
 mod counts;
+mod curve;
+mod dataset;
+mod dataset_figures;
 mod engine;
+mod family;
 mod figures;
+mod group;
+mod group_figures;
+mod hash;
 mod judge;
+mod judged_run;
+mod killed;
+mod packed;
+mod paired;
+mod reading;
+mod sample;
+mod scores;
+mod settings;
+mod tallies;
 mod tally;
+mod task;
 
-pub use calibrate::{Calibrated, Family};
+pub use batch::{Batch, Merged, Plan, merge, tally};
+pub use calibrate::{Calibrated, HeldBack, tasks_needed};
+pub use calibration::{CalibratedGroup, Calibration};
 pub use candidate::{Candidate, Trial};
 pub use counts::{Counts, Share, share};
-pub use engine::{Done, Each, Engine, Progress, dataset};
-pub use figures::{
-    CandidateFigures, Cap, DatasetFigures, Figures, Paired, ParetoPoint, Unjudged, Verdict,
-};
+pub use dataset::dataset;
+pub use dataset_figures::{CandidateFigures, Cap, DatasetFigures, ParetoPoint, Verdict};
+pub use engine::{Done, Each, Engine, Progress};
+pub use family::Family;
+pub use figures::{Figures, Unjudged};
+pub use group::{Group, GroupBy};
+pub use group_figures::{GroupEffect, GroupFigures, HOPELESS};
 pub(crate) use judge::show;
 pub use judge::{Backtest, Judged};
+pub use packed::MergeError;
+pub use paired::Paired;
+pub use reading::{Examples, Reading};
 pub use tally::Skipped;

@@ -1,27 +1,26 @@
-//! The counts of one dataset: how many runs, steps, tokens and dollars each candidate would have
+//! The counts of one group of runs: how many runs, steps, tokens and dollars each candidate would have
 //! stopped or saved.
 //!
 //! ```text
-//! tally.judged(&run, turns, success, &stopped, &Curve::of(&run, &prices), &levels);
+//! tally.judged(&JudgedRun { key, turns, success, .. }, &fired_of_families);
 //! tally.add(other); // the counts of another thread
 //! ```
 
-use super::calibrate::Scores;
 use super::candidate::{Candidate, Trial};
+use super::caps::Lengths;
 use super::counts::{Counts, Lacking};
+use super::judged_run::JudgedRun;
+use super::killed::{Killed, Stop};
+use super::sample::Sample;
+use super::scores::Scores;
+use super::task::{MOST_TASKS, Task};
 use crate::availability::AvailableData;
 use crate::model::Trajectory;
-use crate::pricing::Prices;
 use endstop_core::NanoUsd;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use serde::{Deserialize, Serialize};
 
-/// Maximum number of tasks whose good and failed runs are compared; runs of further tasks are
-/// counted as left out.
-const MOST_TASKS: usize = 100_000;
-
-/// The counts of one dataset.
-#[derive(Clone, Debug, Default)]
+/// The counts of one group of runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Tally {
     pub(super) runs: u64,
     pub(super) failed: u64,
@@ -35,12 +34,17 @@ pub(super) struct Tally {
     pub(super) used: Used,
     /// The part of that usage that each candidate would have saved.
     pub(super) saved: Vec<Used>,
+    /// For each candidate, the good runs that it stops.
+    pub(super) killed: Vec<Killed>,
     /// For each candidate, the judged runs that lack data it requires.
     pub(super) lacking: Vec<Lacking>,
-    /// The numbers of good and failed runs by number of steps.
-    pub(super) lengths: BTreeMap<u32, (u64, u64)>,
-    pub(super) tasks: HashMap<u64, Task>,
-    pub(super) tasks_left_out: u64,
+    pub(super) lengths: Lengths,
+    /// The tasks by the hash of their dataset and name.
+    pub(super) tasks: Sample<Task, MOST_TASKS>,
+    /// Number of runs of all tasks, also of those that are not in `tasks`.
+    pub(super) task_runs: u64,
+    /// The runs without a task, each of which is a task of its own.
+    pub(super) alone: Task,
     /// The number of unjudged runs and of their steps.
     pub(super) unjudged: (u64, u64),
     pub(super) unjudged_saved: Vec<(u64, u64)>,
@@ -49,7 +53,7 @@ pub(super) struct Tally {
 }
 
 /// Tokens and dollars.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Used {
     /// Number of runs in which every step has a token count.
     pub(super) runs_with_tokens: u64,
@@ -60,17 +64,8 @@ pub(super) struct Used {
     pub(super) usd: NanoUsd,
 }
 
-/// The runs of one task.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Task {
-    pub(super) good: u32,
-    pub(super) failed: u32,
-    /// For each candidate: good runs stopped, failed runs stopped.
-    pub(super) stopped: Vec<(u32, u32)>,
-}
-
 /// Numbers of runs that are not judged, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// Runs without a recorded success or failure.
     pub without_outcome: u64,
@@ -82,45 +77,12 @@ pub struct Skipped {
     pub empty: u64,
 }
 
-/// Cumulative tokens and dollars after each turn; empty if the count of any turn is missing.
-#[derive(Debug, Default)]
-pub(super) struct Curve {
-    tokens: Vec<u64>,
-    usd: Vec<NanoUsd>,
-}
-
-impl Curve {
-    /// Sums the usage of a run.
-    pub(super) fn of(run: &Trajectory<'_>, prices: &Prices) -> Curve {
-        let (mut tokens, mut usd) = (Vec::new(), Vec::new());
-        let (mut all, mut cost) = (0u64, NanoUsd(0));
-        let turns = run.turns().count();
-        for step in run.turns() {
-            if let Some(one) = step.tokens() {
-                all = all.saturating_add(one);
-                tokens.push(all);
-            }
-            if let Some(one) = prices.usd(step, run) {
-                cost += NanoUsd::from_usd(one);
-                usd.push(cost);
-            }
-        }
-        // Partial sums would understate the savings, so they are discarded.
-        if tokens.len() != turns {
-            tokens.clear();
-        }
-        if usd.len() != turns {
-            usd.clear();
-        }
-        Curve { tokens, usd }
-    }
-}
-
 impl Tally {
     pub(super) fn new(candidates: usize, families: usize) -> Tally {
         Tally {
             counts: vec![Counts::default(); candidates],
             saved: vec![Used::default(); candidates],
+            killed: vec![Killed::default(); candidates],
             lacking: vec![Lacking::default(); candidates],
             unjudged_saved: vec![(0, 0); candidates],
             unjudged_lacking: vec![Lacking::default(); candidates],
@@ -142,15 +104,10 @@ impl Tally {
         }
     }
 
-    pub(super) fn judged(
-        &mut self,
-        run: &Trajectory<'_>,
-        turns: u32,
-        success: bool,
-        stopped: &[Option<u32>],
-        spent: &Curve,
-        levels: &[Option<u32>],
-    ) {
+    /// Counts a judged run; `families` holds for each calibrated family the turns at which its rules
+    /// fire, or `None` if it cannot evaluate the run.
+    pub(super) fn judged(&mut self, run: &JudgedRun<'_>, families: &[Option<&[Option<u32>]>]) {
+        let JudgedRun { turns, success, full_from, stopped, spent, .. } = *run;
         let steps = u64::from(turns);
         self.runs += 1;
         self.succeeded += u64::from(success);
@@ -158,8 +115,7 @@ impl Tally {
         self.failed += u64::from(!success);
         self.steps += steps;
         self.steps_failed += if success { 0 } else { steps };
-        let length = self.lengths.entry(turns).or_default();
-        *(if success { &mut length.0 } else { &mut length.1 }) += 1;
+        self.lengths.count(turns, success, full_from);
         if let Some(all) = spent.tokens.last() {
             self.used.runs_with_tokens += 1;
             self.used.tokens = self.used.tokens.saturating_add(*all);
@@ -181,6 +137,7 @@ impl Tally {
             if success {
                 counts.succ_stopped += 1;
                 counts.succ4_stopped += u64::from(turns >= 4);
+                self.killed[at].stop(Stop { turn, turns, full_from }, spent);
             } else {
                 counts.fail_stopped += 1;
                 counts.steps_saved_fail += saved;
@@ -199,36 +156,16 @@ impl Tally {
                 used.usd += all.saturating_sub(until.copied().unwrap_or(NanoUsd(0)));
             }
         }
-        // A run without a task id is treated as a task with a single run, so there is nothing to
-        // compare it with.
-        if let Some(task) = &run.task_id {
-            let key = hash_of(task);
-            self.task(key, success, turns, stopped);
-        }
-        // Without a task id the run id decides the half, so that the split does not depend on the
-        // order of the runs.
-        let half = hash_of(run.task_id.as_ref().unwrap_or(&run.run_id));
-        for (scores, level) in self.scores.iter_mut().zip(levels) {
-            scores.add(half, success, *level);
-        }
-    }
-
-    fn task(&mut self, key: u64, success: bool, turns: u32, stopped: &[Option<u32>]) {
-        if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&key) {
-            self.tasks_left_out += 1;
-            return;
-        }
-        let task = self.tasks.entry(key).or_default();
-        if success {
-            task.good += 1;
-        } else {
-            task.failed += 1;
-        }
-        task.stopped.resize(stopped.len(), (0, 0));
-        for (counts, turn) in task.stopped.iter_mut().zip(stopped) {
-            if turn.is_some_and(|turn| turn < turns) {
-                *(if success { &mut counts.0 } else { &mut counts.1 }) += 1;
+        if run.has_task {
+            self.task_runs += 1;
+            if let Some(task) = self.tasks.entry(run.key) {
+                task.count(run);
             }
+        } else {
+            self.alone.count(run);
+        }
+        for (scores, fired) in self.scores.iter_mut().zip(families) {
+            scores.add(run, *fired);
         }
     }
 
@@ -244,17 +181,20 @@ impl Tally {
         }
     }
 
+    /// Adds the counts of other runs. All sums saturate, because counts may come from a file.
     pub(super) fn add(&mut self, other: Tally) {
-        self.runs += other.runs;
-        self.failed += other.failed;
-        self.succeeded += other.succeeded;
-        self.succeeded_4 += other.succeeded_4;
-        self.steps += other.steps;
-        self.steps_failed += other.steps_failed;
-        self.skipped.without_outcome += other.skipped.without_outcome;
-        self.skipped.summary_only += other.skipped.summary_only;
-        self.skipped.single_turn += other.skipped.single_turn;
-        self.skipped.empty += other.skipped.empty;
+        for (own, other) in [
+            (&mut self.runs, other.runs),
+            (&mut self.failed, other.failed),
+            (&mut self.succeeded, other.succeeded),
+            (&mut self.succeeded_4, other.succeeded_4),
+            (&mut self.steps, other.steps),
+            (&mut self.steps_failed, other.steps_failed),
+            (&mut self.task_runs, other.task_runs),
+        ] {
+            *own = own.saturating_add(other);
+        }
+        self.skipped.add(other.skipped);
         for (own, other) in self.counts.iter_mut().zip(&other.counts) {
             own.add(other);
         }
@@ -265,33 +205,15 @@ impl Tally {
         for (own, other) in self.lacking.iter_mut().zip(&other.lacking) {
             own.add(*other);
         }
-        for (length, (good, failed)) in other.lengths {
-            let own = self.lengths.entry(length).or_default();
-            own.0 += good;
-            own.1 += failed;
+        self.lengths.add(other.lengths);
+        for (own, other) in self.killed.iter_mut().zip(&other.killed) {
+            own.add(other);
         }
-        self.tasks_left_out += other.tasks_left_out;
-        for (key, task) in other.tasks {
-            // The maximum also applies to merged counts, so that memory stays bounded for any
-            // number of threads.
-            if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&key) {
-                self.tasks_left_out += u64::from(task.good + task.failed);
-                continue;
-            }
-            let own = self.tasks.entry(key).or_default();
-            own.good += task.good;
-            own.failed += task.failed;
-            own.stopped.resize(task.stopped.len().max(own.stopped.len()), (0, 0));
-            for (own, other) in own.stopped.iter_mut().zip(task.stopped) {
-                own.0 += other.0;
-                own.1 += other.1;
-            }
-        }
-        self.unjudged.0 += other.unjudged.0;
-        self.unjudged.1 += other.unjudged.1;
+        self.alone.add(other.alone);
+        self.tasks.merge(other.tasks, Task::add);
+        add_pair(&mut self.unjudged, other.unjudged);
         for (own, other) in self.unjudged_saved.iter_mut().zip(other.unjudged_saved) {
-            own.0 += other.0;
-            own.1 += other.1;
+            add_pair(own, other);
         }
         for (own, other) in self.unjudged_lacking.iter_mut().zip(&other.unjudged_lacking) {
             own.add(*other);
@@ -300,19 +222,54 @@ impl Tally {
             own.merge(other);
         }
     }
+
+    /// Returns the number of runs whose tasks are beyond the maximum.
+    pub(super) fn tasks_left_out(&self) -> u64 {
+        self.task_runs.saturating_sub(self.tasks.values().map(Task::runs).sum())
+    }
+
+    /// Returns `true` if the lists have the lengths that this number of candidates and these numbers of
+    /// levels of families require; counts that were read from a file may have others.
+    pub(super) fn fits(&self, candidates: usize, levels: &[usize]) -> bool {
+        let lengths = [
+            self.counts.len(),
+            self.saved.len(),
+            self.killed.len(),
+            self.lacking.len(),
+            self.unjudged_saved.len(),
+            self.unjudged_lacking.len(),
+        ];
+        lengths.iter().all(|len| *len == candidates)
+            && self.scores.len() == levels.len()
+            && self.scores.iter().zip(levels).all(|(scores, levels)| scores.fits(*levels))
+            && self.tasks.values().chain([&self.alone]).all(|task| task.fits(candidates))
+    }
+}
+
+impl Skipped {
+    /// Adds other numbers.
+    pub(super) fn add(&mut self, other: Skipped) {
+        for (own, other) in [
+            (&mut self.without_outcome, other.without_outcome),
+            (&mut self.summary_only, other.summary_only),
+            (&mut self.single_turn, other.single_turn),
+            (&mut self.empty, other.empty),
+        ] {
+            *own = own.saturating_add(other);
+        }
+    }
+}
+
+fn add_pair(own: &mut (u64, u64), other: (u64, u64)) {
+    own.0 = own.0.saturating_add(other.0);
+    own.1 = own.1.saturating_add(other.1);
 }
 
 impl Used {
     fn add(&mut self, other: &Used) {
-        self.runs_with_tokens += other.runs_with_tokens;
+        self.runs_with_tokens = self.runs_with_tokens.saturating_add(other.runs_with_tokens);
         self.tokens = self.tokens.saturating_add(other.tokens);
-        self.runs_with_usd += other.runs_with_usd;
+        self.runs_with_usd = self.runs_with_usd.saturating_add(other.runs_with_usd);
         self.usd += other.usd;
     }
-}
-
-fn hash_of(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }

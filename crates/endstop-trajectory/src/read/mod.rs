@@ -37,6 +37,7 @@ pub use io::open::open_regular;
 pub use io::source::{Source, Walk};
 pub use options::Options;
 pub use outcomes::Outcomes;
+pub(crate) use outcomes::is_success;
 pub use problem::{Problem, ProblemKind};
 pub use stats::{Finding, ReadStats};
 

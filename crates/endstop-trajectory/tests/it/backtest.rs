@@ -136,12 +136,12 @@ fn runs_without_results_are_not_calibrated() {
     let looks = ["repeat_call_res", "same_error", "any_error", "no_new", "stuck"];
     for one in chosen(120, 0) {
         if looks.contains(&one.family.as_str()) {
-            assert_eq!((one.left_out, one.calibration_tasks, one.test_tasks), (120, 0, 0));
+            assert_eq!((one.left_out, one.calibration_tasks, one.test.test_tasks), (120, 0, 0));
             assert!(one.rule.is_none(), "{one:?}");
             assert!(one.refused.as_ref().unwrap().contains("requires at least 19"), "{one:?}");
         } else {
             assert_eq!(one.left_out, 0, "{one:?}");
-            assert_eq!(one.calibration_tasks + one.test_tasks, 120);
+            assert_eq!((one.calibration_tasks, one.test.test_tasks), (120, 120));
             assert!(one.rule.is_some(), "{one:?}");
         }
     }
@@ -149,7 +149,7 @@ fn runs_without_results_are_not_calibrated() {
     for (both, alone) in chosen(40, 120).into_iter().zip(chosen(0, 120)) {
         if looks.contains(&both.family.as_str()) {
             assert_eq!((both.left_out, alone.left_out), (40, 0));
-            assert_eq!(both.calibration_tasks + both.test_tasks, 120);
+            assert_eq!((both.calibration_tasks, both.test.test_tasks), (120, 120));
             assert_eq!(both.rule, alone.rule);
         }
     }
@@ -268,7 +268,8 @@ fn figures_show_cost_and_savings() {
     assert_eq!((made.cap.turns, made.cap.steps_saved), (10, 0));
     assert_eq!(made.best_within(0.01).unwrap().name, "repeat_call(3)");
     let front: Vec<String> = made.pareto().into_iter().map(|point| point.name).collect();
-    assert_eq!(front, ["repeat_call(3)", "max_steps(4)"]);
+    // The cap at four steps kills every good run, so it is worth less.
+    assert_eq!(front, ["repeat_call(3)"]);
 }
 
 /// A hash map with a random order must not reach the figures: not even the last digit of a mean.
@@ -343,4 +344,119 @@ fn invalid_candidate_is_reported() {
         let error = Candidate::read(&list).unwrap_err().to_string();
         assert!(error.contains(problem), "{list}: {error}");
     }
+}
+
+/// A stop after the reward was full loses nothing, and a good run that is killed has to be run again.
+#[test]
+fn harm_and_worth_count_what_is_lost() {
+    let list = json!([{"max_steps": {"steps": 2}}, {"max_steps": {"steps": 4}}]);
+    let mut test = Backtest::new(&Candidate::read(&list).unwrap()).unwrap();
+    let mut done = run(1, 1, true, vec![step("a", "b"); 6]);
+    done.steps[2].reward = Some(1.0);
+    test.run("made", &done);
+    let mut late = run(2, 2, true, vec![step("a", "b"); 6]);
+    late.steps[5].reward = Some(1.0);
+    test.run("made", &late);
+    test.run("made", &run(3, 3, false, vec![step("a", "b"); 10]));
+    let figures = test.finish();
+    let made = figures.dataset("made").unwrap();
+    let [two, four] = &made.candidates[..] else { panic!() };
+    // At step 2 neither good run was done: both have to be run again, after 2 steps each.
+    assert_eq!((two.counts.succ_stopped, two.done_stopped), (2, 0));
+    assert_eq!((two.net_steps, two.counts.steps_saved), (8 - 2 - 2, 8 + 4 + 4));
+    // At step 4 the first was done, so its last two steps are saved.
+    assert_eq!((four.counts.succ_stopped, four.done_stopped), (2, 1));
+    assert_eq!((four.net_steps, four.counts.steps_saved), (6 + 2 - 4, 6 + 2 + 2));
+    assert_eq!((four.good_killed.value, four.good_stopped.value), (Some(0.5), Some(1.0)));
+}
+
+/// A run that ends by itself is not a run that a setting ended.
+#[test]
+fn natural_end_is_not_a_stop() {
+    let candidates = [Candidate::default_limits()];
+    let mut test = Backtest::new(&candidates).unwrap();
+    let mut own = run(1, 1, true, vec![step("a", "b")]);
+    own.steps.push(Step { text: "Paris.".into(), ..Step::new(Role::Agent) });
+    assert_eq!(test.run("made", &own).unwrap(), [None]);
+    let long = run(2, 2, false, (0..60).map(|n| step(&format!("{n}"), &format!("r{n}"))).collect());
+    assert_eq!(test.run("made", &long).unwrap(), [Limits::default().max_turns]);
+    assert_eq!(test.finish().whole().unwrap().candidates[0].counts.fired, 1);
+}
+
+#[test]
+fn groups_lead_by_model_and_kind() {
+    let list = json!([{"repeat_call": {"times": 3}}]);
+    let mut test = Backtest::new(&Candidate::read(&list).unwrap()).unwrap();
+    for nth in 0..900_usize {
+        let kind = ["hard", "easy"][nth % 2];
+        let good = nth % 2 == 1 || nth % 20 == 0;
+        let mut one = run(nth, nth, good, vec![step("a", "b"); 5]);
+        one.task_id = Some(format!("{kind}/{nth}").into());
+        one.model = (nth % 3 > 0).then(|| format!("m{}", nth % 3).into());
+        test.run("made", &one);
+    }
+    let figures = test.finish();
+    let names: Vec<String> = figures.groups.iter().map(|one| one.group.to_string()).collect();
+    let want = ["made · easy", "made · hard", "made · m1 · easy", "made · m1 · hard"];
+    assert_eq!(names[..4], want);
+    assert_eq!(figures.groups.iter().map(|one| one.runs).sum::<u64>(), 900);
+    for one in &figures.groups {
+        assert_eq!(one.hopeless, one.group.kind.as_deref() == Some("hard"), "{one:?}");
+        assert_eq!(one.candidate("repeat_call(3)").unwrap().killed, one.succeeded);
+    }
+    // With too many kinds the dataset is the kind.
+    let mut test = Backtest::new(&Candidate::read(&list).unwrap()).unwrap();
+    for nth in 0..600_usize {
+        let mut one = run(nth, nth, true, vec![step("a", "b")]);
+        one.task_id = Some(format!("repository-{nth}/issue").into());
+        test.run("made", &one);
+    }
+    let figures = test.finish();
+    assert_eq!((figures.groups.len(), figures.groups[0].runs), (1, 600));
+}
+
+/// A promise over a mixture would let one kind of task take the whole allowance.
+#[test]
+fn calibration_holds_in_each_kind() {
+    let test = Backtest::new(&[]).unwrap().calibrating(&Family::all(), 0.05);
+    let mut test = test;
+    for nth in 0..1200_usize {
+        let (kind, steps) = if nth % 12 == 0 { ("long", 9) } else { ("short", 3) };
+        let steps = (0..steps).map(|at| step(&format!("look {at}"), &format!("r{at}"))).collect();
+        let mut one = run(nth, nth, true, steps);
+        one.task_id = Some(format!("{kind}/{nth}").into());
+        test.run("made", &one);
+    }
+    for nth in 0..300_usize {
+        let steps = (0..12).map(|at| step(&format!("look {at}"), &format!("r{at}"))).collect();
+        let mut one = run(2000 + nth, nth, false, steps);
+        one.task_id = Some(format!("{}/f{nth}", ["short", "long"][nth % 2]).into());
+        test.run("made", &one);
+    }
+    let figures = test.finish();
+    let one = &figures.calibrations[0];
+    assert_eq!(one.rule.as_deref(), Some("max_steps(9)"));
+    assert!(one.groups.iter().all(|group| group.promised && group.tasks_stopped == 0), "{one:?}");
+    assert_eq!(one.net_steps, 900);
+    assert_eq!((one.test.test_tasks, one.test.test_tasks_stopped), (1200, 0));
+    assert_eq!(one.test.test_net_steps, 900);
+}
+
+#[test]
+fn small_group_is_refused_with_the_number_needed() {
+    let mut test = Backtest::new(&[]).unwrap().calibrating(&Family::all(), 0.05);
+    for nth in 0..15_usize {
+        let mut good = run(nth, nth, true, vec![step("a", "b"); 2]);
+        good.model = Some("m".into());
+        test.run("made", &good);
+        let mut failed = run(100 + nth, nth, false, vec![step("a", "b"); 9]);
+        failed.model = Some("m".into());
+        test.run("made", &failed);
+    }
+    let figures = test.finish();
+    let one = &figures.calibrations[0];
+    assert_eq!((one.rule.clone(), one.model.as_deref()), (None, Some("m")));
+    let refused = one.refused.as_deref().unwrap();
+    assert_eq!(refused, "15 good tasks in its largest group; a promise of 0.05 requires 19");
+    assert_eq!(one.groups[0].needed, Some(19));
 }

@@ -249,6 +249,19 @@ struct Member<'r> {
     turns: u64,
     stop: Option<u64>,
     good: bool,
+    /// The first turn after which the reward was full.
+    full: Option<u64>,
+}
+
+impl Member<'_> {
+    /// What a stop after this turn is worth, and if it kills a good run.
+    fn worth(&self, stop: Option<u64>) -> (i64, bool) {
+        let Some(stop) = stop.filter(|stop| *stop < self.turns) else { return (0, false) };
+        if self.good && self.full.is_none_or(|full| stop < full) {
+            return (-(stop as i64), true);
+        }
+        ((self.turns - stop) as i64, false)
+    }
 }
 
 fn members<'r>(runs: &'r Runs, dataset: &str, spec: &Value) -> Vec<Member<'r>> {
@@ -258,7 +271,8 @@ fn members<'r>(runs: &'r Runs, dataset: &str, spec: &Value) -> Vec<Member<'r>> {
         let fired = fires(spec, &turns).map(u64::from);
         let turns = turns.len() as u64;
         let stop = fired.filter(|turn| *turn < turns);
-        Member { dataset, run, turns, stop, good: run.recorded.success == Some(true) }
+        let full = run.turns().position(|step| step.reward == Some(1.0)).map(|at| at as u64 + 1);
+        Member { dataset, run, turns, stop, good: run.recorded.success == Some(true), full }
     })
     .collect()
 }
@@ -294,13 +308,19 @@ fn check(figures: &DatasetFigures, runs: &Runs, specs: &[Value]) -> Result<(), T
         prop_assert_eq!(counts.succ4_stopped, stopped(&|one| one.good && one.turns >= 4));
         prop_assert_eq!(counts.steps_saved, saved(&|_| true), "{}", spec);
         prop_assert_eq!(counts.steps_saved_fail, saved(&|one| !one.good), "{}", spec);
-        // Against every cap that stops no more good runs.
-        let caps = (0..=12).filter(|cap| longer(*cap) <= counts.succ_stopped);
-        let best = caps.map(saved_by).max().unwrap();
-        let verdict = match counts.steps_saved {
+        let worth = |stop: &dyn Fn(&Member<'_>) -> Option<u64>| -> (i64, u64) {
+            let each = all.iter().map(|one| one.worth(stop(one)));
+            each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + u64::from(one.1)))
+        };
+        let (net, killed) = worth(&|one| one.stop);
+        prop_assert_eq!((one.net_steps, counts.succ_stopped - one.done_stopped), (net, killed));
+        // Against every cap that kills no more good runs.
+        let caps = (1..=13).map(|cap| worth(&|_| Some(cap)));
+        let best = caps.filter(|cap| cap.1 <= killed).map(|cap| cap.0).max().unwrap();
+        let verdict = match net {
             _ if good < 20 => Verdict::TooFewGoodRuns,
-            0 => Verdict::Idle,
-            saved if saved > best => Verdict::BetterThanACap,
+            ..=0 => Verdict::Idle,
+            net if net > best => Verdict::BetterThanACap,
             _ => Verdict::WorseThanACap,
         };
         prop_assert_eq!(one.verdict, verdict, "{}", spec);
@@ -321,7 +341,8 @@ fn check(figures: &DatasetFigures, runs: &Runs, specs: &[Value]) -> Result<(), T
             let Some(task) = one.run.task_id.as_deref() else { continue };
             let counts = tasks.entry((one.dataset, task)).or_default();
             counts[usize::from(one.good)][0] += 1.0;
-            counts[usize::from(one.good)][1] += f64::from(u8::from(one.stop.is_some()));
+            let stopped = if one.good { one.worth(one.stop).1 } else { one.stop.is_some() };
+            counts[usize::from(one.good)][1] += f64::from(u8::from(stopped));
         }
         let mixed = tasks.values().filter(|[failed, good]| failed[0] > 0.0 && good[0] > 0.0);
         let apart: Vec<f64> =
@@ -345,26 +366,29 @@ fn check(figures: &DatasetFigures, runs: &Runs, specs: &[Value]) -> Result<(), T
     for one in &figures.candidates {
         let beaten = front
             .iter()
-            .any(|point| point.saved >= one.saved && harm(&point.name) <= harm(&one.name));
+            .any(|point| point.saved >= one.net && harm(&point.name) <= harm(&one.name));
         let on_front = front.iter().any(|point| point.name == one.name);
-        prop_assert!(on_front || beaten || one.saved == 0.0, "{}", one.name);
+        prop_assert!(on_front || beaten || one.net <= 0.0, "{}", one.name);
         let better = figures
             .candidates
             .iter()
-            .any(|other| other.saved > one.saved && harm(&other.name) < harm(&one.name));
+            .any(|other| other.net > one.net && harm(&other.name) < harm(&one.name));
         prop_assert!(!(on_front && better), "{}", one.name);
     }
     // The recommended candidate saves the most among those within the limit.
     for limit in [0.0, 0.1, 1.0] {
         let within = |one: &&endstop_trajectory::backtest::CandidateFigures| {
-            [one.good_stopped, one.good4_stopped]
+            [one.good_killed, one.good4_killed]
                 .iter()
                 .all(|share| share.value.is_none_or(|value| value <= limit))
         };
-        let most = figures.candidates.iter().filter(within).map(|one| one.counts.steps_saved).max();
+        let most = figures.candidates.iter().filter(within).map(|one| one.net_steps).max();
         let most = most.filter(|saved| *saved > 0 && good >= 20);
-        let found = figures.best_within(limit).map(|one| one.counts.steps_saved);
+        let found = figures.best_within(limit).map(|one| one.net_steps);
         prop_assert_eq!(found, most);
+        // A promise requires that the whole interval is within the limit.
+        let bounded = figures.best_bounded(limit);
+        prop_assert!(bounded.is_none_or(|one| one.harm().high <= limit));
     }
     Ok(())
 }
@@ -396,18 +420,8 @@ proptest! {
             test.run(dataset, run);
         }
         let figures = test.finish();
-        // The half of a task, found by a backtest of one run of it.
-        let is_first = |dataset: &str, run: &Trajectory<'static>| {
-            let mut probe = Backtest::new(&[]).unwrap().calibrating(&families[..1], alpha);
-            let mut run = run.clone();
-            run.recorded.success = Some(true);
-            probe.run(dataset, &run);
-            probe.finish().datasets[0].calibrated[0].calibration_tasks == 1
-        };
-        let firsts: Vec<bool> = runs.iter().map(|(name, run)| is_first(name, run)).collect();
         for dataset in &figures.datasets {
             for (family, found) in families.iter().zip(&dataset.calibrated) {
-                let spec = |level: u32| family.rule(level).spec();
                 let levels: Vec<u32> = (1..=150).filter(|level| {
                     // The levels of a family, as its documentation lists them.
                     match family.name() {
@@ -416,55 +430,106 @@ proptest! {
                         _ => (2..=20).contains(level),
                     }
                 }).collect();
-                let mut first: BTreeMap<(&str, &str), u32> = BTreeMap::new();
-                let mut second: BTreeMap<(&str, &str), u32> = BTreeMap::new();
-                let mut second_runs: Vec<(bool, u32)> = Vec::new();
-                for ((name, run), is_first) in runs.iter().zip(&firsts) {
-                    if dataset.name != "ALL" && dataset.name != *name {
-                        continue;
-                    }
-                    let turns = turns_of(run);
-                    let stops = |level: &&u32| {
-                        fires(&spec(**level), &turns).is_some_and(|at| (at as usize) < turns.len())
-                    };
-                    let score = levels.iter().rev().find(stops).copied().unwrap_or(0);
-                    let good = run.recorded.success == Some(true);
-                    let task = (*name, run.task_id.as_deref().unwrap_or("r"));
-                    if !is_first {
-                        second_runs.push((good, score));
-                    }
-                    if good {
-                        let scores = if *is_first { &mut first } else { &mut second };
-                        let best = scores.entry(task).or_default();
-                        *best = (*best).max(score);
-                    }
-                }
-                let n = first.len();
-                prop_assert_eq!(found.calibration_tasks, n as u64, "{}", family.name());
-                prop_assert_eq!(found.test_tasks, second.len() as u64, "{}", family.name());
-                let mut scores: Vec<u32> = first.into_values().collect();
-                scores.sort_unstable();
-                // The smallest rank k with k / (n + 1) >= 1 - alpha.
-                let rank = (1..=n).find(|k| *k as f64 + 1e-9 >= (n + 1) as f64 * (1.0 - alpha));
-                let level = rank.map(|rank| (scores[rank - 1] + 1).max(levels[0]));
-                let level = level.filter(|level| level <= levels.last().unwrap());
-                prop_assert_eq!(
-                    found.rule.clone(), level.map(|level| family.rule(level).to_string()),
-                    "{}: {:?}", family.name(), found
-                );
-                prop_assert_eq!(found.refused.is_none(), level.is_some());
-                let count = |want: bool| {
-                    let stopped = |level: u32| second_runs.iter()
-                        .filter(|(good, score)| *good == want && *score >= level).count() as u64;
-                    level.map_or(0, stopped)
+                let own: Vec<Calibrating> = runs
+                    .iter()
+                    .filter(|(name, _)| dataset.name == "ALL" || dataset.name == *name)
+                    .map(|(name, run)| Calibrating::of(name, run, family, &levels))
+                    .collect();
+                let all = |_: &Calibrating| true;
+                let chosen = choose(&own, levels.len(), alpha, &all);
+                let rule = chosen.map(|at| family.rule(levels[at]).to_string());
+                prop_assert_eq!(&found.rule, &rule, "{}: {:?}", family.name(), found);
+                prop_assert_eq!(found.refused.is_none(), chosen.is_some());
+                let tasks = |killed: &dyn Fn(&Calibrating) -> bool| {
+                    let of = own.iter().filter(|one| one.good && killed(one));
+                    of.map(|one| one.key).collect::<HashSet<_>>().len() as u64
                 };
-                prop_assert_eq!(found.test_good_stopped, count(true), "{}", family.name());
-                prop_assert_eq!(found.test_failed_stopped, count(false), "{}", family.name());
-                let tasks = second.values().filter(|score| level.is_some_and(|l| **score >= l));
-                prop_assert_eq!(found.test_tasks_stopped, tasks.count() as u64);
+                prop_assert_eq!(found.calibration_tasks, tasks(&all));
+                let kills = |at: usize, one: &Calibrating| one.worth[at].1;
+                let stopped = chosen.map_or(0, |at| tasks(&|one| kills(at, one)));
+                prop_assert_eq!(found.calibration_tasks_stopped, stopped);
+                // Each fold is judged by the choice of the others.
+                let folds: Vec<Option<usize>> = (0..10)
+                    .map(|fold| choose(&own, levels.len(), alpha, &|one| one.key % 10 != fold))
+                    .map(|choice| choice.filter(|_| chosen.is_some()))
+                    .collect();
+                let at = |one: &Calibrating| folds[(one.key % 10) as usize];
+                let held = &found.test;
+                prop_assert_eq!(held.test_tasks, tasks(&all));
+                prop_assert_eq!(
+                    held.test_tasks_stopped, tasks(&|one| at(one).is_some_and(|at| kills(at, one)))
+                );
+                let net: i64 = own.iter().filter_map(|one| Some(one.worth[at(one)?].0)).sum();
+                prop_assert_eq!(held.test_net_steps, net);
+                let failed = own.iter().filter(|one| !one.good);
+                prop_assert_eq!(held.test_failed, failed.clone().count() as u64);
+                let stopped = failed.filter(|one| at(one).is_some_and(|at| one.worth[at].0 != 0));
+                prop_assert_eq!(held.test_failed_stopped, stopped.count() as u64);
             }
         }
     }
+}
+
+/// A run as a calibration sees it.
+struct Calibrating {
+    key: u64,
+    good: bool,
+    /// For each level what its stop is worth, and if it kills the run.
+    worth: Vec<(i64, bool)>,
+}
+
+impl Calibrating {
+    fn of(
+        dataset: &str,
+        run: &Trajectory<'static>,
+        family: &Family,
+        levels: &[u32],
+    ) -> Calibrating {
+        let turns = turns_of(run);
+        let good = run.recorded.success == Some(true);
+        let full = run.turns().position(|step| step.reward == Some(1.0)).map(|at| at as u64 + 1);
+        let member = Member { dataset, run, turns: turns.len() as u64, stop: None, good, full };
+        let worth = levels
+            .iter()
+            .map(|level| member.worth(fires(&family.rule(*level).spec(), &turns).map(u64::from)));
+        let task = run.task_id.as_deref().unwrap_or("r");
+        Calibrating { key: hash(&[dataset, task]), good, worth: worth.collect() }
+    }
+}
+
+/// The first of the levels that are worth most, among those that keep the promise.
+fn choose(
+    runs: &[Calibrating],
+    levels: usize,
+    alpha: f64,
+    used: &dyn Fn(&Calibrating) -> bool,
+) -> Option<usize> {
+    let runs: Vec<&Calibrating> = runs.iter().filter(|one| used(one)).collect();
+    let good = || runs.iter().filter(|one| one.good);
+    let tasks = good().map(|one| one.key).collect::<HashSet<_>>().len();
+    let mut best: Option<(i64, usize)> = None;
+    for at in 0..levels {
+        let killed = good().filter(|one| one.worth[at].1).map(|one| one.key);
+        let killed = killed.collect::<HashSet<_>>().len();
+        let net = runs.iter().map(|one| one.worth[at].0).sum();
+        let keeps = (killed + 1) as f64 <= alpha * (tasks + 1) as f64 + 1e-9;
+        if keeps && best.is_none_or(|(most, _)| net > most) {
+            best = Some((net, at));
+        }
+    }
+    best.map(|(_, at)| at)
+}
+
+/// FNV-1a of each part and the byte 255, and the finaliser of SplitMix64.
+fn hash(parts: &[&str]) -> u64 {
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([255]));
+    let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
+        hash = (hash ^ hash >> shift).wrapping_mul(factor);
+    }
+    hash ^ hash >> 31
 }
 
 /// The interval of Clopper and Pearson, by the sums of its definition.

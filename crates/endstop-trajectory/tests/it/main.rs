@@ -14,6 +14,7 @@
 mod audit_signs;
 mod audit_totals;
 mod backtest;
+mod backtest_merge;
 mod backtest_reference;
 mod backtest_sums;
 mod broken;

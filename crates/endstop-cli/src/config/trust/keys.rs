@@ -18,10 +18,12 @@ pub(crate) enum Allowed {
     Compact,
     /// Decided by the table of limits.
     Limits,
+    /// Set it: it only describes where the file comes from.
+    Describe,
 }
 
 /// Every key of a settings file.
-pub(crate) const KEYS: [(&str, Allowed); 21] = [
+pub(crate) const KEYS: [(&str, Allowed); 22] = [
     ("model", Allowed::Nothing),
     ("api", Allowed::Nothing),
     ("base_url", Allowed::Nothing),
@@ -48,6 +50,7 @@ pub(crate) const KEYS: [(&str, Allowed); 21] = [
     ("limits", Allowed::Limits),
     ("policy", Allowed::IfNone),
     ("watch", Allowed::Add),
+    ("calibrated", Allowed::Describe),
     ("compaction", Allowed::Compact),
     ("mcp", Allowed::Nothing),
 ];

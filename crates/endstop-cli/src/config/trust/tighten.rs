@@ -27,6 +27,7 @@ pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, Strin
     };
     Ok(match allowed {
         Allowed::Nothing => true,
+        Allowed::Describe => false,
         Allowed::Only(allowed) => {
             let now = match key {
                 "ask" => own.ask,

@@ -8,7 +8,7 @@ use super::rows;
 use crate::failure::{Failure, Result};
 use crate::recorded::journal_runs;
 use crate::recorded_args::BacktestArgs;
-use endstop_trajectory::backtest::{Backtest, Candidate, Done, Engine, Family};
+use endstop_trajectory::backtest::{Backtest, Candidate, Done, Engine, Family, GroupBy};
 use endstop_trajectory::read::Problem;
 
 /// Reads the runs and evaluates the candidates.
@@ -19,7 +19,8 @@ pub(crate) fn judge(
     #[cfg(feature = "parquet")] rows: Option<rows::Rows>,
 ) -> Result<Report> {
     let make = || {
-        let test = Backtest::new(&candidates)?;
+        let by = args.group_by.as_deref().map_or(GroupBy::default(), GroupBy::parse);
+        let test = Backtest::new(&candidates)?.grouping(by);
         Ok(match args.calibrate {
             Some(alpha) => test.calibrating(&Family::all(), alpha),
             None => test,
@@ -77,5 +78,6 @@ pub(crate) fn judge(
         max_harm: args.max_harm,
         alpha: args.calibrate,
         sweep: args.sweep,
+        model: args.model.clone(),
     })
 }

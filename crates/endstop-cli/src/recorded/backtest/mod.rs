@@ -10,4 +10,4 @@ pub(crate) mod rows;
 
 pub(crate) use input::Input;
 pub(crate) use judge::judge;
-pub(crate) use report::Report;
+pub(crate) use report::{Report, Strength};

@@ -14,6 +14,26 @@ pub(crate) struct Report {
     pub(crate) max_harm: f64,
     pub(crate) alpha: Option<f64>,
     pub(crate) sweep: bool,
+    /// The model whose calibrated rule is written.
+    pub(crate) model: Option<String>,
+}
+
+/// The support of the runs for the recommended candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strength {
+    /// The upper bound of its harm is within the limit.
+    Set,
+    /// Only the observed harm is within the limit.
+    Try,
+}
+
+impl Strength {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Strength::Set => "set",
+            Strength::Try => "try",
+        }
+    }
 }
 
 impl Report {
@@ -22,8 +42,16 @@ impl Report {
         self.figures.whole()
     }
 
-    /// Returns the recommended candidate.
+    /// Returns the recommended candidate: one whose harm is bounded by the limit if there is one,
+    /// otherwise one whose observed harm is within it.
     pub(crate) fn recommended(&self) -> Option<&CandidateFigures> {
-        self.whole()?.best_within(self.max_harm)
+        let whole = self.whole()?;
+        whole.best_bounded(self.max_harm).or_else(|| whole.best_within(self.max_harm))
+    }
+
+    /// Returns what the runs say about the recommended candidate.
+    pub(crate) fn strength(&self) -> Option<Strength> {
+        let one = self.recommended()?;
+        Some(if one.keeps(self.max_harm) { Strength::Set } else { Strength::Try })
     }
 }

@@ -1,22 +1,78 @@
-//! Calibration results: thresholds that were chosen on half of the tasks, and their results on the
-//! other half.
+//! Calibration results: for each model the rule that keeps its promise in each kind of task, and for each
+//! family of rules the threshold over all.
 
 use super::format;
 use crate::recorded::backtest::Report;
 use crate::render::amounts::{count, thousands};
-use endstop_trajectory::backtest::{Calibrated, DatasetFigures, share};
+use endstop_trajectory::backtest::{Calibrated, Calibration, DatasetFigures, share};
 
-/// Returns the threshold that stops most failed runs among the tasks that were not used to choose
-/// it.
-pub(crate) fn best(report: &Report) -> Option<&Calibrated> {
-    let chosen = report.whole()?.calibrated.iter().filter(|chosen| chosen.spec.is_some());
-    chosen
-        .filter(|chosen| chosen.test_failed_stopped > 0)
-        // Of equals, prefer the one that stops fewer good runs, then the first. `rev`, because
-        // `max_by_key` returns the last maximum.
-        .rev()
-        .max_by_key(|one| (one.test_failed_stopped, std::cmp::Reverse(one.test_good_stopped)))
+/// Returns the calibrations that chose a rule.
+pub(crate) fn chosen(report: &Report) -> impl Iterator<Item = &Calibration> {
+    report.figures.calibrations.iter().filter(|one| one.spec.is_some())
 }
+
+/// Returns the name of a calibration's model.
+pub(crate) fn model(one: &Calibration) -> &str {
+    one.model.as_deref().unwrap_or("runs without a model")
+}
+
+/// Describes the calibration of a model: the rule or the reason why there is none, its effect on
+/// held-back tasks, and its groups.
+pub(crate) fn about(one: &Calibration) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Some(rule) = &one.rule {
+        said.push(format!(
+            "{}: {rule}, worth {} of all steps ({} of {}).",
+            model(one),
+            format::share(one.net_steps as f64 / one.steps.max(1) as f64),
+            format::signed(one.net_steps),
+            thousands(one.steps),
+        ));
+    } else {
+        let why = one.refused.as_deref().unwrap_or("none");
+        said.push(format!("{}: no rule: {why}.", model(one)));
+    }
+    if one.rule.is_some() {
+        let held = &one.test;
+        let tasks = share(held.test_tasks_stopped, held.test_tasks);
+        said.push(format!(
+            "On held-back tasks: a good run stopped in {} good tasks, {} ({}), {} failed runs, worth {} steps.",
+            of(held.test_tasks_stopped, held.test_tasks),
+            format::seen(&tasks),
+            format::between(&tasks),
+            of(held.test_failed_stopped, held.test_failed),
+            format::signed(held.test_net_steps),
+        ));
+    }
+    let kind = |group: &endstop_trajectory::backtest::CalibratedGroup| match &group.kind {
+        Some(kind) => format!("{} · {kind}", group.dataset),
+        None => group.dataset.clone(),
+    };
+    let promised: Vec<String> = one
+        .groups
+        .iter()
+        .filter(|group| group.promised)
+        .map(|group| {
+            format!("{} ({} good tasks)", kind(group), of(group.tasks_stopped, group.good_tasks))
+        })
+        .collect();
+    if !promised.is_empty() {
+        said.push(format!("Promised in {}.", promised.join(", ")));
+    }
+    let refused: Vec<String> = one
+        .groups
+        .iter()
+        .filter_map(|group| Some((group, group.needed?)))
+        .map(|(group, needed)| format!("{} ({} of {needed})", kind(group), group.good_tasks))
+        .collect();
+    if !refused.is_empty() {
+        said.push(format!("Too few good tasks for a promise in {}.", refused.join(", ")));
+    }
+    said
+}
+
+/// The meaning of the promise.
+pub(crate) const PROMISE: &str = "A task is good if one of its runs is good. The promise holds for each kind of task on average over users; it is not a bound for one user. It does not hold for another model. Held back: each tenth of the tasks is judged by the rule that the other nine tenths choose.";
 
 /// Returns the lines of the report, with `true` for headings.
 pub(crate) fn lines(report: &Report) -> Vec<(String, bool)> {
@@ -25,8 +81,17 @@ pub(crate) fn lines(report: &Report) -> Vec<(String, bool)> {
         (String::new(), false),
         (format!("CALIBRATED: at most {} of good tasks stopped", format::share(alpha)), true),
     ];
-    let about = "A task is good if one of its runs is good. The threshold is chosen on half of the tasks, and its results are counted on the other half; for new tasks of the same kind the bound holds on average.";
-    lines.extend(format::wrapped(about, 96, "  ").into_iter().map(|line| (line, false)));
+    let wrapped = |text: &str, indent: &str| {
+        let lines = format::wrapped(text, 96, indent);
+        lines.into_iter().map(|line| (line, false)).collect::<Vec<_>>()
+    };
+    lines.extend(wrapped(PROMISE, "  "));
+    for one in &report.figures.calibrations {
+        lines.push((String::new(), false));
+        for (said, nth) in about(one).iter().zip(0..) {
+            lines.extend(wrapped(said, if nth == 0 { "  " } else { "    " }));
+        }
+    }
     for dataset in &report.figures.datasets {
         lines.push((String::new(), false));
         let name = format::fitted(&dataset.name, 24);
@@ -42,19 +107,9 @@ pub(crate) fn lines(report: &Report) -> Vec<(String, bool)> {
         }
         if let Some(said) = left_out(dataset) {
             lines.push((String::new(), false));
-            lines.extend(format::wrapped(&said, 96, "  ").into_iter().map(|line| (line, false)));
+            lines.extend(wrapped(&said, "  "));
         }
     }
-    lines.push((String::new(), false));
-    let said = match best(report) {
-        Some(one) => format!(
-            "{} stops the most failed runs among the tasks that were not used to choose it.",
-            one.rule.as_deref().unwrap_or(&one.family)
-        ),
-        None => "None of them stops a failed run among the tasks that were not used to choose it."
-            .to_owned(),
-    };
-    lines.extend(format::wrapped(&said, 96, "  ").into_iter().map(|line| (line, false)));
     lines
 }
 
@@ -77,14 +132,14 @@ fn line(one: &Calibrated) -> String {
         let why = one.refused.as_deref().unwrap_or("none");
         return format!("  {:<24} none: {why}", one.family);
     };
-    let tasks = share(one.test_tasks_stopped, one.test_tasks);
+    let tasks = share(one.test.test_tasks_stopped, one.test.test_tasks);
     format!(
         "  {:<24} {:>9} {:>27} {:>16} {:>16}",
         format::fitted(rule, 24),
         count(one.calibration_tasks, "task"),
         format!("{} ({})", format::seen(&tasks), format::between(&tasks)),
-        of(one.test_good_stopped, one.test_good),
-        of(one.test_failed_stopped, one.test_failed),
+        of(one.test.test_good_stopped, one.test.test_good),
+        of(one.test.test_failed_stopped, one.test.test_failed),
     )
 }
 

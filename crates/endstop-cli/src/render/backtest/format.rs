@@ -3,7 +3,9 @@
 
 use crate::recorded::backtest::Report;
 use crate::render::amounts::{count, thousands};
-use endstop_trajectory::backtest::{CandidateFigures, DatasetFigures, Share, Unjudged, Verdict};
+use endstop_trajectory::backtest::{
+    CandidateFigures, DatasetFigures, Share, Trial, Unjudged, Verdict,
+};
 
 /// Formats a share as a percentage: `31 %`, `0.3 %`.
 pub(crate) fn share(share: f64) -> String {
@@ -13,7 +15,9 @@ pub(crate) fn share(share: f64) -> String {
 /// Formats the percentage alone, with as many digits as are meaningful.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent == 0.0 {
+    if percent < 0.0 {
+        format!("-{}", self::percent(-share))
+    } else if percent == 0.0 {
         "0".to_owned()
     } else if (percent - percent.round()).abs() < 1e-9 {
         format!("{percent:.0}")
@@ -52,9 +56,17 @@ pub(crate) fn short(n: u64) -> String {
     }
 }
 
+/// Formats a difference of counts as [`short`] does.
+pub(crate) fn signed(n: i64) -> String {
+    let sign = if n < 0 { "-" } else { "" };
+    format!("{sign}{}", short(n.unsigned_abs()))
+}
+
 /// Formats dollars; small amounts get four decimals.
 pub(crate) fn usd(usd: f64) -> String {
-    if usd >= 1000.0 {
+    if usd < 0.0 {
+        format!("-{}", self::usd(-usd))
+    } else if usd >= 1000.0 {
         format!("${}", thousands(usd.round() as u64))
     } else if usd == 0.0 || usd >= 0.1 {
         format!("${usd:.2}")
@@ -67,20 +79,25 @@ pub(crate) fn usd(usd: f64) -> String {
 pub(crate) fn effect(one: &CandidateFigures, whole: &DatasetFigures) -> String {
     format!(
         "it stops {} of {}, {} (95 %: {}), of those with 4 steps or more {} of {}, {} (95 %: {}), and saves {} of all steps ({} of {}): {} of {} stopped",
-        thousands(one.counts.succ_stopped),
+        thousands(killed(&one.good_killed, whole.succeeded)),
         count(whole.succeeded, "good run"),
-        seen(&one.good_stopped),
-        between(&one.good_stopped),
-        thousands(one.counts.succ4_stopped),
+        seen(&one.good_killed),
+        between(&one.good_killed),
+        thousands(killed(&one.good4_killed, whole.succeeded_4)),
         thousands(whole.succeeded_4),
-        seen(&one.good4_stopped),
-        between(&one.good4_stopped),
-        share(one.saved),
-        thousands(one.counts.steps_saved),
+        seen(&one.good4_killed),
+        between(&one.good4_killed),
+        share(one.net),
+        signed(one.net_steps),
         thousands(whole.steps),
         thousands(one.counts.fail_stopped),
         count(whole.failed, "failed run"),
     )
+}
+
+/// Returns the number of runs of a share.
+fn killed(share: &Share, of: u64) -> u64 {
+    (share.value.unwrap_or(0.0) * of as f64).round() as u64
 }
 
 /// Formats the label in a chart: `stuck(2,4,3): saves 31 % of steps, stops 0.3 % of good runs (95
@@ -88,7 +105,7 @@ pub(crate) fn effect(one: &CandidateFigures, whole: &DatasetFigures) -> String {
 pub(crate) fn label(one: &CandidateFigures) -> [String; 3] {
     [
         one.name.clone(),
-        format!("saves {} of steps,", share(one.saved)),
+        format!("saves {} of steps,", share(one.net)),
         format!(
             "stops {} of {} (95 %: {})",
             seen(&one.harm()),
@@ -113,9 +130,9 @@ pub(crate) fn doubts(
             count(whole.succeeded, "good run")
         };
         doubts.push(format!(
-            "With only {runs}, it may stop more than {} of them: up to {} is possible.",
-            share(report.max_harm),
-            share(harm.high)
+            "With your {runs} at most {} can be promised, not {}.",
+            share(harm.high),
+            share(report.max_harm)
         ));
     }
     for dataset in report.figures.datasets.iter().filter(|dataset| dataset.name != whole.name) {
@@ -126,17 +143,26 @@ pub(crate) fn doubts(
             doubts.push(format!(
                 "In {} alone it stops {} of {}, {} of them.",
                 dataset.name,
-                thousands(there.counts.succ_stopped),
+                thousands(killed(&there.good_killed, dataset.succeeded)),
                 count(dataset.succeeded, "good run"),
-                seen(&there.good_stopped)
+                seen(&there.good_killed)
             ));
         }
     }
-    if one.verdict == Verdict::WorseThanACap {
-        doubts.push(
-            "A plain cap on turns that stops no more good runs would save as much or more."
-                .to_owned(),
-        );
+    if let (Verdict::WorseThanACap, Some(cap)) = (one.verdict, &one.equal_cap)
+        && !is_cap(report, &one.name)
+    {
+        doubts.push(format!(
+            "A plain cap at {} stops no more good runs and saves as much or more.",
+            count(u64::from(cap.turns), "turn")
+        ));
+    }
+    if one.done_stopped > 0 {
+        doubts.push(format!(
+            "{} after the reward was full {} not counted: nothing was lost.",
+            count(one.done_stopped, "stop"),
+            if one.done_stopped == 1 { "is" } else { "are" }
+        ));
     }
     let tried = whole.candidates.len();
     if tried > 1 {
@@ -146,6 +172,13 @@ pub(crate) fn doubts(
     }
     doubts.extend(lacking(&one.name, one.lacking, one.lacking_in_part));
     doubts
+}
+
+/// Returns `true` if a candidate is a cap on turns itself.
+fn is_cap(report: &Report, name: &str) -> bool {
+    let candidate = report.candidates.iter().find(|candidate| candidate.name == name);
+    let Some(Trial::Rule(rule)) = candidate.map(|candidate| &candidate.trial) else { return false };
+    rule.name() == "max_steps"
 }
 
 /// Describes the runs without the data that a candidate needs, and the runs with only part of it.

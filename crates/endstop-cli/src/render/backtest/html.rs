@@ -3,8 +3,8 @@
 
 use super::svg::chart;
 use super::table::{Row, rows};
-use super::{calibrated, findings, format, setting};
-use crate::recorded::backtest::Report;
+use super::{calibrated, findings, format, groups, setting};
+use crate::recorded::backtest::{Report, Strength};
 use crate::render::amounts::{count, thousands};
 use crate::render::html::{paragraph, safe, section};
 use endstop_trajectory::backtest::{DatasetFigures, Unjudged};
@@ -15,6 +15,7 @@ pub(crate) fn page(report: &Report) -> String {
     let findings = findings::lines(report);
     let sections = html! {
         (section(&head(report)))
+        @if !groups::rows(report).is_empty() { (section(&by_group(report))) }
         @if let Some(whole) = report.whole() {
             (section(&html! {
                 h2 { "What each candidate costs and saves" }
@@ -54,13 +55,27 @@ fn head(report: &Report) -> Markup {
     let sets = if sets > 1 { sets - 1 } else { sets };
     html! {
         @if let (Some(one), Some(whole)) = (report.recommended(), report.whole()) {
-            h1.good { "Set " (safe(&one.name)) }
-            p {
-                "To stop at most " (format::share(report.max_harm)) " of good runs: "
-                (safe(&format::effect(one, whole))) "."
+            @if report.strength() == Some(Strength::Set) {
+                h1.good { "Set " (safe(&one.name)) }
+                p {
+                    "To stop at most " (format::share(report.max_harm)) " of good runs: "
+                    (safe(&format::effect(one, whole))) "."
+                }
+            } @else {
+                h1.warn { "Try " (safe(&one.name)) }
+                p {
+                    "These runs do not show that it stops at most " (format::share(report.max_harm))
+                    " of good runs; " (safe(&format::effect(one, whole))) "."
+                }
             }
         } @else {
-            h1.warn { "Nothing is recommended" }
+            h1.warn {
+                @if report.whole().is_some_and(|whole| !whole.has_enough_good_runs()) {
+                    "Not enough runs to say"
+                } @else {
+                    "Nothing is recommended"
+                }
+            }
             p { (safe(&format::refusal(report))) "." }
         }
         @if let Some(whole) = report.whole() {
@@ -91,6 +106,36 @@ fn advice(report: &Report) -> Markup {
         @if let Some(text) = setting::snippet(report) {
             p { "In " code { "endstop.toml" } ":" }
             pre { (safe(&text)) }
+        }
+    }
+}
+
+/// Returns the table of groups.
+fn by_group(report: &Report) -> Markup {
+    html! {
+        h2 { "By model and kind of task" }
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th { "group" }
+                        @for heading in groups::headings(report) { th { (heading) } }
+                    }
+                }
+                tbody {
+                    @for row in groups::rows(report) {
+                        tr class=(if row.hopeless { "bad" } else { "" }) {
+                            td { (safe(&row.name)) }
+                            @for cell in &row.cells { td { (cell) } }
+                        }
+                    }
+                }
+            }
+        }
+        @for said in groups::hopeless(report) { p { (safe(&said)) } }
+        p.soft {
+            "Steps: the share of all steps. Saved, harm: what the recommended candidate saves of the "
+            "group's steps, and the share of its good runs that it stops."
         }
     }
 }
@@ -157,6 +202,10 @@ fn notes(whole: &DatasetFigures) -> Markup {
             ", in which every step has a cost or a model with a known price."
         }
         p {
+            "Steps, tokens and dollars saved are those after the stops, less all of the good runs that \
+             are stopped, because these have to be run again."
+        }
+        p {
             "Failed − good: within tasks that have both (" (thousands(whole.mixed_tasks))
             " of them), the percentage of failed runs stopped minus that of good runs, with its 95 % \
              confidence interval."
@@ -198,7 +247,10 @@ fn calibration(report: &Report, alpha: f64) -> Markup {
     html! {
         h2 { "Calibrated: at most " (format::share(alpha)) " of good tasks stopped" }
         p.soft {
-            "Each threshold is chosen on half of the tasks; its results are counted on the other half."
+            (calibrated::PROMISE)
+        }
+        @for one in &report.figures.calibrations {
+            @for said in calibrated::about(one) { p { (safe(&said)) } }
         }
         div.scroll {
             table {
@@ -220,9 +272,9 @@ fn calibration(report: &Report, alpha: f64) -> Markup {
                                     td { (safe(rule)) }
                                     td { (safe(&dataset.name)) }
                                     td { (count(one.calibration_tasks, "task")) }
-                                    td { (calibrated::of(one.test_tasks_stopped, one.test_tasks)) }
-                                    td { (calibrated::of(one.test_good_stopped, one.test_good)) }
-                                    td { (calibrated::of(one.test_failed_stopped, one.test_failed)) }
+                                    td { (calibrated::of(one.test.test_tasks_stopped, one.test.test_tasks)) }
+                                    td { (calibrated::of(one.test.test_good_stopped, one.test.test_good)) }
+                                    td { (calibrated::of(one.test.test_failed_stopped, one.test.test_failed)) }
                                 } @else {
                                     td { (safe(&one.family)) }
                                     td { (safe(&dataset.name)) }

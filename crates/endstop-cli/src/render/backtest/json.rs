@@ -1,7 +1,7 @@
 //! The report of a backtest as JSON.
 
 use super::{findings, format};
-use crate::recorded::backtest::Report;
+use crate::recorded::backtest::{Report, Strength};
 use endstop_trajectory::backtest::DatasetFigures;
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ pub(crate) fn json(report: &Report) -> Value {
         "pareto": by(&front),
         "calibrated": report.alpha.map(|_| by(&chosen)),
         "recommended": report.recommended(),
+        "strength": report.strength().map(Strength::as_str),
         "refused": report.recommended().is_none().then(|| format::refusal(report)),
         "max_harm": report.max_harm,
     })

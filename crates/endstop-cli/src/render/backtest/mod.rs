@@ -4,6 +4,7 @@
 mod calibrated;
 pub(crate) mod findings;
 pub(crate) mod format;
+mod groups;
 pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod setting;

@@ -8,16 +8,18 @@ use crate::recorded::backtest::Report;
 use endstop::core::detector::Rule;
 use endstop::core::limits::TABLE;
 use endstop::{Limits, WatchMode};
-use endstop_trajectory::backtest::{Candidate, Trial};
+use endstop_trajectory::backtest::{CalibratedGroup, Calibration, Candidate, Trial};
 use serde_json::{Map, Value, json};
 
 /// Writes the calibrated setting if a calibration was requested, else the recommended one.
 pub(crate) fn write(report: &Report, file: &NewFile, mode: WatchMode) -> Result<()> {
     let place = format!("--write {}", file.path().display());
     let nothing = |why: &str| Failure::usage(format!("{place}: nothing to write: {why}"));
-    let (candidate, why) = match report.alpha {
-        Some(alpha) => chosen(report, alpha, &nothing)?,
-        None => recommended(report, &nothing)?,
+    let (candidate, why, calibration) = if report.alpha.is_some() {
+        chosen(report, &nothing)?
+    } else {
+        let (candidate, why) = recommended(report, &nothing)?;
+        (candidate, why, None)
     };
     let mut text = String::from("# Written by `endstop backtest` from recorded runs.\n");
     for line in format::wrapped(&why, 96, "# ") {
@@ -25,30 +27,85 @@ pub(crate) fn write(report: &Report, file: &NewFile, mode: WatchMode) -> Result<
         text.push('\n');
     }
     text.push('\n');
+    if let Some(one) = &calibration {
+        text.push_str(&promise(one)?);
+    }
+    text.push_str(&said_of(&candidate, mode));
     text.push_str(&toml_of(&candidate, mode)?);
     file.write(&text)?;
     output::note(&format!("written: {}", file.path().display()));
     Ok(())
 }
 
-/// Returns the calibrated candidate, and its effect in words.
-fn chosen(
-    report: &Report,
-    alpha: f64,
+/// Returns the calibrated candidate, its effect in words, and the calibration.
+fn chosen<'r>(
+    report: &'r Report,
     nothing: &dyn Fn(&str) -> Failure,
-) -> Result<(Candidate, String)> {
-    let most = format::share(alpha);
-    let one = calibrated::best(report).ok_or_else(|| {
-        nothing(&format!("no threshold stops both a failed run and at most {most} of good tasks"))
-    })?;
+) -> Result<(Candidate, String, Option<&'r Calibration>)> {
+    let all: Vec<&Calibration> = calibrated::chosen(report).collect();
+    let named = |one: &&&Calibration| one.model == report.model;
+    let one = match (&all[..], &report.model) {
+        (_, Some(model)) => *all
+            .iter()
+            .find(named)
+            .ok_or_else(|| nothing(&format!("no calibrated rule for the model `{model}`")))?,
+        ([one], None) => one,
+        ([], None) => {
+            let refused = report.figures.calibrations.iter().map(calibrated::about);
+            let why: Vec<String> = refused.filter_map(|said| said.into_iter().next()).collect();
+            return Err(nothing(&why.join(" ")));
+        }
+        (several, None) => {
+            let names: Vec<&str> = several.iter().map(|one| calibrated::model(one)).collect();
+            let names = names.join(", ");
+            return Err(nothing(&format!(
+                "a promise holds for one model; choose one with --model: {names}"
+            )));
+        }
+    };
     let spec = one.spec.as_ref().unwrap_or(&Value::Null);
     let rule = Rule::from_spec(spec).map_err(|error| Failure::fault(error.to_string()))?;
-    let why = format!(
-        "{rule}: at most {most} of good tasks stopped; on other tasks {} good runs, {} failed ones.",
-        calibrated::of(one.test_good_stopped, one.test_good),
-        calibrated::of(one.test_failed_stopped, one.test_failed),
-    );
-    Ok((Candidate::rule(rule), why))
+    Ok((Candidate::rule(rule), calibrated::about(one).join(" "), Some(one)))
+}
+
+/// Returns the table that records for which runs a promise was made.
+fn promise(one: &Calibration) -> Result<String> {
+    let promised = || one.groups.iter().filter(|group| group.promised);
+    let name = |group: &CalibratedGroup| match &group.kind {
+        Some(kind) => format!("{}/{kind}", group.dataset),
+        None => group.dataset.clone(),
+    };
+    // The day in UTC, because the file may be read anywhere.
+    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let mut table = json!({"calibrated": {
+        "date": today,
+        "groups": promised().map(name).collect::<Vec<_>>(),
+        "good_tasks": promised().map(|group| group.good_tasks).min().unwrap_or(0),
+        "promise": one.alpha,
+        "endstop": env!("CARGO_PKG_VERSION"),
+    }});
+    if let Some(model) = &one.model {
+        table["calibrated"]["model"] = json!(model);
+    }
+    let text = toml::to_string(&table).map_err(|error| Failure::fault(error.to_string()))?;
+    Ok(format!("{text}\n"))
+}
+
+/// Returns a comment that states what the mode of a written rule does.
+fn said_of(candidate: &Candidate, mode: WatchMode) -> String {
+    let Trial::Rule(rule) = &candidate.trial else {
+        return "# Limits take effect immediately.\n".to_owned();
+    };
+    let does = match mode {
+        WatchMode::Observe => {
+            "reports that the rule fired, and stops nothing; --mode stop ends the run"
+        }
+        WatchMode::Warn => "warns if the rule fires, and stops nothing; --mode stop ends the run",
+        WatchMode::Nudge => "informs the model that the rule fired, and stops nothing",
+        WatchMode::Stop if matches!(rule, Rule::MaxSteps { .. }) => "a cap on turns ends the run",
+        WatchMode::Stop => "ends the run if the rule fires",
+    };
+    format!("# {}: {does}.\n", mode.as_str())
 }
 
 /// Returns the recommended candidate, and its effect in words.
@@ -66,7 +123,8 @@ fn recommended(report: &Report, nothing: &dyn Fn(&str) -> Failure) -> Result<(Ca
 pub(crate) fn snippet(report: &Report) -> Option<String> {
     let name = &report.recommended()?.name;
     let candidate = report.candidates.iter().find(|candidate| candidate.name == *name)?;
-    toml_of(candidate, WatchMode::Observe).ok()
+    let text = toml_of(candidate, WatchMode::Observe).ok()?;
+    Some(format!("{}{text}", said_of(candidate, WatchMode::Observe)))
 }
 
 fn toml_of(candidate: &Candidate, mode: WatchMode) -> Result<String> {

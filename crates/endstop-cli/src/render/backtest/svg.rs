@@ -5,7 +5,7 @@
 //! percent take half of it.
 
 use super::{format, table};
-use crate::recorded::backtest::Report;
+use crate::recorded::backtest::{Report, Strength};
 use crate::render::html::escape;
 use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, ParetoPoint, Share};
 use std::fmt::Write as _;
@@ -115,14 +115,15 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
     let height = if narrow { 430.0 } else { 520.0 };
     let front = dataset.pareto();
     let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
-    let cap = cap_harm(&dataset.cap);
+    let baseline = table::baseline(report, dataset);
+    let cap = cap_harm(baseline);
     let largest = dataset.candidates.iter().map(harm).fold(cap, f64::max);
     let largest = best.map_or(largest, |one| largest.max(one.harm().high));
     // At least 2 %, so that the axis does not magnify differences that mean nothing.
     let most_harm = TICKS.into_iter().find(|tick| *tick >= largest.max(0.02)).unwrap_or(1.0);
-    let saved = dataset.candidates.iter().map(|one| one.saved);
+    let saved = dataset.candidates.iter().map(|one| one.net);
     // Some space above the highest point, for its name.
-    let most_saved = (saved.fold(dataset.cap.saved, f64::max) * 1.08).clamp(0.05, 1.0);
+    let most_saved = (saved.fold(baseline.net, f64::max) * 1.08).clamp(0.05, 1.0);
     let mut canvas = Canvas {
         out: String::new(),
         width,
@@ -149,9 +150,9 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
     for point in front.iter().filter(|point| best.is_none_or(|one| one.name != point.name)) {
         front_point(&mut canvas, point);
     }
-    baselines(&mut canvas, dataset);
+    baselines(&mut canvas, baseline);
     if let Some(one) = best {
-        recommended(&mut canvas, one, narrow);
+        recommended(&mut canvas, one, narrow, report.strength());
     } else {
         refusal(&mut canvas, report);
     }
@@ -261,10 +262,10 @@ fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
 /// Draws the candidates that another one beats in both figures.
 fn others(canvas: &mut Canvas, dataset: &DatasetFigures, front: &[&str]) {
     for one in &dataset.candidates {
-        if front.contains(&one.name.as_str()) || one.counts.steps_saved == 0 {
+        if front.contains(&one.name.as_str()) || one.net_steps <= 0 {
             continue;
         }
-        let at = (canvas.x(one.harm().value.unwrap_or(0.0)), canvas.y(one.saved));
+        let at = (canvas.x(one.harm().value.unwrap_or(0.0)), canvas.y(one.net));
         let title = format::label(one).join(" ");
         dot(canvas, at, 3.5, "fill=\"var(--bar)\" opacity=\"0.75\"", &title);
         canvas.taken.push([at.0 - 4.0, at.1 - 4.0, at.0 + 4.0, at.1 + 4.0]);
@@ -311,13 +312,12 @@ fn dot(canvas: &mut Canvas, at: (f64, f64), radius: f64, style: &str, title: &st
 /// Returns the share of good runs that a cap stops: of all or of long ones, whichever is higher.
 fn cap_harm(cap: &Cap) -> f64 {
     let value = |share: &Share| share.value.unwrap_or(0.0);
-    value(&cap.good_stopped).max(value(&cap.good4_stopped))
+    value(&cap.good_killed).max(value(&cap.good4_killed))
 }
 
 /// Draws the two baselines: a cap on turns, and no change.
-fn baselines(canvas: &mut Canvas, dataset: &DatasetFigures) {
-    let cap = &dataset.cap;
-    let (x, y) = (canvas.x(cap_harm(cap)), canvas.y(cap.saved));
+fn baselines(canvas: &mut Canvas, cap: &Cap) {
+    let (x, y) = (canvas.x(cap_harm(cap)), canvas.y(cap.net));
     let square = |canvas: &mut Canvas, x: f64, y: f64, title: &str| {
         let _ = write!(
             canvas.out,
@@ -331,7 +331,7 @@ fn baselines(canvas: &mut Canvas, dataset: &DatasetFigures) {
     let title = format!(
         "{}: saves {}, stops {} of good runs",
         table::cap_name(cap),
-        format::share(cap.saved),
+        format::share(cap.net),
         format::share(cap_harm(cap))
     );
     let (none_x, none_y) = (canvas.x(0.0), canvas.y(0.0));
@@ -342,20 +342,27 @@ fn baselines(canvas: &mut Canvas, dataset: &DatasetFigures) {
 }
 
 /// Draws the recommended point, with its meaning in words.
-fn recommended(canvas: &mut Canvas, one: &CandidateFigures, narrow: bool) {
-    let (x, y) = (canvas.x(one.harm().value.unwrap_or(0.0)), canvas.y(one.saved));
+fn recommended(
+    canvas: &mut Canvas,
+    one: &CandidateFigures,
+    narrow: bool,
+    strength: Option<Strength>,
+) {
+    // Green only if the runs support the promise.
+    let colour = if strength == Some(Strength::Set) { "var(--good)" } else { "var(--warn)" };
+    let (x, y) = (canvas.x(one.harm().value.unwrap_or(0.0)), canvas.y(one.net));
     let font = canvas.font;
-    whisker(canvas, &one.harm(), y, "stroke=\"var(--good)\" stroke-width=\"3\"");
+    whisker(canvas, &one.harm(), y, &format!("stroke=\"{colour}\" stroke-width=\"3\""));
     dot(
         canvas,
         (x, y),
         9.0,
-        "fill=\"var(--good)\" stroke=\"var(--card)\" stroke-width=\"2\"",
+        &format!("fill=\"{colour}\" stroke=\"var(--card)\" stroke-width=\"2\""),
         &format::label(one).join(" "),
     );
     canvas.taken.push([x - 10.0, y - 10.0, x + 10.0, y + 10.0]);
     let [name, saves, stops] = format::label(one);
-    let bold = "fill:var(--good);font-weight:700";
+    let bold = &*format!("fill:{colour};font-weight:700");
     if narrow {
         let most = ((canvas.width - 12.0) / (font * 0.6)) as usize;
         let lines = [format!("● {}:", format::fitted(&name, most - 3)), saves, stops];

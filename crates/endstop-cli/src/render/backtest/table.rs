@@ -70,13 +70,13 @@ pub(crate) fn rows(report: &Report, dataset: &DatasetFigures) -> Vec<Row> {
         let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
         // A sweep has many candidates, so they are ordered as on the front: by harm, then by
         // savings.
-        shown.sort_by(|a, b| harm(a).total_cmp(&harm(b)).then(a.saved.total_cmp(&b.saved)));
+        shown.sort_by(|a, b| harm(a).total_cmp(&harm(b)).then(a.net.total_cmp(&b.net)));
     }
     let mut rows: Vec<Row> = shown
         .into_iter()
         .map(|one| candidate(one, dataset, best == Some(one.name.as_str()), report.max_harm))
         .collect();
-    rows.push(cap(&dataset.cap, dataset, report.max_harm));
+    rows.push(cap(baseline(report, dataset), dataset, report.max_harm));
     rows.push(nothing(dataset));
     rows
 }
@@ -107,42 +107,56 @@ fn candidate(one: &CandidateFigures, dataset: &DatasetFigures, best: bool, most:
     let lacks = one.lacking >= dataset.runs && one.counts.fired == 0;
     Row {
         name: one.name.clone(),
-        good: runs(one.counts.succ_stopped, &one.good_stopped),
-        good4: runs(one.counts.succ4_stopped, &one.good4_stopped),
+        good: runs(killed(&one.good_killed, dataset.succeeded), &one.good_killed),
+        good4: runs(killed(&one.good4_killed, dataset.succeeded_4), &one.good4_killed),
         failed: runs(one.counts.fail_stopped, &one.failed_stopped),
-        steps: format::short(one.counts.steps_saved),
-        saved: if lacks { "no data".to_owned() } else { format::share(one.saved) },
-        tokens: one.tokens_saved.map_or_else(|| "–".to_owned(), format::short),
-        usd: one.usd_saved.map_or_else(|| "–".to_owned(), format::usd),
+        steps: format::signed(one.net_steps),
+        saved: if lacks { "no data".to_owned() } else { format::share(one.net) },
+        tokens: one.net_tokens.map_or_else(|| "–".to_owned(), format::signed),
+        usd: one.net_usd.map_or_else(|| "–".to_owned(), format::usd),
         paired: if dataset.mixed_tasks < 2 { "–".to_owned() } else { paired },
         best,
         baseline: false,
-        harms: harms([&one.good_stopped, &one.good4_stopped], most),
+        harms: harms([&one.good_killed, &one.good4_killed], most),
     }
 }
 
 fn cap(cap: &Cap, dataset: &DatasetFigures, most: f64) -> Row {
     let unknown = || "–".to_owned();
+    // Without an interval, because its lengths are not known by task.
+    let runs = |stopped, share: &Share| Runs { between: unknown(), ..runs(stopped, share) };
     let failed = endstop_trajectory::backtest::share(cap.fail_stopped, dataset.failed);
     Row {
         name: cap_name(cap),
-        good: runs(cap.succ_stopped, &cap.good_stopped),
-        good4: runs(cap.succ4_stopped, &cap.good4_stopped),
+        good: runs(killed(&cap.good_killed, dataset.succeeded), &cap.good_killed),
+        good4: runs(killed(&cap.good4_killed, dataset.succeeded_4), &cap.good4_killed),
         failed: runs(cap.fail_stopped, &failed),
-        steps: format::short(cap.steps_saved),
-        saved: format::share(cap.saved),
+        steps: format::signed(cap.net_steps),
+        saved: format::share(cap.net),
         tokens: unknown(),
         usd: unknown(),
         paired: unknown(),
         best: false,
         baseline: true,
-        harms: harms([&cap.good_stopped, &cap.good4_stopped], most),
+        harms: harms([&cap.good_killed, &cap.good4_killed], most),
     }
+}
+
+/// Returns the cap that candidates are compared with: the best one that kills no more good runs than the
+/// recommended candidate, or the 75th percentile if nothing is recommended.
+pub(crate) fn baseline<'d>(report: &Report, dataset: &'d DatasetFigures) -> &'d Cap {
+    let best = report.recommended().and_then(|one| dataset.candidate(&one.name));
+    best.and_then(|one| one.equal_cap.as_ref()).unwrap_or(&dataset.cap)
 }
 
 /// Returns the name of the first baseline.
 pub(crate) fn cap_name(cap: &Cap) -> String {
-    format!("cap at {} turns (75th pct.)", cap.turns)
+    format!("cap at {} turns", cap.turns)
+}
+
+/// Returns the number of runs of a share.
+fn killed(share: &Share, of: u64) -> u64 {
+    (share.value.unwrap_or(0.0) * of as f64).round() as u64
 }
 
 fn nothing(dataset: &DatasetFigures) -> Row {

@@ -2,8 +2,8 @@
 //! problems of reading.
 
 use super::table::{Row, rows, shown};
-use super::{calibrated, findings, format, setting};
-use crate::recorded::backtest::Report;
+use super::{calibrated, findings, format, groups, setting};
+use crate::recorded::backtest::{Report, Strength};
 use crate::render::amounts::{count, thousands};
 use endstop_trajectory::backtest::{DatasetFigures, Figures};
 use std::io::IsTerminal;
@@ -20,6 +20,8 @@ const MOST_LACKING: usize = 10;
 pub(crate) fn report(report: &Report) -> Vec<String> {
     let paint = Paint::of_stdout();
     let mut out = vec![summary(report)];
+    let painted = |(line, heading): (String, bool)| if heading { paint.bold(&line) } else { line };
+    out.extend(groups::lines(report).into_iter().map(painted));
     match report.whole() {
         Some(whole) => {
             let several = report.figures.datasets.len() > 1;
@@ -40,13 +42,7 @@ pub(crate) fn report(report: &Report) -> Vec<String> {
         }
         None => unjudged(&mut out, &report.figures),
     }
-    out.extend(
-        calibrated::lines(report).into_iter().map(
-            |(line, heading)| {
-                if heading { paint.bold(&line) } else { line }
-            },
-        ),
-    );
+    out.extend(calibrated::lines(report).into_iter().map(painted));
     recommendation(&mut out, report, paint);
     let findings = findings::lines(report);
     if !findings.is_empty() {
@@ -160,6 +156,7 @@ fn hints(out: &mut Vec<String>, report: &Report, whole: &DatasetFigures) {
     hints.push(
         format!("failed − good: within tasks that have both ({} here), the percentage of failed runs stopped minus that of good runs, with its 95 % confidence interval.", thousands(whole.mixed_tasks)),
     );
+    hints.push("Steps, tokens and dollars saved: those after the stops, less all of the good runs that have to be run again.".to_owned());
     if whole.runs_with_tokens < whole.runs {
         hints.push(format!(
             "Tokens cover {} of {}: the others do not record the usage of each step.",
@@ -226,16 +223,22 @@ fn unjudged(out: &mut Vec<String>, figures: &Figures) {
 fn recommendation(out: &mut Vec<String>, report: &Report, paint: Paint) {
     out.push(String::new());
     let (Some(one), Some(whole)) = (report.recommended(), report.whole()) else {
-        out.push(paint.bold("NOTHING IS RECOMMENDED"));
+        let few = report.whole().is_some_and(|whole| !whole.has_enough_good_runs());
+        out.push(paint.bold(if few { "NOT ENOUGH RUNS TO SAY" } else { "NOTHING IS RECOMMENDED" }));
         out.extend(format::wrapped(&format::refusal(report), WIDTH - 2, "  "));
         out.extend(format::wrapped(format::CANNOT_SAY, WIDTH - 2, "  "));
         return;
     };
-    out.push(paint.best(&format!(
-        "SET {}: at most {} of good runs stopped",
-        one.name,
-        format::share(report.max_harm)
-    )));
+    let most = format::share(report.max_harm);
+    out.push(match report.strength() {
+        Some(Strength::Set) => {
+            paint.best(&format!("SET {}: at most {most} of good runs stopped", one.name))
+        }
+        _ => paint.with(
+            "1;33",
+            &format!("TRY {}: not shown that it stops at most {most} of good runs", one.name),
+        ),
+    });
     let effect = format::effect(one, whole);
     let mut said = vec![format!("{}.", upper(&effect))];
     said.extend(format::doubts(report, one, whole));

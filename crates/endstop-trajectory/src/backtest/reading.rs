@@ -1,0 +1,159 @@
+//! Counts of the runs that were read, which can be added to those of other parts in any order.
+//!
+//! ```text
+//! let mut reading = Reading::default();
+//! reading.run("sql", &run);
+//! reading.problem(&problem);
+//! ```
+//!
+//! Unlike [`ReadStats`](crate::read::ReadStats) it depends neither on the order of the runs nor on
+//! their division into files: it names examples by run id, and compares ids within a dataset.
+
+use super::hash::stable_hash;
+use super::sample::Sample;
+use crate::model::Trajectory;
+use crate::read::Problem;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Number of examples of each kind.
+const NAMED: usize = 5;
+/// Maximum number of endings that are counted separately.
+const ENDINGS: usize = 200;
+/// Maximum number of ids that are compared.
+const IDS: usize = 1 << 20;
+/// Maximum length of an example, in bytes.
+const LONGEST: usize = 400;
+
+/// Counts of the runs of a backtest, as they were read.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Reading {
+    /// Number of runs.
+    pub runs: u64,
+    /// Number of turns.
+    pub turns: u64,
+    /// Number of runs by format.
+    pub formats: BTreeMap<String, u64>,
+    /// Number of runs by recorded ending.
+    pub endings: BTreeMap<String, u64>,
+    /// Runs without a recorded success or failure.
+    pub without_outcome: Examples,
+    /// Records that could not be read, by kind of problem.
+    pub problems: BTreeMap<String, Examples>,
+    /// Number of files that are obviously not runs.
+    pub skipped: u64,
+    /// Number of runs whose id occurs more than once in their dataset, without the first of each id.
+    /// If there are more than a million runs, only a part of the ids is compared.
+    pub duplicates: u64,
+    /// Number of runs by the hash of their dataset and id.
+    #[serde(skip)]
+    pub(super) ids: Ids,
+}
+
+/// Number of runs by the hash of their dataset and id.
+pub(super) type Ids = Sample<u64, IDS>;
+
+/// A number of cases, and the first few by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Examples {
+    /// Number of cases.
+    pub count: u64,
+    /// The first five in alphabetical order.
+    pub first: Vec<String>,
+}
+
+impl Examples {
+    fn add(&mut self, name: &str) {
+        self.count += 1;
+        self.name(name);
+    }
+
+    fn name(&mut self, name: &str) {
+        let name = shortened(name);
+        let place = self.first.partition_point(|other| other.as_str() < name);
+        if place < NAMED && self.first.get(place).is_none_or(|other| other != name) {
+            self.first.insert(place, name.to_owned());
+            self.first.truncate(NAMED);
+        }
+    }
+
+    fn merge(&mut self, other: &Examples) {
+        self.count = self.count.saturating_add(other.count);
+        for name in &other.first {
+            self.name(name);
+        }
+    }
+}
+
+impl Reading {
+    /// Counts a run of a dataset.
+    pub(super) fn run(&mut self, dataset: &str, run: &Trajectory<'_>) {
+        self.runs += 1;
+        self.turns += run.turns().count() as u64;
+        increase(&mut self.formats, run.origin.format, 1);
+        let ending = run.ending.as_ref().map_or("not said", |ending| &ending.reason);
+        increase(&mut self.endings, ending, 1);
+        if run.recorded.success.is_none() {
+            self.without_outcome.add(&run.run_id);
+        }
+        if let Some(count) = self.ids.entry(stable_hash([dataset, &run.run_id])) {
+            *count += 1;
+        }
+    }
+
+    /// Counts a record that could not be read.
+    pub(super) fn problem(&mut self, problem: &Problem) {
+        // Without the file and line, which depend on the division into parts.
+        self.problems.entry(problem.kind.as_str().to_owned()).or_default().add(&problem.what);
+    }
+
+    /// Adds the counts of another part.
+    pub(super) fn add(&mut self, other: Reading) {
+        self.runs = self.runs.saturating_add(other.runs);
+        self.turns = self.turns.saturating_add(other.turns);
+        self.skipped = self.skipped.saturating_add(other.skipped);
+        for (name, count) in other.formats {
+            increase(&mut self.formats, &name, count);
+        }
+        for (name, count) in other.endings {
+            increase(&mut self.endings, &name, count);
+        }
+        self.without_outcome.merge(&other.without_outcome);
+        for (kind, examples) in other.problems {
+            self.problems.entry(kind).or_default().merge(&examples);
+        }
+        self.ids.merge(other.ids, |own, other| *own = own.saturating_add(other));
+    }
+
+    /// Completes the counts after the last part.
+    pub(super) fn finish(mut self) -> Reading {
+        let again = self.ids.values().map(|count| count.saturating_sub(1));
+        self.duplicates = again.fold(0, u64::saturating_add);
+        self
+    }
+}
+
+/// Increases the count of a name. Names come from files, so that only the first few by alphabet are
+/// counted: this choice does not depend on their order.
+fn increase(counts: &mut BTreeMap<String, u64>, name: &str, by: u64) {
+    if let Some(count) = counts.get_mut(name) {
+        *count = count.saturating_add(by);
+        return;
+    }
+    if counts.len() >= ENDINGS {
+        if counts.last_key_value().is_some_and(|(last, _)| name > last.as_str()) {
+            return;
+        }
+        counts.pop_last();
+    }
+    counts.insert(shortened(name).to_owned(), by);
+}
+
+/// Returns the begin of a name.
+fn shortened(name: &str) -> &str {
+    let mut end = LONGEST.min(name.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
