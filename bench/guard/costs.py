@@ -176,7 +176,8 @@ def handler(exchanges):
 
 
 def page(rows):
-    lines = ["| run | format | calls | ours, USD | theirs, USD | difference | marks |", "|---|---|--:|--:|--:|--:|---|"]
+    lines = ["# Costs of guarded runs and of the price list", "", "Written by `costs.py`; its first lines say how.", "",
+             "| run | format | calls | ours, USD | theirs, USD | difference | marks |", "|---|---|--:|--:|--:|--:|---|"]
     for row in rows:
         difference = row["ours"] - row["theirs"]
         text = row["marks"] + ([f"**{row['fault']}**"] if row["fault"] else [])
