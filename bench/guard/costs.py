@@ -183,7 +183,7 @@ def page(rows):
         text = row["marks"] + ([f"**{row['fault']}**"] if row["fault"] else [])
         lines.append(f"| {row['run']} | {row['format']} | {row['calls']} | {row['ours']:f} | {plain(row['theirs'])} | "
                      f"{plain(difference)} | {', '.join(text)} |")
-    uncounted = {"no usage", "incomplete usage", "fee per request"}
+    uncounted = {"no usage", "incomplete usage", "fee per request", "cached beyond the prompt"}
     compared = [row for row in rows if not uncounted & set(row["marks"]) and not row["ours"].is_nan()]
     differences = [abs(row["ours"] - row["theirs"]) for row in compared]
     beyond = sum(difference > NANO for difference in differences)
