@@ -176,13 +176,14 @@ def handler(exchanges):
 
 
 def page(rows):
-    lines = ["| run | format | calls | ours, USD | theirs, USD | difference | marks |", "|---|---|--:|--:|--:|--:|---|"]
+    lines = ["# Costs of guarded runs and of the price list", "", "Written by `costs.py`; its first lines say how.", "",
+             "| run | format | calls | ours, USD | theirs, USD | difference | marks |", "|---|---|--:|--:|--:|--:|---|"]
     for row in rows:
         difference = row["ours"] - row["theirs"]
         text = row["marks"] + ([f"**{row['fault']}**"] if row["fault"] else [])
         lines.append(f"| {row['run']} | {row['format']} | {row['calls']} | {row['ours']:f} | {plain(row['theirs'])} | "
                      f"{plain(difference)} | {', '.join(text)} |")
-    uncounted = {"no usage", "incomplete usage", "fee per request"}
+    uncounted = {"no usage", "incomplete usage", "fee per request", "cached beyond the prompt"}
     compared = [row for row in rows if not uncounted & set(row["marks"]) and not row["ours"].is_nan()]
     differences = [abs(row["ours"] - row["theirs"]) for row in compared]
     beyond = sum(difference > NANO for difference in differences)

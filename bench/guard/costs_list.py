@@ -104,6 +104,9 @@ def bill(place, call):
     model = call.model
     if not is_complete(usage):
         return Bill(Decimal(0), ["incomplete usage"], counted=False)
+    if (usage.get("num_cached_tokens") or 0) > usage.get("prompt_tokens", 0) > 0:
+        # Either count may be wrong. Endstop books both, and marks it.
+        return Bill(Decimal(0), ["cached beyond the prompt"], at_most=True, counted=False)
     if has_fee(place, model):
         return Bill(Decimal(0), ["fee per request"], counted=False)
     ordinary = max(price(place, model, usage, None, hour) for hour in (0, 3, 8, 20))

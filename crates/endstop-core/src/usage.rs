@@ -119,7 +119,6 @@ pub enum Billing {
 
 impl Billing {
     /// Returns whether the token counts and the list price determine the bill.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
     pub fn is_by_tokens(&self) -> bool {
         *self == Billing::ByTokens
     }

@@ -11,7 +11,8 @@ use crate::json;
 use crate::signal::finish::{Finish, error_class_of};
 use crate::signal::precedence::{TurnFacts, signal};
 use endstop_core::{
-    Confidence, ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, Usage,
+    Billing, Confidence, ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal,
+    Usage,
 };
 
 pub(super) fn conclude(
@@ -70,6 +71,11 @@ pub(super) fn conclude(
         let rest;
         (service_tier, rest) = bill.finish(headers);
         usage.billing = service_tier.as_ref().map_or(rest, ServiceTier::billing);
+        // More cached tokens than the prompt has: either count may be wrong, so all of them are
+        // booked.
+        if !usage.cache_apart && usage.cached_input_tokens > usage.input_tokens {
+            usage.billing = usage.billing.max(Billing::AtMost);
+        }
     }
     // An error response without content has no turn, so that the run does not store an empty one.
     let empty = said.parts.is_empty() && usage == Usage::default() && model.is_none();

@@ -281,7 +281,7 @@ fn reported_cost_is_in_its_unit() {
         let turn = one.decode().turn.unwrap();
         (turn.cost, turn.usage.generated_tokens(), turn.usage.billing)
     };
-    // xAI counts ten-billionths of a dollar, and reasoning beside the completion.
+    // xAI counts ten-billionths of a dollar, and reasoning in addition to the completion.
     let xai = json!({"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 303,
         "completion_tokens_details": {"reasoning_tokens": 290}, "cost_in_usd_ticks": 1_466_250});
     assert_eq!(cost("xai", xai.clone()), (Some(NanoUsd(146_625)), Some(291), Billing::ByTokens));

@@ -366,7 +366,7 @@ impl Accumulator {
         );
         last(&mut to.cache_write_tokens, &[prompt.cache_write, u.cache_creation_input_tokens]);
         last(&mut to.reasoning_tokens, &[output.reasoning, u.reasoning_tokens]);
-        // xAI and Gemini bill reasoning beside the completion: only the total includes it.
+        // xAI and Gemini bill reasoning in addition to the completion: only the total includes it.
         let counted =
             u.prompt_tokens.0.unwrap_or(0).saturating_add(u.completion_tokens.0.unwrap_or(0));
         if let Some(rest) = u.total_tokens.0.and_then(|total| total.checked_sub(counted)) {

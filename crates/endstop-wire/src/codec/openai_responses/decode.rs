@@ -369,7 +369,9 @@ impl Accumulate for Accumulator {
         let response = self.common.id.as_deref();
         let end = ResponseEnd { dialect: self.dialect, response, stored, cut };
         let TurnParts { parts, unread, billed_apart, confidence } = parts_of(self.items, &end);
-        billed_apart.into_iter().for_each(|what| self.common.bill.apart(what));
+        for what in billed_apart {
+            self.common.bill.apart(what);
+        }
         if let Some(failure) = unread {
             self.common.broken.get_or_insert(failure);
         }

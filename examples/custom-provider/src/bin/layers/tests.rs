@@ -1,8 +1,7 @@
 use crate::cache::Cache;
 use crate::fallback::Fallback;
 use crate::log::{Ended, Log};
-use endstop::core::LongPrompts;
-use endstop::core::Part;
+use endstop::core::{LongPrompts, Part};
 use endstop::provider::layer::ProviderExt as _;
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, Confidence, ErrorClass, ModelError, ModelSession, Provider,
