@@ -184,9 +184,9 @@ impl CandidateFigures {
     }
 
     /// Returns `true` if the upper bound of the harm is at most this share, so that the runs support the
-    /// promise.
+    /// promise. Without a good run of four steps or more they do not: the harm to long runs is unknown.
     pub fn keeps(&self, harm: f64) -> bool {
-        self.harm().high <= harm
+        self.good4_killed.value.is_some() && self.harm().high <= harm
     }
 }
 

@@ -135,6 +135,11 @@ pub(crate) fn doubts(
             share(report.max_harm)
         ));
     }
+    if whole.succeeded_4 == 0 {
+        doubts.push(
+            "No good run has 4 steps or more, so nothing can be promised for long ones.".to_owned(),
+        );
+    }
     for dataset in report.figures.datasets.iter().filter(|dataset| dataset.name != whole.name) {
         let there = dataset
             .candidate(&one.name)
