@@ -10,7 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// How a run ended: one ending, typed, priced and explained.
+/// The ending of a run: one, typed, priced and explained.
 ///
 /// An outcome is neither true nor false, because a truncated answer is an outcome as well: ask
 /// `outcome.is_success`.

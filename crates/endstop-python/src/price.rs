@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 #[derive(Clone, PartialEq)]
 pub(crate) struct Price {
     pub(crate) price: endstop_core::Price,
-    /// What the catalogue says about it; `None` for a price of the caller's.
+    /// The catalogue's entry; `None` for a price of the caller's.
     info: Option<ModelInfo>,
 }
 

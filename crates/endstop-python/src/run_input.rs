@@ -1,4 +1,4 @@
-//! What a run is fed: responses, failures of model calls, and results of tools.
+//! The input of a run: responses, failures of model calls, and results of tools.
 
 use crate::body::Body;
 use crate::call::Call;

@@ -1,4 +1,4 @@
-//! What a policy sees: a step, and the state of the run around it.
+//! The view of a policy: a step, and the state of the run around it.
 
 use crate::call::Call;
 use crate::json;

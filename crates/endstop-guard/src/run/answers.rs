@@ -33,8 +33,8 @@ impl Guarded {
         to_proxy(refusal(&facts.reply, &message, stamp(&id, self)))
     }
 
-    /// Refuses a request of an ended run that is no model call which guard can answer. `None` if the
-    /// run has not ended.
+    /// Refuses a request of an ended run that cannot be answered like a model call. `None` if the run
+    /// has not ended.
     pub(super) fn refuse_late(&mut self) -> Option<proxy::Answer> {
         let outcome = self.outcome()?.clone();
         self.meter().refused();

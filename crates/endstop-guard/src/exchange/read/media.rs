@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Values of `type` of content parts that are no text.
+/// Values of `type` of content parts other than text.
 const TYPES: [&str; 11] = [
     "image",
     "image_url",
@@ -16,12 +16,12 @@ const TYPES: [&str; 11] = [
     "container_upload",
     "item_reference",
 ];
-/// Members of Gemini's parts that are no text.
+/// Members of Gemini's parts other than text.
 const MEMBERS: [&str; 4] = ["inlineData", "inline_data", "fileData", "file_data"];
-/// Members of Converse's content blocks that are no text, if they are objects.
+/// Members of Converse's content blocks other than text, if they are objects.
 const BLOCKS: [&str; 4] = ["image", "document", "video", "audio"];
 
-/// `true` if a value has a part that is no text, at any depth: results of tools have parts, too.
+/// `true` if a value has a part other than text, at any depth: results of tools have parts, too.
 pub(super) fn has_media(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(has_media),
