@@ -9,7 +9,7 @@ use aws_sigv4::sign::v4::SigningParams;
 use endstop_core::Limits;
 use endstop_guard::run::{AwsKeys, Settings};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 const BODY: &str = r#"{"messages":[{"role":"user","content":[{"text":"run b; go"}]}]}"#;
 
@@ -30,6 +30,11 @@ fn signed(secret: &str, host: &str, path: &str, body: &str, at: SystemTime) -> S
     let request = SignableRequest::new("POST", url, headers.into_iter(), body).expect("a request");
     let (instructions, _) = sign(request, &params.into()).expect("a signature").into_parts();
     instructions.headers().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+}
+
+/// The time of the signatures, which the upstream checks and guard does not.
+fn time() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_440_938_160)
 }
 
 #[test]
@@ -54,7 +59,7 @@ fn calls_with_the_same_keys_are_signed_for_the_upstream() {
             };
             let guard = Guard::start(settings, upstream).await;
             let host = guard.address.to_string();
-            let (path, at) = ("/run/b/model/m/converse", SystemTime::now());
+            let (path, at) = ("/run/b/model/m/converse", time());
             let request = |secret: &str| {
                 let headers = signed(secret, &host, path, BODY, at);
                 format!(
