@@ -123,13 +123,13 @@ impl Seen {
 async fn nested_run_is_child_of_tool() {
     let (spans, _listening) = Spans::listen();
     let caller = tracing::info_span!("caller");
-    let boss = agent([Turn::call("ask", &json!({"task": "What is it?"})), Turn::text("42.")])
+    let boss = agent([Turn::call("ask", &json!({"task": "What is it?"})), Turn::text("Forty-two.")])
         .tool(AgentTool::new(
             "ask",
             "Asks.",
             {
                 let script =
-                    [Turn::call("look", &json!({"where": "here"})), Turn::text("Found: 42.")];
+                    [Turn::call("look", &json!({"where": "here"})), Turn::text("Found: forty-two.")];
                 Agent::builder(ScriptedModel::new(script)).tool(tool_fn(
                     "look",
                     "Looks.",
@@ -177,7 +177,7 @@ async fn nested_run_is_child_of_tool() {
     ]);
     let mut said = String::new();
     write!(said, "{all:?}").unwrap();
-    for content in ["Ask around", "What is it", "forty-two", "here", "Looks", "a secret place"] {
+    for content in ["Ask around", "What is it", "orty-two", "here", "Looks", "a secret place"] {
         assert!(!said.contains(content), "{content:?} in {said}");
     }
 }
