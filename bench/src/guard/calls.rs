@@ -1,11 +1,15 @@
 //! The client: bare keep-alive sockets, so that its own cost is small.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 type Failure = Box<dyn Error>;
+
+/// The end of a whole response.
+pub(crate) const END: &[u8] = b"\"end\":true}";
 
 /// The response that a call asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,15 +31,26 @@ pub(crate) struct Sample {
     pub(crate) total: f64,
 }
 
+/// Returns the next turn of a conversation about a text of 40 kB: the result of one more tool call.
 fn request(kind: Kind) -> Vec<u8> {
-    let path = match kind {
+    static TURN: AtomicU64 = AtomicU64::new(0);
+    let turn = TURN.fetch_add(1, Ordering::Relaxed);
+    let name = match kind {
         Kind::Whole => "whole",
         Kind::Stream => "stream",
         Kind::Slow => "slow",
     };
-    let body = format!("{{\"model\":\"m\",\"messages\":[\"{}\"]}}", "x".repeat(40 << 10));
+    let streamed = kind != Kind::Whole;
+    let text = "x".repeat(40 << 10);
+    let body = format!(
+        "{{\"model\":\"m\",\"stream\":{streamed},\"stream_options\":{{\"include_usage\":true}},\
+         \"tools\":[{{\"type\":\"function\",\"function\":{{\"name\":\"read\",\"parameters\":{{}}}}}}],\
+         \"messages\":[{{\"role\":\"user\",\"content\":\"{text}\"}},{{\"role\":\"assistant\",\"content\":null,\
+         \"tool_calls\":[{{\"id\":\"c{turn}\",\"type\":\"function\",\"function\":{{\"name\":\"read\",\
+         \"arguments\":\"{{}}\"}}}}]}},{{\"role\":\"tool\",\"tool_call_id\":\"c{turn}\",\"content\":\"{turn}\"}}]}}"
+    );
     format!(
-        "POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-kind: {name}\r\ncontent-type: application/json\r\n\
          authorization: Bearer sk-none\r\nx-api-key: sk-none\r\nanthropic-version: 2023-06-01\r\n\
          accept: */*\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
@@ -55,22 +70,20 @@ pub(crate) async fn one_by_one(
     kind: Kind,
     calls: usize,
 ) -> Result<Vec<Sample>, Failure> {
-    let request = request(kind);
     let mut stream = connect(port).await?;
     let mut samples = Vec::with_capacity(calls);
     for _ in 0..calls {
-        samples.push(call(&mut stream, &request).await?);
+        samples.push(call(&mut stream, &request(kind)).await?);
     }
     Ok(samples)
 }
 
 /// Makes a number of streamed calls at once.
 pub(crate) async fn together(port: u16, calls: usize) -> Result<Vec<Sample>, Failure> {
-    let request: std::sync::Arc<[u8]> = request(Kind::Slow).into();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..calls {
         let mut stream = connect(port).await?;
-        let request = std::sync::Arc::clone(&request);
+        let request = request(Kind::Slow);
         tasks.spawn(async move { call(&mut stream, &request).await.map_err(|e| e.to_string()) });
     }
     let mut samples = Vec::with_capacity(calls);
@@ -101,7 +114,7 @@ async fn call(stream: &mut TcpStream, request: &[u8]) -> Result<Sample, Failure>
         if buffer.len() > at {
             let first = *first.get_or_insert(now);
             // The upstream marks the end of both kinds of bodies.
-            if buffer.ends_with(b"[END]") || buffer.ends_with(b"\r\n0\r\n\r\n") {
+            if buffer.ends_with(END) || buffer.ends_with(b"\r\n0\r\n\r\n") {
                 return Ok(Sample { first, total: now });
             }
         }

@@ -1,5 +1,5 @@
-//! `bench-guard [ROUNDS]`: measures what guard's proxy adds to a model call, next to a byte pump, which
-//! is the floor of any proxy, and to a direct call.
+//! `bench-guard [ROUNDS]`: measures what guard adds to a model call, without and with a journal, next to
+//! its proxy alone, a byte pump, which is the floor of any proxy, and a direct call.
 //!
 //! ```text
 //! cargo build --release -p endstop-bench --bin bench-guard
@@ -21,12 +21,14 @@ use std::process::ExitCode;
 use usage::Usage;
 
 /// Measured arrangements: the name, and the program between client and upstream.
-const TARGETS: [(&str, Option<&str>); 5] = [
+const TARGETS: [(&str, Option<&str>); 7] = [
     ("direct", None),
     ("byte pump", Some("pump")),
     ("proxy", Some("proxy")),
     ("proxy, reads bodies", Some("reading")),
     ("proxy, 2 threads", Some("threads")),
+    ("guard", Some("gate")),
+    ("guard, journal", Some("recorded")),
 ];
 const STREAMS: usize = 50;
 

@@ -1,10 +1,17 @@
 //! The processes that are measured: the upstream, the byte pump, the proxy.
 
 use crate::usage;
+use endstop::journal::SqliteJournal;
+use endstop_core::{Limits, Price};
+use endstop_guard::exchange::RunName;
 use endstop_guard::proxy::{ForwardAll, Proxy, ProxyOptions, Upstream, UpstreamMap};
+use endstop_guard::run::{Gate, JournalSettings, Settings};
+use endstop_wire::redact::KnownKeys;
+use serde_json::Value;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -68,6 +75,7 @@ pub(crate) fn serve(what: &str, target: &str) -> Result<(), Failure> {
         match what {
             "upstream" => upstream(listener).await,
             "pump" => pump(listener, target.to_owned()).await,
+            "gate" | "recorded" => guard(listener, target, what == "recorded").await,
             _ => {
                 let base = Upstream::parse(&format!("http://{target}"))?;
                 let gatekeeper = ForwardAll::new(UpstreamMap::new(base));
@@ -79,6 +87,30 @@ pub(crate) fn serve(what: &str, target: &str) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// Guards the calls, in one run, with limits that none reaches.
+async fn guard(listener: TcpListener, target: &str, recorded: bool) -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let limits = Limits { max_turns: Some(u32::MAX), max_budget_usd: Some(1e6), ..Limits::none() };
+    let price = Some(Price::usd_per_million_tokens(3.0, 15.0));
+    let mut settings = Settings { limits, price, ..Settings::default() };
+    if recorded {
+        settings.journal = Some(JournalSettings {
+            journal: Arc::new(SqliteJournal::open(folder.path().join("journal.db"))?),
+            task: "measured".to_owned(),
+            policy: None,
+            settings: Value::Null,
+            keys: KnownKeys::default(),
+            report: Arc::new(|problem| drop(writeln!(std::io::stderr(), "{problem}"))),
+            many: None,
+        });
+    }
+    let base = Upstream::parse(&format!("http://{target}"))?;
+    let gate = Gate::new(settings, UpstreamMap::new(base), [7; 32], Arc::new(|_| {}));
+    let (gate, _run) = gate.only(RunName::new("measured")?);
+    Proxy::new(gate, ProxyOptions::default()).run(listener, std::future::pending()).await;
+    Ok(())
 }
 
 /// Copies bytes in both directions.
@@ -105,11 +137,27 @@ async fn upstream(listener: TcpListener) -> Result<(), Failure> {
     }
 }
 
-/// Answers the requests of a connection by their path.
+/// Frames a part of a chunked body.
+fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}
+
+/// Answers the requests of a connection by their kind.
 async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
-    let event = format!("data: {{\"delta\":\"{}\"}}\n\n", "word ".repeat(20));
-    let chunk = format!("{:x}\r\n{event}\r\n", event.len());
-    let body = format!("{{\"text\":\"{}\"}}[END]", "word ".repeat(400));
+    let words = "word ".repeat(20);
+    let chunk = chunk(&format!(
+        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{words}\"}}}}]}}\n\n"
+    ));
+    let usage = "\"usage\":{\"prompt_tokens\":10000,\"completion_tokens\":400}";
+    let last = self::chunk(&format!(
+        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}],{usage}}}\n\n\
+         data: [DONE]\n\n"
+    ));
+    let body = format!(
+        "{{\"choices\":[{{\"index\":0,\"message\":{{\"role\":\"assistant\",\"content\":\"{}\"}},\
+         \"finish_reason\":\"stop\"}}],{usage},\"end\":true}}",
+        "word ".repeat(400)
+    );
     let whole = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut buffer = Vec::with_capacity(64 << 10);
     loop {
@@ -130,17 +178,18 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
             }
         }
         buffer.drain(..length);
-        if head.starts_with("post /v1/whole") {
+        if head.contains("x-kind: whole") {
             stream.write_all(whole.as_bytes()).await?;
             continue;
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
         for _ in 0..20 {
             stream.write_all(chunk.as_bytes()).await?;
-            if head.starts_with("post /v1/slow") {
+            if head.contains("x-kind: slow") {
                 tokio::time::sleep(Duration::from_millis(25)).await;
             }
         }
+        stream.write_all(last.as_bytes()).await?;
         stream.write_all(b"0\r\n\r\n").await?;
     }
 }

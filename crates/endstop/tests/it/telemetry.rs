@@ -123,24 +123,27 @@ impl Seen {
 async fn nested_run_is_child_of_tool() {
     let (spans, _listening) = Spans::listen();
     let caller = tracing::info_span!("caller");
-    let boss = agent([Turn::call("ask", &json!({"task": "What is it?"})), Turn::text("Forty-two.")])
-        .tool(AgentTool::new(
-            "ask",
-            "Asks.",
-            {
-                let script =
-                    [Turn::call("look", &json!({"where": "here"})), Turn::text("Found: forty-two.")];
-                Agent::builder(ScriptedModel::new(script)).tool(tool_fn(
-                    "look",
-                    "Looks.",
-                    |_: Value, _| async { "a secret place" },
-                ))
-            }
+    let boss =
+        agent([Turn::call("ask", &json!({"task": "What is it?"})), Turn::text("Forty-two.")])
+            .tool(AgentTool::new(
+                "ask",
+                "Asks.",
+                {
+                    let script = [
+                        Turn::call("look", &json!({"where": "here"})),
+                        Turn::text("Found: forty-two."),
+                    ];
+                    Agent::builder(ScriptedModel::new(script)).tool(tool_fn(
+                        "look",
+                        "Looks.",
+                        |_: Value, _| async { "a secret place" },
+                    ))
+                }
+                .build()
+                .unwrap(),
+            ))
             .build()
-            .unwrap(),
-        ))
-        .build()
-        .unwrap();
+            .unwrap();
     let outcome = caller.in_scope(|| boss.run("Ask around.").unwrap()).await;
     assert!(outcome.is_success(), "{outcome:?}");
     let run = "caller/invoke_agent";
