@@ -16,12 +16,12 @@ stop.outcome                                                # one ending
 Agents of an `AgentWorkflow` are guarded in the same way, and count together. One agent may be in any
 number of runs at the same time: a run belongs to the context (`contextvars`) in which `run` is called.
 
-Blind spots without the adapter, which it covers: a truncated, filtered or cut answer is the response;
-**a tool call that was cut is repaired, and the tool runs with half of its arguments**; a loop ends with
-`WorkflowRuntimeError` after 20 iterations. The stream of events shows a response while its tools start,
+Blind spots without the adapter, which it covers: **a truncated, filtered or cut answer is the
+response**; a tool call that was cut is repeated, and a loop ends, with `WorkflowRuntimeError` after 20
+iterations. The stream of events shows a response while its tools start,
 and only to a caller who iterates; the adapter is in the step before. A response is described by its
 `raw` object if the client of the model is not tapped: the finish value is there, a connection that
-broke is not. Blind spots that remain: model calls outside of the agents' steps (query engines,
+broke is not. Streams have usage only with `stream_options={"include_usage": True}`. Blind spots that remain: model calls outside of the agents' steps (query engines,
 `structured_output_fn`, `early_stopping_method="generate"`) are seen only by the tap, and counted at
 the next step.
 """

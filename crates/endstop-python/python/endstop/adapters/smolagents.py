@@ -150,7 +150,10 @@ def _described(message: ChatMessage) -> Detection:
     return endstop.response(
         message.content if isinstance(message.content, str) else "",
         finish=None,
-        calls=[(c.id, c.function.name, arguments(c.function.arguments)) for c in message.tool_calls or []],
+        calls=[
+            (c.id, c.function.name, arguments(c.function.arguments))
+            for c in message.tool_calls or []
+        ],
         input_tokens=usage.input_tokens if usage else None,
         output_tokens=usage.output_tokens if usage else None,
     )
