@@ -25,7 +25,17 @@ FRAMEWORKS = {
     "langchain": ["langchain>=1.2,<2", "langchain-openai"],
     "pydantic_ai": ["pydantic-ai-slim[openai]>=2,<3"],
     "autogen": ["autogen-agentchat>=0.7,<0.8", "autogen-ext[openai]>=0.7,<0.8"],
+    "crewai": ["crewai>=1.15,<2"],
+    "llama_index": ["llama-index-core>=0.14.25,<0.15", "llama-index-llms-openai-like>=0.8,<0.9"],
+    "google_adk": ["google-adk>=2.13,<3"],
+    "smolagents": ["smolagents[openai]>=1.26,<2"],
+    "strands": ["strands-agents[openai]>=1.62,<2"],
+    "agent_framework": ["agent-framework-core>=1.23,<2", "agent-framework-openai>=1.17,<2"],
+    "inspect": ["inspect-ai>=0.3.285,<0.4", "openai"],
 }
+# What does not apply: Gemini's format marks no refusal; Inspect runs one evaluation at a time, and
+# does not stream.
+ABSENT = {("google_adk", "refusal"), ("inspect", "concurrent"), ("inspect", "stream")}
 MEANING = {
     "stop": "a whole answer",
     "length": "an answer that the token limit cut",
@@ -99,7 +109,8 @@ def measure(python: Path, name: str, scenarios: list[str], seconds: int) -> list
             stdout=subprocess.PIPE,
             text=True,
         )
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        return [row for row in rows if not {(name, row["scenario"]), (name, row["mode"])} & ABSENT]
     finally:
         server.kill()
         server.wait()

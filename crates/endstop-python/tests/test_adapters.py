@@ -10,13 +10,20 @@ import pytest
 
 import endstop
 from endstop import Run, Termination
-from endstop.adapters import _base
+from endstop.adapters import _base, _scope
 
 ADAPTERS = {
+    "agent_framework": "agent_framework",
     "autogen": "autogen_agentchat",
+    "crewai": "crewai",
+    "google_adk": "google.adk",
+    "inspect": "inspect_ai",
     "langchain": "langchain",
+    "llama_index": "llama_index",
     "openai_agents": "agents",
     "pydantic_ai": "pydantic_ai",
+    "smolagents": "smolagents",
+    "strands": "strands",
 }
 
 
@@ -38,7 +45,9 @@ def test_version_out_of_range_names_the_range(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("module", "package"), ADAPTERS.items())
 def test_missing_framework_is_an_import_error(module: str, package: str) -> None:
-    if importlib.util.find_spec(package) is not None:
+    # The parent of a dotted name may be missing, for which `find_spec` raises.
+    parent = package.partition(".")[0]
+    if importlib.util.find_spec(parent) and importlib.util.find_spec(package):
         importlib.import_module(f"endstop.adapters.{module}")
         return
     with pytest.raises(ImportError):
@@ -83,3 +92,35 @@ def test_call_that_is_cut_is_held_back() -> None:
     assert run.ask()
     turn = run.turn(endstop.response(finish="tool_calls", calls=[("c3", "f", '{"a')]))
     assert turn.calls == () and len(turn.held_back) == 1
+
+
+def test_scope_stops_at_a_cut_call() -> None:
+    cut = endstop.response(finish="tool_calls", calls=[("c1", "f", '{"a')])
+    with _scope.Scope() as stop:
+        stop.before_call()
+        with pytest.raises(_scope.Stopped) as stopped:
+            stop.after_call(lambda: cut)
+        with pytest.raises(_scope.Stopped):
+            stop.before_call()
+    assert stopped.value.outcome == stop.outcome
+    assert not stop.outcome.is_success and "f" in stop.outcome.evidence
+
+
+def test_scope_must_be_entered_and_tapped() -> None:
+    stop = _scope.Scope()
+    with pytest.raises(endstop.ConfigError, match="enter the run"):
+        stop.before_call()
+    with stop:
+        stop.before_call()
+        with pytest.raises(endstop.ConfigError, match="the tap saw no response"):
+            stop.after_call()
+
+
+def test_smolagents_final_answer_is_the_answer() -> None:
+    pytest.importorskip("smolagents", reason="smolagents is not installed")
+    smolagents = importlib.import_module("endstop.adapters.smolagents")
+    call = ("c1", "final_answer", '{"answer": "42"}')
+    with smolagents.Endstop() as stop:
+        stop.before_call()
+        stop.after_call(lambda: endstop.response(finish="tool_calls", calls=[call]))
+    assert (stop.outcome.termination, stop.outcome.answer) == (Termination.STOP, "42")

@@ -1,0 +1,148 @@
+"""LlamaIndex: agents whose steps are checked.
+
+```python
+from llama_index.core.agent.workflow import FunctionAgent
+from endstop.adapters.llama_index import Endstop, Guarded
+
+class Agent(Guarded, FunctionAgent):               # or ReActAgent, CodeActAgent
+    pass
+
+agent = Agent(tools=[…], llm=endstop.adapters.llama_index.tapped(OpenAI("gpt-4o")))
+async with Endstop(max_turns=25, max_budget_usd=2.0) as stop:
+    result = await agent.run("Go.", max_iterations=1000)    # or EndstopStopped, with .outcome
+stop.outcome                                                # one ending
+```
+
+Agents of an `AgentWorkflow` are guarded in the same way, and count together. One agent may be in any
+number of runs at the same time: a run belongs to the context (`contextvars`) in which `run` is called.
+
+Blind spots without the adapter, which it covers: **a truncated, filtered or cut answer is the
+response**; a tool call that was cut is repeated, and a loop ends, with `WorkflowRuntimeError` after 20
+iterations. The stream of events shows a response while its tools start,
+and only to a caller who iterates; the adapter is in the step before. A response is described by its
+`raw` object if the client of the model is not tapped: the finish value is there, a connection that
+broke is not. Streams have usage only with `stream_options={"include_usage": True}`. Blind spots that remain: model calls outside of the agents' steps (query engines,
+`structured_output_fn`, `early_stopping_method="generate"`) are seen only by the tap, and counted at
+the next step.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from llama_index.core.agent.workflow import AgentOutput
+
+import endstop
+from endstop import Detection, tap
+from endstop.adapters._base import arguments, require
+from endstop.adapters._scope import Scope, Stopped
+
+require("llama-index-core", "0.14.25", "0.15")
+
+__all__ = ["Endstop", "EndstopStopped", "Guarded", "tapped"]
+
+Model = TypeVar("Model")
+
+
+class EndstopStopped(Stopped):
+    """The run has ended; `outcome` says how."""
+
+
+_CURRENT: ContextVar[Endstop | None] = ContextVar("endstop_llama_index", default=None)
+
+
+class Endstop(Scope):
+    """One run of an agent or of an `AgentWorkflow`."""
+
+    stopped = EndstopStopped
+    _token: Token[Endstop | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _CURRENT.set(self)
+        return super().__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._leave()
+        return super().__exit__(kind, problem, traceback)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._leave()
+        return await super().__aexit__(kind, problem, traceback)
+
+    def _leave(self) -> None:
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+            self._token = None
+
+
+def tapped(model: Model) -> Model:
+    """Puts the tap into the clients of a model of `llama-index-llms-openai`, `-openai-like` or
+    `-anthropic`."""
+    for make in ("_get_client", "_get_aclient"):
+        if hasattr(model, make):
+            tap.wrap(getattr(model, make)())
+    for name in ("_client", "_aclient"):
+        if getattr(model, name, None) is not None:
+            tap.wrap(getattr(model, name))
+    return model
+
+
+class Guarded:
+    """The first base of an agent's class; the second one is the class of LlamaIndex."""
+
+    async def take_step(self, ctx: Any, llm_input: Any, tools: Any, memory: Any) -> AgentOutput:
+        stop = _current()
+        stop.before_call(streaming=bool(getattr(self, "streaming", False)))
+        base: Any = super()
+        try:
+            output: AgentOutput = await base.take_step(ctx, llm_input, tools, memory)
+        except Exception as problem:
+            stop.failed_call(problem)
+            raise
+        stop.after_call(lambda: _described(output))
+        return output
+
+    async def handle_tool_call_results(self, ctx: Any, results: Any, memory: Any) -> None:
+        base: Any = super()
+        await base.handle_tool_call_results(ctx, results, memory)
+        stop = _current()
+        for result in results:
+            status = "error" if result.tool_output.is_error else "ok"
+            stop.after_tool(result.tool_id, str(result.tool_output.content), status=status)
+
+
+def _current() -> Endstop:
+    stop = _CURRENT.get()
+    if stop is None:
+        raise endstop.ConfigError("enter the run around the agent: async with Endstop(…) as stop")
+    return stop
+
+
+def _described(output: AgentOutput) -> Detection:
+    """Describes a step by the provider's object, or else by what LlamaIndex made of it."""
+    raw = output.raw
+    if isinstance(raw, dict) and raw.get("object") != "chat.completion.chunk":
+        try:
+            return endstop.detect(raw)
+        except (endstop.EndstopError, TypeError):
+            pass
+    # The last chunk of a stream, or the object of another provider.
+    choices = raw.get("choices") if isinstance(raw, dict) else None
+    finish = choices[0].get("finish_reason") if choices else None
+    return endstop.response(
+        output.response.content or "",
+        finish=finish,
+        calls=[(c.tool_id, c.tool_name, arguments(c.tool_kwargs)) for c in output.tool_calls],
+    )
