@@ -1,4 +1,4 @@
-"""Inspect's `react` agent, chat completions. Inspect does not stream: both modes are the same."""
+"""Inspect's `react` agent, chat completions."""
 
 import os
 import tempfile
@@ -31,8 +31,6 @@ def echo() -> Any:
 
 
 async def run(model: str, stream: bool, guard: bool) -> dict[str, Any]:
-    if stream:
-        return {"ending": "not run"}
     chat = get_model(
         "openai/" + model, base_url=harness.BASE, api_key="x", responses_api=False, memoize=False
     )
@@ -53,4 +51,5 @@ async def run(model: str, stream: bool, guard: bool) -> dict[str, Any]:
     return {"ending": "returned", "evidence": f"{log.status} {reason}"}
 
 
-harness.main("inspect", run)
+# Inspect does not stream, and runs one evaluation at a time.
+harness.main("inspect", run, absent=("stream", "concurrent"))

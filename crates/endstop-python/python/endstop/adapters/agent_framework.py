@@ -20,7 +20,7 @@ Blind spots without the adapter, which it covers: a truncated, filtered or cut a
 whose `finish_reason` few programs read; a tool call that was cut is answered with a sentence, or
 **is a `stop` when streamed**; a loop ends after 41 calls with the answer
 "Function invocation limit reached". The adapter reads the tap; without it, a response is described by the framework's finish reason,
-and a refusal or an unknown value looks like an answer. Blind spots that remain: hosted tools run at
+and a refusal looks like an answer. Blind spots that remain: hosted tools run at
 the provider, and agents in other processes (A2A, durable workflows) have runs of their own.
 """
 

@@ -2,18 +2,18 @@
 
 ```python
 from smolagents import OpenAIModel, ToolCallingAgent
-from endstop.adapters.smolagents import Endstop, EndstopStopped
+from endstop.adapters.smolagents import Endstop
 
 with Endstop(max_turns=25, max_budget_usd=2.0) as stop:
     model = stop.model(OpenAIModel("gpt-4o"))
     agent = ToolCallingAgent(tools=[…], model=model, step_callbacks=[stop.on_step])
-    answer = agent.run("Go.", max_steps=1000)      # or EndstopStopped, with .outcome
+    answer = agent.run("Go.", max_steps=1000)      # or AgentGenerationError
 stop.outcome                                       # one ending
 ```
 
 A whole call of `final_answer` is the answer of the run. A text is none in smolagents: a
 `ToolCallingAgent` reports a parsing error to the model and calls it again. With `stop_on_answer`, a
-complete answer in text ends the run instead, by an `EndstopStopped` whose outcome is a success.
+complete answer in text ends the run instead: the same error leaves it, and the outcome is a success.
 
 Blind spots without the adapter, which it covers: the finish value is dropped, so that a truncated,
 filtered or cut text is parsed like any other; **a tool gets the broken JSON of a call that was cut**;
