@@ -1,7 +1,7 @@
 """Compares the cost that `endstop guard` reports with an independent computation.
 
     python3 -m venv VENV && VENV/bin/pip install genai-prices==0.2.1
-    VENV/bin/python bench/guard/costs.py ../shared/recordings --endstop target/debug/endstop [--out FILE]
+    VENV/bin/python bench/guard/costs.py RECORDINGS --endstop target/debug/endstop [--out FILE]
 
 Recorded exchanges are grouped into runs of several calls, and replayed through the standing proxy: its upstreams
 are the providers' own host names, and HTTP_PROXY leads to a server on loopback that answers with the recorded

@@ -167,7 +167,7 @@ fn rename(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(rename),
         Value::Object(fields) => {
             for (name, mut value) in std::mem::take(fields) {
-                // What the model and the tools wrote keeps its names.
+                // Text of the model and of tools keeps its names.
                 if name != "args" && name != "response" {
                     rename(&mut value);
                 }

@@ -139,7 +139,7 @@ impl Detection {
         self.decoded.turn.as_ref().and_then(|turn| turn.model.as_deref())
     }
 
-    /// The error that the response is, or that ended it; None if there is none.
+    /// The error that the response is, or that ended it; otherwise None.
     #[getter]
     fn error(&self) -> Option<ModelError> {
         self.decoded.error.clone().map(ModelError)

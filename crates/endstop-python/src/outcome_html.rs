@@ -1,6 +1,6 @@
 //! An outcome as an HTML table, for notebooks.
 
-use endstop_core::{Category, Outcome};
+use endstop_core::{Billing, Category, Outcome};
 use std::fmt::Write;
 
 /// Characters of a value that are shown.
@@ -35,7 +35,12 @@ pub(crate) fn html(outcome: &Outcome) -> String {
     row("tool calls", &outcome.tool_calls.to_string(), "");
     row("tokens", &outcome.usage.total_tokens().to_string(), "");
     let cost = outcome.cost.to_string();
-    row("cost", &if outcome.cost_unknown { format!("at least {cost}") } else { cost }, "");
+    let cost = match (outcome.cost_unknown, outcome.usage.billing) {
+        (false, _) => cost,
+        (true, Billing::AtMost) => format!("at most {cost}"),
+        (true, _) => format!("at least {cost}"),
+    };
+    row("cost", &cost, "");
     row("time", &format!("{:.3} s", outcome.duration.as_secs_f64()), "");
     if let Some(answer) = outcome.answer() {
         let name = if outcome.is_success() { "answer" } else { "partial answer" };

@@ -32,7 +32,7 @@ pub(crate) enum Expectation {
 /// The facts about a run that expectations are checked against.
 #[derive(Debug)]
 pub(crate) struct RunFacts<'a> {
-    /// The ending, or why there is none.
+    /// The ending, or the reason for its absence.
     pub(crate) ending: Result<&'a Outcome, String>,
     /// The first difference from a recording, if the run replayed one and diverged.
     pub(crate) diverged: Option<String>,

@@ -231,7 +231,7 @@ fn killed_run_meets_no_expectation_about_its_ending() {
         asserted(&cli, "last", &["--success", "--max-turns", "9", "--no-tool", "write_file"], 1);
     assert!(told.contains("3 of 3 expectations not met"), "{told}");
     assert!(told.contains("its process died"), "{told}");
-    // What it did before is recorded.
+    // The steps before are recorded.
     asserted(&cli, "last", &["--tool-called", "read_file", "--tool-called", "shell=1.."], 0);
 }
 

@@ -154,7 +154,7 @@ class Detection:
         """The model that answered, as the provider names it."""
     @property
     def error(self) -> ModelError | None:
-        """The error that the response is, or that ended it; None if there is none."""
+        """The error that the response is, or that ended it; otherwise None."""
     @property
     def complete(self) -> bool:
         """True if a finish value or the protocol's end marker arrived."""

@@ -237,7 +237,7 @@ fn stream_cut_at_the_ceiling_is_booked() {
         assert_eq!(day.reserved(), NanoUsd::ZERO);
         assert_eq!(outcome.cost, run.spent().cost);
         assert!(day.spent() >= outcome.cost);
-        // Its client was not told yet, because it had a part of the response.
+        // The client got no reason yet, because it had a part of the response.
         let (status, body) = call(guard.address, &talk.request()).await;
         let body = body.expect("a body");
         assert!(status == 200 || !cut, "{status} {body}");

@@ -22,7 +22,7 @@ fn idle_run_ends_and_its_name_is_free() {
         handle.idle().await;
         lab.keeper.tick(Day(20_000)).unwrap();
         let outcome = handle.outcome().unwrap();
-        // Its last answer asks for a tool, so nothing was finished.
+        // The last answer asks for a tool, so nothing was finished.
         assert!(!outcome.is_success(), "{outcome:?}");
         assert!(outcome.decided_by.evidence.contains("idle"), "{:?}", outcome.decided_by);
         assert!(lab.standing.runs().is_empty());
