@@ -31,6 +31,7 @@ pub mod message;
 mod nearest;
 pub mod policy;
 pub mod price;
+pub mod protocol;
 pub mod registry;
 pub mod replay;
 pub mod run_data;

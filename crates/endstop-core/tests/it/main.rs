@@ -34,6 +34,7 @@ mod not_knowing;
 mod outcomes;
 mod policies;
 mod policy_calls;
+mod protocols;
 mod recorded_runs;
 mod registry;
 mod reviews;
