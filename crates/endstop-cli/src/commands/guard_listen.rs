@@ -174,7 +174,9 @@ async fn serve(
         )));
     }
     let state = match &file.state {
-        Some(path) => Some(StateFile::open(path).map_err(Failure::usage)?),
+        Some(path) => {
+            Some(StateFile::open(path).map_err(|error| Failure::usage(error.to_string()))?)
+        }
         None => None,
     };
     let (started, runs) = mpsc::unbounded_channel();

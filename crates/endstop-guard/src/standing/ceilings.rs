@@ -14,6 +14,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use thiserror::Error;
 
 /// The largest state file, in bytes.
 const MOST: u64 = 1 << 20;
@@ -58,42 +59,61 @@ pub struct StateFile {
     written: DaySpending,
 }
 
+/// The error for a state file that cannot be opened.
+#[derive(Debug, Error)]
+#[error("{}: {cause}", path.display())]
+pub struct StateFileError {
+    /// The state file.
+    pub path: PathBuf,
+    /// The cause.
+    pub cause: StateFileCause,
+}
+
+/// The cause of a [`StateFileError`].
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StateFileCause {
+    /// The file, its folder or its lock cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Another process has locked the file.
+    #[error("another guard uses this file; set `state` to another file for this one")]
+    InUse,
+    /// The file has other content.
+    #[error("not the state of a guard ({0}); remove it to start the day at zero")]
+    Damaged(#[source] serde_json::Error),
+}
+
 impl StateFile {
     /// Opens the file and locks it for this process. A missing file is an empty one.
     ///
     /// # Errors
     /// The file cannot be read or written, is damaged, or another process uses it.
-    pub fn open(path: &Path) -> Result<StateFile, String> {
-        let wrong = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
+    pub fn open(path: &Path) -> Result<StateFile, StateFileError> {
+        Self::locked(path).map_err(|cause| StateFileError { path: path.to_owned(), cause })
+    }
+
+    fn locked(path: &Path) -> Result<StateFile, StateFileCause> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
+            std::fs::create_dir_all(folder)?;
         }
         // The file itself is replaced at each write, so a neighbour holds the lock.
-        let lock = private().open(path.with_extension("lock")).map_err(|error| wrong(&error))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(wrong(
-                    &"another guard uses this file; set `state` to another file for this one",
-                ));
-            }
-            Err(TryLockError::Error(error)) => return Err(wrong(&error)),
-        }
+        let lock = private().open(path.with_extension("lock"))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StateFileCause::InUse,
+            TryLockError::Error(error) => StateFileCause::Io(error),
+        })?;
         let mut text = String::new();
         match File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut text)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(wrong(&error)),
+            Err(error) => return Err(error.into()),
         }
         let written = if text.is_empty() {
             DaySpending::default()
         } else {
-            // Starting from zero would spend the ceiling twice.
-            serde_json::from_str(&text).map_err(|error| {
-                wrong(&format!(
-                    "not the state of a guard ({error}); remove it to start the day at zero"
-                ))
-            })?
+            // An error, because starting from zero would spend the ceiling twice.
+            serde_json::from_str(&text).map_err(StateFileCause::Damaged)?
         };
         Ok(StateFile { path: path.to_owned(), _lock: lock, written })
     }

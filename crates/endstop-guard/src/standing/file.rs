@@ -127,7 +127,8 @@ impl StandingFile {
                 "tokens" => {
                     let tokens = tokens(&at, entry, &variable)?;
                     names = tokens.iter().map(|(name, _)| name.clone()).collect();
-                    file.tokens = Tokens::new(tokens).map_err(|error| at.wrong(&error))?;
+                    file.tokens =
+                        Tokens::new(tokens).map_err(|error| at.wrong(&error.to_string()))?;
                 }
                 "upstream" => file.upstreams = upstreams(&at, entry, allow_http)?,
                 "profile" => file.profiles = profiles(&at, entry)?,

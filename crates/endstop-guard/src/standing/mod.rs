@@ -19,11 +19,11 @@ mod scrape;
 mod tokens;
 mod toml;
 
-pub use ceilings::{Day, DaySpending, StateFile};
+pub use ceilings::{Day, DaySpending, StateFile, StateFileCause, StateFileError};
 pub use file::StandingFile;
 pub use guard::{Standing, StandingEvent, Watcher};
 pub use keeper::{Keeper, KeeperError};
 pub use metrics::render;
 pub use profile::{PROFILE_HEADER, Profile, choose};
 pub use scrape::serve_metrics;
-pub use tokens::{TOKEN_HEADER, Tokens};
+pub use tokens::{TOKEN_HEADER, TokenError, Tokens};

@@ -5,13 +5,14 @@
 //! let tokens = Tokens::new([("ci".to_owned(), "a-long-random-token".to_owned())])?;
 //! assert_eq!(tokens.name_of(b"a-long-random-token"), Some("ci"));
 //! assert_eq!(tokens.name_of(b"a-long-random-token2"), None);
-//! # Ok::<(), String>(())
+//! # Ok::<(), endstop_guard::standing::TokenError>(())
 //! ```
 
 use http::HeaderMap;
 use http::header::PROXY_AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use std::fmt;
+use thiserror::Error;
 
 /// The header of a token. It is removed before a request is forwarded.
 pub const TOKEN_HEADER: &str = "x-endstop-token";
@@ -32,21 +33,29 @@ impl fmt::Debug for Tokens {
     }
 }
 
+/// The error for a token that is too short, or that a header cannot carry. It does not contain the
+/// token.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "token `{name}`: expected {SHORTEST} to {LONGEST} visible ASCII characters without spaces, \
+     for example from `openssl rand -hex 32`"
+)]
+pub struct TokenError {
+    /// The name of the token.
+    pub name: String,
+}
+
 impl Tokens {
     /// Takes named tokens.
     ///
     /// # Errors
-    /// A token is too short, or has a character that a header cannot carry. The message has its
-    /// name only.
-    pub fn new(tokens: impl IntoIterator<Item = (String, String)>) -> Result<Tokens, String> {
+    /// A token is too short, or has a character that a header cannot carry.
+    pub fn new(tokens: impl IntoIterator<Item = (String, String)>) -> Result<Tokens, TokenError> {
         let mut all = Vec::new();
         for (name, token) in tokens {
             let plain = token.bytes().all(|byte| (0x21..0x7f).contains(&byte));
             if token.len() < SHORTEST || token.len() > LONGEST || !plain {
-                return Err(format!(
-                    "token `{name}`: expected {SHORTEST} to {LONGEST} visible ASCII characters \
-                     without spaces, for example from `openssl rand -hex 32`"
-                ));
+                return Err(TokenError { name });
             }
             all.push((name, hash(token.as_bytes())));
         }

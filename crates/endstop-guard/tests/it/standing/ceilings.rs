@@ -53,11 +53,11 @@ fn state_file_has_one_owner() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state.json");
     let first = StateFile::open(&state).unwrap();
-    let error = StateFile::open(&state).unwrap_err();
+    let error = StateFile::open(&state).unwrap_err().to_string();
     assert!(error.contains("another guard uses this file"), "{error}");
     drop(first);
     std::fs::write(&state, "no JSON").unwrap();
-    let error = StateFile::open(&state).unwrap_err();
+    let error = StateFile::open(&state).unwrap_err().to_string();
     assert!(error.contains("state.json: not the state of a guard"), "{error}");
 }
 
