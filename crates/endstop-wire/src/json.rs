@@ -66,6 +66,11 @@ pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&bytes[from..]);
 }
 
+/// `true` if the text is the inside of a JSON string without escapes.
+pub(crate) fn is_plain(text: &str) -> bool {
+    !text.bytes().any(|byte| ESCAPED[usize::from(byte)])
+}
+
 /// Longest tool name that all providers accept, in bytes.
 const NAME_BYTES: usize = 64;
 

@@ -42,6 +42,7 @@ mod decoder;
 mod encoder;
 mod history_marks;
 mod request;
+mod text_frame;
 
 pub use billing::ServiceTier;
 pub use decoded::{Decoded, Delta, Eof, RequestFacts};

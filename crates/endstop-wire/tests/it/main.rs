@@ -27,3 +27,4 @@ mod recordings;
 mod responses;
 mod sniffed;
 mod sse;
+mod text_frames;

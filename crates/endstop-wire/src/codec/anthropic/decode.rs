@@ -7,6 +7,7 @@ use super::wire::{
 use crate::bounded::{made_id, noted};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
+use crate::codec::text_frame::TextFrame;
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json::{self, lenient};
@@ -27,6 +28,9 @@ pub(crate) struct Accumulator {
     calls: usize,
     stop_sequence: Option<String>,
     metadata: Map<String, Value>,
+    frame: TextFrame,
+    /// Position in `blocks` of the block that an event with this frame continues.
+    framed: usize,
 }
 
 /// A partially received content block.
@@ -211,13 +215,7 @@ impl Accumulator {
             self.blocks.len() - 1
         };
         match (&mut self.blocks[place], d.kind.get()) {
-            (PartialBlock::Text(text), "text_delta") => {
-                let more = d.text.get();
-                if !more.is_empty() {
-                    text.push_str(more);
-                    sink(Delta::Text(more));
-                }
-            }
+            (PartialBlock::Text(text), "text_delta") => add_text(text, d.text.get(), sink),
             (PartialBlock::Thinking { text, .. }, "thinking_delta") => {
                 let more = d.thinking.get();
                 if !more.is_empty() {
@@ -319,6 +317,12 @@ impl Accumulate for Accumulator {
         let Some(data) = self.common.event_object(data) else {
             return Ok(());
         };
+        if let Some(more) = self.frame.text(data) {
+            if let Some(PartialBlock::Text(text)) = self.blocks.get_mut(self.framed) {
+                add_text(text, more, sink);
+                return Ok(());
+            }
+        }
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
         let kind = event.kind.filled().unwrap_or(name);
@@ -340,7 +344,12 @@ impl Accumulate for Accumulator {
             }
             "content_block_delta" => {
                 if let Some(d) = &event.delta {
-                    self.delta(event.index.0.unwrap_or(0), d, sink);
+                    let index = event.index.0.unwrap_or(0);
+                    self.delta(index, d, sink);
+                    // The name of the event is not part of its frame.
+                    let text = d.kind.get() == "text_delta" && event.kind.filled().is_some();
+                    self.frame.learn(data, text.then(|| d.text.get()));
+                    self.framed = self.places.get(&index).copied().unwrap_or(usize::MAX);
                 }
             }
             "message_delta" => {
@@ -401,6 +410,13 @@ impl Accumulate for Accumulator {
             metadata: self.metadata,
         };
         (self.common, said)
+    }
+}
+
+fn add_text(text: &mut String, more: &str, sink: DeltaSink<'_>) {
+    if !more.is_empty() {
+        text.push_str(more);
+        sink(Delta::Text(more));
     }
 }
 

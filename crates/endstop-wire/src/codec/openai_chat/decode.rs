@@ -2,9 +2,10 @@
 
 use super::usage::{Counts, counts, filled};
 use super::wire::{Call, Choice, Chunk, Content, CostDetails, Function, Logprobs, Message, XGroq};
-use crate::bounded::{Nesting, made_id};
+use crate::bounded::{First, Nesting, made_id};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
+use crate::codec::text_frame::TextFrame;
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
 use crate::json::{self, Count, Str, has_counts, lenient};
@@ -36,6 +37,7 @@ pub(crate) struct Accumulator {
     native_finish: Option<String>,
     logprob_sum: f64,
     logprobs: u64,
+    frame: TextFrame,
 }
 
 /// A partially received tool call.
@@ -90,6 +92,7 @@ impl Accumulator {
             native_finish: None,
             logprob_sum: 0.0,
             logprobs: 0,
+            frame: TextFrame::default(),
         }
     }
 
@@ -485,8 +488,13 @@ impl Accumulate for Accumulator {
         if !data.starts_with(['{', '[']) || "[DONE]".starts_with(data) {
             return Ok(()); // a keep-alive, or a cut `[DONE]`
         }
+        if let Some(text) = self.frame.text(data) {
+            self.say(text, sink);
+            return Ok(());
+        }
         let mut repaired = String::new();
         let chunk = super::usage::chunk(json::object(data, &mut repaired)?)?;
+        self.frame.learn(data, only_text(&chunk));
         self.chunk(chunk, data, true, sink);
         Ok(())
     }
@@ -553,6 +561,36 @@ impl Accumulate for Accumulator {
         };
         (self.common, said)
     }
+}
+
+/// Returns the text of a chunk that adds nothing else to a turn which has read the same chunk before,
+/// with any text. The values that a chunk sets, such as its service tier, are set again to the same.
+fn only_text<'a>(chunk: &'a Chunk<'_, Counts<'_>>) -> Option<&'a str> {
+    let Chunk {
+        choices: Some(First(Some(choice))), usage: None, error: None, x_groq: None, ..
+    } = chunk
+    else {
+        return None;
+    };
+    let Choice {
+        delta: Some(delta), message: None, logprobs: None, usage: None, error: None, ..
+    } = choice
+    else {
+        return None;
+    };
+    let silent = |content: &Content<'_>| match content {
+        Content::None => true,
+        Content::Text(text) => text.is_empty(),
+        Content::Parts(_) => false,
+    };
+    let Content::Text(text) = &delta.content else { return None };
+    let alone = silent(&delta.reasoning_content)
+        && silent(&delta.reasoning)
+        && delta.refusal.filled().is_none()
+        && delta.reasoning_details.is_none()
+        && delta.tool_calls.as_ref().is_none_or(|calls| calls.is_empty())
+        && delta.function_call.is_none();
+    alone.then_some(text)
 }
 
 /// Returns whether each call of this model searches the web for a fee, which the usage does not show:
