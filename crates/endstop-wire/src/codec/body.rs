@@ -25,6 +25,7 @@ impl Kept {
         // The id of the last encoded message is enough to detect another history, because messages
         // do not change within an epoch.
         let same = self.count > 0
+            && !self.is_taken()
             && self.epoch == epoch
             && messages.get(self.count - 1).map(|m| m.id) == self.last;
         if same {
@@ -35,6 +36,11 @@ impl Kept {
         }
         self.epoch = epoch;
         self.count
+    }
+
+    /// `true` if the encoded bytes were taken and not given back.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.out.len() < self.end
     }
 
     /// Marks the end of the messages. Everything written afterwards is the tail of this call.
@@ -72,6 +78,9 @@ impl Kept {
     }
 }
 
+/// Length that the constant fields of most requests have at most, in bytes.
+const USUAL_FIELDS: usize = 1000;
+
 /// Writes the constant fields of a request, except those that `extra` replaces.
 pub(crate) struct Fields<'a> {
     pub(crate) out: Vec<u8>,
@@ -85,7 +94,8 @@ impl<'a> Fields<'a> {
 
     /// Creates a writer whose fields yield to those in `extra`.
     pub(crate) fn over(extra: &'a Map<String, Value>) -> Fields<'a> {
-        Fields { out: Vec::new(), extra }
+        // Shortened at the end.
+        Fields { out: Vec::with_capacity(USUAL_FIELDS), extra }
     }
 
     /// Writes `,"name":` and the value that `write` appends, unless `extra` has that field.
@@ -257,7 +267,11 @@ impl BlockHistory {
     /// Returns the number of messages that are already encoded.
     pub(crate) fn resume(&mut self, messages: &[Message], epoch: u64) -> usize {
         // Marks that were inserted for the last call shift the offsets of everything after them.
-        self.marks.remove(&mut self.kept.out);
+        if self.kept.is_taken() {
+            self.marks.clear();
+        } else {
+            self.marks.remove(&mut self.kept.out);
+        }
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
             self.kept.out.extend_from_slice(self.head.as_bytes());

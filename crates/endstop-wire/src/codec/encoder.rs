@@ -90,4 +90,44 @@ impl Encoder {
             Format::BedrockInvoke(e) => e.body(messages, epoch, output_cap),
         }
     }
+
+    /// Moves the bytes of the last body out, so that a client can send them without a copy. If they
+    /// are not [given back](Self::give_back) before the next body, that one is encoded from its start.
+    ///
+    /// ```
+    /// # use endstop_core::{Message, MessageId, Role};
+    /// # use endstop_wire::{Encoder, RequestSpec, dialect};
+    /// let mut encoder = Encoder::new(dialect::OPENAI_CHAT, &RequestSpec::default());
+    /// let messages = [Message::text(MessageId(1), Role::User, "Hello")];
+    /// let first = encoder.body(&messages, 0, None).to_vec();
+    /// let sent = encoder.take_body();
+    /// assert_eq!(sent, first);
+    /// encoder.give_back(sent);
+    /// assert_eq!(encoder.body(&messages, 0, None), first);
+    /// ```
+    pub fn take_body(&mut self) -> Vec<u8> {
+        self.bytes().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Returns the bytes of [`take_body`](Self::take_body), which must be unchanged.
+    pub fn give_back(&mut self, body: Vec<u8>) {
+        if let Some(bytes) = self.bytes() {
+            *bytes = body;
+        }
+    }
+
+    /// Returns the bytes of the last body.
+    fn bytes(&mut self) -> Option<&mut Vec<u8>> {
+        Some(match &mut self.0 {
+            Format::OpenAiChat(e) => e.bytes(),
+            Format::Anthropic(e) => e.bytes(),
+            Format::Gemini(e) => e.bytes(),
+            Format::OpenAiResponses(e) => e.bytes(),
+            Format::CohereV2(e) => e.bytes(),
+            Format::ReadOnly => return None,
+            Format::Ollama(e) => e.bytes(),
+            Format::BedrockConverse(e) => e.bytes(),
+            Format::BedrockInvoke(e) => e.bytes(),
+        })
+    }
 }

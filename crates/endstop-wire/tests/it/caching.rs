@@ -430,3 +430,28 @@ fn automatic_caches_are_decoded() {
         "usage": {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 5}}});
     assert_eq!(read("openai-responses", responses), Some(5));
 }
+
+#[test]
+fn taken_body_changes_no_request() {
+    let history = conversation(vec![
+        (Role::User, vec![text("Go.")]),
+        (Role::Assistant, vec![call("a")]),
+        (Role::Tool, vec![result("a", "done")]),
+        (Role::Assistant, vec![text("And?")]),
+        (Role::User, vec![text("Go on.")]),
+    ]);
+    for dialect in DIALECTS {
+        let Ok(spec) = spec(dialect, CLAUDE, &ModelParams::default()) else { continue };
+        let [mut kept, mut lent, mut lost] = [(); 3].map(|()| Encoder::new(dialect, &spec));
+        let mut sent = Vec::new();
+        for upto in [1, 3, 3, 5] {
+            let body = kept.body(&history[..upto], 0, Some(100)).to_vec();
+            lent.give_back(sent);
+            assert_eq!(lent.body(&history[..upto], 0, Some(100)), body, "{}", dialect.name);
+            sent = lent.take_body();
+            assert_eq!(sent, body, "{}", dialect.name);
+            assert_eq!(lost.body(&history[..upto], 0, Some(100)), body, "{}", dialect.name);
+            lost.take_body();
+        }
+    }
+}

@@ -62,6 +62,11 @@ impl Encoder {
         Encoder { tail: options(fields, spec), ..Encoder::new(spec) }
     }
 
+    /// Returns the bytes of the last body.
+    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.history.kept.out
+    }
+
     /// Returns the body of the next call.
     pub(crate) fn body(
         &mut self,

@@ -20,6 +20,11 @@ impl Encoder {
         Encoder(anthropic::Encoder::addressed(spec, VERSION, false))
     }
 
+    /// Returns the bytes of the last body.
+    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+        self.0.bytes()
+    }
+
     /// Returns the body of the next call.
     pub(crate) fn body(
         &mut self,

@@ -49,6 +49,11 @@ impl Encoder {
         }
     }
 
+    /// Returns the bytes of the last body.
+    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.kept.out
+    }
+
     /// Returns the body of the next call.
     pub(crate) fn body(
         &mut self,

@@ -48,6 +48,7 @@ impl Provider for HttpProvider {
         let encoder = Encoder::new(self.prepared.dialect, &request);
         Box::new(HttpSession {
             encoder,
+            body: None,
             address: Arc::clone(self.prepared.address(request.stream)),
             // Not the request: the encoder has written it, and a waiting run need not hold it twice.
             facts: request.facts(None),
@@ -100,6 +101,8 @@ impl Provider for HttpProvider {
 struct HttpSession {
     provider: HttpProvider,
     encoder: Encoder,
+    /// The last request, which goes back to the encoder.
+    body: Option<Bytes>,
     /// The facts about each request, with its default output cap.
     facts: RequestFacts,
     address: Arc<Address>,
@@ -113,7 +116,13 @@ struct HttpSession {
 
 impl ModelSession for HttpSession {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
-        let body = self.encoder.body(call.messages, call.epoch, call.output_cap);
+        if let Some(body) = self.body.take() {
+            // Not a copy, unless something still holds the request, such as a recorder.
+            self.encoder.give_back(body.into());
+        }
+        self.encoder.body(call.messages, call.epoch, call.output_cap);
+        let body = Bytes::from(self.encoder.take_body());
+        self.body = Some(body.clone());
         let prepared = &self.provider.prepared;
         let url = &self.address.url;
         let recorder = self.provider.recorder.as_ref();
@@ -123,11 +132,10 @@ impl ModelSession for HttpSession {
         // The signature covers the body, so every request is signed separately.
         let signed = match &prepared.signer {
             Some(signer) => signer
-                .headers(url, &headers, body, clock::now())
+                .headers(url, &headers, &body, clock::now())
                 .map(|signature| headers.extend(signature)),
             None => Ok(()),
         };
-        let body = Bytes::copy_from_slice(body);
         let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
         let output_cap = call.output_cap.or(self.facts.output_cap);
         let facts = RequestFacts { output_cap, ..self.facts };
