@@ -8,6 +8,11 @@
 
 use std::fmt;
 
+/// Number of headers for which room is reserved at most.
+const MOST_RESERVED: usize = 64;
+/// Usual length of a header's name and value together, in bytes.
+const USUAL_LENGTH: usize = 32;
+
 /// Header names and values in the order of arrival. Names are compared case-insensitively.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers {
@@ -56,7 +61,13 @@ impl fmt::Debug for Headers {
 
 impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Headers {
+        let pairs = pairs.into_iter();
         let mut headers = Headers::new();
+        // Bounded, because an iterator may promise any number.
+        let (least, most) = pairs.size_hint();
+        let count = most.unwrap_or(least).min(MOST_RESERVED);
+        headers.ends.reserve(count);
+        headers.text.reserve(count * USUAL_LENGTH);
         for (name, value) in pairs {
             headers.push(name, value);
         }

@@ -123,10 +123,17 @@ impl StreamDecoder {
         // Hold the first bytes until they decide the kind. Whitespace is dropped here, so a server
         // that sends only keep-alive blanks cannot fill memory.
         if self.kind == Kind::Unknown {
-            let mut held = std::mem::take(&mut self.held);
-            held.extend_from_slice(chunk);
-            self.kind = kind_of(&held, self.dialect);
-            let head = past_blanks(&held);
+            let before = std::mem::take(&mut self.held);
+            let joined;
+            // Usually the first chunk decides, and is not copied in addition.
+            let held = if before.is_empty() {
+                chunk
+            } else {
+                joined = [&before, chunk].concat();
+                &joined
+            };
+            self.kind = kind_of(held, self.dialect);
+            let head = past_blanks(held);
             if self.kind == Kind::Unknown {
                 self.held.extend_from_slice(head);
                 return Ok(());
