@@ -195,6 +195,11 @@ impl StepFacts {
         &self.facts
     }
 
+    /// Returns the facts of the last step that ended.
+    pub(crate) fn last(&self) -> &Facts {
+        &self.facts
+    }
+
     /// Resets all state for the next run.
     pub fn reset(&mut self) {
         self.calls_seen.clear();

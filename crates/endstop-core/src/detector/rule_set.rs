@@ -31,7 +31,6 @@ pub struct RuleSet {
     fired: Vec<Option<u32>>,
     /// Indices of the rules that fired at the last step; kept to reuse the allocation.
     now: Vec<usize>,
-    facts: Facts,
 }
 
 impl RuleSet {
@@ -104,13 +103,12 @@ impl RuleSet {
             }
             true
         });
-        self.facts.clone_from(facts);
         &self.now
     }
 
     /// Returns the facts of the last step.
     pub fn facts(&self) -> &Facts {
-        &self.facts
+        self.book.last()
     }
 
     /// Returns for each rule the step (from 1) at which it fired first.
@@ -125,7 +123,6 @@ impl RuleSet {
         self.waiting.clear();
         self.waiting.extend(0..self.detectors.len());
         self.fired.fill(None);
-        self.facts = Facts::default();
     }
 
     /// Discards the text read by [`on_delta`](Self::on_delta). Called before each response, and before every
@@ -144,8 +141,8 @@ impl RuleSet {
                 continue;
             }
             if let Some(evidence) = self.detectors[*nth].on_delta(piece) {
-                // `facts` still describes the step before, because this one is not complete.
-                self.fired[*nth] = Some(self.facts.step + 1);
+                // The facts still describe the step before, because this one is not complete.
+                self.fired[*nth] = Some(self.book.last().step + 1);
                 found.push((*nth, evidence));
             }
         }

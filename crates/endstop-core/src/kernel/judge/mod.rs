@@ -32,7 +32,11 @@ use watchers::{Watched, Watchers};
 #[derive(Debug)]
 pub(super) struct Judge {
     policy: Option<Box<dyn TerminationPolicy>>,
-    watchers: Watchers,
+    /// The rules of the run, until one of them has something to read.
+    watches: Vec<Watch>,
+    /// The rules with their state, from then on. A run that waits for its first response has none,
+    /// because the facts that rules compare are large.
+    watchers: Option<Box<Watchers>>,
     progress: Progress,
     /// The observations that policies and rules read in addition to the step.
     pub(super) context: StepContext,
@@ -44,8 +48,15 @@ impl Judge {
         watches: Vec<Watch>,
         context: StepContext,
     ) -> Judge {
-        let watchers = Watchers::new(watches);
-        Judge { policy, watchers, progress: Progress::default(), context }
+        Judge { policy, watches, watchers: None, progress: Progress::default(), context }
+    }
+
+    /// Creates the state of the rules, unless it exists or there are no rules.
+    fn begin_watching(&mut self) {
+        if !self.watches.is_empty() {
+            let watches = std::mem::take(&mut self.watches);
+            self.watchers = Some(Box::new(Watchers::new(watches)));
+        }
     }
 
     /// Judges the facts: the only entry point, called once at each point of a turn.
@@ -71,7 +82,9 @@ impl Judge {
 
     /// Resets what was read of a response, for a new one or for another attempt at it.
     pub(super) fn begin_response(&mut self) -> Flow {
-        self.watchers.begin_text();
+        if let Some(watchers) = &mut self.watchers {
+            watchers.begin_text();
+        }
         match &mut self.policy {
             Some(policy) => guarded(policy.name().to_owned(), || policy.begin_turn()),
             None => Continue(()),
@@ -90,11 +103,11 @@ impl Judge {
 
     /// The watch rules that fired so far.
     pub(super) fn rule_hits(&self) -> &[RuleHit] {
-        &self.watchers.fired
+        self.watchers.as_ref().map_or(&[], |watchers| &watchers.fired)
     }
 
     pub(super) fn into_rule_hits(self) -> Vec<RuleHit> {
-        self.watchers.fired
+        self.watchers.map_or_else(Vec::new, |watchers| watchers.fired)
     }
 
     /// Judges a chunk of a response: the rules first, then the policy.
@@ -106,7 +119,13 @@ impl Judge {
         has_text: impl Fn() -> bool,
         effects: &mut Vec<Effect>,
     ) -> Judgement {
-        if let Some(stop) = self.watchers.on_delta(piece, turn, may_stop, effects) {
+        if self.watches.iter().any(|watch| watch.rule.reads_stream()) {
+            self.begin_watching();
+        }
+        let watchers = self.watchers.as_mut();
+        if let Some(stop) =
+            watchers.and_then(|watchers| watchers.on_delta(piece, turn, may_stop, effects))
+        {
             return Judgement::end(stop_ending(stop, "in mid-stream", has_text()));
         }
         let Some(policy) = &mut self.policy else { return Judgement::default() };
@@ -161,8 +180,10 @@ impl Judge {
             Some(fault) => Break(fault),
             None => self.ask_policy(&step),
         };
-        let Watched { stop, nudges, of_text } =
-            self.watchers.on_step(&step, &self.context, effects);
+        self.begin_watching();
+        let watchers = self.watchers.as_mut();
+        let watched = watchers.map(|watchers| watchers.on_step(&step, &self.context, effects));
+        let Watched { stop, nudges, of_text } = watched.unwrap_or_default();
         // A message that arrived is visible to policies and rules for exactly one step.
         self.context.message_arrived = false;
 

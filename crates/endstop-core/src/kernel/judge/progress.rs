@@ -5,13 +5,13 @@
 //! Call ids and key order do not matter, and a poll with a changed result is progress. The cost per
 //! turn is constant, because only hashes are stored.
 
-use crate::call_key::call_key;
+use crate::call_key::{HASHER, call_key};
 use crate::kernel::excerpt::excerpt;
 use crate::kernel::outcome::{NoProgressSnapshot, RepeatedCall};
 use crate::message::{ToolCall, ToolResult};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash};
 
 /// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
 pub(super) const WINDOW: usize = 4;
@@ -100,9 +100,7 @@ impl Progress {
 }
 
 fn hash_of(value: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    HASHER.hash_one(value)
 }
 
 /// A hash of the calls of a turn and their results.

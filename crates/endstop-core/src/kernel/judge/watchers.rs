@@ -10,7 +10,7 @@ use crate::message::{ToolCall, ToolResult};
 use crate::policy::{PolicyEnd, StepContext, Stop};
 use serde_json::Value;
 
-/// The rules of one run, and their state.
+/// The rules of one run, at least one, and their state.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     rule_set: RuleSet,
@@ -54,10 +54,6 @@ impl Watchers {
         may_stop: bool,
         effects: &mut Vec<Effect>,
     ) -> Option<Stop> {
-        // Skip the rest early, because this runs for every delta.
-        if self.watches.is_empty() {
-            return None;
-        }
         for (nth, evidence) in self.rule_set.on_delta(piece) {
             let Some(watch) = self.watches.get(nth) else { continue };
             let (mode, name) = (watch.mode, watch.rule.name());
@@ -88,9 +84,6 @@ impl Watchers {
         context: &StepContext,
         effects: &mut Vec<Effect>,
     ) -> Watched {
-        if self.watches.is_empty() {
-            return Watched::default();
-        }
         let now = self.end_step(step, context);
         // A stop that was deferred mid-stream comes before the rules that fire now.
         let mut stop = self.deferred_stop.take();
