@@ -115,7 +115,10 @@ impl Client {
         // A request that was received with HTTP/2 has that version, which HTTP/1.1 would refuse.
         *request.version_mut() = Version::HTTP_11;
         if let Some(name) = &self.0.user_agent {
-            request.headers_mut().entry(USER_AGENT).or_insert_with(|| name.clone());
+            // Not by `entry`, which makes room for another header even if this one is there.
+            if !request.headers().contains_key(USER_AGENT) {
+                request.headers_mut().insert(USER_AGENT, name.clone());
+            }
         }
         ResponseFuture::new(Arc::clone(&self.0.dialer), origin, request)
     }

@@ -9,10 +9,8 @@
 use crate::body::Outgoing;
 use crate::host::{host_port, is_https};
 use crate::link::{Idle, Link, lock};
-use http::uri::Authority;
 use http::{HeaderValue, Uri};
 use hyper::client::conn::http2;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -23,7 +21,8 @@ const ORIGINS: usize = 64;
 
 /// The connections of a client.
 pub(crate) struct Pool {
-    origins: Mutex<HashMap<(bool, Authority), Arc<Origin>>>,
+    /// A list, because most clients have one server, and a map would hash its name for each request.
+    origins: Mutex<Vec<Arc<Origin>>>,
     settings: Settings,
 }
 
@@ -74,17 +73,21 @@ impl Pool {
 
     /// Returns the server of an address, which has a scheme and an authority.
     pub(crate) fn origin(&self, uri: &Uri) -> Option<Arc<Origin>> {
-        let key = (is_https(uri), uri.authority()?.clone());
+        let https = is_https(uri);
+        uri.authority()?;
         let mut origins = lock(&self.origins);
-        if let Some(origin) = origins.get(&key) {
+        let known = origins.iter().find(|origin| {
+            is_https(&origin.uri) == https && origin.uri.authority() == uri.authority()
+        });
+        if let Some(origin) = known {
             return Some(Arc::clone(origin));
         }
         if origins.len() >= ORIGINS {
             // A request in progress holds its server, too, and returns its connection there.
-            origins.retain(|_, origin| Arc::strong_count(origin) > 1 || origin.is_used());
+            origins.retain(|origin| Arc::strong_count(origin) > 1 || origin.is_used());
         }
         let origin = Arc::new(Origin::new(uri, self.settings)?);
-        origins.insert(key, Arc::clone(&origin));
+        origins.push(Arc::clone(&origin));
         Some(origin)
     }
 }
