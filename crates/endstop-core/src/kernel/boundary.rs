@@ -23,7 +23,8 @@ pub(super) fn start(
     context: &mut RunContext,
 ) -> Flow<Next> {
     context.jitter = Jitter(seed);
-    (context.ledger.price, context.guest.price) = (price, price);
+    context.ledger.price = price;
+    context.guest.price = price.filter(|_| context.is_guest()).map(Box::new);
     context.state.started_wall_ms = wall_ms;
     context.judge.begin_run()?;
     if context.settings.hooks.prompt {

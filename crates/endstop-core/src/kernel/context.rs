@@ -100,8 +100,8 @@ pub(super) struct Attempts {
 /// The state that only a guest's run has.
 #[derive(Debug, Default)]
 pub(super) struct GuestState {
-    /// The price of calls that have none of their own.
-    pub(super) price: Option<Price>,
+    /// The price of calls that have none of their own. Boxed, because other runs have none here.
+    pub(super) price: Option<Box<Price>>,
     /// The calls had different prices.
     pub(super) prices_differ: bool,
     /// Number of messages before the response of the current turn.

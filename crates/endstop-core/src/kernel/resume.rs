@@ -49,7 +49,9 @@ pub(super) fn resumed(
     context.settings.model = model.or(context.settings.model.take());
     context.settings.provider = provider.or(context.settings.provider.take());
     context.ledger.price = price.or(context.ledger.price);
-    context.guest.price = price.or(context.guest.price);
+    if guest.is_some() && price.is_some() {
+        context.guest.price = price.map(Box::new);
+    }
     // Only the client of a guest can repeat a call.
     context.attempts.call_again = call_again && guest.is_none();
     match phase {

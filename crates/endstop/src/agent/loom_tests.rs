@@ -52,7 +52,7 @@ fn finished(outcome: &Outcome) -> AgentEvent {
 }
 
 fn control() -> Control {
-    Control::new()
+    Control::within(None)
 }
 
 /// A waker that counts its wake-ups.
@@ -98,7 +98,7 @@ fn terminate_never_degrades_to_cancel() {
         terminate.join().unwrap();
         assert_eq!(control.pending(heard.last().copied()), None);
         assert_eq!(control.pending(None), Some(Request::Terminate));
-        assert!(control.token.is_cancelled());
+        assert!(control.token().is_cancelled());
     });
 }
 

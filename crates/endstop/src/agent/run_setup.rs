@@ -23,6 +23,7 @@ use endstop_core::{
 };
 use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ impl Opened {
             + tools
                 .iter()
                 // 64 bytes per tool approximate the JSON keys and punctuation around a definition.
-                .map(|t| t.name.len() + t.description.len() + t.schema.to_string().len() + 64)
+                .map(|t| t.name.len() + t.description.len() + json_len(&t.schema) + 64)
                 .sum::<usize>();
         if config.journal.is_some() {
             opened.definitions.clone_from(&tools);
@@ -203,6 +204,24 @@ impl Opened {
         }
         definitions
     }
+}
+
+/// Returns the length of a value as JSON, without writing it anywhere.
+fn json_len(value: &Value) -> usize {
+    struct Count(usize);
+    impl Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Neither a value nor the counter can fail.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }
 
 /// Appends the default and the maximum to the description of the tool's time-limit argument,

@@ -2,7 +2,7 @@
 //! what may still start.
 //!
 //! ```text
-//! let control = Control::new();
+//! let control = Control::within(None);
 //! control.start(Request::Cancel, || tool.call(arguments)) // `None` after a stop
 //! control.cancel();
 //! ```

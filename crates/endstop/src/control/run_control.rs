@@ -55,6 +55,7 @@ use super::sync::{Arc, Condvar, Mutex, lock, wait_timeout};
 use super::thread::{Looks, Thread};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -70,22 +71,43 @@ pub(crate) enum Request {
 }
 
 /// The shared handle through which a run is stopped.
+// One pointer, because the agent, the session, the handle, the driver and each tool call have one.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     shared: Arc<Requests>,
-    /// Cancelled when the run is stopped; tools hold child tokens.
-    pub(crate) token: CancellationToken,
-    /// Cancelled when the run is terminated, and then `token` as well.
-    pub(crate) terminated: CancellationToken,
-    /// The control of the run on whose tool call this run works.
-    outer: Option<std::sync::Arc<Control>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Requests {
     asked: Mutex<Asked>,
     /// Notified when an entry is removed.
     started: Condvar,
+    /// Created for the first tool, because a run that only waits for a model needs none.
+    tokens: OnceLock<Tokens>,
+    /// The control of the run on whose tool call this run works.
+    outer: Option<Control>,
+}
+
+#[derive(Debug)]
+struct Tokens {
+    /// Cancelled when the run is stopped.
+    stopped: CancellationToken,
+    /// Cancelled when the run is terminated, and then `stopped` as well.
+    terminated: CancellationToken,
+}
+
+impl Tokens {
+    fn new() -> Tokens {
+        let terminated = CancellationToken::new();
+        Tokens { stopped: terminated.child_token(), terminated }
+    }
+
+    fn cancel(&self, request: Request) {
+        match request {
+            Request::Cancel => self.stopped.cancel(),
+            Request::Terminate => self.terminated.cancel(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -133,16 +155,34 @@ impl Drop for Entered<'_> {
 }
 
 impl Control {
-    pub(crate) fn new() -> Control {
-        let terminated = CancellationToken::new();
-        let token = terminated.child_token();
-        Control { shared: Arc::default(), token, terminated, outer: None }
+    /// Creates the control of a run. `outer` is that of the run on whose tool call it works.
+    pub(crate) fn within(outer: Option<&Control>) -> Control {
+        let (asked, started) = (Mutex::default(), Condvar::default());
+        let (tokens, outer) = (OnceLock::new(), outer.cloned());
+        Control { shared: Arc::new(Requests { asked, started, tokens, outer }) }
     }
 
-    /// Creates the control of a run that works for a tool call of the run that `outer` controls.
-    pub(crate) fn within(outer: Option<&Control>) -> Control {
-        let outer = outer.cloned().map(std::sync::Arc::new);
-        Control { outer, ..Control::new() }
+    /// Returns the token that is cancelled when the run is stopped; tools hold child tokens.
+    pub(crate) fn token(&self) -> &CancellationToken {
+        &self.tokens().stopped
+    }
+
+    /// Returns the token that is cancelled when the run is terminated, and then
+    /// [`token`](Self::token) as well.
+    pub(crate) fn terminated(&self) -> &CancellationToken {
+        &self.tokens().terminated
+    }
+
+    fn tokens(&self) -> &Tokens {
+        if let Some(tokens) = self.shared.tokens.get() {
+            return tokens;
+        }
+        let tokens = self.shared.tokens.get_or_init(Tokens::new);
+        // A stop that was recorded before now has not seen the tokens. A later one sees them.
+        if let Some(request) = self.pending(None) {
+            tokens.cancel(request);
+        }
+        tokens
     }
 
     /// Cancels the run. None of its user code starts after this has returned.
@@ -181,9 +221,8 @@ impl Control {
         // Both follow the recorded request, so that the driver sees it before the result of a tool
         // that ends at once because its token was cancelled. Tools are notified directly because a
         // slow journal may hold up the driver.
-        match request {
-            Request::Cancel => self.token.cancel(),
-            Request::Terminate => self.terminated.cancel(),
+        if let Some(tokens) = self.shared.tokens.get() {
+            tokens.cancel(request);
         }
         if let Some(driver) = driver {
             driver.wake();
@@ -198,7 +237,7 @@ impl Control {
         while let Some(at) = control {
             lock(&at.shared.asked).entries.retain(|entry| !entry.thread.is_current());
             at.shared.started.notify_all();
-            control = at.outer.as_deref();
+            control = at.shared.outer.as_ref();
         }
     }
 
@@ -268,7 +307,7 @@ impl Control {
 
     fn enter(&self, refused_by: Request) -> Option<Entered<'_>> {
         let mut entered = None;
-        if let Some(outer) = &self.outer {
+        if let Some(outer) = &self.shared.outer {
             entered = outer.enter(refused_by).map(Box::new);
             if entered.is_none() {
                 // The outer run stops this one only later. Record the request now, so that the
@@ -283,6 +322,10 @@ impl Control {
         }
         let number = asked.next;
         asked.next += 1;
+        // Few start at once, and the list stays as long as the run.
+        if asked.entries.capacity() == 0 {
+            asked.entries.reserve_exact(1);
+        }
         asked.entries.push(Entry { number, thread: Thread::current(), refused_by });
         drop(asked);
         Some(Entered { control: self, number, _outer: entered })

@@ -43,7 +43,8 @@ struct Inner {
     /// The place in which runs that the call starts are nested.
     nesting: OnceLock<Nesting>,
     /// Work that outlives a dropped call, and that the run waits for.
-    aftermath: TaskTracker,
+    // Created when it is needed, because few calls leave any.
+    aftermath: OnceLock<TaskTracker>,
     values: Mutex<Values>,
 }
 
@@ -75,7 +76,7 @@ impl ToolContext {
     ) -> ToolContext {
         let (budget, run, values) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         let nesting = OnceLock::new();
-        let aftermath = TaskTracker::new();
+        let aftermath = OnceLock::new();
         let inner = Inner {
             call_id,
             token,
@@ -246,14 +247,16 @@ impl ToolContext {
     pub(crate) fn leave_behind(&self, end: impl Future<Output = ()> + Send + 'static) {
         // Without a runtime no task is running that the run could wait for.
         if let Ok(runtime) = Handle::try_current() {
-            self.0.aftermath.spawn_on(end, &runtime);
+            self.0.aftermath.get_or_init(TaskTracker::new).spawn_on(end, &runtime);
         }
     }
 
     /// Waits until all futures passed to `leave_behind` have ended.
     pub(crate) async fn aftermath(&self) {
-        self.0.aftermath.close();
-        self.0.aftermath.wait().await;
+        if let Some(aftermath) = self.0.aftermath.get() {
+            aftermath.close();
+            aftermath.wait().await;
+        }
     }
 
     pub(crate) fn take_spent(&self) -> Option<Spent> {

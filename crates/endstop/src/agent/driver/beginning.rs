@@ -59,7 +59,7 @@ impl Driver {
             call: None,
             tasks: JoinSet::new(),
             task_of: Vec::new(),
-            tools: BTreeMap::new(),
+            tools: Vec::new(),
             tool_budget: None,
             asked: BTreeMap::new(),
             reserved: BTreeMap::new(),
@@ -99,7 +99,7 @@ impl Driver {
         self.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
         self.service = opened.service_params();
         self.schema.clone_from(&opened.schema);
-        self.price = opened.price(config);
+        self.price = opened.price(config).map(Box::new);
         let mut spec = opened.spec(config, conversation, id);
         spec.shared_budget = self.owner.budget.is_some();
         spec.reserve |= spec.shared_budget;
@@ -128,7 +128,7 @@ impl Driver {
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);
         self.service = opened.service_params();
         self.schema.clone_from(&opened.schema);
-        self.price = opened.price(config);
+        self.price = opened.price(config).map(Box::new);
         self.hooks = opened.run_hooks;
         self.session = opened.session;
         self.queue = opened.faults.into();
@@ -221,7 +221,7 @@ impl Driver {
         let config = &self.shared.config;
         let start = EventKind::Start {
             seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
-            price: self.price,
+            price: self.price.take().map(|price| *price),
             wall_ms: Some(crate::clock::wall_ms()),
         };
         self.feed(start).await

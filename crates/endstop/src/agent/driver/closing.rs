@@ -9,8 +9,9 @@ use super::{Driver, in_provider};
 use crate::agent::ending::lost;
 use crate::agent::pending::Pending;
 use crate::budget::Amount;
+use crate::control::Request;
 use crate::event::AgentEvent;
-use crate::tool::{Spent, ToolContext};
+use crate::tool::Spent;
 use endstop_core::{Effect, EffectId, Event, EventKind, Message, Outcome, Role, Step, Termination};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ impl Driver {
         // meantime.
         self.close();
         self.timer = None;
-        for context in self.tools.values() {
+        for (_, context) in &self.tools {
             context.stop_now();
         }
         for task in self.asked.values() {
@@ -46,7 +47,7 @@ impl Driver {
             let dropped = async {
                 while self.tasks.join_next().await.is_some() {}
                 // A run inside one of them was terminated with it, but ends asynchronously.
-                for context in self.tools.values() {
+                for (_, context) in &self.tools {
                     context.aftermath().await;
                 }
             };
@@ -54,7 +55,7 @@ impl Driver {
         }
         let now = self.now();
         // Spending that tools have reported by now is part of the run's cost.
-        for spent in self.tools.values().filter_map(ToolContext::take_spent) {
+        for spent in self.tools.iter().filter_map(|(_, context)| context.take_spent()) {
             let Spent { usage, cost, cost_unknown, unreported } = spent;
             outcome.add_spent(&usage, cost, cost_unknown, unreported);
             if let Some(recorder) = &mut self.recorder {
@@ -177,7 +178,7 @@ impl Drop for Driver {
         if self.finished {
             return;
         }
-        let terminated = self.control.terminated.is_cancelled();
+        let terminated = self.control.pending(None) == Some(Request::Terminate);
         let event = if terminated {
             EventKind::Terminate
         } else {

@@ -128,8 +128,8 @@ pub(crate) struct Driver {
     service: Option<Box<ModelParams>>,
     /// The schema of the run's answer.
     schema: Option<Arc<OutputSchema>>,
-    /// The price of the run's own calls.
-    price: Option<Price>,
+    /// The price of the run's own calls, until the kernel has it. Boxed, because it is large.
+    price: Option<Box<Price>>,
     began: Instant,
     /// Time on the run's clock before this process resumed it.
     earlier: Duration,
@@ -143,7 +143,8 @@ pub(crate) struct Driver {
     tasks: JoinSet<EventKind>,
     /// The work of each task, to name it if it panics. A list, because few tasks run at once.
     task_of: Vec<(Id, Work)>,
-    tools: BTreeMap<EffectId, ToolContext>,
+    /// The tools and compactions that run. A list, because few run at once.
+    tools: Vec<(EffectId, ToolContext)>,
     /// The part of the run's ceilings that the tools of this turn may spend together.
     tool_budget: Option<SharedBudget>,
     asked: BTreeMap<EffectId, AbortHandle>,
@@ -385,9 +386,11 @@ impl Driver {
     /// Feeds an event to the kernel, and hands it to the journal. Performs only the effects that
     /// stop work.
     fn handle(&mut self, event: EventKind) -> (Option<Box<Outcome>>, Vec<Effect>) {
-        // A list of its own, because a waiting run would hold the memory of a field. Most events
-        // request nothing, and an empty list allocates nothing.
-        let mut effects = Vec::new();
+        // A list of its own, because a waiting run would hold the memory of a field. Deltas request
+        // nothing, and an empty list allocates nothing. Other events request about three effects;
+        // a list that grows by itself would exceed the sizes that an allocator hands out fast.
+        let delta = matches!(event, EventKind::Delta { .. });
+        let mut effects = if delta { Vec::new() } else { Vec::with_capacity(3) };
         // The kernel must know all spending before it decides, or it could exceed a ceiling.
         self.book_running();
         if let EventKind::ToolEnded { tool, report } = &event {

@@ -44,7 +44,7 @@ impl Driver {
             }
             Effect::AbortTools { ids, .. } => {
                 for id in ids {
-                    if let Some(context) = self.tools.get(&id) {
+                    if let Some((_, context)) = self.tools.iter().find(|(tool, _)| *tool == id) {
                         context.stop_now();
                     }
                 }
@@ -143,7 +143,7 @@ impl Driver {
             return;
         };
         let context = self.context(start.call.id.clone());
-        self.tools.insert(id, context.clone());
+        self.tools.push((id, context.clone()));
         self.trace.tool_begins(&start);
         let run = run_tool(tool, start, context, self.control.clone());
         let run = self.trace.of_tool(id, run);
@@ -217,7 +217,7 @@ impl Driver {
         };
         // A compactor may call a model; its spending is booked like that of a tool.
         let context = self.context(String::new());
-        self.tools.insert(id, context.clone());
+        self.tools.push((id, context.clone()));
         let config = &self.shared.config;
         let used = self.run.as_ref().map_or(0, Run::committed_tokens);
         let means = Means {
@@ -245,6 +245,12 @@ impl Driver {
         });
     }
 
+    /// Removes the context of work that has ended.
+    fn take_context(&mut self, id: EffectId) -> Option<ToolContext> {
+        let at = self.tools.iter().position(|(tool, _)| *tool == id)?;
+        Some(self.tools.remove(at).1)
+    }
+
     /// Converts the end of a tool or a question into an event.
     pub(super) fn joined(&mut self, joined: Result<(Id, EventKind), JoinError>) -> EventKind {
         let (task, result) = match joined {
@@ -256,13 +262,13 @@ impl Driver {
         let mut waited = true;
         match &work {
             Some(Work::Tool { id, .. }) => {
-                if let Some(context) = self.tools.remove(id) {
+                if let Some(context) = self.take_context(*id) {
                     self.book(context.take_spent());
                 }
             }
             Some(Work::Question { id, .. }) => {
                 waited = self.asked.remove(id).is_some();
-                if let Some(context) = self.tools.remove(id) {
+                if let Some(context) = self.take_context(*id) {
                     self.book(context.take_spent());
                 }
             }

@@ -15,7 +15,8 @@ impl Driver {
     /// Books what running tools have spent on models of their own, so that the kernel knows of it
     /// before it decides.
     pub(super) fn book_running(&mut self) {
-        let spent: Vec<Spent> = self.tools.values().filter_map(ToolContext::take_spent).collect();
+        let spent = self.tools.iter().filter_map(|(_, context)| context.take_spent());
+        let spent: Vec<Spent> = spent.collect();
         for spent in spent {
             self.book(Some(spent));
         }
@@ -92,8 +93,8 @@ impl Driver {
     pub(super) fn context(&mut self, call_id: String) -> ToolContext {
         let context = ToolContext::new(
             call_id,
-            self.control.token.child_token(),
-            self.control.terminated.clone(),
+            self.control.token().child_token(),
+            self.control.terminated().clone(),
             self.shared.config.limits.cancel_grace,
             self.shared.config.working_dir.clone(),
         );

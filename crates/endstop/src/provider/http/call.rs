@@ -200,6 +200,8 @@ impl Stream for HttpCall {
                             head.headers,
                             this.facts,
                         );
+                        // Deltas of a chunk are merged, so most chunks give one event.
+                        this.ready.reserve_exact(1);
                         this.state = State::Reading(head.body, Box::new(decoder));
                     }
                     Err(error) => this.fail(error),
