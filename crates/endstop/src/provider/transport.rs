@@ -6,7 +6,6 @@
 //! while let Some(chunk) = ready!(head.body.poll_next(cx)) { take(chunk) }
 //! ```
 
-use super::network;
 use super::recording::Ended;
 use super::replay::{Played, RecordingReplay};
 use base64::Engine as _;
@@ -15,7 +14,7 @@ use endstop_core::{ErrorClass, ModelError};
 use endstop_http::{BodyError, Client, Decoded, Full, ResponseFuture};
 use endstop_wire::Headers;
 use endstop_wire::redact::secrets_out;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Method, Request, Uri};
 use percent_encoding::percent_decode_str;
 use std::future::Future;
@@ -245,9 +244,7 @@ pub(super) fn completed(headers: &HeaderMap) -> HeaderMap {
 
 /// Adds the headers of the client, which are neither signed nor recorded, unless they are there.
 fn complete(headers: &mut HeaderMap) {
-    for (name, value) in
-        [(ACCEPT, "*/*"), (ACCEPT_ENCODING, "gzip"), (USER_AGENT, network::USER_AGENT)]
-    {
+    for (name, value) in [(ACCEPT, "*/*"), (ACCEPT_ENCODING, "gzip")] {
         // Not by `entry`, which makes room for another header even if this one is there.
         if !headers.contains_key(&name) {
             headers.insert(name, HeaderValue::from_static(value));
