@@ -2,12 +2,14 @@
 //! a server on loopback.
 
 use crate::cli::{Cli, Done, Started, answering, eventually};
+use endstop::core::{Event, EventKind, TurnDelta};
 use endstop::journal::{RecordedRun, SqliteJournal};
 use endstop::testkit::{Reply, Server, Turn};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 
 /// A key that only the guarded program has.
 const OWN_KEY: &str = "own-4f1c9a77b2e84d0d9c3e5a61-key";
@@ -211,6 +213,40 @@ fn killed_guard_leaves_readable_journal() {
     let explained = cli.run(["explain", "counted", "--journal", "journal.db"]).exits(0);
     assert!(explained.stdout.contains("sleep 3600"), "{explained:#?}");
     cli.run(["run", "--resume", "counted", "--journal", "journal.db"]).exits(2);
+}
+
+#[test]
+fn killed_guard_leaves_the_open_response() {
+    let cli = Cli::new();
+    let words: Vec<String> = (0..400).map(|n| format!("word{n} ")).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let turn = Turn::pieces(&words).usage(100, 400);
+    // A few words a second, and no end for a long time.
+    let server =
+        answering(move |request| Reply::turn(request, &turn).drip(Duration::from_millis(1)));
+    let limit = ["--max-budget-usd", "5", "--price", "in=1,out=2"];
+    let mut started = Started::new(command(&cli, &server, &limit, &[]), "");
+    let journal = cli.path("journal.db");
+    let streamed = |run: &RecordedRun| -> String {
+        let text = |event: &Event| match &event.kind {
+            EventKind::Delta { delta: TurnDelta::Text(text), .. } => Some(text.clone()),
+            _ => None,
+        };
+        run.events.iter().filter_map(text).collect()
+    };
+    eventually("a part of the open response is stored", || {
+        let run = SqliteJournal::read(&journal).and_then(|journal| journal.load("counted"));
+        run.is_ok_and(|run| streamed(&run).contains("word3 "))
+    });
+    started.child.kill().unwrap();
+    started.child.wait().unwrap();
+    let run = load(&cli, "counted");
+    assert!(run.outcome.is_none() && run.damage.is_none());
+    assert!(streamed(&run).starts_with("word0 word1 "), "{:?}", streamed(&run));
+    let explained = cli.run(["explain", "counted", "--journal", "journal.db"]).exits(0).stdout;
+    for part in ["open: the call has no recorded end", "reserved in addition to", "word0 word1"] {
+        assert!(explained.contains(part), "no {part:?} in {explained}");
+    }
 }
 
 #[test]

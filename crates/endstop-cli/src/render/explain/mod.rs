@@ -2,6 +2,7 @@
 
 mod format;
 pub(crate) mod html;
+mod open_call;
 mod repeats;
 mod svg;
 pub(crate) mod text;

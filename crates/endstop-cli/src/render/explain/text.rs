@@ -165,6 +165,22 @@ fn spent_elsewhere(event: &Value) -> String {
     )
 }
 
+/// Formats a model call whose end is not recorded.
+fn open_call(event: &Value) -> String {
+    let usd = |field: &str| event[field].as_f64().unwrap_or(0.0) / 1e9;
+    let streamed = text(&event["text"]);
+    let mut line = format!(
+        "  open: the call has no recorded end; {} of text and {} characters of reasoning and arguments \
+         so far",
+        count(streamed.len() as u64, "byte"),
+        event["hidden_chars"],
+    );
+    if usd("reserved") > 0.0 {
+        line += &format!(", ${:.4} reserved in addition to ${:.4}", usd("reserved"), usd("cost"));
+    }
+    if streamed.is_empty() { line } else { format!("{line}: {:?}", shorten(&streamed, 100)) }
+}
+
 /// Formats an event; `None` if it does not matter to a reader.
 fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
     let short = |field: &str, most| shorten(&text(&event[field]), most);
@@ -184,6 +200,7 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
         }
         "asked" => asked(event),
         "closed" => closed(event),
+        "open_call" => open_call(event),
         "spent_elsewhere" => spent_elsewhere(event),
         "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
         "stopping" => format!("■ stopping: {}", text(&event["reason"])),

@@ -1,6 +1,7 @@
 //! The timeline of a run: its events in order, the limits before each turn, and repeats. It is
 //! built from a run of the journal, whose events are replayed, or from a file of `--events`.
 
+use super::open_call::open_call;
 use super::repeats::{Repeat, repeats_of};
 use super::turns::{Turn, turns_of};
 use crate::failure::{Failure, Result};
@@ -116,6 +117,7 @@ impl Timeline {
                 Failure::usage(error.to_string())
             })?);
         timeline.replay(run, &mut replay);
+        timeline.entries.extend(open_call(run, &replay));
         timeline.calls = started_calls(&timeline.entries);
         let mut outcome = run.outcome.clone();
         if outcome.is_none() {
