@@ -2,6 +2,7 @@
 
 use crate::output;
 use crate::visible::visible;
+use endstop_guard::clients::{DiskFiles, Files as _};
 use endstop_guard::process::Outgoing;
 use endstop_guard::run::AwsKeys;
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ pub(super) fn environment() -> BTreeMap<String, String> {
 
 /// Returns the keys with which calls to Amazon Bedrock are signed again.
 pub(super) fn aws_keys() -> Option<AwsKeys> {
-    AwsKeys::from_variables(|name| std::env::var(name).ok())
+    AwsKeys::of_machine(|name| std::env::var(name).ok(), |path| DiskFiles.read(path))
 }
 
 /// Returns the proxies and authorities of the environment, and warns of those that are not used.

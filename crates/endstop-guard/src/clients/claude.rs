@@ -4,6 +4,7 @@
 //! `--settings` and the settings of an administrator are stronger. The upstream is that of the
 //! option, of the user's settings, or of the environment, in this order.
 
+use super::aws_keys::AwsKeys;
 use super::parse::{self, put, text};
 use super::plan::Plan;
 use super::variables::no_proxy;
@@ -124,9 +125,11 @@ fn place(
 fn bedrock(plan: &mut Plan<'_>, settings: &mut Value) {
     let region = plan.var("AWS_REGION").or_else(|| plan.var("AWS_DEFAULT_REGION"));
     let region = region.map(str::to_owned);
-    let keys =
-        plan.var("AWS_ACCESS_KEY_ID").is_some() && plan.var("AWS_SECRET_ACCESS_KEY").is_some();
-    let (Some(region), true) = (region, keys) else {
+    let keys = AwsKeys::of_machine(
+        |name| plan.var(name).map(str::to_owned),
+        |path| plan.request.files.read(path),
+    );
+    let (Some(region), true) = (region, keys.is_some_and(|keys| !keys.is_empty())) else {
         plan.warn(Warning::Unguardable(Unguardable::BedrockWithoutKeys));
         return;
     };

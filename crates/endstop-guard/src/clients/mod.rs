@@ -29,6 +29,8 @@
 //! comes from a repository. It is reported ([`Warning::RepositoryUpstream`]) and overridden.
 
 mod aider;
+mod aws_keys;
+mod aws_profile;
 mod claude;
 mod codex;
 mod command;
@@ -45,6 +47,8 @@ mod table;
 mod variables;
 mod wiring;
 
+pub(crate) use aws_keys::AwsKey;
+pub use aws_keys::AwsKeys;
 pub use request::{DiskFiles, Files, NoFiles, Request};
 pub use shell::{Shell, UnknownShell, print_env};
 pub use table::{CLIENTS, Client};

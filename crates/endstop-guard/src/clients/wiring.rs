@@ -182,7 +182,7 @@ pub enum Unguardable {
     Vertex,
     /// Cursor.
     Cursor,
-    /// Bedrock without keys in the environment.
+    /// Bedrock without keys in the environment or in a profile, or without a region.
     BedrockWithoutKeys,
     /// Qwen Code with a Qwen login.
     QwenLogin,
@@ -218,7 +218,8 @@ impl Unguardable {
             Unguardable::Vertex => "use a key of the Gemini API or of the Anthropic API",
             Unguardable::Cursor => "use a client with a base URL",
             Unguardable::BedrockWithoutKeys => {
-                "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile that \
+                 contains keys, and AWS_REGION"
             }
             Unguardable::QwenLogin => "set OPENAI_API_KEY and pass --auth-type openai",
             Unguardable::ManagedSettings => "let the proxy be the base URL of those settings",

@@ -27,11 +27,11 @@ mod settings;
 mod thread;
 mod threads;
 
+pub use crate::clients::AwsKeys;
 pub use event::{GuardEvent, Hear};
 pub use gate::{Gate, OnStart};
 pub use guarded::Counts;
 pub use journal::{JournalSettings, Records};
 pub use meter::{BUCKETS_MS, Meter, Tally};
-pub use resign::AwsKeys;
 pub use runs::{LiveRun, RunHandle};
 pub use settings::{MakePolicy, OnLimit, Settings};

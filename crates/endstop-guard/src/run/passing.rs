@@ -3,8 +3,9 @@
 use super::answers::to_proxy;
 use super::event::GuardEvent;
 use super::gate::{Gate, lock};
-use super::resign::{AwsKeys, Signed, is_signed};
+use super::resign::{Signed, is_signed, may_be_signed};
 use super::runs::RunHandle;
+use crate::clients::AwsKeys;
 use crate::exchange::answer::bad_request;
 use crate::exchange::{Call, ClientFacts, Route as Line, owner};
 use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
@@ -15,8 +16,9 @@ use std::time::Duration;
 
 /// The answer to a request with a signature of Amazon Web Services.
 const SIGNED: &str = "this request is signed for the address of the proxy, and Amazon Bedrock would \
-     reject it; start guard with the same keys (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), so that it \
-     signs the request again, or use a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK)";
+     reject it; start guard with the same keys (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
+     AWS_PROFILE for a profile with keys), so that it signs the request again, or use a Bedrock API \
+     key (AWS_BEARER_TOKEN_BEDROCK)";
 
 impl Gate {
     /// Passes a model call that cannot be judged. A run that has ended gets nothing more.
@@ -94,7 +96,7 @@ impl Gate {
             Err(error) => return self.refuse(head, &error),
         };
         let settings = self.settings();
-        let signed = checked(settings.aws.as_ref(), head, None)
+        let signed = checked(settings.aws.as_ref(), head, &url, None)
             .and_then(|signed| signed.map(|signed| signed.headers(&url, None)).transpose());
         match signed {
             Ok(headers) => {
@@ -146,11 +148,22 @@ impl ResponseObserver for Timed {
 pub(super) fn checked<'a>(
     keys: Option<&'a AwsKeys>,
     head: &'a RequestHead,
+    url: &Uri,
     body: Option<&Bytes>,
 ) -> Result<Option<Signed<'a>>, String> {
+    if !is_signed(head) {
+        return Ok(None);
+    }
+    if !may_be_signed(url) {
+        return Err(format!(
+            "this request is signed for Amazon Bedrock, and the upstream `{}` is not an address of \
+             Amazon; set the upstream of Bedrock to one, or use a key of that server",
+            url.host().unwrap_or_default()
+        ));
+    }
     match keys {
-        _ if !is_signed(head) => Ok(None),
-        Some(keys) => Signed::check(keys, head, body).map(Some),
+        Some(keys) if !keys.is_empty() => Signed::check(keys, head, body).map(Some),
+        Some(keys) => Err(format!("{SIGNED}; {}", keys.problem().unwrap_or_default())),
         None => Err(SIGNED.to_owned()),
     }
 }

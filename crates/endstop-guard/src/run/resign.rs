@@ -8,14 +8,15 @@
 //! The client's own signature is checked first, so that only a client that has the keys gets one.
 //! Source: <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>.
 
+use crate::clients::{AwsKey, AwsKeys};
 use crate::proxy::RequestHead;
-use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4::SigningParams;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
 use sha2::{Digest, Sha256};
 use std::fmt::{self, Write};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 /// The beginning of the header of a signed request.
@@ -43,47 +44,24 @@ const CHANGED: [&str; 9] = [
     DATE,
 ];
 
-/// The keys with which the clients of a guard sign their calls to Amazon Bedrock.
-#[derive(Clone)]
-pub struct AwsKeys {
-    id: String,
-    identity: Credentials,
-}
-
-impl fmt::Debug for AwsKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AwsKeys").finish_non_exhaustive()
-    }
-}
-
-impl AwsKeys {
-    /// Returns the keys of the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
-    /// `AWS_SESSION_TOKEN`. `None` if one of the first two is missing or empty.
-    ///
-    /// ```
-    /// use endstop_guard::run::AwsKeys;
-    /// let keys = AwsKeys::from_variables(|name| Some(format!("value of {name}")));
-    /// assert!(!format!("{:?}", keys.unwrap()).contains("SECRET"));
-    /// assert!(AwsKeys::from_variables(|_| None).is_none());
-    /// ```
-    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Option<AwsKeys> {
-        let value = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let id = value("AWS_ACCESS_KEY_ID")?;
-        let secret = value("AWS_SECRET_ACCESS_KEY")?;
-        let session = value("AWS_SESSION_TOKEN");
-        let identity = Credentials::new(&id, secret, session, None, "endstop");
-        Some(AwsKeys { id, identity })
-    }
-}
-
 /// `true` if a request has a signature, which covers its host.
 pub(super) fn is_signed(head: &RequestHead) -> bool {
     head.header("authorization").is_some_and(|value| value.starts_with(SCHEME.trim_end()))
 }
 
-/// A request whose signature was made with the keys.
+/// `true` if an address belongs to Amazon, or to this machine. A signature is worth as much as the key
+/// for some minutes, so no other server gets one.
+pub(super) fn may_be_signed(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().to_ascii_lowercase();
+    let host = host.trim_matches(['[', ']']);
+    let ends = [".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".api.amazonwebservices.com.cn"];
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_loopback || host == "localhost" || ends.iter().any(|end| host.ends_with(end))
+}
+
+/// A request whose signature was made with one of the keys.
 pub(super) struct Signed<'a> {
-    keys: &'a AwsKeys,
+    key: &'a AwsKey,
     head: &'a RequestHead,
     region: &'a str,
     /// Names of the signed headers.
@@ -122,15 +100,17 @@ impl<'a> Signed<'a> {
         };
         let date = head.header(DATE).and_then(time_of);
         let at = date.ok_or_else(|| format!("the header {DATE} of this request is not a time"))?;
-        let signed = Signed { keys, head, region, names: names.split(';').collect(), at };
+        let other = "this request is not signed with the keys of guard, which are those in its \
+                     environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN) and \
+                     in the profile AWS_PROFILE";
+        let key = keys.find(id).ok_or(other)?;
+        let signed = Signed { key, head, region, names: names.split(';').collect(), at };
         let host = head.header("host").unwrap_or_default();
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         let url = format!("http://proxy.invalid{target}");
         let expected = signed.sign(&url, (Some(host), None), &signed.names, signed.body(body)?)?;
-        if id != keys.id || !is_equal(expected.signature.as_bytes(), signature.as_bytes()) {
-            return Err("this request is not signed with the keys in the environment of guard \
-                        (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)"
-                .to_owned());
+        if !is_equal(expected.signature.as_bytes(), signature.as_bytes()) {
+            return Err(other.to_owned());
         }
         Ok(signed)
     }
@@ -188,7 +168,7 @@ impl<'a> Signed<'a> {
         body: SignableBody<'_>,
     ) -> Result<Signature, String> {
         let failed = |error: &dyn fmt::Display| format!("the request cannot be signed: {error}");
-        let identity = self.keys.identity.clone().into();
+        let identity = self.key.identity.clone().into();
         let mut settings = SigningSettings::default();
         // Exactly the headers that the client has signed.
         settings.excluded_headers = None;
@@ -383,6 +363,26 @@ mod tests {
             let other = changed.header("authorization").unwrap().replace(from, to);
             changed.headers.insert("authorization", other.parse().unwrap());
             refused(&ok, &changed, &body);
+        }
+    }
+
+    #[test]
+    fn only_amazon_and_loopback_get_signatures() {
+        for (url, expected) in [
+            ("https://bedrock-runtime.eu-west-3.amazonaws.com/model/m/invoke", true),
+            ("https://vpce-1-x.bedrock-runtime.us-east-1.vpce.amazonaws.com", true),
+            ("https://bedrock-runtime.cn-north-1.amazonaws.com.cn", true),
+            ("https://BEDROCK-RUNTIME.us-east-1.API.AWS", true),
+            ("http://127.0.0.1:4000/model", true),
+            ("http://[::1]:4000", true),
+            ("http://localhost", true),
+            ("https://gateway.example", false),
+            ("https://amazonaws.com.evil.example", false),
+            ("https://evilamazonaws.com", false),
+            ("https://127.0.0.1.evil.example", false),
+            ("http://10.0.0.7", false),
+        ] {
+            assert_eq!(may_be_signed(&url.parse().unwrap()), expected, "{url}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::journal::JournalSettings;
 use super::meter::Meter;
-use super::resign::AwsKeys;
+use crate::clients::AwsKeys;
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, Price, TerminationPolicy, Watch};
 use std::fmt;
