@@ -15,11 +15,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Addresses of the providers if the user names none.
-const DEFAULTS: [(WireFormat, &str); 4] = [
+const DEFAULTS: [(WireFormat, &str); 5] = [
     (WireFormat::Anthropic, "https://api.anthropic.com"),
     (WireFormat::OpenAiChat, "https://api.openai.com/v1"),
     (WireFormat::OpenAiResponses, "https://api.openai.com/v1"),
     (WireFormat::Gemini, "https://generativelanguage.googleapis.com"),
+    (WireFormat::CohereV2, "https://api.cohere.com"),
 ];
 
 /// Maximum number of folders above the working folder whose files are looked at.

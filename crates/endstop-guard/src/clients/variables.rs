@@ -6,16 +6,19 @@
 
 use super::plan::Plan;
 use super::wiring::{Source, Warning};
-use endstop_wire::WireFormat::{self, Anthropic, Gemini, OpenAiChat, OpenAiResponses};
+use endstop_wire::WireFormat::{
+    self, Anthropic, CohereV1, CohereV2, Gemini, OpenAiChat, OpenAiResponses,
+};
 
 /// Variables of base URLs, with the path that their clients expect after the host. Of two for the
 /// same formats, the first one names the upstream.
-const BASE_URLS: [(&str, &str, &[WireFormat]); 5] = [
+const BASE_URLS: [(&str, &str, &[WireFormat]); 6] = [
     ("OPENAI_BASE_URL", "/v1", &[OpenAiChat, OpenAiResponses]),
     ("OPENAI_API_BASE", "/v1", &[OpenAiChat, OpenAiResponses]),
     ("ANTHROPIC_BASE_URL", "", &[Anthropic]),
     ("ANTHROPIC_API_BASE", "", &[Anthropic]),
     ("GOOGLE_GEMINI_BASE_URL", "", &[Gemini]),
+    ("CO_API_URL", "", &[CohereV1, CohereV2]),
 ];
 
 /// Variables that make a client believe that it was started by another one.

@@ -2,6 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 use std::fmt;
+use std::hash::{DefaultHasher, Hasher as _};
 
 /// Secret random bytes of this process. With them a fingerprint of a key cannot be matched against
 /// a list of known keys, and ids cannot be forged to collide.
@@ -26,9 +27,14 @@ impl fmt::Debug for Salt {
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// Returns the fingerprint of bytes without a salt, to compare bodies.
+    /// Returns the fingerprint of bytes without a salt, for ids of clients that are too long.
     pub fn of(bytes: &[u8]) -> Fingerprint {
         Mixer(Sha256::new()).add(bytes).done()
+    }
+
+    /// The bytes, to be a part of another fingerprint.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -68,5 +74,51 @@ impl Mixer {
         let mut short = [0; 16];
         short.copy_from_slice(&full[..16]);
         Fingerprint(short)
+    }
+}
+
+/// A keyed hash of bytes and their length, to compare what one client sends with what it sent before.
+///
+/// Several times cheaper than a [`Fingerprint`], because each request is hashed completely. The key
+/// is the salt, and no hash leaves the process, so a client cannot search for two texts with the same
+/// mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mark {
+    bytes: u64,
+    hash: u64,
+}
+
+/// Collects the parts of a mark.
+pub(super) struct Marker {
+    bytes: u64,
+    hash: DefaultHasher,
+}
+
+impl Marker {
+    /// Starts a mark. Marks with different purposes never match.
+    pub(super) fn new(salt: &Salt, purpose: &str) -> Marker {
+        let mut hash = DefaultHasher::new();
+        hash.write(&salt.0);
+        Marker { bytes: 0, hash }.add(purpose.as_bytes())
+    }
+
+    /// Adds a part. Its length goes first, so that parts cannot run into each other.
+    pub(super) fn add(mut self, part: &[u8]) -> Marker {
+        self.bytes = self.bytes.wrapping_add(part.len() as u64);
+        self.hash.write_u64(part.len() as u64);
+        self.hash.write(part);
+        self
+    }
+
+    /// Adds a mark in place of the bytes that it stands for.
+    pub(super) fn add_mark(mut self, mark: Mark) -> Marker {
+        self.bytes = self.bytes.wrapping_add(mark.bytes);
+        self.hash.write_u64(mark.bytes);
+        self.hash.write_u64(mark.hash);
+        self
+    }
+
+    pub(super) fn done(self) -> Mark {
+        Mark { bytes: self.bytes, hash: self.hash.finish() }
     }
 }

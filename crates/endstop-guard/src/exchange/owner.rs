@@ -28,6 +28,11 @@ pub fn owner<'a>(
     {
         return Some(WireFormat::Anthropic);
     }
+    let cohere = header("x-fern-sdk-name").is_some_and(|name| name.eq_ignore_ascii_case("cohere"));
+    // Only Cohere has a second version, and a path that ends with its first version's `chat`.
+    if cohere || path.starts_with("/v2/") || path == "/v1/chat" {
+        return Some(WireFormat::CohereV2);
+    }
     let is_google_verb = path.rsplit('/').next().is_some_and(|last| {
         last.split_once(':').is_some_and(|(_, verb)| verb.chars().all(char::is_alphabetic))
     });

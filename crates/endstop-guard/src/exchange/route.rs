@@ -164,6 +164,7 @@ const POSTS: &[(&str, Call)] = &[
     ("/messages", model(WireFormat::Anthropic)),
     ("/embeddings", Call::Embeddings),
     ("/api/chat", model(WireFormat::Ollama)),
+    ("/v2/chat", model(WireFormat::CohereV2)),
     ("/api/embed", Call::Embeddings),
     ("/count-tokens", Call::CountTokens),
 ];

@@ -73,7 +73,7 @@ impl Gate {
         };
         // Released before the answer, because the listener of events may take any time.
         let placed = lock(&self.threads).place(&facts, line, &request);
-        let placed = match placed {
+        let mut placed = match placed {
             Ok(placed) => placed,
             Err(error) => return self.refuse(head, &error.to_string()),
         };
@@ -81,7 +81,7 @@ impl Gate {
             Ok(url) => url,
             Err(error) => return self.refuse(head, &error),
         };
-        let signed = match checked(settings.aws.as_ref(), head, Some(raw)) {
+        let signed = match checked(settings.aws.as_ref(), head, &url, Some(raw)) {
             Ok(signed) => signed,
             Err(error) => return self.refuse(head, &error),
         };
@@ -97,7 +97,7 @@ impl Gate {
             dialect: dialect_of(spoken(&request), url.host()),
             catalogue,
         });
-        let guest_call = guest_call(&request, &placed, price);
+        let guest_call = guest_call(&request, &mut placed, price);
         let shared = &run.0;
         let at = shared.now();
         let mut guarded = shared.lock();
@@ -215,14 +215,20 @@ fn objection(
              one with --price"
         ));
     }
-    let unbounded = if !placed.prompt_known {
-        "the request continues a response that guard has not seen, so its size is not known"
-    } else if run.is_strict() && request.has_media() {
-        "the request has an image or a file, whose size in tokens is not known"
-    } else {
+    if !run.is_strict() {
         return None;
+    }
+    let unbounded: String = if !placed.prompt_known {
+        "the request continues a response that guard has not seen, so its size is not known".into()
+    } else if request.has_media() {
+        "the request has an image or a file, whose size in tokens is not known".into()
+    } else {
+        format!(
+            "the request lets the provider run `{}` itself, whose uses are billed in addition",
+            request.hosted_tool()?
+        )
     };
-    run.is_strict().then(|| format!("{unbounded}, and --cap-output cannot keep the ceiling"))
+    Some(format!("{unbounded}, and --cap-output cannot keep the ceiling"))
 }
 
 /// A model call that is admitted.
@@ -263,9 +269,9 @@ fn spoken(request: &Request<'_>) -> WireFormat {
     }
 }
 
-fn guest_call(request: &Request<'_>, placed: &Placed, price: Option<Price>) -> GuestCall {
+fn guest_call(request: &Request<'_>, placed: &mut Placed, price: Option<Price>) -> GuestCall {
     GuestCall {
-        input: placed.input.clone(),
+        input: std::mem::take(&mut placed.input),
         prompt_bytes: placed.prompt_bytes,
         output_cap: request.output_cap.map(|cap| cap.saturating_mul(request.choices)),
         thinking_budget: request.thinking.unwrap_or(0),

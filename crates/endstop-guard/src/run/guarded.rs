@@ -255,6 +255,10 @@ impl Guarded {
     pub(super) fn flush(&mut self, place: &Place) {
         let is_recorded = self.settings.journal.is_some() && self.lead.as_ref() == Some(place);
         let Some(thread) = self.threads.get_mut(place) else { return };
+        // Most deltas cause nothing.
+        if !is_recorded && !thread.has_news() {
+            return;
+        }
         let unsent = thread.take_unsent();
         if let Some(name) = thread.name() {
             for event in unsent {

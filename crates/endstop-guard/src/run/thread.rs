@@ -123,6 +123,11 @@ impl Thread {
         self.name.as_ref()
     }
 
+    /// `true` if there are events or rules for observers that are new.
+    pub(super) fn has_news(&self) -> bool {
+        !self.unsent.is_empty() || !self.hits.is_empty()
+    }
+
     /// Takes the events for observers that are new.
     pub(super) fn take_unsent(&mut self) -> Vec<RunEvent> {
         std::mem::take(&mut self.unsent)

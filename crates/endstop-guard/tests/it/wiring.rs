@@ -3,7 +3,9 @@
 use endstop_guard::clients::{
     Files, NoFiles, Request, Shell, Source, Unguardable, Warning, Wiring, print_env, wire,
 };
-use endstop_wire::WireFormat::{Anthropic, BedrockInvoke, Gemini, OpenAiChat, OpenAiResponses};
+use endstop_wire::WireFormat::{
+    Anthropic, BedrockInvoke, CohereV2, Gemini, OpenAiChat, OpenAiResponses,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -128,6 +130,7 @@ fn every_program_gets_the_variables() {
         ("ANTHROPIC_BASE_URL", U),
         ("ANTHROPIC_API_BASE", U),
         ("GOOGLE_GEMINI_BASE_URL", U),
+        ("CO_API_URL", U),
         ("NO_PROXY", "corp,.x,127.0.0.1,localhost"),
         ("no_proxy", "corp,.x,127.0.0.1,localhost"),
     ];
@@ -145,6 +148,7 @@ fn every_program_gets_the_variables() {
             (OpenAiChat, "https://api.openai.com/v1"),
             (OpenAiResponses, "https://api.openai.com/v1"),
             (Gemini, "https://generativelanguage.googleapis.com"),
+            (CohereV2, "https://api.cohere.com"),
         ]
     );
 }
@@ -254,6 +258,13 @@ fn bedrock_needs_keys() {
         wiring.upstream(BedrockInvoke),
         Some("https://bedrock-runtime.eu-west-1.amazonaws.com")
     );
+    // Keys that a profile contains will do.
+    let file = "[work]\naws_access_key_id=A\naws_secret_access_key=s\n[corp]\nsso_session=corp\n";
+    let disk = Disk(vec![("/home/u/.aws/credentials", file)]);
+    for (profile, guarded) in [("work", true), ("corp", false)] {
+        let with = [on, ("AWS_PROFILE", profile), ("AWS_REGION", "eu-west-1")];
+        assert_eq!(wired("claude", &with, &disk).warnings.is_empty(), guarded, "{profile}");
+    }
 }
 
 #[test]

@@ -24,7 +24,9 @@ pub fn refusal(reply: &Reply, message: &str, stamp: Stamp<'_>) -> Answer {
         WireFormat::Gemini => {
             json!({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}})
         }
-        WireFormat::BedrockConverse | WireFormat::BedrockInvoke => json!({"message": message}),
+        WireFormat::BedrockConverse | WireFormat::BedrockInvoke | WireFormat::CohereV2 => {
+            json!({"message": message})
+        }
         WireFormat::Ollama => json!({"error": message}),
         _ => openai(message),
     };

@@ -48,20 +48,22 @@ pub(super) fn read_message(value: &Value) -> Message {
     if let Some(refusal) = value.get("refusal").and_then(Value::as_str) {
         parts.push(Part::Refusal { text: refusal.to_owned() });
     }
-    for one in elements(value.get("tool_calls").unwrap_or(&Value::Null)) {
-        let function = one.get("function").or_else(|| one.get("custom")).unwrap_or(&Value::Null);
-        // A custom tool takes plain text as its input.
-        let arguments = function.get("arguments").or_else(|| function.get("input"));
-        parts.push(call(
-            str_of(one, "id"),
-            str_of(function, "name"),
-            arguments.unwrap_or(&Value::Null),
-        ));
-    }
+    parts.extend(calls_of(value));
     message(role, parts)
 }
 
-fn content_part(part: &Value) -> Part {
+/// Returns the calls of a message.
+pub(super) fn calls_of(value: &Value) -> impl Iterator<Item = Part> + '_ {
+    elements(value.get("tool_calls").unwrap_or(&Value::Null)).iter().map(|one| {
+        let function = one.get("function").or_else(|| one.get("custom")).unwrap_or(&Value::Null);
+        // A custom tool takes plain text as its input.
+        let arguments = function.get("arguments").or_else(|| function.get("input"));
+        call(str_of(one, "id"), str_of(function, "name"), arguments.unwrap_or(&Value::Null))
+    })
+}
+
+/// Returns a part of a message's content.
+pub(super) fn content_part(part: &Value) -> Part {
     let found = part.as_str().or_else(|| part.get("text")?.as_str());
     match found {
         Some(found) => text(found),

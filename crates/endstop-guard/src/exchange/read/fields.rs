@@ -35,6 +35,11 @@ impl<'a> Fields<'a> {
         self.raw(name).is_some_and(|text| text != "null")
     }
 
+    /// The names of the members, in their order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     pub(super) fn string(&self, name: &str) -> Option<String> {
         parsed(self.raw(name)?)
     }
@@ -52,9 +57,9 @@ impl<'a> Fields<'a> {
         self.raw(name).and_then(|text| Fields::of(text).ok()).unwrap_or_default()
     }
 
-    /// Returns the elements of a list, or none.
-    pub(super) fn list(&self, name: &str) -> Vec<&'a RawValue> {
-        self.raw(name).and_then(parsed).unwrap_or_default()
+    /// Returns the texts of the elements of a list, or none.
+    pub(super) fn list(&self, name: &str) -> Vec<&'a str> {
+        self.raw(name).map(elements_of).unwrap_or_default()
     }
 }
 
@@ -84,6 +89,49 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     }
 }
 
+/// Splits the text of a list into the texts of its elements. Another value has none. The text must be
+/// a part of valid JSON; parsing it a second time would take longer than the rest of a request.
+pub(super) fn elements_of(text: &str) -> Vec<&str> {
+    let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let Some(inside) = inside else { return Vec::new() };
+    let mut elements = Vec::new();
+    let (mut depth, mut from, mut at) = (0_usize, 0, 0);
+    // All bytes that decide are ASCII, so each slice begins and ends between characters.
+    while let Some(byte) = inside.as_bytes().get(at) {
+        match byte {
+            b'"' => at = string_end(inside, at + 1),
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                elements.push(inside[from..at].trim());
+                from = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    let last = inside[from..].trim();
+    if !last.is_empty() {
+        elements.push(last);
+    }
+    elements
+}
+
+/// Returns the position of the quote that ends the string whose content begins at `from`.
+fn string_end(text: &str, from: usize) -> usize {
+    let mut at = from;
+    while let Some(found) = text.get(at..).and_then(|rest| rest.find('"')) {
+        let end = at + found;
+        // An odd number of backslashes before a quote escapes it.
+        let escapes = text.as_bytes()[at..end].iter().rev().take_while(|byte| **byte == b'\\');
+        if escapes.count() % 2 == 0 {
+            return end;
+        }
+        at = end + 1;
+    }
+    text.len()
+}
+
 /// Parses a value of this type, or returns `None` if the text has another shape.
 pub(super) fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
     serde_json::from_str(text).ok()
@@ -104,4 +152,49 @@ pub(super) fn any(text: &str) -> Value {
 /// Parses the fields of a value, or returns the default if it has another shape.
 pub(super) fn any_of<T: Default + for<'a> Deserialize<'a>>(text: &str) -> T {
     parsed(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{elements_of, parsed};
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<i64>().prop_map(Value::from),
+            "[\\\\\"\\[\\]{},a\u{e9} \n]{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map("[a\"\\\\]{0,3}", inner, 0..3)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn elements_equal_those_of_a_parser(
+            list in proptest::collection::vec(value(), 0..5), pretty in any::<bool>()
+        ) {
+            let text = if pretty {
+                serde_json::to_string_pretty(&list).unwrap()
+            } else {
+                serde_json::to_string(&list).unwrap()
+            };
+            let elements: Vec<Value> =
+                elements_of(&text).into_iter().map(|one| parsed(one).unwrap()).collect();
+            prop_assert_eq!(elements, list);
+        }
+    }
+
+    #[test]
+    fn other_value_has_no_elements() {
+        for text in ["null", "{}", "\"[1]\"", "4", "[]", "[ ]"] {
+            assert!(elements_of(text).is_empty(), "{text}");
+        }
+    }
 }

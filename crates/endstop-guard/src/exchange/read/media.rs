@@ -26,7 +26,9 @@ pub(super) fn has_media(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(has_media),
         Value::Object(object) => {
-            let is_type = |text: &str| TYPES.contains(&text);
+            // Cohere's documents are text.
+            let is_text = object.get("document").is_some_and(|inner| inner.get("data").is_some());
+            let is_type = |text: &str| TYPES.contains(&text) && !is_text;
             object.get("type").and_then(Value::as_str).is_some_and(is_type)
                 || MEMBERS.iter().any(|name| object.contains_key(*name))
                 || BLOCKS.iter().any(|name| {
@@ -64,6 +66,7 @@ mod tests {
             json!({"type": "text", "text": "{\"type\":\"image\"}"}),
             json!({"type": "tool_use", "input": {"image": "x.png", "document": 4}}),
             json!({"text": "video"}),
+            json!({"type": "document", "document": {"data": "{\"rows\":4}"}}),
         ] {
             assert!(!has_media(&json!({"role": "user", "content": [part]})), "{part}");
         }

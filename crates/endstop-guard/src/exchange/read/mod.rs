@@ -7,9 +7,11 @@
 mod anthropic;
 mod caps;
 mod chat;
+mod cohere;
 mod converse;
 mod fields;
 mod gemini;
+mod hosted;
 mod media;
 mod parts;
 mod request;

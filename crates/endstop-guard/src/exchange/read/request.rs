@@ -2,14 +2,14 @@
 
 use super::fields::{Fields, any};
 use super::top::{Structured, Top};
-use super::{anthropic, chat, converse, gemini, media, responses};
-use crate::exchange::digest::Fingerprint;
+use super::{anthropic, chat, cohere, converse, gemini, hosted, media, responses};
 use crate::exchange::route::{Call, Delivery, LONGEST_MODEL, Route};
 use crate::exchange::signs::Signs;
 use endstop_core::{Message, bounded_json};
 use endstop_wire::WireFormat;
-use serde_json::value::RawValue;
+use std::cell::OnceCell;
 use std::fmt;
+use std::ops::Range;
 
 /// The largest body that is read, in bytes. Claude Code's bodies have up to 32 MB.
 const LARGEST: usize = 64 << 20;
@@ -68,10 +68,11 @@ pub struct Request<'a> {
     pub previous_response: Option<String>,
     /// Ids in the body.
     pub signs: Signs,
-    /// Fingerprint of the body. Equal ones are the same bytes.
-    pub digest: Fingerprint,
     stored: bool,
-    messages: Vec<&'a RawValue>,
+    body: &'a str,
+    messages: Vec<&'a str>,
+    /// The last message, which several questions are about.
+    last: OnceCell<Message>,
 }
 
 impl fmt::Debug for Request<'_> {
@@ -129,9 +130,10 @@ impl<'a> Request<'a> {
             body_bytes: body.len() as u64,
             previous_response: top.previous_response,
             signs: top.signs,
-            digest: Fingerprint::of(body),
             stored: top.stored,
+            body: text,
             messages: top.messages,
+            last: OnceCell::new(),
         })
     }
 
@@ -143,7 +145,13 @@ impl<'a> Request<'a> {
     /// `true` if a message has an image, a sound or a file. Their tokens do not follow from the bytes
     /// of the body.
     pub fn has_media(&self) -> bool {
-        self.messages.iter().any(|message| media::has_media(&any(message.get())))
+        self.messages.iter().any(|message| media::has_media(&any(message)))
+    }
+
+    /// The name of a tool that the provider runs itself, such as a web search, if the request allows
+    /// one. Each use has a price of its own, and adds to the prompt.
+    pub fn hosted_tool(&self) -> Option<String> {
+        hosted::hosted_tool(&Fields::of(self.body).ok()?)
     }
 
     /// `true` if the body has only what is new, because the provider stores the messages before it.
@@ -154,13 +162,41 @@ impl<'a> Request<'a> {
     /// Parses a message by its position, from 0. Images and documents become a word in brackets. A
     /// message of an unknown shape has no parts.
     pub fn message(&self, at: usize) -> Option<Message> {
-        let value = any(self.messages.get(at)?.get());
-        Some(match self.shape {
+        if at + 1 == self.messages.len() {
+            return self.last_message().cloned();
+        }
+        Some(self.parsed(self.messages.get(at)?))
+    }
+
+    /// Returns the last message. It is parsed once.
+    pub fn last_message(&self) -> Option<&Message> {
+        let text = self.messages.last()?;
+        Some(self.last.get_or_init(|| self.parsed(text)))
+    }
+
+    fn parsed(&self, text: &str) -> Message {
+        let value = any(text);
+        match self.shape {
             WireFormat::OpenAiResponses => responses::read_message(&value),
             WireFormat::Anthropic => anthropic::read_message(&value),
             WireFormat::Gemini => gemini::read_message(&value),
             WireFormat::BedrockConverse => converse::read_message(&value),
+            WireFormat::CohereV2 => cohere::read_message(&value),
             _ => chat::read_message(&value),
+        }
+    }
+
+    /// The body as it was read.
+    pub(crate) fn body(&self) -> &'a str {
+        self.body
+    }
+
+    /// The places of the messages in the body, in their order.
+    pub(crate) fn message_spans(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.messages.iter().map(|message| {
+            // Each text was borrowed from the body, so the difference of the addresses is its offset.
+            let start = message.as_ptr() as usize - self.body.as_ptr() as usize;
+            start..start + message.len()
         })
     }
 }
@@ -190,6 +226,7 @@ fn top<'a>(shape: WireFormat, fields: &Fields<'a>) -> Top<'a> {
         WireFormat::Anthropic => anthropic::read(fields),
         WireFormat::Gemini => gemini::read(fields),
         WireFormat::BedrockConverse => converse::read(fields),
+        WireFormat::CohereV2 => cohere::read(fields),
         shape => chat::read(shape, fields),
     }
 }

@@ -1,7 +1,7 @@
 //! OpenAI Responses. Its history is a list of items: messages, calls and results are items of their
 //! own, as codex sends them.
 
-use super::fields::{Fields, parsed};
+use super::fields::Fields;
 use super::parts::{
     call, elements, joined, message, result, role, stand_in, str_of, text, text_of,
 };
@@ -11,14 +11,12 @@ use crate::exchange::signs::{CLIENTS, Sign, Signs};
 use endstop_core::{Message, Part, Role};
 use endstop_wire::WireFormat;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
     let mut messages = fields.list("input");
     // A prompt can be a plain string.
     if messages.is_empty() {
-        let text = fields.raw("input").filter(|text| text.starts_with('"'));
-        messages.extend(text.and_then(parsed::<&RawValue>));
+        messages.extend(fields.raw("input").filter(|text| text.starts_with('"')));
     }
     let mut signs = signs(&fields.object("client_metadata"));
     // A conversation that the provider stores is a thread, given by its id or as an object.

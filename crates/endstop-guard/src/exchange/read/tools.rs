@@ -1,6 +1,7 @@
 //! The names of the tools in a request, in any format.
 
-use super::fields::{Fields, any_of, parsed};
+use super::fields::{Fields, any_of, elements_of, parsed};
+use super::hosted::SERVER_TOOLS;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -8,17 +9,6 @@ use serde_json::value::RawValue;
 const MOST: usize = 4096;
 /// The longest name, in characters.
 const LONGEST: usize = 256;
-
-/// Beginnings of the types of tools that the provider's server runs. A call that has only these is
-/// a lookup of a client, for example a web search, and not a turn of an agent.
-const SERVER_TOOLS: &[&str] = &[
-    "web_search",
-    "web_fetch",
-    "code_execution",
-    "file_search",
-    "code_interpreter",
-    "image_generation",
-];
 
 /// A tool in any format. Schemas are skipped.
 #[derive(Default, Deserialize)]
@@ -46,18 +36,13 @@ struct Named {
     name: String,
 }
 
-/// Returns the names of the tools that the client runs.
-pub(super) fn client_tools(list: &[&RawValue]) -> Vec<String> {
+/// Returns the names of the tools in a field that the client runs.
+pub(super) fn tools_of(fields: &Fields<'_>, name: &str) -> Vec<String> {
     let mut names = Vec::new();
-    for raw in list {
-        add(&mut names, raw.get(), true);
+    for text in fields.list(name) {
+        add(&mut names, text, true);
     }
     names
-}
-
-/// Returns the names of the tools in a field.
-pub(super) fn tools_of(fields: &Fields<'_>, name: &str) -> Vec<String> {
-    client_tools(&fields.list(name))
 }
 
 fn add(names: &mut Vec<String>, text: &str, outer: bool) {
@@ -67,15 +52,15 @@ fn add(names: &mut Vec<String>, text: &str, outer: bool) {
     // The names in a group count, not the group. Groups do not nest.
     if let Some(list) = tool.declarations.or(tool.tools) {
         if outer {
-            for raw in parsed::<Vec<&RawValue>>(list.get()).unwrap_or_default() {
-                add(names, raw.get(), false);
+            for text in elements_of(list.get()) {
+                add(names, text, false);
             }
         }
         return;
     }
     let inner = tool.function.or(tool.custom).or(tool.spec).map(|raw| any_of::<Named>(raw.get()));
     match inner.map(|named| named.name).or(tool.name) {
-        // Types carry a date, for example `web_search_20250305`.
+        // A call that has only these is a lookup of a client, and not a turn of an agent.
         _ if SERVER_TOOLS.iter().any(|server| kind.starts_with(server)) => {}
         Some(name) => push(names, &name),
         // Tools such as `local_shell` have no name but their type. One without a type is a tool of

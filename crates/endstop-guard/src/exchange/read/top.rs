@@ -5,7 +5,6 @@ use super::fields::{Fields, parsed};
 use crate::exchange::signs::Signs;
 use endstop_wire::WireFormat;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 /// Tools that a client declares to receive its answer, because prose would break its parser: of
 /// Claude Code's `--json-schema`, of Gemini CLI's sub-agents, of pydantic-ai and smolagents.
@@ -54,7 +53,8 @@ pub(super) struct Top<'a> {
     /// `true` if the provider stores the conversation.
     pub(super) stored: bool,
     pub(super) signs: Signs,
-    pub(super) messages: Vec<&'a RawValue>,
+    /// The texts of the messages.
+    pub(super) messages: Vec<&'a str>,
 }
 
 impl<'a> Top<'a> {

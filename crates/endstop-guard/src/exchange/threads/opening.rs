@@ -1,12 +1,18 @@
 //! Facts that a history itself reveals: its beginning, which names a thread without ids, and a request to
 //! summarise it.
 
-use crate::exchange::digest::{Fingerprint, Mixer, Salt};
+use super::marks::Marks;
+use crate::exchange::bounded_map::BoundedMap;
+use crate::exchange::digest::{Fingerprint, Mark, Marker, Mixer, Salt};
 use crate::exchange::read::Request;
 use endstop_core::{Message, Part, Role};
 
 /// The most messages that are searched for the end of the beginning.
 const LONGEST_OPENING: usize = 64;
+/// The most openings that are remembered. A process with more conversations at once reads some again.
+const MOST_OPENINGS: usize = 256;
+/// The most texts of an opening that is remembered.
+const MOST_TEXTS: usize = 256;
 
 /// Beginnings of the messages with which clients ask for a summary of the history. Their other signs
 /// equal those of a turn: Claude Code sends the same tools and headers.
@@ -26,6 +32,7 @@ const SUMMARY_PROMPTS: &[(&str, &str)] = &[
 const WRITTEN_ANSWERS: &[&str] = &["Got it. Thanks for the context!"];
 
 /// The user's messages before the first answer of the model.
+#[derive(Clone)]
 pub(super) struct Opening {
     /// Fingerprint of their texts.
     pub(super) print: Fingerprint,
@@ -35,34 +42,100 @@ pub(super) struct Opening {
     pub(super) is_all: bool,
 }
 
+/// Openings that were read before. A client without ids sends its own with each call, and they can be
+/// long.
+pub(super) struct Openings(BoundedMap<(Fingerprint, Mark), Known>);
+
+struct Known {
+    /// The messages that the opening was read from.
+    messages: Vec<Mark>,
+    opening: Opening,
+}
+
+impl Openings {
+    pub(super) fn new() -> Openings {
+        Openings(BoundedMap::new(MOST_OPENINGS))
+    }
+
+    /// Returns the opening of a request within a scope.
+    pub(super) fn of(
+        &mut self,
+        request: &Request<'_>,
+        marks: &Marks,
+        salt: &Salt,
+        scope: Fingerprint,
+    ) -> Opening {
+        let key = marks.messages.first().map(|first| (scope, *first));
+        if let Some(known) = key.as_ref().and_then(|key| self.0.get(key)) {
+            let length = known.messages.len();
+            // The same messages, and the message after them is not another one of the user.
+            if marks.messages.get(..length).is_some_and(|first| first == known.messages)
+                && let Some(is_all) = ends_at(request, length)
+            {
+                return Opening { is_all, ..known.opening.clone() };
+            }
+        }
+        let (opening, length) = Opening::read(request, salt, scope);
+        let messages = marks.messages.get(..length).unwrap_or_default().to_vec();
+        let is_short = !messages.is_empty() && opening.texts.len() <= MOST_TEXTS;
+        if let Some(key) = key.filter(|_| is_short) {
+            self.0.put(key, Known { messages, opening: opening.clone() });
+        }
+        opening
+    }
+}
+
+/// `Some` if an opening can end before this message: `true` if there is no such message.
+fn ends_at(request: &Request<'_>, at: usize) -> Option<bool> {
+    if at >= request.message_count().min(LONGEST_OPENING) {
+        return Some(true);
+    }
+    request.message(at).filter(ends_opening).map(|_| false)
+}
+
+/// `true` if the model or a tool wrote this message.
+fn ends_opening(message: &Message) -> bool {
+    match message.role {
+        Role::User | Role::System => false,
+        // The client can have written it itself, and then the user's prompt is still to come.
+        Role::Assistant => !is_written_by_client(message),
+        Role::Tool => true,
+    }
+}
+
 impl Opening {
-    /// Reads the beginning of a request. Instructions are left out, because Claude Code's change
-    /// with each call.
-    pub(super) fn of(request: &Request<'_>, salt: &Salt, scope: Fingerprint) -> Opening {
+    /// Reads the beginning of a request, and returns the number of its messages, too. Instructions
+    /// are left out, because Claude Code's change with each call.
+    fn read(request: &Request<'_>, salt: &Salt, scope: Fingerprint) -> (Opening, usize) {
         let mut print = scoped(salt, "opening", scope);
         let mut texts = Vec::new();
+        let mut length = 0;
         let mut is_all = true;
         for at in 0..request.message_count().min(LONGEST_OPENING) {
             let Some(message) = request.message(at) else { break };
-            match message.role {
-                Role::User => {}
-                // Instructions are not what the user asked for.
-                Role::System => continue,
-                // The client wrote it itself, so the user's prompt is still to come.
-                Role::Assistant if is_written_by_client(&message) => continue,
-                Role::Assistant | Role::Tool => {
-                    is_all = false;
-                    break;
-                }
+            if ends_opening(&message) {
+                is_all = false;
+                break;
+            }
+            length = at + 1;
+            // Neither instructions nor an answer that the client wrote are what the user asked for.
+            if message.role != Role::User {
+                continue;
             }
             for part in &message.parts {
                 if let Part::Text { text } = part {
-                    print = print.add(text.as_bytes());
-                    texts.push(prompt(salt, scope, text));
+                    let text_print = prompt(salt, scope, text);
+                    // The long part is hashed once. The rest is the space that a prompt leaves out.
+                    let inside = text.trim();
+                    let before = text.len() - text.trim_start().len();
+                    let after = text.get(before + inside.len()..).unwrap_or_default();
+                    print = print.add(text_print.as_bytes()).add(text[..before].as_bytes());
+                    print = print.add(after.as_bytes());
+                    texts.push(text_print);
                 }
             }
         }
-        Opening { print: print.done(), texts, is_all }
+        (Opening { print: print.done(), texts, is_all }, length)
     }
 }
 
@@ -74,11 +147,12 @@ fn is_written_by_client(message: &Message) -> bool {
     }
 }
 
-/// Returns the user's first message. Instructions before it may change with each call, for example
-/// if they contain the time.
-pub(super) fn first_of_user(request: &Request<'_>) -> Option<Message> {
+/// Returns the user's first message and its position. Instructions before it may change with each
+/// call, for example if they contain the time.
+pub(super) fn first_of_user(request: &Request<'_>) -> Option<(usize, Message)> {
     let first = 0..request.message_count().min(LONGEST_OPENING);
-    first.filter_map(|at| request.message(at)).find(|message| message.role == Role::User)
+    let mut first = first.filter_map(|at| Some((at, request.message(at)?)));
+    first.find(|(_, message)| message.role == Role::User)
 }
 
 /// Starts a fingerprint within a scope.
@@ -93,8 +167,8 @@ pub(super) fn prompt(salt: &Salt, scope: Fingerprint, text: &str) -> Fingerprint
 
 /// `true` if the last message asks for a summary of the history.
 pub(super) fn asks_for_summary(request: &Request<'_>) -> bool {
-    let last = request.message_count().checked_sub(1).and_then(|at| request.message(at));
-    last.filter(|message| message.role == Role::User).is_some_and(|message| {
+    let last = request.last_message().filter(|message| message.role == Role::User);
+    last.is_some_and(|message| {
         message.parts.iter().any(|part| match part {
             Part::Text { text } => {
                 // A prompt counts at the beginning only, because users quote such texts.
@@ -108,33 +182,35 @@ pub(super) fn asks_for_summary(request: &Request<'_>) -> bool {
 
 /// Returns the call ids in the newest message that has results, the last one first.
 pub(super) fn newest_results(request: &Request<'_>) -> Vec<String> {
-    for at in (0..request.message_count()).rev() {
-        let Some(message) = request.message(at) else { break };
-        let mut ids: Vec<String> = message.tool_results().map(|one| one.call_id.clone()).collect();
-        if !ids.is_empty() {
-            ids.reverse();
-            return ids;
-        }
+    let ids = |message: &Message| -> Vec<String> {
+        message.tool_results().map(|one| one.call_id.clone()).collect()
+    };
+    let mut newest = request.last_message().map(ids).unwrap_or_default();
+    let mut before = request.message_count().saturating_sub(1);
+    while newest.is_empty() && before > 0 {
+        before -= 1;
+        newest = request.message(before).as_ref().map(ids).unwrap_or_default();
     }
-    Vec::new()
+    newest.reverse();
+    newest
 }
 
-/// Returns the fingerprint of a message's role, texts, calls and results. Cache marks do not count,
-/// because clients move them from message to message.
-pub(super) fn message_print(salt: &Salt, message: &Message) -> Fingerprint {
-    let mut print = Mixer::new(salt, "message").add(format!("{:?}", message.role).as_bytes());
+/// Returns the mark of a message's role, texts, calls and results. Cache marks do not count, because
+/// clients move them from message to message.
+pub(super) fn message_mark(salt: &Salt, message: &Message) -> Mark {
+    let mut mark = Marker::new(salt, "message").add(format!("{:?}", message.role).as_bytes());
     for part in &message.parts {
-        print = match part {
-            Part::Text { text } => print.add(text.as_bytes()),
-            Part::ToolCall(call) => print
+        mark = match part {
+            Part::Text { text } => mark.add(text.as_bytes()),
+            Part::ToolCall(call) => mark
                 .add(call.id.as_bytes())
                 .add(call.name.as_bytes())
                 .add(call.arguments.as_bytes()),
             Part::ToolResult(result) => {
-                print.add(result.call_id.as_bytes()).add(result.content.as_bytes())
+                mark.add(result.call_id.as_bytes()).add(result.content.as_bytes())
             }
-            _ => print,
+            _ => mark,
         };
     }
-    print.done()
+    mark.done()
 }

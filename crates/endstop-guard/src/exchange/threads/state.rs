@@ -2,7 +2,7 @@
 
 use super::placed::{Attempt, History, ToolAnswer};
 use super::seat::ThreadId;
-use crate::exchange::digest::Fingerprint;
+use crate::exchange::digest::Mark;
 use endstop_core::{Message, Part, Role, ToolCall, ToolResult};
 
 /// The most open calls that a thread remembers. Models ask for a few at once.
@@ -38,24 +38,43 @@ pub(super) struct ThreadState {
     count: usize,
     /// The largest such number.
     most: usize,
-    first: Option<Fingerprint>,
-    last: Option<Fingerprint>,
-    body: Option<Fingerprint>,
+    first: Option<First>,
+    last: Option<Last>,
+    body: Option<Mark>,
     phase: Phase,
     open: Vec<OpenCall>,
+}
+
+/// The user's first message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct First {
+    pub(super) at: usize,
+    /// The bytes of the messages up to this one.
+    pub(super) raw: Option<Mark>,
+    /// The content.
+    pub(super) content: Mark,
+}
+
+/// The last message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Last {
+    /// The bytes.
+    pub(super) raw: Option<Mark>,
+    /// The content.
+    pub(super) content: Mark,
 }
 
 /// The last request of a thread, as the next one is compared with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// Fingerprint of the body.
-    pub(super) body: Fingerprint,
+    /// The bytes of the body.
+    pub(super) body: Mark,
     /// Number of messages.
     pub(super) count: usize,
-    /// Fingerprint of the user's first message.
-    pub(super) first: Option<Fingerprint>,
-    /// Fingerprint of the last message.
-    pub(super) last: Option<Fingerprint>,
+    /// The user's first message.
+    pub(super) first: Option<First>,
+    /// The last message.
+    pub(super) last: Option<Last>,
     /// `true` if the request has only what is new, and continues a response by id.
     pub(super) chained: bool,
 }
@@ -76,12 +95,17 @@ impl ThreadState {
         }
     }
 
-    /// Returns the change of the history and the first message that may be new. `boundary` is the
-    /// fingerprint of the message that was the last one in the previous request.
+    /// The user's first message in the previous request.
+    pub(super) fn first(&self) -> Option<First> {
+        self.first
+    }
+
+    /// Returns the change of the history and the first message that may be new. `is_last` compares
+    /// the message at this position with the one that was the last in the previous request.
     pub(super) fn change(
         &self,
         sent: Sent,
-        boundary: impl FnOnce(usize) -> Option<Fingerprint>,
+        is_last: impl FnOnce(usize, Last) -> bool,
     ) -> (History, usize) {
         // The thread was put into the table for this request.
         if self.turn == 0 {
@@ -90,11 +114,12 @@ impl ThreadState {
         if sent.chained || self.count == 0 {
             return (History::Grown, 0);
         }
-        if sent.count < self.count || sent.first != self.first {
+        let first = |first: Option<First>| first.map(|first| first.content);
+        if sent.count < self.count || first(sent.first) != first(self.first) {
             return (History::Rewritten, 0);
         }
         // Clients append a reminder to their last message, and then that message is new again.
-        let same = boundary(self.count - 1) == self.last;
+        let same = self.last.is_some_and(|last| is_last(self.count - 1, last));
         (History::Grown, if same { self.count } else { self.count - 1 })
     }
 
@@ -110,9 +135,12 @@ impl ThreadState {
 
     /// Compares a request without new results with the previous one.
     pub(super) fn attempt(&self, sent: Sent) -> Attempt {
+        let last = |last: Option<Last>| last.map(|last| last.content);
         if self.body == Some(sent.body) {
             Attempt::Repeat
-        } else if self.phase == Phase::Failed && self.count == sent.count && self.last == sent.last
+        } else if self.phase == Phase::Failed
+            && self.count == sent.count
+            && last(self.last) == last(sent.last)
         {
             Attempt::Changed
         } else {

@@ -2,12 +2,13 @@
 
 use super::explicit::named;
 use super::links::Links;
+use super::marks::Marks;
 use super::opening::{
-    Opening, asks_for_summary, first_of_user, message_print, newest_results, scoped,
+    Opening, Openings, asks_for_summary, first_of_user, message_mark, newest_results, scoped,
 };
 use super::placed::{Attempt, History, Kind, Placed};
 use super::seat::{RunKey, RunSource, Seat, ThreadId};
-use super::state::{Sent, ThreadState, input_of};
+use super::state::{First, Last, Sent, ThreadState, input_of};
 use crate::exchange::bounded_map::BoundedMap;
 use crate::exchange::digest::{Fingerprint, Mixer, Salt};
 use crate::exchange::read::Request;
@@ -29,6 +30,7 @@ pub struct Threads {
     salt: Salt,
     states: BoundedMap<Seat, ThreadState>,
     links: Links,
+    openings: Openings,
     /// The first session of a chain of sessions that started each other.
     roots: BoundedMap<ClientId, ClientId>,
     /// The last run of each API key.
@@ -56,6 +58,7 @@ impl Threads {
     pub fn with_capacity(salt: Salt, most: usize) -> Threads {
         Threads {
             links: Links::new(salt.clone()),
+            openings: Openings::new(),
             salt,
             states: BoundedMap::new(most),
             roots: BoundedMap::new(MOST),
@@ -94,8 +97,13 @@ impl Threads {
         } else {
             Kind::Main
         };
-        let found = self.find(facts, known, &signs, request, kind);
-        Ok(if kind.is_turn() { self.place_turn(found, request) } else { other(found, kind) })
+        let marks = Marks::of(request, &self.salt);
+        let found = self.find(facts, known, &signs, (request, &marks), kind);
+        Ok(if kind.is_turn() {
+            self.place_turn(found, request, &marks)
+        } else {
+            other(found, kind)
+        })
     }
 
     /// Returns the run that the path or a header names, for a request whose body cannot be read.
@@ -171,7 +179,7 @@ impl Threads {
         facts: &ClientFacts,
         known: Option<RunKey>,
         signs: &Signs,
-        request: &Request<'_>,
+        (request, marks): (&Request<'_>, &Marks),
         kind: Kind,
     ) -> Found {
         let scope = self.scope(known.as_ref(), facts.key);
@@ -197,7 +205,7 @@ impl Threads {
         let (mut seat, texts) = if let Some(seat) = linked {
             (seat, Vec::new())
         } else {
-            let opening = Opening::of(request, &self.salt, scope);
+            let opening = self.openings.of(request, marks, &self.salt, scope);
             (self.by_opening(known, scope, &opening, request, kind), opening.texts)
         };
         let parent = match self.states.peek(&seat) {
@@ -278,7 +286,7 @@ impl Threads {
         Seat { run, thread: ThreadId::new("first", &name), scope }
     }
 
-    fn place_turn(&mut self, found: Found, request: &Request<'_>) -> Placed {
+    fn place_turn(&mut self, found: Found, request: &Request<'_>, marks: &Marks) -> Placed {
         let Found { seat, parent, sub, prompt_bytes, prompt_known } = found;
         // The full table drops a thread only for a new one.
         let mut dropped = None;
@@ -306,7 +314,7 @@ impl Threads {
         };
         // The thread was put into the table above.
         if let Some(state) = self.states.get(&placed.seat) {
-            compare(&self.salt, state, request, &mut placed);
+            compare(&self.salt, state, (request, marks), &mut placed);
         }
         placed
     }
@@ -330,19 +338,43 @@ fn other(found: Found, kind: Kind) -> Placed {
     }
 }
 
-/// Compares a request with the last one of its thread.
-fn compare(salt: &Salt, state: &mut ThreadState, request: &Request<'_>, placed: &mut Placed) {
-    let print = |at: usize| request.message(at).map(|message| message_print(salt, &message));
-    let count = request.message_count();
-    let sent = Sent {
-        body: request.digest,
-        count,
-        first: first_of_user(request).map(|message| message_print(salt, &message)),
-        last: count.checked_sub(1).and_then(print),
+/// Returns the request as it is compared with the one before. A message with the same bytes as before
+/// is not parsed again.
+fn sent_of(salt: &Salt, state: &ThreadState, (request, marks): (&Request<'_>, &Marks)) -> Sent {
+    let known = state.first().filter(|known| marks.up_to(known.at, salt) == known.raw);
+    let first = known.or_else(|| {
+        let (at, message) = first_of_user(request)?;
+        let content = message_mark(salt, &message);
+        Some(First { at, raw: marks.up_to(at, salt), content })
+    });
+    let last = request.last_message().map(|message| Last {
+        raw: marks.messages.last().copied(),
+        content: message_mark(salt, message),
+    });
+    Sent {
+        body: marks.body,
+        count: request.message_count(),
+        first,
+        last,
         // A continued request has only new messages, so its count does not show the length of the history.
         chained: request.continues(),
+    }
+}
+
+/// Compares a request with the last one of its thread.
+fn compare(
+    salt: &Salt,
+    state: &mut ThreadState,
+    (request, marks): (&Request<'_>, &Marks),
+    placed: &mut Placed,
+) {
+    let sent = sent_of(salt, state, (request, marks));
+    let count = sent.count;
+    let is_last = |at: usize, last: Last| {
+        let content = |message| message_mark(salt, &message) == last.content;
+        marks.messages.get(at).copied() == last.raw || request.message(at).is_some_and(content)
     };
-    let (history, from) = state.change(sent, print);
+    let (history, from) = state.change(sent, is_last);
     let grown = history == History::Grown;
     let new_from = if sent.chained { 0 } else { state.count() };
     // The clients of these formats invent the ids of calls, or have none.

@@ -5,7 +5,7 @@ use endstop_wire::dialect::CapField;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-const PATHS: [&str; 7] = [
+const PATHS: [&str; 8] = [
     "/v1/chat/completions",
     "/v1/responses",
     "/v1/messages",
@@ -13,6 +13,7 @@ const PATHS: [&str; 7] = [
     "/model/m/converse",
     "/model/m/invoke",
     "/api/chat",
+    "/v2/chat",
 ];
 
 fn capped(target: &str, body: &str, cap: u64) -> Result<Option<String>, CapError> {
@@ -24,7 +25,7 @@ fn capped(target: &str, body: &str, cap: u64) -> Result<Option<String>, CapError
 
 #[test]
 fn cap_is_lowered_or_inserted_in_each_format() {
-    let [chat, responses, anthropic, gemini, converse, invoke, ollama] = PATHS;
+    let [chat, responses, anthropic, gemini, converse, invoke, ollama, cohere] = PATHS;
     for (target, body, expected) in [
         (chat, r#"{"model":"m"}"#, r#"{"max_completion_tokens":100,"model":"m"}"#),
         (chat, r#"{ "max_tokens" : 4096 }"#, r#"{ "max_tokens" : 100 }"#),
@@ -64,6 +65,7 @@ fn cap_is_lowered_or_inserted_in_each_format() {
             r#"{"messages":[],"inferenceConfig":{"max_new_tokens":100}}"#,
         ),
         (ollama, r#"{"options":{"num_predict":-1}}"#, r#"{"options":{"num_predict":100}}"#),
+        (cohere, r#"{"message":1}"#, r#"{"max_tokens":100,"message":1}"#),
     ] {
         let found = capped(target, body, 100).unwrap();
         assert_eq!(found.as_deref(), Some(expected), "{target} {body}");

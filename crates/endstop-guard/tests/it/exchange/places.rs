@@ -490,6 +490,51 @@ fn forgotten_run_starts_again() {
 }
 
 #[test]
+fn moved_cache_mark_changes_no_turn() {
+    let mut table = Table::new();
+    let system = |time: &str| json!({"role": "system", "content": format!("It is {time}.")});
+    let marked = |text: &str| {
+        json!({"role": "user", "content": [{"type": "text", "text": text,
+            "cache_control": {"type": "ephemeral"}}]})
+    };
+    let plain = json!({"role": "user", "content": [{"type": "text", "text": "Go."}]});
+    let session = [("x-session-id", "s1")];
+    let first = table.place(CHAT, &session, &chat(&json!([system("9:00"), marked("Go.")])));
+    table.answer(&first, &[("c1", "bash", "{}")]);
+    // The mark has moved, and the time is another one: the history has grown all the same.
+    let messages = json!([system("9:01"), plain, called("c1"), result("c1", "ok")]);
+    let second = table.place(CHAT, &session, &chat(&messages));
+    assert_eq!((second.history, second.turn, second.results.len()), (History::Grown, 2, 1));
+    assert!(second.input.is_empty(), "{:?}", second.input);
+    // Another byte in the same length is another request.
+    table.answer(&second, &[("c2", "bash", "{}")]);
+    let mut third = json!([system("9:01"), plain, called("c1"), result("c1", "ok")]);
+    assert_eq!(table.place(CHAT, &session, &chat(&third)).attempt, Attempt::Repeat);
+    third[3]["content"] = json!("no");
+    assert_eq!(table.place(CHAT, &session, &chat(&third)).attempt, Attempt::First);
+}
+
+#[test]
+fn known_beginning_finds_its_thread() {
+    let mut table = Table::new();
+    let long = "x".repeat(5000);
+    let begin = [user(&long), user("more")];
+    let seat = |table: &mut Table, rest: &[Value]| {
+        let messages = [&begin[..], rest].concat();
+        table.place(CHAT, &[KEY], &chat(&json!(messages))).seat
+    };
+    let first = seat(&mut table, &[]);
+    let said = json!({"role": "assistant", "content": "so"});
+    for number in 0..3 {
+        // Without ids and results, the beginning alone names the thread.
+        let rest = [said.clone(), user(&format!("question {number}"))];
+        assert_eq!(seat(&mut table, &rest), first, "{number}");
+    }
+    // A third message of the user before the first answer is another beginning.
+    assert_ne!(seat(&mut table, &[user("and more"), said]), first);
+}
+
+#[test]
 fn replaced_id_cannot_be_forged() {
     let mut table = Table::new();
     let body = chat(&json!([user("Go.")]));

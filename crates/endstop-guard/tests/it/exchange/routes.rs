@@ -51,6 +51,8 @@ fn paths_have_their_kinds() {
         ("POST", "/model/m/converse", given(WireFormat::BedrockConverse, Delivery::Whole)),
         ("POST", "/model/m/converse-stream", given(WireFormat::BedrockConverse, Delivery::Frames)),
         ("POST", "/api/chat", Call::Model { format: WireFormat::Ollama, delivery: None }),
+        ("POST", "/v2/chat", Call::Model { format: WireFormat::CohereV2, delivery: None }),
+        ("POST", "/v1/chat", Call::Other),
         ("POST", "/v1/embeddings", Call::Embeddings),
         ("GET", "/v1/models", Call::Models),
         ("GET", "/v1/models/gpt-5", Call::Models),

@@ -99,6 +99,19 @@ const WITH_CALL: &[(&str, &str, [&str; 3])] = &[
             "{\"message\":{\"content\":\"\"},\"done\":false}\n",
         ],
     ),
+    (
+        "/v2/chat",
+        r#"{"stream":true}"#,
+        [
+            "event: message-start\ndata: {\"type\":\"message-start\",\"id\":\"c\"}\n\n\
+             event: content-start\ndata: {\"type\":\"content-start\",\"index\":0,\"delta\":\
+             {\"message\":{\"content\":{\"type\":\"text\",\"text\":\"Hi\"}}}}\n\n\
+             event: content-end\ndata: {\"type\":\"content-end\",\"index\":0}\n\n",
+            "event: tool-call-start\ndata: {\"type\":\"tool-call-start\",\"index\":0,\"delta\":{\"message\":\
+             {\"tool_calls\":{\"id\":\"t\",\"function\":{\"name\":\"x\",\"arguments\":\"\"}}}}}\n\n",
+            "event: tool-call-end\ndata: {\"type\":\"tool-call-end\",\"index\":0}\n\n",
+        ],
+    ),
 ];
 
 #[test]

@@ -12,10 +12,11 @@ pub(crate) enum Speaks {
     Anthropic,
     Gemini,
     Responses,
+    Cohere,
 }
 
-pub(crate) const ALL: [Speaks; 4] =
-    [Speaks::Chat, Speaks::Anthropic, Speaks::Gemini, Speaks::Responses];
+pub(crate) const ALL: [Speaks; 5] =
+    [Speaks::Chat, Speaks::Anthropic, Speaks::Gemini, Speaks::Responses, Speaks::Cohere];
 
 /// A conversation.
 pub(crate) struct Talk {
@@ -46,12 +47,14 @@ impl Talk {
         let task = format!("run {}; task of {}", self.run, self.name);
         let run = format!("/run/{}", self.run);
         let (path, mut body) = match self.speaks {
-            Speaks::Chat => {
+            Speaks::Chat | Speaks::Cohere => {
                 let mut messages = vec![json!({"role": "user", "content": task})];
                 messages.extend(self.steps.iter().cloned());
                 let tool =
                     json!({"type": "function", "function": {"name": "bash", "parameters": {}}});
-                ("/v1/chat/completions".to_owned(), json!({"messages": messages, "tools": [tool]}))
+                let is_cohere = self.speaks == Speaks::Cohere;
+                let path = if is_cohere { "/v2/chat" } else { "/v1/chat/completions" };
+                (path.to_owned(), json!({"messages": messages, "tools": [tool]}))
             }
             Speaks::Anthropic => {
                 let mut messages = vec![json!({"role": "user", "content": task})];
@@ -106,7 +109,7 @@ impl Talk {
         });
         let id = id.filter(|id| id.ends_with('x'));
         match (self.speaks, id) {
-            (Speaks::Chat, Some(id)) => {
+            (Speaks::Chat | Speaks::Cohere, Some(id)) => {
                 let call = json!({"id": id, "type": "function",
                     "function": {"name": "bash", "arguments": "{}"}});
                 self.steps

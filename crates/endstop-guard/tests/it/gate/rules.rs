@@ -335,3 +335,51 @@ fn cap_of_several_choices_is_shared() {
         assert!(bills.of("n").usd <= 0.05);
     });
 }
+
+#[test]
+fn hosted_tools_are_refused_under_a_strict_ceiling() {
+    run(async {
+        let limits = Limits { max_budget_usd: Some(5.0), ..Limits::default() };
+        let body = r#"{"model":"m","max_tokens":50,"tools":[{"type":"web_search_20250305","name":"s"}],
+            "messages":[{"role":"user","content":"run w; search"}]}"#;
+        let request = post("/run/w/v1/messages", body.as_bytes());
+        let strict = Settings { cap_output: true, ..limited(limits.clone()) };
+        let (guard, bills) = self::guard(strict, always(Manner::Answer)).await;
+        let (status, answer) = call(guard.address, &request).await;
+        let answer = answer.expect("a body");
+        assert!(status == 400 && answer.contains("`web_search_20250305`"), "{answer}");
+        assert!(answer.contains("--cap-output cannot keep the ceiling"), "{answer}");
+        assert_eq!(bills.of("w").calls, 0);
+        // Without the promise of a strict ceiling it passes.
+        let (guard, bills) = self::guard(limited(limits), always(Manner::Answer)).await;
+        assert_eq!(call(guard.address, &request).await.0, 200);
+        assert_eq!(bills.of("w").calls, 1);
+    });
+}
+
+#[test]
+fn cohere_is_guarded_by_its_route() {
+    run(async {
+        let limits = Limits { max_turns: Some(2), ..Limits::default() };
+        for streamed in [false, true] {
+            let (guard, bills) = self::guard(limited(limits.clone()), always(Manner::Tool)).await;
+            let mut talk = Talk::new("co", "t", Speaks::Cohere);
+            talk.streamed = streamed;
+            for _ in 0..2 {
+                let (status, body) = call(guard.address, &talk.request()).await;
+                let body = body.expect("a body");
+                assert!(status == 200 && body.contains("call_"), "{body}");
+                talk.answered(&body);
+            }
+            let (status, body) = call(guard.address, &talk.request()).await;
+            let body = body.expect("a body");
+            assert!(status == 200 && body.contains("2 of 2 turns"), "{body}");
+            assert_eq!(body.contains("event: message-end"), streamed, "{body}");
+            let run = guard.run("co").expect("a run");
+            assert!((run.spent().cost.to_usd() - bills.of("co").usd).abs() < 1e-9);
+            let outcome = run.outcome().expect("an end");
+            assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorMaxTurns, 2));
+            assert_eq!((outcome.tool_calls, bills.of("co").calls), (2, 2));
+        }
+    });
+}

@@ -376,6 +376,10 @@ fn response(
             event(json!({"type": "response.completed", "response": whole})),
         ];
     }
+    if path.contains("/v2/chat") {
+        let words = if tool { "" } else { text.as_str() };
+        return cohere(&id, words, number, usage.then_some((input, output)), streamed);
+    }
     let call = json!({"id": id, "type": "function", "index": 0, "function":
         {"name": "bash", "arguments": format!("{{\"n\":{number}}}")}});
     let reason = if tool { "tool_calls" } else { "stop" };
@@ -411,6 +415,57 @@ fn response(
             .push(event(json!({"id": format!("chat_{number}"), "object": "chat.completion.chunk",
             "model": "m", "choices": [], "usage": counts})));
     }
+    chunks.push("data: [DONE]\n\n".to_owned());
+    chunks
+}
+
+/// The body of a response of Cohere. Without a text it is a tool call.
+fn cohere(
+    id: &str,
+    text: &str,
+    number: u64,
+    counts: Option<(u64, u64)>,
+    streamed: bool,
+) -> Vec<String> {
+    let arguments = format!("{{\"n\":{number}}}");
+    let call = |arguments: &str| json!({"id": id, "type": "function", "function": {"name": "bash", "arguments": arguments}});
+    let tokens =
+        counts.map(|(input, output)| json!({"input_tokens": input, "output_tokens": output}));
+    let usage = tokens.map(|tokens| json!({"billed_units": tokens, "tokens": tokens}));
+    let reason = if text.is_empty() { "TOOL_CALL" } else { "COMPLETE" };
+    if !streamed {
+        let message = if text.is_empty() {
+            json!({"role": "assistant", "tool_plan": "I look.", "tool_calls": [call(&arguments)]})
+        } else {
+            json!({"role": "assistant", "content": [{"type": "text", "text": text}]})
+        };
+        let whole = json!({"id": format!("co_{number}"), "message": message, "finish_reason": reason,
+            "usage": usage});
+        return vec![whole.to_string()];
+    }
+    let event = |kind: &str, mut data: Value| {
+        data["type"] = json!(kind);
+        format!("event: {kind}\ndata: {data}\n\n")
+    };
+    let delta = |message: Value| json!({"index": 0, "delta": {"message": message}});
+    let mut chunks = vec![event(
+        "message-start",
+        json!({"id": format!("co_{number}"), "delta": {
+        "message": {"role": "assistant", "content": [], "tool_calls": []}}}),
+    )];
+    if text.is_empty() {
+        chunks.push(event("tool-call-start", delta(json!({"tool_calls": call("")}))));
+        let rest = json!({"tool_calls": {"function": {"arguments": arguments}}});
+        chunks.push(event("tool-call-delta", delta(rest)));
+        chunks.push(event("tool-call-end", json!({"index": 0})));
+    } else {
+        chunks
+            .push(event("content-start", delta(json!({"content": {"type": "text", "text": ""}}))));
+        chunks.push(event("content-delta", delta(json!({"content": {"text": text}}))));
+        chunks.push(event("content-end", json!({"index": 0})));
+    }
+    let end = json!({"delta": {"finish_reason": reason, "usage": usage}});
+    chunks.push(event("message-end", end));
     chunks.push("data: [DONE]\n\n".to_owned());
     chunks
 }

@@ -1,7 +1,7 @@
 //! Splits a stream into events, and ends it between two of them.
 
 use super::watch::{Ending, Own, Watch};
-use super::{anthropic, chat, converse, gemini, ollama, responses};
+use super::{anthropic, chat, cohere, converse, gemini, ollama, responses};
 use crate::exchange::answer::reply::{Reply, Stamp};
 use crate::exchange::route::Delivery;
 use endstop_wire::WireFormat;
@@ -65,6 +65,7 @@ impl Tail {
             WireFormat::OpenAiResponses => Box::new(responses::State::new(own)),
             WireFormat::Gemini => Box::new(gemini::State::new(own)),
             WireFormat::BedrockConverse => Box::new(converse::State::default()),
+            WireFormat::CohereV2 => Box::new(cohere::State::default()),
             WireFormat::Ollama => Box::new(ollama::State::new(own)),
             _ => Box::new(Endless),
         };

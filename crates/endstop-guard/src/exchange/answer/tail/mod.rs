@@ -6,6 +6,7 @@
 mod anthropic;
 mod blocks;
 mod chat;
+mod cohere;
 mod converse;
 mod follow;
 mod gemini;

@@ -1,7 +1,7 @@
 //! A whole answer with one text, in each format and delivery.
 
 use super::final_text::FinalText;
-use super::{anthropic, chat, converse, gemini, ollama, responses};
+use super::{anthropic, chat, cohere, converse, gemini, ollama, responses};
 use crate::exchange::answer::deliver::{content_type, converse_frame, sse};
 use crate::exchange::answer::reply::{Answer, Reply, Stamp};
 use crate::exchange::route::Delivery;
@@ -48,6 +48,10 @@ pub fn final_turn(reply: &Reply, text: &str, stamp: Stamp<'_>) -> Option<Answer>
         WireFormat::BedrockConverse => match reply.delivery {
             Delivery::Whole => whole(&converse::body(turn)),
             _ => converse::events(turn).iter().flat_map(converse_frame).collect(),
+        },
+        WireFormat::CohereV2 => match reply.delivery {
+            Delivery::Whole => whole(&cohere::body(turn)),
+            _ => cohere::stream(turn).into_bytes(),
         },
         WireFormat::Ollama => match reply.delivery {
             Delivery::Whole => whole(&ollama::body(turn)),

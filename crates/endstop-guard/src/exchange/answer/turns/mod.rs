@@ -2,6 +2,7 @@
 
 pub(super) mod anthropic;
 pub(super) mod chat;
+pub(super) mod cohere;
 pub(super) mod converse;
 pub(super) mod final_text;
 mod final_turn;
