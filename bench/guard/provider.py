@@ -15,7 +15,8 @@ A scenario has these keys:
     hang      the turn whose stream stops in the middle, and stays open
     subs      the number of sub-agents that the first turn starts
     tool      [name, arguments] of the first turn, if the client has this tool
-    usage     [turn, input tokens] from this turn on: a large prompt drives compaction
+    usage     [turn, input tokens] from this turn on, until the history is compacted: a large prompt
+              drives compaction
     input     input tokens of a call; the default is 1000
     cut       "length" or "stop": the arguments of the first tool call end in the middle, with this reason
     text      the final text
@@ -31,6 +32,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import formats
 
 SUB = "SUBTASK"
+# In the first message of Claude Code after a compaction.
+COMPACTED = "session is being continued from a previous conversation"
 SHELLS = ["Bash", "bash", "exec_command", "shell_command", "shell", "local_shell", "run_shell_command"]
 AGENTS = ["Agent", "Task", "task", "agent", "spawn_agent", "invoke_agent", "generalist", "codebase_investigator"]
 
@@ -156,7 +159,7 @@ class Provider:
         sub = SUB in prompt
         plan = {"kind": "sub" if sub else "main", "turn": turn, "text": "", "calls": [], "hang": False, "cut": None,
                 "id": digest(prompt, turn), "input": scenario.get("input", 1000)}
-        if turn >= scenario.get("usage", [10 ** 9])[0]:
+        if turn >= scenario.get("usage", [10 ** 9])[0] and COMPACTED not in json.dumps(body.get("messages")):
             plan["input"] = scenario["usage"][1]
         plan["hang"] = scenario.get("hang") == turn
         if not tools:

@@ -13,7 +13,7 @@ use super::passing::{Closed, Passing};
 use super::reading_on::{Background, read_on, within};
 use super::refusal::refusal;
 use super::reply::Reply;
-use super::upstream::{Sending, UpstreamClient};
+use super::upstream::{NoAnswer, Sending, UpstreamClient};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Extensions, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -92,7 +92,8 @@ async fn call<G: Gatekeeper>(
         background: shared.background.clone(),
     };
     let Ok(host) = host_of(&url) else {
-        return Ok(waiting.no_response(&shared.gatekeeper, head, "the URL has no host"));
+        let error = "the URL has no host".to_owned();
+        return Ok(waiting.no_response(&shared.gatekeeper, head, NoAnswer { error, sent: false }));
     };
     let mut copy = headers::for_upstream(&head.headers, &host);
     if let Some(changed) = changed {
@@ -120,7 +121,7 @@ async fn call<G: Gatekeeper>(
     let response = poll_fn(|context| waiting.poll(context)).await;
     match response {
         Some(Ok(response)) => Ok(pass(shared, connection, head, waiting, response)),
-        Some(Err(error)) => Ok(waiting.no_response(&shared.gatekeeper, head, &error)),
+        Some(Err(problem)) => Ok(waiting.no_response(&shared.gatekeeper, head, problem)),
         None => {
             waiting.end(End::Aborted);
             match abort.stop() {
@@ -180,7 +181,7 @@ impl Waiting {
     fn poll(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Response<Incoming>, String>>> {
+    ) -> Poll<Option<Result<Response<Incoming>, NoAnswer>>> {
         let Some(sending) = &mut self.sending else { return Poll::Ready(None) };
         if self.abort.poll_aborted(Waiter::Exchange, context) {
             self.sending = None;
@@ -201,10 +202,11 @@ impl Waiting {
         &mut self,
         gatekeeper: &G,
         head: &RequestHead,
-        error: &str,
+        NoAnswer { error, sent }: NoAnswer,
     ) -> Response<Reply> {
-        self.end(End::NoResponse { error: error.to_owned() });
-        Reply::answer(gatekeeper.no_response(head, error))
+        let answer = gatekeeper.no_response(head, &error);
+        self.end(End::NoResponse { error, sent });
+        Reply::answer(answer)
     }
 }
 

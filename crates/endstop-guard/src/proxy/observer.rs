@@ -120,6 +120,8 @@ pub enum End {
     NoResponse {
         /// The error, without credentials.
         error: String,
+        /// `false` if the upstream cannot have seen the request, so that it bills nothing.
+        sent: bool,
     },
     /// The client closed its connection first.
     ClientGone {

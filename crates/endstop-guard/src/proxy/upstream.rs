@@ -19,6 +19,14 @@ const IDLE: Duration = Duration::from_secs(30);
 /// A request that was sent, until the head of its response. Dropping it closes its connection.
 pub(crate) struct Sending(Result<ResponseFuture, Option<String>>);
 
+/// The reason why there is no response.
+pub(crate) struct NoAnswer {
+    /// The error, without credentials.
+    pub(crate) error: String,
+    /// `false` if the upstream cannot have seen the request.
+    pub(crate) sent: bool,
+}
+
 /// Sends requests to upstreams over pooled connections.
 #[derive(Debug)]
 pub(crate) struct UpstreamClient(Result<Client, String>);
@@ -54,12 +62,16 @@ impl UpstreamClient {
 }
 
 impl Future for Sending {
-    type Output = Result<Response<Incoming>, String>;
+    type Output = Result<Response<Incoming>, NoAnswer>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.get_mut().0 {
-            Ok(response) => Pin::new(response).poll(context).map_err(|error| describe(&error)),
-            Err(error) => error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
+            Ok(response) => Pin::new(response)
+                .poll(context)
+                .map_err(|error| NoAnswer { error: describe(&error), sent: !error.is_connect() }),
+            Err(error) => error
+                .take()
+                .map_or(Poll::Pending, |error| Poll::Ready(Err(NoAnswer { error, sent: false }))),
         }
     }
 }

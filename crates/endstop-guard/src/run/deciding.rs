@@ -149,7 +149,7 @@ impl Gate {
                     // A call whose cap cannot be lowered could cost more than was reserved.
                     let observer = CallObserver::new(Arc::clone(shared), ticket, call);
                     let error_at_end = format!("{NOT_SENT}: {error}");
-                    Box::new(observer).end(End::NoResponse { error: error_at_end });
+                    Box::new(observer).end(End::NoResponse { error: error_at_end, sent: false });
                     return Decision::Answer(to_proxy(bad_request(&error.to_string())));
                 }
             }
@@ -160,7 +160,8 @@ impl Gate {
             Ok(own) => own.unwrap_or_default(),
             Err(error) => {
                 let observer = CallObserver::new(Arc::clone(shared), ticket, call);
-                Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}") });
+                let error_at_end = format!("{NOT_SENT}: {error}");
+                Box::new(observer).end(End::NoResponse { error: error_at_end, sent: false });
                 return Decision::Answer(to_proxy(bad_request(&error)));
             }
         };

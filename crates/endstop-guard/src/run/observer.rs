@@ -18,9 +18,7 @@ const WARNING: &str = "x-endstop-warning";
 /// The longest text in that header, in characters.
 const LONGEST_WARNING: usize = 400;
 
-/// The beginning of the HTTP client's error if no connection could be opened.
-const CONNECT: &str = "client error (Connect)";
-/// The beginning of the error of a request that was not sent.
+/// The error of a request that was not sent.
 pub(super) const NOT_SENT: &str = "the request was not sent";
 
 /// Observes one call.
@@ -151,7 +149,7 @@ impl ResponseObserver for CallObserver {
 impl Drop for CallObserver {
     // The request was dropped before it was forwarded.
     fn drop(&mut self) {
-        self.report_end(&End::NoResponse { error: NOT_SENT.to_owned() });
+        self.report_end(&End::NoResponse { error: NOT_SENT.to_owned(), sent: false });
     }
 }
 
@@ -164,11 +162,10 @@ impl CallObserver {
         let decoder = self.decoder.take();
         let response = match (end, self.problem.take()) {
             (_, Some(error)) => Err((error, None)),
-            (End::NoResponse { error }, None) => {
+            (End::NoResponse { error, sent }, None) => {
                 // A provider that has the request may bill it, even if it never answers.
-                let sent = ![CONNECT, NOT_SENT].iter().any(|start| error.starts_with(start));
                 let class =
-                    if sent { ErrorClass::IncompleteStream } else { ErrorClass::ServerError };
+                    if *sent { ErrorClass::IncompleteStream } else { ErrorClass::ServerError };
                 let message = format!("no response: {error}");
                 Err((ModelError::new(class, message), None))
             }

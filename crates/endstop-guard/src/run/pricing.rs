@@ -3,6 +3,7 @@
 use endstop_wire::catalog::prices::{self, ModelInfo};
 use endstop_wire::catalog::providers::{PROVIDERS, ProviderInfo};
 use endstop_wire::dialect::{Dialect, WireFormat, dialect, dialect_at};
+use std::sync::LazyLock;
 
 /// Returns the price of a model, if the catalogue knows it.
 ///
@@ -32,22 +33,40 @@ pub(super) fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dia
     at_host.unwrap_or_else(|| format.dialect())
 }
 
-/// The provider whose endpoint has this host.
-fn provider_at(host: &str) -> Option<&'static ProviderInfo> {
-    let host = host.to_ascii_lowercase();
-    let has_host = |url: &str| {
+/// The host of a provider's endpoint.
+struct Host {
+    start: &'static str,
+    /// The end of a host with a region, a location or a resource in its middle.
+    end: Option<&'static str>,
+    provider: &'static ProviderInfo,
+}
+
+impl Host {
+    fn of(provider: &'static ProviderInfo) -> Host {
+        let url = provider.base_url;
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let name = rest.split(['/', ':']).next().unwrap_or(rest);
         match (name.split_once('{'), name.split_once('}')) {
-            // A region, a location or a resource, which is never empty.
-            (Some((before, _)), Some((_, after))) => {
-                let middle = host.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-                middle.is_some_and(|middle| !middle.is_empty() && !middle.contains('.'))
-            }
-            _ => !name.is_empty() && name == host,
+            (Some((start, _)), Some((_, end))) => Host { start, end: Some(end), provider },
+            _ => Host { start: name, end: None, provider },
         }
-    };
-    PROVIDERS.iter().find(|row| has_host(row.base_url))
+    }
+
+    fn is(&self, host: &str) -> bool {
+        let Some(end) = self.end else { return !self.start.is_empty() && self.start == host };
+        let middle = host.strip_prefix(self.start).and_then(|rest| rest.strip_suffix(end));
+        // A region is never empty.
+        middle.is_some_and(|middle| !middle.is_empty() && !middle.contains('.'))
+    }
+}
+
+/// The hosts of all providers, read once, because each call looks for one.
+static HOSTS: LazyLock<Vec<Host>> = LazyLock::new(|| PROVIDERS.iter().map(Host::of).collect());
+
+/// The provider whose endpoint has this host.
+fn provider_at(host: &str) -> Option<&'static ProviderInfo> {
+    let host = host.to_ascii_lowercase();
+    HOSTS.iter().find(|known| known.is(&host)).map(|known| known.provider)
 }
 
 fn own_provider(format: WireFormat) -> Option<&'static str> {

@@ -383,3 +383,21 @@ fn cohere_is_guarded_by_its_route() {
         }
     });
 }
+
+#[test]
+fn call_without_a_connection_costs_nothing() {
+    run(async {
+        // The port was free a moment ago, and nothing listens there.
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let upstream = closed.local_addr().expect("an address");
+        drop(closed);
+        let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
+        let guard = Guard::start(limited(limits), upstream).await;
+        let talk = Talk::new("x", "t", Speaks::Chat);
+        let (status, body) = call(guard.address, &talk.request()).await;
+        assert!(status == 502 && body.expect("a body").contains("no connection"), "{status}");
+        let outcome = guard.run("x").expect("a run").close(false, "");
+        assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+        assert_eq!((outcome.cost, outcome.cost_unknown), (NanoUsd::ZERO, false), "{outcome:?}");
+    });
+}

@@ -99,7 +99,7 @@ async fn guard(url: &str, environment: &[(&str, String)]) -> (Running, Seen) {
 async fn reason(seen: &mut Seen) -> String {
     loop {
         match seen.events.recv().await.expect("an event") {
-            Event::End(End::NoResponse { error }) => return error,
+            Event::End(End::NoResponse { error, .. }) => return error,
             Event::End(end) => panic!("{end:?}"),
             _ => {}
         }
