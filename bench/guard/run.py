@@ -89,7 +89,7 @@ def page(rows, details, wanted, folders, endstop):
         lines.append(f"| {client} | {install.version(folders[client.group], client.kind, client.package)} |")
     lines += ["", "- untouched: the same task with and without guard gives the same exit status, final text and requests, but "
               "for the fields that `compare.py` lists.",
-              "- turns: `--max-turns 2`. dollars: `--max-budget-usd 0.07`. timeout: `--timeout 15s` in a stream that stops. "
+              "- turns: `--max-turns 2`. dollars: `--max-budget-usd 0.07`. timeout: `--timeout 30s` in a stream that stops. "
               "loop: `--watch stop:stuck`. Ctrl-C: SIGINT while a tool runs.",
               "- calls after: calls that the client made after the stop, which guard answered; none reached the provider.",
               "- seconds: from the last call, the deadline or the signal to the end of guard.", "",

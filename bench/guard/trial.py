@@ -130,9 +130,11 @@ def remaining(mark):
 
 def outcome(out):
     for line in reversed(out.splitlines()):
-        if line.startswith('{"') and '"type":"outcome"' in line.replace(" ", ""):
+        # Gemini CLI does not end its last line, so guard's can begin inside it.
+        at = line.find('{"type":"outcome"')
+        if at >= 0:
             try:
-                return json.loads(line)
+                return json.loads(line[at:])
             except ValueError:
                 return None
     return None

@@ -129,7 +129,7 @@ impl Opening {
                     let inside = text.trim();
                     let before = text.len() - text.trim_start().len();
                     let after = text.get(before + inside.len()..).unwrap_or_default();
-                    print = print.add(text_print.as_bytes()).add(text[..before].as_bytes());
+                    print = print.add(text_print.as_bytes()).add(&text.as_bytes()[..before]);
                     print = print.add(after.as_bytes());
                     texts.push(text_print);
                 }
