@@ -3,8 +3,8 @@
 //! Only keys that are written down are read. A profile that assumes a role, signs in with a browser
 //! or runs a program has none, and guard reports that when a signed request arrives.
 
+use super::aws_key::AwsKey;
 use super::aws_profile::Profile;
-use aws_credential_types::Credentials;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -20,22 +20,9 @@ pub struct AwsKeys {
     problem: Option<String>,
 }
 
-#[derive(Clone)]
-pub(crate) struct AwsKey {
-    id: String,
-    pub(crate) identity: Credentials,
-}
-
 impl fmt::Debug for AwsKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AwsKeys").field("problem", &self.problem).finish_non_exhaustive()
-    }
-}
-
-impl AwsKey {
-    pub(super) fn new(id: &str, secret: &str, session: Option<String>) -> AwsKey {
-        let identity = Credentials::new(id, secret, session, None, "endstop");
-        AwsKey { id: id.to_owned(), identity }
     }
 }
 
@@ -101,7 +88,7 @@ impl AwsKeys {
                 None
             }
             Ok(None) => named.map(|name| format!("the profile `{name}` has no keys")),
-            // A default profile that nothing asks for is no problem of a guard with other keys.
+            // A default profile without keys does not matter to a guard that has others.
             Err(problem) => Some(problem).filter(|_| named.is_some() || keys.is_empty()),
         };
         (!keys.is_empty() || problem.is_some()).then_some(AwsKeys { keys, problem })

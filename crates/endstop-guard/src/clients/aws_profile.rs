@@ -5,7 +5,7 @@
 //! ~/.aws/config        [profile work]     region = …
 //! ```
 
-use super::aws_keys::AwsKey;
+use super::aws_key::AwsKey;
 use std::collections::BTreeMap;
 
 /// Settings of a profile whose keys are not in a file, and the way in which they are obtained.

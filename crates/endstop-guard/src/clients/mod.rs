@@ -29,6 +29,7 @@
 //! comes from a repository. It is reported ([`Warning::RepositoryUpstream`]) and overridden.
 
 mod aider;
+mod aws_key;
 mod aws_keys;
 mod aws_profile;
 mod claude;
@@ -47,7 +48,7 @@ mod table;
 mod variables;
 mod wiring;
 
-pub(crate) use aws_keys::AwsKey;
+pub(crate) use aws_key::AwsKey;
 pub use aws_keys::AwsKeys;
 pub use request::{DiskFiles, Files, NoFiles, Request};
 pub use shell::{Shell, UnknownShell, print_env};

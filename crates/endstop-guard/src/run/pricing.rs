@@ -36,7 +36,7 @@ pub(super) fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dia
 /// The host of a provider's endpoint.
 struct Host {
     start: &'static str,
-    /// The end of a host with a region, a location or a resource in its middle.
+    /// The end of the host, if a region, a location or a resource stands before it.
     end: Option<&'static str>,
     provider: &'static ProviderInfo,
 }
