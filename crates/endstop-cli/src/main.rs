@@ -19,7 +19,8 @@ mod recorded_args;
 mod render;
 mod run;
 mod telemetry;
-mod visible;
+
+use endstop_report::visible;
 
 use args::{Args, Command, ConfigCommand};
 use clap::Parser;

@@ -13,9 +13,11 @@ pub(crate) enum Exception {
     Format,
     /// An object that another call is using.
     Busy,
+    /// Counts that cannot be merged.
+    Merge,
 }
 
-static CLASSES: [PyOnceLock<Py<PyType>>; 3] = [const { PyOnceLock::new() }; 3];
+static CLASSES: [PyOnceLock<Py<PyType>>; 4] = [const { PyOnceLock::new() }; 4];
 
 /// Builds an exception with this message.
 pub(crate) fn error(py: Python<'_>, kind: Exception, message: impl Into<String>) -> PyErr {
@@ -23,6 +25,7 @@ pub(crate) fn error(py: Python<'_>, kind: Exception, message: impl Into<String>)
         Exception::Config => "ConfigError",
         Exception::Format => "FormatError",
         Exception::Busy => "BusyError",
+        Exception::Merge => "MergeError",
     };
     let class = CLASSES[kind as usize].import(py, "endstop._errors", name);
     match class {

@@ -7,8 +7,12 @@
 //!
 //! The Python half is in `python/endstop`; its `__init__.py` lists the public names.
 
+mod audit;
+mod backtest;
+mod backtest_report;
 mod body;
 mod call;
+mod content;
 mod decoder;
 mod detection;
 mod errors;
@@ -16,6 +20,7 @@ mod exit;
 mod json;
 mod limits;
 mod members;
+mod notebook;
 mod outcome;
 mod outcome_html;
 mod policy;
@@ -23,6 +28,7 @@ mod price;
 mod python_policy;
 mod redact;
 mod run;
+mod run_files;
 mod run_input;
 mod run_state;
 mod signal;
@@ -37,6 +43,12 @@ use pyo3::pymodule;
 /// The compiled half of the package `endstop`.
 #[pymodule(gil_used = false)]
 mod _endstop {
+    #[pymodule_export]
+    use crate::audit::{Audit, AuditReport};
+    #[pymodule_export]
+    use crate::backtest::Backtest;
+    #[pymodule_export]
+    use crate::backtest_report::BacktestReport;
     #[pymodule_export]
     use crate::call::Call;
     #[pymodule_export]
@@ -57,6 +69,8 @@ mod _endstop {
     use crate::redact::redact;
     #[pymodule_export]
     use crate::run::Run;
+    #[pymodule_export]
+    use crate::run_files::run_files;
     #[pymodule_export]
     use crate::signal::{ModelError, Signal};
     #[pymodule_export]

@@ -6,11 +6,12 @@ use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
 use crate::recorded::audit::Found;
-use crate::recorded::audit::find::{self, Looked};
+use crate::recorded::audit::find;
 use crate::recorded::journal_runs;
 use crate::recorded_args::AuditArgs;
-use crate::render::audit::{html, text};
 use crate::render::date::now_ms;
+use crate::render::html::escaper;
+use endstop_report::audit::{json, lines, page};
 use endstop_trajectory::audit::time_ms;
 use endstop_trajectory::read::{Options, UnknownFormat, for_each};
 use std::path::Path;
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     }
     if args.find {
         for place in find::places() {
-            let mut looked = Looked::new(&place);
+            let mut looked = find::looked(&place);
             let before = found.audit.sessions + found.too_old;
             for file in place.files(&mut looked) {
                 if journal_runs::is_ours(&file) {
@@ -67,14 +68,16 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         }
     }
     found.progress.end();
+    let nothing = found.audit.sessions + found.too_old == 0;
+    let found = found.report();
     // The file is written before anything is printed, because it can fail.
     if let Some(file) = &report {
-        file.write(&html::page(&found))?;
+        file.write(&page(&found, &escaper()))?;
     }
     if as_json {
-        let _ = output::json_without(&found.json(), &keys);
+        let _ = output::json_without(&json(&found), &keys);
     } else {
-        for line in text::report(&found) {
+        for line in lines(&found) {
             let _ = output::line(&keys.out_of_text(&line));
         }
     }
@@ -82,8 +85,7 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         output::note(&format!("written: {}", file.path().display()));
     }
     // Paths were given, but nothing in them could be read.
-    let nothing = found.audit.sessions + found.too_old == 0;
-    Ok(if nothing && !args.find && !found.stats.problems.is_empty() { 2 } else { 0 })
+    Ok(if nothing && !args.find && !found.problems.is_empty() { 2 } else { 0 })
 }
 
 /// Parses a point in time in Unix milliseconds: a duration before now, or a day.

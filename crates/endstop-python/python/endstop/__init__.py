@@ -5,11 +5,15 @@
 <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
 
 `detect` says why a model stopped its turn. `Run` puts a loop under the kernel, with limits and
-policies; its `Outcome` says how the run ended. `endstop.adapters` has the loops of frameworks,
+policies; its `Outcome` says how the run ended. `backtest` and `audit` look at recorded runs. `endstop.adapters` has the loops of frameworks,
 `endstop.tap` a transport that reads responses on their way, `endstop.rlm` the policies of RLM Code.
 """
 
 from endstop._endstop import (
+    Audit,
+    AuditReport,
+    Backtest,
+    BacktestReport,
     Call,
     Context,
     Delta,
@@ -47,16 +51,22 @@ from endstop._errors import (
     ConfigError,
     EndstopError,
     FormatError,
+    MergeError,
     Unsuccessful,
     VersionError,
 )
 from endstop._policies import CONFIDENCE, FINAL, REWARD, policy
+from endstop._recorded._api import audit, backtest
 from endstop._run import Run
 
 __all__ = [
     "CONFIDENCE",
     "FINAL",
     "REWARD",
+    "Audit",
+    "AuditReport",
+    "Backtest",
+    "BacktestReport",
     "BusyError",
     "Call",
     "Category",
@@ -68,6 +78,7 @@ __all__ = [
     "EndstopError",
     "ErrorClass",
     "FormatError",
+    "MergeError",
     "ModelError",
     "Outcome",
     "Policy",
@@ -85,6 +96,8 @@ __all__ = [
     "Verdict",
     "VersionError",
     "__version__",
+    "audit",
+    "backtest",
     "default_limits",
     "detect",
     "k_of",

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, final
 
@@ -10,6 +12,10 @@ from typing_extensions import disjoint_base
 from endstop._enums import Category, Confidence, ErrorClass, SignalReason, Termination
 
 __all__ = [
+    "Audit",
+    "AuditReport",
+    "Backtest",
+    "BacktestReport",
     "Call",
     "Context",
     "Delta",
@@ -35,6 +41,7 @@ __all__ = [
     "price",
     "redact",
     "response",
+    "run_files",
 ]
 __version__: Final[str]
 
@@ -42,6 +49,141 @@ _Response: TypeAlias = Any
 """Bytes, text, a dict, an SDK's object, a stream's chunks, or the response of an HTTP client."""
 _Limit: TypeAlias = int | float | str | bool | timedelta | None
 _PolicySpec: TypeAlias = Policy | str | dict[str, Any]
+
+_Part: TypeAlias = Any
+"""A path, bytes, or a file object that is open for reading bytes."""
+
+@final
+class Audit:
+    """An audit in parts: `tally` looks at the sessions of one part, `merge` makes the report."""
+
+    def __new__(
+        cls, *, top: int = 10, since: str | None = None, format: str | None = None
+    ) -> Self: ...
+    def tally(
+        self,
+        part: _Part,
+        *,
+        file: str = "runs.jsonl",
+        dataset: str | None = None,
+        folder: str | PathLike[str] | None = None,
+    ) -> bytes:
+        """Counts the sessions of a part."""
+    @staticmethod
+    def combine(parts: Sequence[bytes]) -> bytes:
+        """Merges counts into counts."""
+    def merge(self, parts: Sequence[bytes]) -> AuditReport:
+        """Makes the report of counts, in any order."""
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+
+@final
+class AuditReport:
+    """The report of an audit: how sessions ended, and what their loops cost."""
+
+    @property
+    def sessions(self) -> int:
+        """Number of sessions."""
+    @property
+    def wrong(self) -> int:
+        """Number of sessions without an answer, with a loop, or with a contradicted claim."""
+    @property
+    def usd(self) -> float:
+        """US dollars of all sessions, as recorded or by the price list."""
+    @property
+    def in_question_usd(self) -> float:
+        """US dollars of the part that is in question."""
+    @property
+    def ended(self) -> dict[str, int]:
+        """Number of sessions by ending."""
+    @property
+    def worst(self) -> list[dict[str, Any]]:
+        """The worst sessions, as dicts."""
+    @property
+    def problems(self) -> dict[str, dict[str, Any]]:
+        """Records that could not be read, by kind."""
+    @property
+    def counts(self) -> bytes:
+        """The merged counts, which `merge` takes as a part."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the report as `endstop audit --json` prints it."""
+    def to_json(self) -> str:
+        """Returns the same as JSON text."""
+    def to_html(self) -> str:
+        """Returns the report as an HTML page."""
+    def _repr_html_(self) -> str: ...
+    def __reduce__(self) -> tuple[Callable[[list[bytes]], AuditReport], tuple[list[bytes]]]: ...
+
+@final
+class Backtest:
+    """A backtest in parts: `tally` counts the runs of one part, `merge` makes the report."""
+
+    def __new__(
+        cls,
+        policies: str | _PolicySpec | Iterable[_PolicySpec] | None = None,
+        *,
+        calibrate: float | None = None,
+        group_by: str = "auto",
+        max_harm: float = 0.01,
+        format: str | None = None,
+        outcomes: dict[str, Any] | str | PathLike[str] | bytes | None = None,
+    ) -> Self: ...
+    @property
+    def candidates(self) -> list[str]:
+        """The names of the candidates."""
+    def tally(
+        self,
+        part: _Part,
+        *,
+        file: str = "runs.jsonl",
+        dataset: str | None = None,
+        folder: str | PathLike[str] | None = None,
+    ) -> bytes:
+        """Counts the runs of a part."""
+    @staticmethod
+    def combine(parts: Sequence[bytes]) -> bytes:
+        """Merges counts into counts."""
+    def merge(self, parts: Sequence[bytes]) -> BacktestReport:
+        """Makes the report of counts, in any order."""
+    def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
+
+@final
+class BacktestReport:
+    """The report of a backtest: first what a stop would have cost, then what it would have saved."""
+
+    @property
+    def runs(self) -> int:
+        """Number of runs that were read."""
+    @property
+    def judged(self) -> int:
+        """Number of runs with a recorded success or failure."""
+    @property
+    def datasets(self) -> list[str]:
+        """Names of the datasets with judged runs."""
+    @property
+    def recommended(self) -> str | None:
+        """Name of the recommended candidate; None if there is none."""
+    @property
+    def strength(self) -> Literal["set", "try"] | None:
+        """The support of the runs for the recommendation."""
+    @property
+    def problems(self) -> dict[str, dict[str, Any]]:
+        """Records that could not be read, by kind."""
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures by dataset and candidate."""
+    @property
+    def counts(self) -> bytes:
+        """The merged counts, which `merge` takes as a part."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the report as `endstop backtest --json` prints it."""
+    def to_json(self) -> str:
+        """Returns the same as JSON text."""
+    def to_html(self) -> str:
+        """Returns the report as an HTML page."""
+    def to_toml(self, mode: str = "observe", *, day: str = "") -> str:
+        """Returns the recommended or calibrated candidate as settings."""
+    def _repr_html_(self) -> str: ...
+    def __reduce__(self) -> tuple[Callable[[list[bytes]], BacktestReport], tuple[list[bytes]]]: ...
 
 @final
 class Call:
@@ -705,3 +847,6 @@ def response(
     model: str | None = None,
 ) -> Detection:
     """Describes a response by hand, for a framework that does not show the provider's bytes."""
+
+def run_files(path: str | PathLike[str]) -> list[Path]:
+    """Returns the files that a backtest or an audit reads of a folder; of a file, only itself."""

@@ -15,6 +15,7 @@ __all__ = [
     "ConfigError",
     "EndstopError",
     "FormatError",
+    "MergeError",
     "Unsuccessful",
     "VersionError",
 ]
@@ -30,6 +31,10 @@ class ConfigError(EndstopError, ValueError):
 
 class FormatError(EndstopError, ValueError):
     """A response in an unknown or ambiguous format; pass `api`."""
+
+
+class MergeError(EndstopError, ValueError):
+    """Counts that cannot be merged: of another version, with other settings, or damaged."""
 
 
 class BusyError(EndstopError, RuntimeError):

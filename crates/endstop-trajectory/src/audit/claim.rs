@@ -14,7 +14,8 @@
 use super::command::{self, Kind};
 use super::quote::short;
 use crate::model::{CallResult, Trajectory};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Words that claim success. Only whole words match.
 const CLAIMS: &[&str] = &[
@@ -129,10 +130,10 @@ const REFUSED: &[&str] = &[
 ];
 
 /// A final claim of success after a failure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sign {
     /// The kind of command that failed: `test`, `build`, `lint` or `command`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// The command, shortened.
     pub command: String,
     /// The turn of the session in which it failed, from 1.
@@ -181,7 +182,7 @@ pub(super) fn sign(run: &Trajectory<'_>) -> Option<Sign> {
             // A search without matches also has a non-zero exit code, but did not fail.
             } else if !command::says_no(&line) {
                 open[place(kind)] = Some(Sign {
-                    kind: ["test", "build", "lint", "command"][place(kind)],
+                    kind: ["test", "build", "lint", "command"][place(kind)].into(),
                     command: short(&line, 100),
                     turn,
                     exit_code: result.exit_code,
@@ -358,7 +359,7 @@ mod tests {
         let red = || turn("cargo test", "running 3 tests\ntest result: FAILED. 2 failed\n", 101);
         let look = || turn("ls", "a", 0);
         let found = sign(&run(vec![red(), look()], "All done.")).unwrap();
-        assert_eq!((found.kind, found.turn, found.calls_after), ("test", 1, 1));
+        assert_eq!((&*found.kind, found.turn, found.calls_after), ("test", 1, 1));
         assert_eq!(found.exit_code, Some(101));
         assert_eq!(found.failure, "test result: FAILED. 2 failed");
         assert_eq!(found.claim, "All done.");

@@ -12,11 +12,11 @@ use crate::read::is_aside;
 use endstop_core::Termination;
 use endstop_wire::Headers;
 use endstop_wire::errors::classify;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The kind of a session's ending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum How {
@@ -82,7 +82,7 @@ impl fmt::Display for How {
 }
 
 /// A session's ending with its description.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// The kind of ending.
     pub how: How,

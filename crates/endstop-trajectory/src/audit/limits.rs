@@ -12,10 +12,10 @@ use crate::model::Trajectory;
 use crate::pricing::Spent;
 use crate::replay::{Replayed, Setting, replay};
 use endstop_core::Termination;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A request that the default limits would have ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
     /// The ending that the request would have had.
     pub termination: Termination,

@@ -14,10 +14,10 @@ use crate::backtest::show;
 use crate::model::{Role, Step, Trajectory};
 use crate::pricing::Spent;
 use endstop_core::detector::{Rule, RuleSet, Stuck};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A loop in a request.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
     /// The turn of the session, from 1, at whose end a rule fired first.
     pub turn: u64,

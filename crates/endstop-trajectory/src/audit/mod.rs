@@ -24,6 +24,7 @@
 //! request separately. An [`Audit`] has a constant size, however many sessions are added: it stores
 //! totals and the worst sessions.
 
+mod batch;
 mod claim;
 mod command;
 mod ending;
@@ -34,6 +35,7 @@ mod request;
 mod session;
 mod total;
 
+pub use batch::{Merged, Plan, combine, merge, no_sessions, tally};
 pub use claim::Sign;
 pub use ending::{Ended, How};
 pub use limits::Stop;

@@ -20,7 +20,8 @@ use crate::pricing::Prices;
 use crate::pricing::{Spent, model_of, provider_of};
 use crate::read::is_aside;
 use crate::time::unix_ms;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Maximum number of models of a session that are listed separately.
@@ -29,7 +30,7 @@ const MODELS: usize = 100;
 const DEEPEST: u32 = 16;
 
 /// The facts about a session.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// The session's file.
     pub file: String,
@@ -38,7 +39,7 @@ pub struct Session {
     /// The session's id.
     pub id: String,
     /// The session's format.
-    pub format: &'static str,
+    pub format: Cow<'static, str>,
     /// The agent.
     pub agent: Option<String>,
     /// `true` if another session started this one as a subagent.
@@ -85,7 +86,7 @@ impl Session {
             file: run.origin.file.clone(),
             at: run.origin.at,
             id: short(&run.run_id, 100),
-            format: run.origin.format,
+            format: run.origin.format.into(),
             agent: run.agent.as_deref().map(|agent| short(agent, 60)),
             subagent: run.is_tagged("subagent"),
             task: task.map_or_else(String::new, |step| short(&step.text, 120)),

@@ -11,15 +11,17 @@
 use super::ending::How;
 use super::session::Session;
 use crate::pricing::Spent;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Maximum number of models that are listed separately.
 const MODELS: usize = 500;
+/// The name for the usage of all other models. A model of that name is counted there as well.
+const OTHERS: &str = "(others)";
 
 /// A group of sessions and its usage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// Number of sessions.
     pub sessions: u64,
@@ -35,7 +37,7 @@ impl Group {
 }
 
 /// The results of an audit.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Audit {
     /// Number of sessions, including subagents that have a file of their own.
     pub sessions: u64,
@@ -59,7 +61,7 @@ pub struct Audit {
     /// The latest time in any session, in Unix milliseconds.
     pub last_ms: Option<i64>,
     /// Number of sessions by format.
-    pub formats: BTreeMap<&'static str, u64>,
+    pub formats: BTreeMap<String, u64>,
     /// Sessions by ending.
     pub ended: BTreeMap<How, Group>,
     /// Sessions with a contradicted claim.
@@ -77,7 +79,7 @@ pub struct Audit {
     /// Number of these that had an answer.
     pub stopped_answered: u64,
     /// The same requests by the ending that they would have had.
-    pub stopped_as: BTreeMap<&'static str, u64>,
+    pub stopped_as: BTreeMap<String, u64>,
     /// The usage after those stops.
     pub behind_stops: Spent,
     /// The part of it in requests that had no answer.
@@ -101,6 +103,12 @@ impl Audit {
         Audit { top, ..Audit::default() }
     }
 
+    /// Sets the number of worst sessions that are stored; counts that were read do not contain it.
+    pub(super) fn keep_at_most(&mut self, top: usize) {
+        self.top = top;
+        self.worst.truncate(top);
+    }
+
     /// Adds a session.
     pub fn add(&mut self, session: Session) {
         self.sessions += 1;
@@ -113,7 +121,7 @@ impl Audit {
         self.cost_recorded += u64::from(session.cost_recorded);
         self.first_ms = [self.first_ms, session.first_ms].into_iter().flatten().min();
         self.last_ms = [self.last_ms, session.last_ms].into_iter().flatten().max();
-        *self.formats.entry(session.format).or_default() += 1;
+        *self.formats.entry(session.format.to_string()).or_default() += 1;
         self.ended.entry(session.ended.how).or_default().add(session.spent);
         if session.sign.is_some() {
             self.signs.add(session.spent);
@@ -131,17 +139,14 @@ impl Audit {
         for stop in &session.stops {
             self.stopped += 1;
             self.stopped_answered += u64::from(stop.answered);
-            *self.stopped_as.entry(stop.termination.as_str()).or_default() += 1;
+            *self.stopped_as.entry(stop.termination.as_str().to_owned()).or_default() += 1;
             self.behind_stops += stop.behind;
             if !stop.answered {
                 self.behind_stops_unanswered += stop.behind;
             }
         }
         for (model, spent) in &session.models {
-            // Model names come from the files, so the map is bounded.
-            let full = self.models.len() >= MODELS && !self.models.contains_key(model);
-            let model = if full { "(others)" } else { model.as_str() };
-            *self.models.entry(model.to_owned()).or_default() += *spent;
+            self.add_model(model, *spent);
         }
         if session.is_wrong() {
             self.wrong += 1;
@@ -150,15 +155,96 @@ impl Audit {
         }
     }
 
-    /// Stores a session if it is among the worst. Among equal sessions the first one comes first.
+    /// Adds the results for other sessions. Neither the order nor the division of the sessions changes
+    /// the sum. All counts saturate, because they may come from a file.
+    pub fn merge(&mut self, other: Audit) {
+        for (own, other) in [
+            (&mut self.sessions, other.sessions),
+            (&mut self.subagents, other.subagents),
+            (&mut self.requests, other.requests),
+            (&mut self.calls, other.calls),
+            (&mut self.failures, other.failures),
+            (&mut self.lacking_results, other.lacking_results),
+            (&mut self.cost_recorded, other.cost_recorded),
+            (&mut self.looped, other.looped),
+            (&mut self.loops, other.loops),
+            (&mut self.stopped, other.stopped),
+            (&mut self.stopped_answered, other.stopped_answered),
+            (&mut self.wrong, other.wrong),
+            (&mut self.signs.sessions, other.signs.sessions),
+        ] {
+            *own = own.saturating_add(other);
+        }
+        for (own, other) in [
+            (&mut self.spent, other.spent),
+            (&mut self.signs.spent, other.signs.spent),
+            (&mut self.behind_loops, other.behind_loops),
+            (&mut self.behind_stops, other.behind_stops),
+            (&mut self.behind_stops_unanswered, other.behind_stops_unanswered),
+            (&mut self.in_question, other.in_question),
+        ] {
+            *own += other;
+        }
+        self.first_ms = [self.first_ms, other.first_ms].into_iter().flatten().min();
+        self.last_ms = [self.last_ms, other.last_ms].into_iter().flatten().max();
+        for (own, other) in [
+            (&mut self.formats, other.formats),
+            (&mut self.rules, other.rules),
+            (&mut self.stopped_as, other.stopped_as),
+        ] {
+            for (name, count) in other {
+                let own = own.entry(name).or_default();
+                *own = own.saturating_add(count);
+            }
+        }
+        for (how, group) in other.ended {
+            let own = self.ended.entry(how).or_default();
+            own.sessions = own.sessions.saturating_add(group.sessions);
+            own.spent += group.spent;
+        }
+        for (model, spent) in other.models {
+            self.add_model(&model, spent);
+        }
+        for session in other.worst {
+            self.keep(session);
+        }
+    }
+
+    /// Adds the usage of a model. Names come from files, so that only the first ones by alphabet are
+    /// listed, which depends neither on the order of the sessions nor on their division into parts.
+    fn add_model(&mut self, model: &str, spent: Spent) {
+        if let Some(own) = self.models.get_mut(model) {
+            *own += spent;
+            return;
+        }
+        let listed = self.models.len() - usize::from(self.models.contains_key(OTHERS));
+        if model == OTHERS || listed < MODELS {
+            self.models.insert(model.to_owned(), spent);
+            return;
+        }
+        let mut rest = spent;
+        let last = self.models.keys().rev().find(|name| *name != OTHERS).cloned();
+        if let Some(last) = last.filter(|last| model < last.as_str()) {
+            rest = self.models.remove(&last).unwrap_or_default();
+            self.models.insert(model.to_owned(), spent);
+        }
+        *self.models.entry(OTHERS.to_owned()).or_default() += rest;
+    }
+
+    /// Stores a session if it is among the worst. Equal sessions are in the order of their files, lines
+    /// and ids.
     fn keep(&mut self, session: Session) {
-        // `<=`, so that an equal session that came first keeps its place.
-        let place = self.worst.partition_point(|other| rank(other) <= rank(&session));
+        let place = self.worst.partition_point(|other| place(other) <= place(&session));
         if place < self.top {
             self.worst.insert(place, session);
             self.worst.truncate(self.top);
         }
     }
+}
+
+/// The sort key of a stored session.
+fn place(session: &Session) -> (Reverse<(u64, u64, u64)>, &str, Option<u64>, &str) {
+    (rank(session), &session.file, session.at, &session.id)
 }
 
 /// The sort key that puts the worst session first.

@@ -27,10 +27,9 @@ use super::judge::Backtest;
 use super::packed::{MergeError, difference, pack, unpack};
 use super::reading::Reading;
 use super::tallies::Tallies;
-use crate::read::{Chunks, Opened, Options, Outcomes, Source};
+use crate::read::{Content, Options, Outcomes};
 use endstop_core::PolicyError;
 use serde::Serialize;
-use std::io::Cursor;
 
 /// The settings of a backtest in parts; all parts need the same.
 #[derive(Clone, Debug)]
@@ -86,48 +85,34 @@ pub struct Batch<'b> {
 /// # Errors
 /// A policy cannot be built.
 pub fn tally(batch: Batch<'_>, plan: &Plan) -> Result<Vec<u8>, PolicyError> {
+    if batch.bytes.is_empty() {
+        // An engine may pass an empty partition, which is not a broken file.
+        return Ok(pack(&plan.backtest()?.tallies, &Reading::default()));
+    }
+    tally_content(Content::of(batch.bytes, batch.file), batch.dataset, plan)
+}
+
+/// As [`tally`], for content that is read in chunks, so that it need not fit into the memory.
+///
+/// # Errors
+/// A policy cannot be built.
+pub fn tally_content(
+    content: Content,
+    name: Option<&str>,
+    plan: &Plan,
+) -> Result<Vec<u8>, PolicyError> {
     let mut test = plan.backtest()?;
     let mut outcomes = plan.outcomes.clone();
     let mut reading = Reading::default();
-    let Batch { bytes, file, dataset: name } = batch;
-    if bytes.is_empty() {
-        // An engine may pass an empty partition, which is not a broken file.
-        return Ok(pack(&test.tallies, &reading));
-    }
-    let (source, file) = (Source::file(file), file.to_owned());
-    let mut chunks = match Chunks::of(Box::new(Cursor::new(bytes)), source, file, &plan.options) {
-        Ok(Opened::Runs(chunks)) => chunks,
-        Ok(Opened::Skipped(_)) => {
-            reading.skipped += 1;
-            return Ok(pack(&test.tallies, &reading));
+    reading.read(content, &plan.options, &mut |reading, mut run| {
+        if let Some(outcomes) = &mut outcomes {
+            outcomes.apply(&mut run);
         }
-        Err(problem) => {
-            reading.problem(&problem);
-            return Ok(pack(&test.tallies, &reading));
-        }
-    };
-    while let Some(chunk) = chunks.next() {
-        let chunk = match chunk {
-            Ok(chunk) => chunk,
-            Err(problem) => {
-                reading.problem(&problem);
-                continue;
-            }
-        };
-        chunk.each(&mut |run| match run {
-            Ok(mut run) => {
-                if let Some(outcomes) = &mut outcomes {
-                    outcomes.apply(&mut run);
-                }
-                let of_file = if name.is_none() { dataset(&run) } else { String::new() };
-                let name = name.unwrap_or(&of_file);
-                reading.run(name, &run);
-                test.run(name, &run);
-            }
-            Err(problem) => reading.problem(&problem),
-        });
-        chunks.reuse(chunk);
-    }
+        let of_file = if name.is_none() { dataset(&run) } else { String::new() };
+        let name = name.unwrap_or(&of_file);
+        reading.run(name, &run);
+        test.run(name, &run);
+    });
     Ok(pack(&test.tallies, &reading))
 }
 
@@ -146,6 +131,24 @@ pub struct Merged {
 /// There is no part; the bytes of a part are not counts; or its version or its settings are not those
 /// of the first part.
 pub fn merge<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Result<Merged, MergeError> {
+    let (tallies, reading) = sum(parts)?;
+    // `unpack` checked the families.
+    let families = tallies.settings.families().unwrap_or_default();
+    Ok(Merged { figures: Figures::of(&tallies, &families), reading: reading.finish() })
+}
+
+/// Merges the counts of [`tally`] into counts again, so that an engine can merge some parts while
+/// others are counted.
+///
+/// # Errors
+/// As [`merge`].
+pub fn combine<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Result<Vec<u8>, MergeError> {
+    sum(parts).map(|(tallies, reading)| pack(&tallies, &reading))
+}
+
+fn sum<B: AsRef<[u8]>>(
+    parts: impl IntoIterator<Item = B>,
+) -> Result<(Tallies, Reading), MergeError> {
     let mut all: Option<(Tallies, Reading)> = None;
     for (bytes, part) in parts.into_iter().zip(1..) {
         let (tallies, reading) = unpack(bytes.as_ref(), part)?;
@@ -164,8 +167,5 @@ pub fn merge<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Result<Merge
         own.add(tallies);
         read.add(reading);
     }
-    let (tallies, reading) = all.ok_or(MergeError::Empty)?;
-    // `unpack` checked the families.
-    let families = tallies.settings.families().unwrap_or_default();
-    Ok(Merged { figures: Figures::of(&tallies, &families), reading: reading.finish() })
+    all.ok_or(MergeError::Empty)
 }

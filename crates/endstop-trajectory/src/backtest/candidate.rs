@@ -136,6 +136,30 @@ impl Candidate {
         Candidate::of_policy(&spec, None).map_err(|problem| PolicyError::BadSpec { problem })
     }
 
+    /// Returns the candidates that a backtest uses unless others are requested.
+    ///
+    /// # Errors
+    /// None in practice; the candidates are parsed like any others.
+    pub fn usual() -> Result<Vec<Candidate>, PolicyError> {
+        let stuck = |repeats: u32| json!({"stuck": {"repeats": repeats, "same_errors": repeats + 2, "stale": repeats + 1}});
+        let times = |rule: &str, times: u32| json!({rule: {"times": times}});
+        let mut list = vec![
+            stuck(1),
+            stuck(2),
+            stuck(4),
+            times("repeat_call", 3),
+            times("total_repeat", 3),
+            times("same_error", 3),
+            times("no_new", 2),
+            json!({"any": [times("total_repeat", 3), times("same_error", 3)]}),
+        ];
+        // Plain turn caps, because a detector that does not beat them is not needed.
+        list.extend([10, 20, 30, 50].map(|steps| json!({"max_steps": {"steps": steps}})));
+        let mut all = Candidate::read(&Value::Array(list))?;
+        all.push(Candidate::default_limits());
+        Ok(all)
+    }
+
     /// Returns the 55 policies of the reference implementation, under its names.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ mod tallies;
 mod tally;
 mod task;
 
-pub use batch::{Batch, Merged, Plan, merge, tally};
+pub use batch::{Batch, Merged, Plan, combine, merge, tally, tally_content};
 pub use calibrate::{Calibrated, HeldBack, tasks_needed};
 pub use calibration::{CalibratedGroup, Calibration};
 pub use candidate::{Candidate, Trial};
@@ -72,6 +72,8 @@ pub use group_figures::{GroupEffect, GroupFigures, HOPELESS};
 pub(crate) use judge::show;
 pub use judge::{Backtest, Judged};
 pub use packed::MergeError;
+pub(crate) use packed::{seal, unseal};
 pub use paired::Paired;
+pub(crate) use reading::Ids;
 pub use reading::{Examples, Reading};
 pub use tally::Skipped;

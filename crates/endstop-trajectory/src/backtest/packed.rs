@@ -12,6 +12,7 @@ use super::family::Family;
 use super::reading::{Ids, Reading};
 use super::settings::Settings;
 use super::tallies::{GroupCounts, Tallies};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;
 
@@ -53,7 +54,7 @@ pub enum MergeError {
     /// The counts have other settings than the first part.
     #[error(
         "part {part}: counted with other settings ({found}) than part 1 ({first}): {differs}; count \
-         all parts with the same candidates"
+         all parts with the same settings"
     )]
     Settings {
         /// The number of the part, from 1.
@@ -69,12 +70,12 @@ pub enum MergeError {
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct Header<S> {
     format: String,
     version: u32,
     endstop: String,
     digest: String,
-    settings: Settings,
+    settings: S,
 }
 
 /// The part of the header that all versions have.
@@ -101,18 +102,27 @@ struct OwnedBody {
 
 /// Writes counts.
 pub(super) fn pack(tallies: &Tallies, reading: &Reading) -> Vec<u8> {
-    let header = Header {
-        format: FORMAT.to_owned(),
+    let body = Body { counts: &tallies.counts, reading, ids: &reading.ids };
+    seal(FORMAT, &tallies.settings, tallies.settings.digest(), &body)
+}
+
+/// Writes counts of a format, with the settings that all parts need to share.
+pub(crate) fn seal(
+    format: &str,
+    settings: &impl Serialize,
+    digest: String,
+    body: &impl Serialize,
+) -> Vec<u8> {
+    let mut bytes = json(&Header {
+        format: format.to_owned(),
         version: VERSION,
         endstop: RELEASE.to_owned(),
-        digest: tallies.settings.digest(),
-        settings: tallies.settings.clone(),
-    };
-    let mut bytes = json(&header);
+        digest,
+        settings,
+    });
     bytes.push(b'\n');
-    let body = json(&Body { counts: &tallies.counts, reading, ids: &reading.ids });
     // Level 3 halves the size again in comparison with level 1, and writing to memory cannot fail.
-    bytes.extend(zstd::encode_all(&*body, 3).unwrap_or_default());
+    bytes.extend(zstd::encode_all(&*json(body), 3).unwrap_or_default());
     bytes
 }
 
@@ -123,41 +133,55 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// Reads counts; `part` is their number for errors.
-pub(super) fn unpack(bytes: &[u8], part: usize) -> Result<(Tallies, Reading), MergeError> {
-    let invalid = |problem: &dyn std::fmt::Display| MergeError::Invalid {
-        part,
-        problem: problem.to_string(),
-    };
+/// Reads counts of a format; `part` is their number for errors. Returns the settings with their
+/// digest, and the counts.
+pub(crate) fn unseal<S: DeserializeOwned, B: DeserializeOwned>(
+    format: &str,
+    bytes: &[u8],
+    part: usize,
+) -> Result<(S, String, B), MergeError> {
+    let invalid = |problem: &dyn std::fmt::Display| MergeError::invalid(part, problem);
     let line = bytes.iter().position(|byte| *byte == b'\n');
     let (header, body) = bytes.split_at(line.ok_or_else(|| invalid(&"no header"))?);
     let identity: Identity = serde_json::from_slice(header).map_err(|error| invalid(&error))?;
-    if identity.format != FORMAT {
+    if identity.format != format {
         return Err(invalid(&format_args!("the format is `{}`", identity.format.escape_debug())));
     }
     if (identity.version, &*identity.endstop) != (VERSION, RELEASE) {
         let found = format!("{} (format {})", identity.endstop.escape_debug(), identity.version);
         return Err(MergeError::Version { part, found });
     }
-    let header: Header = serde_json::from_slice(header).map_err(|error| invalid(&error))?;
-    if header.settings.digest() != header.digest {
-        return Err(invalid(&"the digest does not match the settings"));
-    }
-    let families = header.settings.families().map_err(|problem| invalid(&problem))?;
-    let levels: Vec<usize> = families.iter().map(Family::levels).collect();
+    let header: Header<S> = serde_json::from_slice(header).map_err(|error| invalid(&error))?;
     let unpacked = zstd::Decoder::new(&body[1..]).map_err(|error| invalid(&error))?;
     let mut text = Vec::new();
     let read = unpacked.take(LONGEST + 1).read_to_end(&mut text);
     if read.map_err(|error| invalid(&error))? as u64 > LONGEST {
         return Err(invalid(&format_args!("longer than {} MiB", LONGEST >> 20)));
     }
-    let body: OwnedBody = serde_json::from_slice(&text).map_err(|error| invalid(&error))?;
-    let candidates = header.settings.candidates.len();
-    if !body.counts.fits(candidates, &levels) {
+    let body = serde_json::from_slice(&text).map_err(|error| invalid(&error))?;
+    Ok((header.settings, header.digest, body))
+}
+
+/// Reads counts; `part` is their number for errors.
+pub(super) fn unpack(bytes: &[u8], part: usize) -> Result<(Tallies, Reading), MergeError> {
+    let invalid = |problem: &dyn std::fmt::Display| MergeError::invalid(part, problem);
+    let (settings, digest, body): (Settings, String, OwnedBody) = unseal(FORMAT, bytes, part)?;
+    if settings.digest() != digest {
+        return Err(invalid(&"the digest does not match the settings"));
+    }
+    let families = settings.families().map_err(|problem| invalid(&problem))?;
+    let levels: Vec<usize> = families.iter().map(Family::levels).collect();
+    if !body.counts.fits(settings.candidates.len(), &levels) {
         return Err(invalid(&"the counts do not match the candidates"));
     }
     let reading = Reading { ids: body.ids, ..body.reading };
-    Ok((Tallies { settings: header.settings, counts: body.counts }, reading))
+    Ok((Tallies { settings, counts: body.counts }, reading))
+}
+
+impl MergeError {
+    pub(crate) fn invalid(part: usize, problem: &dyn std::fmt::Display) -> MergeError {
+        MergeError::Invalid { part, problem: problem.to_string() }
+    }
 }
 
 /// Describes the first difference of two settings.

@@ -12,7 +12,7 @@
 use super::hash::stable_hash;
 use super::sample::Sample;
 use crate::model::Trajectory;
-use crate::read::Problem;
+use crate::read::{Content, Opened, Options, Problem};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,11 +47,11 @@ pub struct Reading {
     pub duplicates: u64,
     /// Number of runs by the hash of their dataset and id.
     #[serde(skip)]
-    pub(super) ids: Ids,
+    pub(crate) ids: Ids,
 }
 
 /// Number of runs by the hash of their dataset and id.
-pub(super) type Ids = Sample<u64, IDS>;
+pub(crate) type Ids = Sample<u64, IDS>;
 
 /// A number of cases, and the first few by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,8 +86,40 @@ impl Examples {
 }
 
 impl Reading {
+    /// Reads the runs of a part and passes each one to `each`, which counts it. Counts a record that
+    /// cannot be read as a problem.
+    pub(crate) fn read(
+        &mut self,
+        content: Content,
+        options: &Options,
+        each: &mut dyn FnMut(&mut Reading, Trajectory<'_>),
+    ) {
+        let mut chunks = match content.open(options) {
+            Ok(Opened::Runs(chunks)) => chunks,
+            Ok(Opened::Skipped(_)) => {
+                self.skipped += 1;
+                return;
+            }
+            Err(problem) => return self.problem(&problem),
+        };
+        while let Some(chunk) = chunks.next() {
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(problem) => {
+                    self.problem(&problem);
+                    continue;
+                }
+            };
+            chunk.each(&mut |run| match run {
+                Ok(run) => each(self, run),
+                Err(problem) => self.problem(&problem),
+            });
+            chunks.reuse(chunk);
+        }
+    }
+
     /// Counts a run of a dataset.
-    pub(super) fn run(&mut self, dataset: &str, run: &Trajectory<'_>) {
+    pub(crate) fn run(&mut self, dataset: &str, run: &Trajectory<'_>) {
         self.runs += 1;
         self.turns += run.turns().count() as u64;
         increase(&mut self.formats, run.origin.format, 1);
@@ -102,13 +134,13 @@ impl Reading {
     }
 
     /// Counts a record that could not be read.
-    pub(super) fn problem(&mut self, problem: &Problem) {
+    pub(crate) fn problem(&mut self, problem: &Problem) {
         // Without the file and line, which depend on the division into parts.
         self.problems.entry(problem.kind.as_str().to_owned()).or_default().add(&problem.what);
     }
 
     /// Adds the counts of another part.
-    pub(super) fn add(&mut self, other: Reading) {
+    pub(crate) fn add(&mut self, other: Reading) {
         self.runs = self.runs.saturating_add(other.runs);
         self.turns = self.turns.saturating_add(other.turns);
         self.skipped = self.skipped.saturating_add(other.skipped);
@@ -126,7 +158,7 @@ impl Reading {
     }
 
     /// Completes the counts after the last part.
-    pub(super) fn finish(mut self) -> Reading {
+    pub(crate) fn finish(mut self) -> Reading {
         let again = self.ids.values().map(|count| count.saturating_sub(1));
         self.duplicates = again.fold(0, u64::saturating_add);
         self

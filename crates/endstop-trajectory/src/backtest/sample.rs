@@ -15,7 +15,7 @@ use std::collections::btree_map::Entry;
 
 /// At most `MOST` values by the hash of their key.
 #[derive(Clone, Debug)]
-pub(super) struct Sample<T, const MOST: usize> {
+pub(crate) struct Sample<T, const MOST: usize> {
     values: BTreeMap<u64, T>,
 }
 

@@ -10,12 +10,12 @@
 use super::list::Prices;
 use crate::model::{Step, Trajectory, Usage};
 use endstop_core::{NanoUsd, Price};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::iter::Sum;
 use std::ops::AddAssign;
 
 /// The usage and cost of turns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     /// Number of turns.
     pub turns: u64,
@@ -26,7 +26,7 @@ pub struct Spent {
     /// Generated tokens.
     pub output_tokens: u64,
     /// US dollars of the part that has a recorded cost or a price.
-    #[serde(serialize_with = "dollars")]
+    #[serde(serialize_with = "dollars", deserialize_with = "from_dollars")]
     pub usd: NanoUsd,
     /// `true` if a price in it is the highest of several possible ones.
     pub at_most: bool,
@@ -39,6 +39,11 @@ pub struct Spent {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn dollars<S: Serializer>(usd: &NanoUsd, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(usd.to_usd())
+}
+
+/// Reads dollars. The amount is exact up to two million dollars, because a float has 53 bits.
+fn from_dollars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NanoUsd, D::Error> {
+    f64::deserialize(deserializer).map(NanoUsd::from_usd)
 }
 
 impl Spent {

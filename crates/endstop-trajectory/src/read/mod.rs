@@ -17,6 +17,7 @@
 //! has the parts that the readers share.
 
 mod build;
+mod content;
 mod format;
 mod formats;
 mod io;
@@ -28,6 +29,7 @@ mod stats;
 pub mod testing;
 
 pub(crate) use build::{arguments, parts};
+pub use content::Content;
 pub(crate) use formats::agents::claude_code::is_aside;
 pub use formats::formats;
 pub(crate) use formats::generic::atif::ours;

@@ -8,9 +8,11 @@ use crate::new_file::NewFile;
 use crate::output;
 #[cfg(feature = "parquet")]
 use crate::recorded::backtest::rows;
-use crate::recorded::backtest::{Input, candidates, judge};
+use crate::recorded::backtest::{Input, candidates, judge, setting_file};
 use crate::recorded_args::BacktestArgs;
-use crate::render::backtest::{findings, html, json, setting, text};
+use crate::render::html::escaper;
+use endstop_report::backtest::{json, lines, page, problems};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
@@ -35,28 +37,28 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         #[cfg(feature = "parquet")]
         rows,
     )?;
-    if report.stats.runs == 0 {
+    if report.census.runs() == 0 {
         let mut why = String::from("no runs could be read");
-        for finding in report.stats.problems.values().flat_map(|finding| &finding.first) {
+        for finding in report.census.problems() {
             why = format!("{why}\n  {finding}");
         }
         return Err(Failure::usage(why));
     }
-    if args.strict {
-        findings::refuse(&report)?;
+    if let Some(problems) = problems(&report).filter(|_| args.strict) {
+        return Err(Failure::usage(format!("--strict: {problems}")));
     }
     if let Some(file) = &page_file {
-        file.write(&html::page(&report))?;
+        file.write(&page(&report, &escaper()))?;
         output::note(&format!("written: {}", file.path().display()));
     }
     // Written before the report is printed, because it may fail.
     if let Some(file) = &setting_file {
-        setting::write(&report, file, args.mode.unwrap_or_default())?;
+        setting_file::write(&report, file, args.mode.unwrap_or_default())?;
     }
     if as_json {
-        let _ = output::json(&json::json(&report));
+        let _ = output::json(&json(&report));
     } else {
-        for line in text::report(&report) {
+        for line in lines(&report, has_colours()) {
             // The reader of standard output is gone, for example `head`.
             if output::raw_line(&line).is_err() {
                 break;
@@ -64,4 +66,11 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         }
     }
     Ok(0)
+}
+
+/// Returns `true` if standard output is a terminal that shows colours.
+fn has_colours() -> bool {
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    std::io::stdout().is_terminal() && wanted && !dumb
 }

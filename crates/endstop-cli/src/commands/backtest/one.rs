@@ -6,8 +6,8 @@ use crate::output;
 use crate::recorded::backtest::Input;
 use crate::recorded::journal_runs;
 use crate::render::amounts::count;
-use crate::render::backtest::format;
 use crate::visible::shorten;
+use endstop_report::backtest::{fitted, usd};
 use endstop_trajectory::backtest::{Backtest, Candidate, Judged};
 use endstop_trajectory::read::{Outcomes, Problem, for_each};
 use endstop_trajectory::{Prices, Step, Trajectory};
@@ -184,17 +184,14 @@ impl Found {
         };
         lines.push(what);
         for (name, at, saved) in stops {
-            let mut said = format!(
-                "  {:<40} at step {at}: {}",
-                format::fitted(name, 40),
-                count(saved, "step")
-            );
+            let mut said =
+                format!("  {:<40} at step {at}: {}", fitted(name, 40), count(saved, "step"));
             let usage = self.after(at);
             if let Some(tokens) = usage.0 {
                 said = format!("{said}, {}", count(tokens, "token"));
             }
-            if let Some(usd) = usage.1 {
-                said = format!("{said}, {}", format::usd(usd));
+            if let Some(dollars) = usage.1 {
+                said = format!("{said}, {}", usd(dollars));
             }
             lines.push(said);
         }

@@ -1,8 +1,8 @@
 //! The default session folders of known agents.
 
 use crate::config::journal_path;
+use endstop_report::audit::Looked;
 use endstop_trajectory::read::Walk;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// A folder to search.
@@ -15,31 +15,13 @@ pub(crate) struct Place {
     wants: fn(&str) -> bool,
 }
 
-/// A folder that was searched.
-#[derive(Debug, Serialize)]
-pub(crate) struct Looked {
-    pub(crate) agent: &'static str,
-    pub(crate) folder: String,
-    /// `true` if the folder exists.
-    pub(crate) exists: bool,
-    /// Number of files whose names look like sessions.
-    pub(crate) files: u64,
-    /// Number of sessions in them.
-    pub(crate) sessions: u64,
-    /// The first few folders in it that could not be read.
-    pub(crate) unreadable: Vec<String>,
-}
-
-impl Looked {
-    pub(crate) fn new(place: &Place) -> Looked {
-        Looked {
-            agent: place.agent,
-            folder: place.folder.display().to_string(),
-            exists: place.folder.is_dir(),
-            files: 0,
-            sessions: 0,
-            unreadable: Vec::new(),
-        }
+/// Starts the search of a folder.
+pub(crate) fn looked(place: &Place) -> Looked {
+    Looked {
+        agent: place.agent,
+        folder: place.folder.display().to_string(),
+        exists: place.folder.is_dir(),
+        ..Looked::default()
     }
 }
 

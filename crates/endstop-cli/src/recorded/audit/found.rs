@@ -1,13 +1,13 @@
 //! The results of a scan of sessions.
 
-use super::find::Looked;
 use super::progress::Progress;
 use crate::failure::Result;
 use crate::recorded::journal_runs;
+use endstop_report::audit::{Looked, Report};
 use endstop_trajectory::audit::{Audit, Session, time_ms};
-use endstop_trajectory::read::{Problem, ReadStats};
+use endstop_trajectory::backtest::Examples;
+use endstop_trajectory::read::{Finding, Problem, ReadStats};
 use endstop_trajectory::{Prices, Trajectory};
-use serde_json::json;
 use std::path::Path;
 
 /// The results of a scan.
@@ -72,30 +72,22 @@ impl Found {
         self.progress.show(self.audit.sessions + self.too_old, &run.origin.file);
     }
 
-    pub(crate) fn json(&self) -> serde_json::Value {
-        let problems: serde_json::Map<String, serde_json::Value> = self
-            .stats
-            .problems
-            .iter()
-            .map(|(kind, found)| {
-                let said = json!({"count": found.count, "first": found.first});
-                (kind.as_str().to_owned(), said)
-            })
-            .collect();
-        let mut value = json!({
-            "type": "audit",
-            "looked_at": self.looked,
-            "files": self.files,
-            "skipped": self.skipped,
-            "too_old": self.too_old,
-            "twice": self.stats.twice_in_file.count + self.stats.twice_over_files.count,
-            "problems": problems,
-        });
-        if let (Some(all), Ok(serde_json::Value::Object(audit))) =
-            (value.as_object_mut(), serde_json::to_value(&self.audit))
-        {
-            all.extend(audit);
+    /// Returns the report.
+    pub(crate) fn report(self) -> Report {
+        let stats = self.stats;
+        let examples = |one: Finding| Examples { count: one.count, first: one.first };
+        Report {
+            audit: self.audit,
+            looked: self.looked,
+            files: self.files,
+            skipped: self.skipped,
+            too_old: self.too_old,
+            twice: stats.twice_in_file.count + stats.twice_over_files.count,
+            problems: stats
+                .problems
+                .into_iter()
+                .map(|(kind, one)| (kind.as_str().to_owned(), examples(one)))
+                .collect(),
         }
-        value
     }
 }

@@ -99,23 +99,7 @@ fn limits(given: &[String]) -> Result<Candidate> {
 
 /// Returns the default candidates.
 fn usual() -> Result<Vec<Candidate>> {
-    let stuck = |repeats: u32| json!({"stuck": {"repeats": repeats, "same_errors": repeats + 2, "stale": repeats + 1}});
-    let times = |rule: &str, times: u32| json!({rule: {"times": times}});
-    let mut list = vec![
-        stuck(1),
-        stuck(2),
-        stuck(4),
-        times("repeat_call", 3),
-        times("total_repeat", 3),
-        times("same_error", 3),
-        times("no_new", 2),
-        json!({"any": [times("total_repeat", 3), times("same_error", 3)]}),
-    ];
-    // Plain turn caps, because a detector that does not beat them is not needed.
-    list.extend([10, 20, 30, 50].map(|steps| json!({"max_steps": {"steps": steps}})));
-    let mut all = Candidate::read(&Value::Array(list)).map_err(|error| fault(&error))?;
-    all.push(Candidate::default_limits());
-    Ok(all)
+    Candidate::usual().map_err(|error| fault(&error))
 }
 
 /// Adds the candidates that are not in the list yet, so that a sweep can contain a named candidate.

@@ -2,12 +2,12 @@
 
 use super::input::Input;
 use super::progress::Progress;
-use super::report::Report;
 #[cfg(feature = "parquet")]
 use super::rows;
 use crate::failure::{Failure, Result};
 use crate::recorded::journal_runs;
 use crate::recorded_args::BacktestArgs;
+use endstop_report::backtest::{Census, Report};
 use endstop_trajectory::backtest::{Backtest, Candidate, Done, Engine, Family, GroupBy};
 use endstop_trajectory::read::Problem;
 
@@ -71,10 +71,12 @@ pub(crate) fn judge(
     Ok(Report {
         figures: done.backtest.finish(),
         candidates,
-        stats: done.stats,
-        outcomes: done.outcomes,
-        // The readers skipped the journals in folders, but these were read here.
-        passed_over: done.skipped.saturating_sub((input.journals.len() - input.named) as u64),
+        census: Census::Files {
+            stats: Box::new(done.stats),
+            outcomes: done.outcomes,
+            // The readers skipped the journals in folders, but these were read here.
+            passed_over: done.skipped.saturating_sub((input.journals.len() - input.named) as u64),
+        },
         max_harm: args.max_harm,
         alpha: args.calibrate,
         sweep: args.sweep,

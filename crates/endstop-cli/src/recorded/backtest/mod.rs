@@ -4,10 +4,9 @@ pub(crate) mod candidates;
 pub(crate) mod input;
 mod judge;
 mod progress;
-mod report;
 #[cfg(feature = "parquet")]
 pub(crate) mod rows;
+pub(crate) mod setting_file;
 
 pub(crate) use input::Input;
 pub(crate) use judge::judge;
-pub(crate) use report::{Report, Strength};

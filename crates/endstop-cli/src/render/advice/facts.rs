@@ -1,11 +1,11 @@
 //! The meaning of an outcome's ending, and whether its run can be resumed.
 
-use super::table::meaning;
 use crate::visible::visible;
 use endstop::{
     Outcome, Termination,
     core::{Decision, Layer},
 };
+use endstop_report::advice::meaning;
 
 /// An outcome, as the advice sees it.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,30 @@
 mod facts;
 mod next;
 mod resume;
-mod table;
 
 pub(crate) use facts::Facts;
 pub(crate) use next::{AFTER_DIVERGENCE, of_demo};
-pub(crate) use resume::{Again, in_journal, quoted};
-pub(crate) use table::{advice, meaning};
+pub(crate) use resume::{Again, in_journal};
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use endstop::Termination;
+    use endstop_report::advice::advice;
+
+    #[test]
+    fn settings_are_shown_as_flags() {
+        let args = crate::args::Args::command();
+        let run = args.find_subcommand("run").unwrap();
+        for termination in Termination::all() {
+            let shown = advice(*termination);
+            let mut other = shown.split('`').skip(1).step_by(2);
+            assert!(other.all(|name| name == "endstop providers NAME"), "{shown}");
+            for flag in shown.split_whitespace().filter_map(|word| word.strip_prefix("--")) {
+                let flag = flag.trim_end_matches([',', ';', ':', '.']);
+                let known = run.get_arguments().any(|arg| arg.get_long() == Some(flag));
+                assert!(known, "`endstop run` has no flag --{flag}");
+            }
+        }
+    }
+}

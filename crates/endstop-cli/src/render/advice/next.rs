@@ -3,7 +3,6 @@
 
 use super::facts::Facts;
 use super::resume::Again;
-use super::table::advice;
 use crate::render::amounts::seconds;
 use crate::visible::visible;
 use endstop::core::limits::LimitRow;
@@ -12,6 +11,7 @@ use endstop::{
     core::{Decision, Layer},
     provider::ErrorClass,
 };
+use endstop_report::advice::advice;
 
 /// Advice about a replay that diverged from its recording.
 pub(crate) const AFTER_DIVERGENCE: &str = "give the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence exits with the status of the replayed run";

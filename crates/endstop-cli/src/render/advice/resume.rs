@@ -11,6 +11,7 @@ use endstop::{
     Limits,
     core::{LimitValue, Resumption},
 };
+use endstop_report::advice::quoted;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -97,16 +98,6 @@ pub(crate) fn in_journal(command: &str, journal: Option<&Path>) -> String {
     match journal {
         Some(path) => format!("{command} --journal {}", quoted(&path.display().to_string())),
         None => command.to_owned(),
-    }
-}
-
-/// Quotes a word for the shell.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -29,6 +29,12 @@ impl Source {
         Source { path: path.into(), root: None }
     }
 
+    /// Creates the source for a file that a [`Walk`] of this folder found, for example in another
+    /// process. Unlike a file that the user named, it is skipped if it is obviously not a run.
+    pub fn found(path: impl Into<PathBuf>, folder: impl Into<PathBuf>) -> Source {
+        Source { path: path.into(), root: Some(folder.into()) }
+    }
+
     /// Returns the path; `-` for standard input.
     pub fn path(&self) -> &Path {
         &self.path

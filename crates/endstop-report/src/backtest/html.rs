@@ -1,26 +1,26 @@
 //! The HTML page of a backtest, self-contained: the chart first, then the recommendation, then the
 //! tables.
 
+use super::report::{Report, Strength};
 use super::svg::chart;
 use super::table::{Row, rows};
 use super::{calibrated, findings, format, groups, setting};
-use crate::recorded::backtest::{Report, Strength};
-use crate::render::amounts::{count, thousands};
-use crate::render::html::{paragraph, safe, section};
+use crate::amounts::{count, thousands};
+use crate::html::{Escaper, section};
 use endstop_trajectory::backtest::{DatasetFigures, Unjudged};
 use maud::{Markup, PreEscaped, html};
 
-/// Builds the page.
-pub(crate) fn page(report: &Report) -> String {
+/// Builds the page of a backtest; `to` redacts and escapes what comes from files.
+pub fn page(report: &Report, to: &Escaper) -> String {
     let findings = findings::lines(report);
     let sections = html! {
-        (section(&head(report)))
-        @if !groups::rows(report).is_empty() { (section(&by_group(report))) }
+        (section(&head(report, to)))
+        @if !groups::rows(report).is_empty() { (section(&by_group(report, to))) }
         @if let Some(whole) = report.whole() {
             (section(&html! {
                 h2 { "What each candidate costs and saves" }
-                div.wide { (PreEscaped(chart(report, whole, 1000.0))) }
-                div.narrow { (PreEscaped(chart(report, whole, 380.0))) }
+                div.wide { (PreEscaped(chart(report, whole, 1000.0, to))) }
+                div.narrow { (PreEscaped(chart(report, whole, 380.0, to))) }
                 p.soft {
                     "Each dot is a candidate; no other candidate is better in both than a large dot, "
                     "and the line joins the large dots. A horizontal bar is the 95 % confidence "
@@ -28,44 +28,44 @@ pub(crate) fn page(report: &Report) -> String {
                     "recommended."
                 }
             }))
-            (section(&advice(report)))
+            (section(&advice(report, to)))
             // The total is the last dataset, and comes first on the page.
             @for dataset in report.figures.datasets.iter().rev() {
-                (section(&table(report, dataset)))
+                (section(&table(report, dataset, to)))
             }
-            (section(&notes(whole)))
+            (section(&notes(whole, to)))
         } @else {
-            @for dataset in &report.figures.unjudged { (section(&unjudged(dataset))) }
+            @for dataset in &report.figures.unjudged { (section(&unjudged(dataset, to))) }
         }
-        @if let Some(alpha) = report.alpha { (section(&calibration(report, alpha))) }
+        @if let Some(alpha) = report.alpha { (section(&calibration(report, alpha, to))) }
         @if !findings.is_empty() {
             (section(&html! {
                 h2 { "Not read, or unusual" }
                 @for line in &findings {
-                    (paragraph(if line.starts_with(' ') { "soft" } else { "" }, line.trim()))
+                    (to.paragraph(if line.starts_with(' ') { "soft" } else { "" }, line.trim()))
                 }
             }))
         }
     };
-    crate::render::html::page("Would other limits have been better?", &sections)
+    to.page("Would other limits have been better?", &sections)
 }
 
-fn head(report: &Report) -> Markup {
+fn head(report: &Report, to: &Escaper) -> Markup {
     let sets = report.figures.datasets.len();
     let sets = if sets > 1 { sets - 1 } else { sets };
     html! {
         @if let (Some(one), Some(whole)) = (report.recommended(), report.whole()) {
             @if report.strength() == Some(Strength::Set) {
-                h1.good { "Set " (safe(&one.name)) }
+                h1.good { "Set " (to.safe(&one.name)) }
                 p {
                     "To stop at most " (format::share(report.max_harm)) " of good runs: "
-                    (safe(&format::effect(one, whole))) "."
+                    (to.safe(&format::effect(one, whole))) "."
                 }
             } @else {
-                h1.warn { "Try " (safe(&one.name)) }
+                h1.warn { "Try " (to.safe(&one.name)) }
                 p {
                     "These runs do not show that it stops at most " (format::share(report.max_harm))
-                    " of good runs; " (safe(&format::effect(one, whole))) "."
+                    " of good runs; " (to.safe(&format::effect(one, whole))) "."
                 }
             }
         } @else {
@@ -76,7 +76,7 @@ fn head(report: &Report) -> Markup {
                     "Nothing is recommended"
                 }
             }
-            p { (safe(&format::refusal(report))) "." }
+            p { (to.safe(&format::refusal(report))) "." }
         }
         @if let Some(whole) = report.whole() {
             p.soft {
@@ -96,22 +96,22 @@ fn sizes(dataset: &DatasetFigures) -> Markup {
 }
 
 /// Returns the reasons for caution, and the setting.
-fn advice(report: &Report) -> Markup {
+fn advice(report: &Report, to: &Escaper) -> Markup {
     html! {
         h2 { "Confidence" }
         @if let (Some(one), Some(whole)) = (report.recommended(), report.whole()) {
-            @for doubt in format::doubts(report, one, whole) { p { (safe(&doubt)) } }
+            @for doubt in format::doubts(report, one, whole) { p { (to.safe(&doubt)) } }
         }
-        p { (safe(format::CANNOT_SAY)) }
+        p { (to.safe(format::CANNOT_SAY)) }
         @if let Some(text) = setting::snippet(report) {
             p { "In " code { "endstop.toml" } ":" }
-            pre { (safe(&text)) }
+            pre { (to.safe(&text)) }
         }
     }
 }
 
 /// Returns the table of groups.
-fn by_group(report: &Report) -> Markup {
+fn by_group(report: &Report, to: &Escaper) -> Markup {
     html! {
         h2 { "By model and kind of task" }
         div.scroll {
@@ -125,14 +125,14 @@ fn by_group(report: &Report) -> Markup {
                 tbody {
                     @for row in groups::rows(report) {
                         tr class=(if row.hopeless { "bad" } else { "" }) {
-                            td { (safe(&row.name)) }
+                            td { (to.safe(&row.name)) }
                             @for cell in &row.cells { td { (cell) } }
                         }
                     }
                 }
             }
         }
-        @for said in groups::hopeless(report) { p { (safe(&said)) } }
+        @for said in groups::hopeless(report) { p { (to.safe(&said)) } }
         p.soft {
             "Steps: the share of all steps. Saved, harm: what the recommended candidate saves of the "
             "group's steps, and the share of its good runs that it stops."
@@ -140,12 +140,12 @@ fn by_group(report: &Report) -> Markup {
     }
 }
 
-fn table(report: &Report, dataset: &DatasetFigures) -> Markup {
+fn table(report: &Report, dataset: &DatasetFigures, to: &Escaper) -> Markup {
     let name = if dataset.name == "ALL" { "All datasets" } else { &dataset.name };
     // Columns without any known value are left out.
     let money = dataset.tokens.is_some() || dataset.usd.is_some();
     html! {
-        h2 { (safe(name)) }
+        h2 { (to.safe(name)) }
         p.soft { (count(dataset.runs, "judged run")) ": " (sizes(dataset)) }
         div.scroll {
             table {
@@ -160,13 +160,13 @@ fn table(report: &Report, dataset: &DatasetFigures) -> Markup {
                         th { "failed − good" }
                     }
                 }
-                tbody { @for row in rows(report, dataset) { (line(&row, money)) } }
+                tbody { @for row in rows(report, dataset) { (line(&row, money, to)) } }
             }
         }
     }
 }
 
-fn line(row: &Row, money: bool) -> Markup {
+fn line(row: &Row, money: bool, to: &Escaper) -> Markup {
     let class = if row.best {
         "best good"
     } else if row.baseline {
@@ -177,7 +177,7 @@ fn line(row: &Row, money: bool) -> Markup {
     let harm = if row.harms { "bad" } else { "" };
     html! {
         tr class=(class) {
-            td { (safe(&row.name)) }
+            td { (to.safe(&row.name)) }
             @for (class, runs) in [(harm, &row.good), (harm, &row.good4), ("", &row.failed)] {
                 td {
                     span class=(class) { (runs.count) " · " (runs.share) }
@@ -192,7 +192,7 @@ fn line(row: &Row, money: bool) -> Markup {
     }
 }
 
-fn notes(whole: &DatasetFigures) -> Markup {
+fn notes(whole: &DatasetFigures, to: &Escaper) -> Markup {
     html! {
         h2 { "Columns" }
         p {
@@ -211,14 +211,14 @@ fn notes(whole: &DatasetFigures) -> Markup {
              confidence interval."
         }
         @for hint in format::all_lacking(format::of_judged(whole), usize::MAX) {
-            (paragraph("soft", &hint))
+            (to.paragraph("soft", &hint))
         }
     }
 }
 
-fn unjudged(dataset: &Unjudged) -> Markup {
+fn unjudged(dataset: &Unjudged, to: &Escaper) -> Markup {
     html! {
-        h2 { (safe(&dataset.name)) }
+        h2 { (to.safe(&dataset.name)) }
         p {
             (count(dataset.runs, "run")) " without an outcome, " (count(dataset.steps, "step"))
             ". It is unknown whether these stops would have been right."
@@ -229,7 +229,7 @@ fn unjudged(dataset: &Unjudged) -> Markup {
                 tbody {
                     @for (name, stopped, steps) in &dataset.candidates {
                         tr {
-                            td { (safe(name)) }
+                            td { (to.safe(name)) }
                             td { (thousands(*stopped)) }
                             td { (format::saved_unjudged(dataset, name, *steps)) }
                         }
@@ -238,19 +238,19 @@ fn unjudged(dataset: &Unjudged) -> Markup {
             }
         }
         @for hint in format::all_lacking(format::of_unjudged(dataset), usize::MAX) {
-            (paragraph("soft", &hint))
+            (to.paragraph("soft", &hint))
         }
     }
 }
 
-fn calibration(report: &Report, alpha: f64) -> Markup {
+fn calibration(report: &Report, alpha: f64, to: &Escaper) -> Markup {
     html! {
         h2 { "Calibrated: at most " (format::share(alpha)) " of good tasks stopped" }
         p.soft {
             (calibrated::PROMISE)
         }
         @for one in &report.figures.calibrations {
-            @for said in calibrated::about(one) { p { (safe(&said)) } }
+            @for said in calibrated::about(one) { p { (to.safe(&said)) } }
         }
         div.scroll {
             table {
@@ -269,17 +269,17 @@ fn calibration(report: &Report, alpha: f64) -> Markup {
                         @for one in &dataset.calibrated {
                             tr {
                                 @if let Some(rule) = &one.rule {
-                                    td { (safe(rule)) }
-                                    td { (safe(&dataset.name)) }
+                                    td { (to.safe(rule)) }
+                                    td { (to.safe(&dataset.name)) }
                                     td { (count(one.calibration_tasks, "task")) }
                                     td { (calibrated::of(one.test.test_tasks_stopped, one.test.test_tasks)) }
                                     td { (calibrated::of(one.test.test_good_stopped, one.test.test_good)) }
                                     td { (calibrated::of(one.test.test_failed_stopped, one.test.test_failed)) }
                                 } @else {
-                                    td { (safe(&one.family)) }
-                                    td { (safe(&dataset.name)) }
+                                    td { (to.safe(&one.family)) }
+                                    td { (to.safe(&dataset.name)) }
                                     td colspan="4" class="soft" {
-                                        "none: " (safe(one.refused.as_deref().unwrap_or("none")))
+                                        "none: " (to.safe(one.refused.as_deref().unwrap_or("none")))
                                     }
                                 }
                             }
@@ -289,7 +289,7 @@ fn calibration(report: &Report, alpha: f64) -> Markup {
             }
         }
         @for said in report.figures.datasets.iter().filter_map(calibrated::left_out) {
-            (paragraph("soft", &said))
+            (to.paragraph("soft", &said))
         }
     }
 }

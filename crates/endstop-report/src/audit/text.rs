@@ -2,8 +2,8 @@
 //! columns, except for file names, which are not broken because the user may copy them.
 
 use super::format;
-use crate::recorded::audit::Found;
-use crate::render::amounts::thousands;
+use super::report::Report;
+use crate::amounts::thousands;
 use crate::visible::shorten;
 use endstop_trajectory::audit::{How, Session};
 
@@ -12,23 +12,23 @@ const WIDTH: usize = 100;
 const TOLD: usize = 2;
 
 /// Returns the lines of the report.
-pub(crate) fn report(found: &Found) -> Vec<String> {
+pub fn lines(report: &Report) -> Vec<String> {
     let mut out = Vec::new();
-    looked(found, &mut out);
-    let audit = &found.audit;
+    looked(report, &mut out);
+    let audit = &report.audit;
     if audit.sessions == 0 {
-        out.push("No sessions found.".to_owned());
-        reading(found, &mut out);
-        if found.looked.is_empty() && found.stats.problems.is_empty() {
+        out.push("No sessions report.".to_owned());
+        reading(report, &mut out);
+        if report.looked.is_empty() && report.problems.is_empty() {
             out.push(format!(
                 "{} scanned; `endstop audit --find` searches the default folders of known agents.",
-                crate::render::amounts::count(found.skipped + found.files, "file")
+                crate::amounts::count(report.skipped + report.files, "file")
             ));
         }
         return out;
     }
-    wrap(&format::which(found), "", &mut out);
-    wrap(&format::all(found), "", &mut out);
+    wrap(&format::which(report), "", &mut out);
+    wrap(&format::all(report), "", &mut out);
     out.push(String::new());
     out.push(format!(
         "{:<34}{:>9}{:>9}{:>17}{:>14}",
@@ -46,17 +46,17 @@ pub(crate) fn report(found: &Found) -> Vec<String> {
         ));
     }
     out.push(String::new());
-    for line in [format::loops(found), format::signs(found), format::limits(found)] {
+    for line in [format::loops(report), format::signs(report), format::limits(report)] {
         wrap(&line, "  ", &mut out);
     }
-    if let Some(line) = format::lacking(found) {
+    if let Some(line) = format::lacking(report) {
         wrap(&line, "  ", &mut out);
     }
-    if let Some(line) = format::unpriced(found) {
+    if let Some(line) = format::unpriced(report) {
         wrap(&line, "  ", &mut out);
     }
-    out.push(format::source(found).to_owned());
-    reading(found, &mut out);
+    out.push(format::source(report).to_owned());
+    reading(report, &mut out);
     if !audit.worst.is_empty() {
         out.push(String::new());
         out.push(format!(
@@ -82,19 +82,19 @@ pub(crate) fn report(found: &Found) -> Vec<String> {
     out
 }
 
-fn looked(found: &Found, out: &mut Vec<String>) {
-    if found.looked.is_empty() {
+fn looked(report: &Report, out: &mut Vec<String>) {
+    if report.looked.is_empty() {
         return;
     }
     out.push("Folders searched:".to_owned());
-    for place in &found.looked {
+    for place in &report.looked {
         let what = match (place.exists, place.files) {
             (false, _) => "folder not found".to_owned(),
             (true, 0) => "no sessions".to_owned(),
             (true, files) => format!(
                 "{} in {}",
-                crate::render::amounts::count(place.sessions, "session"),
-                crate::render::amounts::count(files, "file")
+                crate::amounts::count(place.sessions, "session"),
+                crate::amounts::count(files, "file")
             ),
         };
         out.push(format!("  {:<12} {}: {what}", place.agent, shorten(&place.folder, 300)));
@@ -105,8 +105,8 @@ fn looked(found: &Found, out: &mut Vec<String>) {
     out.push(String::new());
 }
 
-fn reading(found: &Found, out: &mut Vec<String>) {
-    for line in format::reading(found) {
+fn reading(report: &Report, out: &mut Vec<String>) {
+    for line in format::reading(report) {
         wrap(&format!("Note: {line}"), "  ", out);
     }
 }

@@ -4,9 +4,9 @@
 //! The axis of the good runs is stretched near zero, because choices are made there: the first few
 //! percent take half of it.
 
+use super::report::{Report, Strength};
 use super::{format, table};
-use crate::recorded::backtest::{Report, Strength};
-use crate::render::html::escape;
+use crate::html::Escaper;
 use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, ParetoPoint, Share};
 use std::fmt::Write as _;
 
@@ -17,7 +17,8 @@ const STRETCH: f64 = 0.004;
 /// The labelled positions of the axis.
 const TICKS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
-struct Canvas {
+struct Canvas<'e> {
+    to: &'e Escaper,
     out: String,
     width: f64,
     left: f64,
@@ -32,7 +33,7 @@ struct Canvas {
     taken: Vec<[f64; 4]>,
 }
 
-impl Canvas {
+impl Canvas<'_> {
     fn x(&self, harm: f64) -> f64 {
         // Logarithmic, but finite at zero, at which the best candidates are.
         let at = |harm: f64| (1.0 + harm / STRETCH).ln();
@@ -49,7 +50,7 @@ impl Canvas {
         let _ = write!(
             self.out,
             "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{font}\" text-anchor=\"{anchor}\" style=\"{style}\">{}</text>",
-            escape(text)
+            self.to.escape(text)
         );
     }
 
@@ -105,7 +106,7 @@ fn wide(text: &str, font: f64) -> f64 {
 }
 
 /// Draws the chart with the given width: 1000 for a screen, 380 for a phone.
-pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> String {
+pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &Escaper) -> String {
     let narrow = width < 500.0;
     let font = if narrow { 13.0 } else { 15.0 };
     let best = report
@@ -125,6 +126,7 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
     // Some space above the highest point, for its name.
     let most_saved = (saved.fold(baseline.net, f64::max) * 1.08).clamp(0.05, 1.0);
     let mut canvas = Canvas {
+        to,
         out: String::new(),
         width,
         left: font * 3.3,
@@ -173,13 +175,13 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
     );
     format!(
         "<svg viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"{}\">{}</svg>",
-        escape(&said),
+        to.escape(&said),
         canvas.out
     )
 }
 
 /// Draws a candidate of the front, with the interval of its harm.
-fn front_point(canvas: &mut Canvas, point: &ParetoPoint) {
+fn front_point(canvas: &mut Canvas<'_>, point: &ParetoPoint) {
     let (x, y) = (canvas.x(point.harm.value.unwrap_or(0.0)), canvas.y(point.saved));
     let style = "stroke=\"var(--bar)\" stroke-width=\"1.5\" opacity=\"0.7\"";
     whisker(canvas, &point.harm, y, style);
@@ -195,7 +197,7 @@ fn front_point(canvas: &mut Canvas, point: &ParetoPoint) {
 }
 
 /// Writes the reason why nothing is recommended.
-fn refusal(canvas: &mut Canvas, report: &Report) {
+fn refusal(canvas: &mut Canvas<'_>, report: &Report) {
     let why = format!("nothing is recommended: {}", format::refusal(report));
     let most = ((canvas.width - 12.0) / (canvas.font * 0.56)) as usize;
     for (nth, line) in format::wrapped(&why, most, "").iter().take(3).enumerate() {
@@ -204,7 +206,7 @@ fn refusal(canvas: &mut Canvas, report: &Report) {
     }
 }
 
-fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
+fn axes(canvas: &mut Canvas<'_>, report: &Report, narrow: bool) {
     let (left, right, top, bottom) = (canvas.left, canvas.right, canvas.top, canvas.bottom);
     let font = canvas.font;
     // The area in which a candidate can be recommended.
@@ -260,7 +262,7 @@ fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
 }
 
 /// Draws the candidates that another one beats in both figures.
-fn others(canvas: &mut Canvas, dataset: &DatasetFigures, front: &[&str]) {
+fn others(canvas: &mut Canvas<'_>, dataset: &DatasetFigures, front: &[&str]) {
     for one in &dataset.candidates {
         if front.contains(&one.name.as_str()) || one.net_steps <= 0 {
             continue;
@@ -272,7 +274,7 @@ fn others(canvas: &mut Canvas, dataset: &DatasetFigures, front: &[&str]) {
     }
 }
 
-fn front_line(canvas: &mut Canvas, points: &[(&str, f64, f64)]) {
+fn front_line(canvas: &mut Canvas<'_>, points: &[(&str, f64, f64)]) {
     let Some(first) = points.first() else { return };
     // A step line, because no candidate between two points of the front was tried.
     let mut path = format!("M{:.1} {:.1}", canvas.x(first.1), canvas.y(first.2));
@@ -290,7 +292,7 @@ fn front_line(canvas: &mut Canvas, points: &[(&str, f64, f64)]) {
     );
 }
 
-fn whisker(canvas: &mut Canvas, share: &Share, y: f64, style: &str) {
+fn whisker(canvas: &mut Canvas<'_>, share: &Share, y: f64, style: &str) {
     let (from, to) = (canvas.x(share.low), canvas.x(share.high));
     canvas.taken.push([from, y - 3.0, to, y + 3.0]);
     canvas.line((from, y), (to, y), style);
@@ -299,13 +301,13 @@ fn whisker(canvas: &mut Canvas, share: &Share, y: f64, style: &str) {
     }
 }
 
-fn dot(canvas: &mut Canvas, at: (f64, f64), radius: f64, style: &str, title: &str) {
+fn dot(canvas: &mut Canvas<'_>, at: (f64, f64), radius: f64, style: &str, title: &str) {
     let _ = write!(
         canvas.out,
         "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" {style}><title>{}</title></circle>",
         at.0,
         at.1,
-        escape(title)
+        canvas.to.escape(title)
     );
 }
 
@@ -316,15 +318,15 @@ fn cap_harm(cap: &Cap) -> f64 {
 }
 
 /// Draws the two baselines: a cap on turns, and no change.
-fn baselines(canvas: &mut Canvas, cap: &Cap) {
+fn baselines(canvas: &mut Canvas<'_>, cap: &Cap) {
     let (x, y) = (canvas.x(cap_harm(cap)), canvas.y(cap.net));
-    let square = |canvas: &mut Canvas, x: f64, y: f64, title: &str| {
+    let square = |canvas: &mut Canvas<'_>, x: f64, y: f64, title: &str| {
         let _ = write!(
             canvas.out,
             "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"var(--card)\" stroke=\"var(--warn)\" stroke-width=\"2.5\"><title>{}</title></rect>",
             x - 5.0,
             y - 5.0,
-            escape(title)
+            canvas.to.escape(title)
         );
         canvas.taken.push([x - 7.0, y - 7.0, x + 7.0, y + 7.0]);
     };
@@ -343,7 +345,7 @@ fn baselines(canvas: &mut Canvas, cap: &Cap) {
 
 /// Draws the recommended point, with its meaning in words.
 fn recommended(
-    canvas: &mut Canvas,
+    canvas: &mut Canvas<'_>,
     one: &CandidateFigures,
     narrow: bool,
     strength: Option<Strength>,

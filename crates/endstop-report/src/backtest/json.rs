@@ -1,12 +1,12 @@
 //! The report of a backtest as JSON.
 
+use super::report::{Report, Strength};
 use super::{findings, format};
-use crate::recorded::backtest::{Report, Strength};
 use endstop_trajectory::backtest::DatasetFigures;
 use serde_json::{Value, json};
 
 /// Returns the report as JSON.
-pub(crate) fn json(report: &Report) -> Value {
+pub fn json(report: &Report) -> Value {
     let front = |dataset: &DatasetFigures| (dataset.name.clone(), json!(dataset.pareto()));
     let chosen = |dataset: &DatasetFigures| (dataset.name.clone(), json!(dataset.calibrated));
     let by = |of: &dyn Fn(&DatasetFigures) -> (String, Value)| -> Value {

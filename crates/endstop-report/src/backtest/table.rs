@@ -1,8 +1,8 @@
 //! The figures of a dataset as rows of cells; the terminal and the page lay them out differently.
 
 use super::format;
-use crate::recorded::backtest::Report;
-use crate::render::amounts::thousands;
+use super::report::Report;
+use crate::amounts::thousands;
 use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, Share};
 
 /// Number of candidates up to which a dataset that is one of several shows all of them.

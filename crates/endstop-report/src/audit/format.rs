@@ -1,8 +1,8 @@
 //! Text shared by the page and the terminal report of an audit.
 
-use crate::recorded::audit::Found;
-use crate::render::amounts::{count, thousands};
-use crate::render::date::date;
+use super::report::Report;
+use crate::amounts::{count, thousands};
+use crate::date::date;
 use crate::visible::shorten;
 use endstop_trajectory::Spent;
 use endstop_trajectory::audit::{Audit, How, Loop, Session, Sign, Stop};
@@ -81,8 +81,8 @@ pub(crate) fn day(ms: i64) -> String {
 }
 
 /// Describes the sessions: number, dates, formats.
-pub(crate) fn which(found: &Found) -> String {
-    let audit = &found.audit;
+pub(crate) fn which(report: &Report) -> String {
+    let audit = &report.audit;
     let formats: Vec<String> =
         audit.formats.iter().map(|(name, many)| format!("{name} {}", thousands(*many))).collect();
     let mut out = count(audit.sessions, "session");
@@ -96,8 +96,8 @@ pub(crate) fn which(found: &Found) -> String {
 }
 
 /// Formats the totals of all sessions.
-pub(crate) fn all(found: &Found) -> String {
-    let audit = &found.audit;
+pub(crate) fn all(report: &Report) -> String {
+    let audit = &report.audit;
     let cached = (audit.spent.cached_tokens * 100).checked_div(audit.spent.input_tokens);
     let cached =
         cached.map_or_else(String::new, |percent| format!(" ({percent} % of the input cached)"));
@@ -149,8 +149,8 @@ fn unknown_in(audit: &Audit) -> String {
 }
 
 /// Describes the limits of the analysis for sessions that lack tool results.
-pub(crate) fn lacking(found: &Found) -> Option<String> {
-    let many = found.audit.lacking_results;
+pub(crate) fn lacking(report: &Report) -> Option<String> {
+    let many = report.audit.lacking_results;
     (many > 0).then(|| {
         format!(
             "Unknown in {}: failures, loops and claims, because the recording has no tool results. \
@@ -162,8 +162,8 @@ pub(crate) fn lacking(found: &Found) -> Option<String> {
 }
 
 /// Summarises the loops.
-pub(crate) fn loops(found: &Found) -> String {
-    let audit = &found.audit;
+pub(crate) fn loops(report: &Report) -> String {
+    let audit = &report.audit;
     if audit.loops == 0 {
         return match lack(audit) {
             Lack::All => "Loops: unknown".to_owned(),
@@ -182,14 +182,14 @@ pub(crate) fn loops(found: &Found) -> String {
 }
 
 /// Summarises the signs of unsupported claims.
-pub(crate) fn signs(found: &Found) -> String {
-    let signs = &found.audit.signs;
+pub(crate) fn signs(report: &Report) -> String {
+    let signs = &report.audit.signs;
     if signs.sessions == 0 {
-        return match lack(&found.audit) {
+        return match lack(&report.audit) {
             Lack::All => "Claims that the record does not support: unknown".to_owned(),
             Lack::None | Lack::Some(_) => format!(
                 "Claims that the record does not support: no signs{}",
-                unknown_in(&found.audit)
+                unknown_in(&report.audit)
             ),
         };
     }
@@ -202,8 +202,8 @@ pub(crate) fn signs(found: &Found) -> String {
 }
 
 /// Summarises what the default limits would have done.
-pub(crate) fn limits(found: &Found) -> String {
-    let audit = &found.audit;
+pub(crate) fn limits(report: &Report) -> String {
+    let audit = &report.audit;
     if audit.stopped == 0 {
         return "Default limits: would have ended no request sooner".to_owned();
     }
@@ -229,8 +229,8 @@ pub(crate) fn limits(found: &Found) -> String {
 }
 
 /// Describes the source of the costs.
-pub(crate) fn source(found: &Found) -> &'static str {
-    if found.audit.cost_recorded == found.audit.sessions {
+pub(crate) fn source(report: &Report) -> &'static str {
+    if report.audit.cost_recorded == report.audit.sessions {
         "All costs were recorded."
     } else {
         "Recorded costs are used; other costs come from the price list and may differ from the bill."
@@ -238,8 +238,8 @@ pub(crate) fn source(found: &Found) -> &'static str {
 }
 
 /// Lists the models without a known price.
-pub(crate) fn unpriced(found: &Found) -> Option<String> {
-    let models = found.audit.models.iter().filter(|(_, spent)| spent.unpriced_tokens > 0);
+pub(crate) fn unpriced(report: &Report) -> Option<String> {
+    let models = report.audit.models.iter().filter(|(_, spent)| spent.unpriced_tokens > 0);
     let models: Vec<String> = models
         .map(|(name, spent)| format!("{name} ({})", count(spent.unpriced_tokens, "token")))
         .collect();
@@ -247,22 +247,22 @@ pub(crate) fn unpriced(found: &Found) -> Option<String> {
 }
 
 /// Lists the problems of reading, one line for each kind, and other notes.
-pub(crate) fn reading(found: &Found) -> Vec<String> {
+pub(crate) fn reading(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
-    let twice = found.stats.twice_in_file.count + found.stats.twice_over_files.count;
+    let twice = report.twice;
     if twice > 0 {
         lines.push(format!(
             "{} with a duplicate id, which may count twice",
             count(twice, "session")
         ));
     }
-    if found.too_old > 0 {
-        lines.push(format!("{} left out as too old", count(found.too_old, "session")));
+    if report.too_old > 0 {
+        lines.push(format!("{} left out as too old", count(report.too_old, "session")));
     }
-    for (kind, problems) in &found.stats.problems {
+    for (kind, problems) in &report.problems {
         lines.push(format!(
             "not read ({}): {}, for example {}",
-            kind.as_str(),
+            kind,
             thousands(problems.count),
             shorten(problems.first.first().map_or("?", String::as_str), 240),
         ));
@@ -302,11 +302,8 @@ pub(crate) fn ended(session: &Session) -> String {
     let ended = &session.ended;
     let native = ended.native.as_ref().map_or_else(String::new, |native| format!(" (`{native}`)"));
     // A run of Endstop has a termination, whose meaning is more precise.
-    let own = ended
-        .native
-        .as_ref()
-        .and_then(|native| native.parse().ok())
-        .map(crate::render::advice::meaning);
+    let own =
+        ended.native.as_ref().and_then(|native| native.parse().ok()).map(crate::advice::meaning);
     let words =
         own.filter(|_| ended.recorded && ended.how != How::Answered).unwrap_or(&ended.words);
     format!("ended: {words}{native}")
@@ -363,11 +360,11 @@ pub(crate) fn advice(session: &Session) -> Option<String> {
     }
     // A shortened command would not run.
     if let Some(sign) = session.sign.as_ref().filter(|sign| !sign.command.contains('…')) {
-        let command = crate::render::advice::quoted(&sign.command);
+        let command = crate::advice::quoted(&sign.command);
         advice.push(format!("`--verify {command}` checks the claim"));
     }
     if let Some(termination) = session.ended.termination {
-        advice.push(crate::render::advice::advice(termination).replace(" NAME", ""));
+        advice.push(crate::advice::advice(termination).replace(" NAME", ""));
     }
     (!advice.is_empty()).then(|| format!("next: with `endstop run`, {}", advice.join("; ")))
 }
@@ -382,13 +379,13 @@ mod tests {
         assert_eq!(money(&spent), "$0.00");
         spent.unpriced_tokens = 10;
         assert_eq!(money(&spent), "no price");
-        spent.usd = endstop::NanoUsd::from_usd(1234.567);
+        spent.usd = endstop_core::NanoUsd::from_usd(1234.567);
         assert_eq!(money(&spent), "≥$1,234.57");
         spent.at_most = true;
         assert_eq!(money(&spent), "≈$1,234.57");
         assert_eq!(super::spent(&spent), "1 turn, 10 tokens, ≈$1,234.57");
         spent.unpriced_tokens = 0;
-        spent.usd = endstop::NanoUsd::from_usd(0.01234);
+        spent.usd = endstop_core::NanoUsd::from_usd(0.01234);
         assert_eq!(money(&spent), "≤$0.0123");
         let silent = Spent { turns: 1, silent_turns: 1, ..Spent::default() };
         assert_eq!(money(&silent), "unknown");

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 /// Formats a count with its noun: `1 tool call`, `2 tool calls`.
-pub(crate) fn count(n: u64, what: &str) -> String {
+pub fn count(n: u64, what: &str) -> String {
     format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
 }
 
 /// Formats a number with separators: `41,230`.
-pub(crate) fn thousands(n: u64) -> String {
+pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -21,7 +21,7 @@ pub(crate) fn thousands(n: u64) -> String {
 }
 
 /// Formats a duration: `48.1 s`, `3 min 20 s`.
-pub(crate) fn seconds(time: Duration) -> String {
+pub fn seconds(time: Duration) -> String {
     let secs = time.as_secs();
     if secs >= 120 {
         format!("{} min {} s", secs / 60, secs % 60)

@@ -1,24 +1,27 @@
 //! Writes a candidate as settings for `endstop run --config`.
 
+use super::report::Report;
 use super::{calibrated, format};
-use crate::failure::{Failure, Result};
-use crate::new_file::NewFile;
-use crate::output;
-use crate::recorded::backtest::Report;
-use endstop::core::detector::Rule;
-use endstop::core::limits::TABLE;
-use endstop::{Limits, WatchMode};
+use endstop_core::detector::Rule;
+use endstop_core::limits::TABLE;
+use endstop_core::{Limits, WatchMode};
 use endstop_trajectory::backtest::{CalibratedGroup, Calibration, Candidate, Trial};
 use serde_json::{Map, Value, json};
 
-/// Writes the calibrated setting if a calibration was requested, else the recommended one.
-pub(crate) fn write(report: &Report, file: &NewFile, mode: WatchMode) -> Result<()> {
-    let place = format!("--write {}", file.path().display());
-    let nothing = |why: &str| Failure::usage(format!("{place}: nothing to write: {why}"));
+/// A report without a candidate to write, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoSettings(String);
+
+/// Returns a recommended or calibrated candidate as settings. `day` is today, as `2026-11-23`.
+///
+/// # Errors
+/// Describes why there is nothing to write.
+pub fn settings(report: &Report, mode: WatchMode, day: &str) -> Result<String, NoSettings> {
     let (candidate, why, calibration) = if report.alpha.is_some() {
-        chosen(report, &nothing)?
+        chosen(report)?
     } else {
-        let (candidate, why) = recommended(report, &nothing)?;
+        let (candidate, why) = recommended(report)?;
         (candidate, why, None)
     };
     let mut text = String::from("# Written by `endstop backtest` from recorded runs.\n");
@@ -28,20 +31,15 @@ pub(crate) fn write(report: &Report, file: &NewFile, mode: WatchMode) -> Result<
     }
     text.push('\n');
     if let Some(one) = &calibration {
-        text.push_str(&promise(one)?);
+        text.push_str(&promise(one, day)?);
     }
     text.push_str(&said_of(&candidate, mode));
     text.push_str(&toml_of(&candidate, mode)?);
-    file.write(&text)?;
-    output::note(&format!("written: {}", file.path().display()));
-    Ok(())
+    Ok(text)
 }
 
 /// Returns the calibrated candidate, its effect in words, and the calibration.
-fn chosen<'r>(
-    report: &'r Report,
-    nothing: &dyn Fn(&str) -> Failure,
-) -> Result<(Candidate, String, Option<&'r Calibration>)> {
+fn chosen(report: &Report) -> Result<(Candidate, String, Option<&Calibration>), NoSettings> {
     let all: Vec<&Calibration> = calibrated::chosen(report).collect();
     let named = |one: &&&Calibration| one.model == report.model;
     let one = match (&all[..], &report.model) {
@@ -64,21 +62,19 @@ fn chosen<'r>(
         }
     };
     let spec = one.spec.as_ref().unwrap_or(&Value::Null);
-    let rule = Rule::from_spec(spec).map_err(|error| Failure::fault(error.to_string()))?;
+    let rule = Rule::from_spec(spec).map_err(|error| NoSettings(error.to_string()))?;
     Ok((Candidate::rule(rule), calibrated::about(one).join(" "), Some(one)))
 }
 
 /// Returns the table that records for which runs a promise was made.
-fn promise(one: &Calibration) -> Result<String> {
+fn promise(one: &Calibration, day: &str) -> Result<String, NoSettings> {
     let promised = || one.groups.iter().filter(|group| group.promised);
     let name = |group: &CalibratedGroup| match &group.kind {
         Some(kind) => format!("{}/{kind}", group.dataset),
         None => group.dataset.clone(),
     };
-    // The day in UTC, because the file may be read anywhere.
-    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     let mut table = json!({"calibrated": {
-        "date": today,
+        "date": day,
         "groups": promised().map(name).collect::<Vec<_>>(),
         "good_tasks": promised().map(|group| group.good_tasks).min().unwrap_or(0),
         "promise": one.alpha,
@@ -87,8 +83,12 @@ fn promise(one: &Calibration) -> Result<String> {
     if let Some(model) = &one.model {
         table["calibrated"]["model"] = json!(model);
     }
-    let text = toml::to_string(&table).map_err(|error| Failure::fault(error.to_string()))?;
+    let text = toml::to_string(&table).map_err(|error| NoSettings(error.to_string()))?;
     Ok(format!("{text}\n"))
+}
+
+fn nothing(why: &str) -> NoSettings {
+    NoSettings(format!("nothing to write: {why}"))
 }
 
 /// Returns a comment that states what the mode of a written rule does.
@@ -109,13 +109,12 @@ fn said_of(candidate: &Candidate, mode: WatchMode) -> String {
 }
 
 /// Returns the recommended candidate, and its effect in words.
-fn recommended(report: &Report, nothing: &dyn Fn(&str) -> Failure) -> Result<(Candidate, String)> {
+fn recommended(report: &Report) -> Result<(Candidate, String), NoSettings> {
     let (Some(one), Some(whole)) = (report.recommended(), report.whole()) else {
         return Err(nothing(&format::refusal(report)));
     };
     let candidate = report.candidates.iter().find(|candidate| candidate.name == one.name);
-    let candidate =
-        candidate.ok_or_else(|| Failure::fault(format!("no candidate `{}`", one.name)))?;
+    let candidate = candidate.ok_or_else(|| NoSettings(format!("no candidate `{}`", one.name)))?;
     Ok((candidate.clone(), format!("{}: {}.", one.name, format::effect(one, whole))))
 }
 
@@ -127,7 +126,7 @@ pub(crate) fn snippet(report: &Report) -> Option<String> {
     Some(format!("{}{text}", said_of(candidate, WatchMode::Observe)))
 }
 
-fn toml_of(candidate: &Candidate, mode: WatchMode) -> Result<String> {
+fn toml_of(candidate: &Candidate, mode: WatchMode) -> Result<String, NoSettings> {
     let settings = match &candidate.trial {
         Trial::Rule(rule) => watch(rule, mode),
         Trial::Kernel(setting) => {
@@ -148,7 +147,7 @@ fn toml_of(candidate: &Candidate, mode: WatchMode) -> Result<String> {
             Value::Object(settings)
         }
     };
-    toml::to_string(&settings).map_err(|error| Failure::fault(error.to_string()))
+    toml::to_string(&settings).map_err(|error| NoSettings(error.to_string()))
 }
 
 /// Returns a rule as a watch. A turn cap that stops becomes the limit of the same meaning, which

@@ -2,9 +2,9 @@
 //! a legend.
 
 use super::format;
-use crate::recorded::audit::Found;
-use crate::render::amounts::thousands;
-use crate::render::html::escape;
+use super::report::Report;
+use crate::amounts::thousands;
+use crate::html::Escaper;
 use endstop_trajectory::Spent;
 use endstop_trajectory::audit::{Audit, How};
 use std::fmt::Write as _;
@@ -18,18 +18,20 @@ struct Part {
 }
 
 /// Draws the charts with the given width: 1000 for a screen, 380 for a phone.
-pub(crate) fn svg(found: &Found, width: f64) -> String {
-    let audit = &found.audit;
+pub(crate) fn svg(report: &Report, width: f64, to: &Escaper) -> String {
+    let audit = &report.audit;
     let font = if width < 500.0 { 13.0 } else { 15.0 };
     let mut out = String::new();
     let mut y = 4.0;
-    bar(&mut out, &mut y, width, font, "sessions, by how they ended", &by_ending(audit, false));
+    let size = (width, font);
+    let by = by_ending(audit, false);
+    bar((&mut out, &mut y), size, "sessions, by how they ended", &by, to);
     let paid = audit.spent.usd.0 > 0;
     let what =
         if paid { "dollars, by how the session ended" } else { "tokens, by how the session ended" };
-    bar(&mut out, &mut y, width, font, what, &by_ending(audit, true));
+    bar((&mut out, &mut y), size, what, &by_ending(audit, true), to);
     let what = if paid { "dollars in question" } else { "tokens in question" };
-    bar(&mut out, &mut y, width, font, what, &in_question(audit));
+    bar((&mut out, &mut y), size, what, &in_question(audit), to);
     format!(
         "<svg viewBox=\"0 0 {width} {y:.0}\" role=\"img\" aria-label=\"how sessions ended, and where the money went\">{out}</svg>"
     )
@@ -84,13 +86,19 @@ fn in_question(audit: &Audit) -> Vec<Part> {
     ]
 }
 
-fn bar(out: &mut String, y: &mut f64, width: f64, font: f64, title: &str, parts: &[Part]) {
+fn bar(
+    (out, y): (&mut String, &mut f64),
+    (width, font): (f64, f64),
+    title: &str,
+    parts: &[Part],
+    to: &Escaper,
+) {
     let all: f64 = parts.iter().map(|part| part.value).sum();
     let _ = write!(
         out,
         "<text x=\"4\" y=\"{:.1}\" font-size=\"{font}\" font-weight=\"600\">{}</text>",
         *y + font,
-        escape(title)
+        to.escape(title)
     );
     *y += font * 1.5;
     let mut x = 4.0;
@@ -100,8 +108,8 @@ fn bar(out: &mut String, y: &mut f64, width: f64, font: f64, title: &str, parts:
         let _ = write!(
             out,
             "<g><title>{}: {}</title><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"26\" fill=\"{}\"/></g>",
-            escape(part.name),
-            escape(&part.shown),
+            to.escape(part.name),
+            to.escape(&part.shown),
             part.color
         );
         x += wide;
@@ -125,7 +133,7 @@ fn bar(out: &mut String, y: &mut f64, width: f64, font: f64, title: &str, parts:
             part.color,
             x + font * 1.1,
             *y + font * 0.9,
-            escape(&words)
+            to.escape(&words)
         );
         x += wide + font;
     }

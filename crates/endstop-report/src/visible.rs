@@ -63,14 +63,15 @@ fn odd(c: char) -> bool {
     SET.get_or_init(|| Set::of(&ODD)).has(c)
 }
 
-pub(crate) fn is_mark(c: char) -> bool {
+/// Returns `true` if a character combines with the one before it.
+pub fn is_mark(c: char) -> bool {
     static SET: OnceLock<Set> = OnceLock::new();
     // The comparison first, because it is cheap and rules out almost all text.
     c >= '\u{300}' && SET.get_or_init(|| Set::of(&MARKS)).has(c)
 }
 
 /// `true` if a character must be shown as a number in places where nothing may be hidden.
-pub(crate) fn is_hidden(c: char) -> bool {
+pub fn is_hidden(c: char) -> bool {
     match c {
         ' '..='~' => false,
         c => invisible(c) || odd(c),
@@ -79,12 +80,12 @@ pub(crate) fn is_hidden(c: char) -> bool {
 
 /// Returns the text with symbols for control characters, except line feed and tab, and with numbers
 /// for other characters without a shape.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     Flow::default().visible(text)
 }
 
 /// Returns at most `most` characters without blank lines, with control characters made visible.
-pub(crate) fn shorten(text: &str, most: usize) -> String {
+pub fn shorten(text: &str, most: usize) -> String {
     let kept: String = text.chars().take(most).collect();
     let cut = if kept.len() < text.len() { "…" } else { "" };
     let lines: Vec<&str> = kept.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -93,14 +94,14 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
 
 /// The same conversion for text that arrives in chunks.
 #[derive(Default)]
-pub(crate) struct Flow {
+pub struct Flow {
     last: Option<char>,
     marks: usize,
 }
 
 impl Flow {
     /// Converts the next chunk.
-    pub(crate) fn visible(&mut self, text: &str) -> String {
+    pub fn visible(&mut self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         let mut chars = text.chars().peekable();
         while let Some(c) = chars.next() {

@@ -2,8 +2,8 @@
 //! of them.
 
 use super::format;
-use crate::recorded::backtest::Report;
-use crate::render::amounts::{count, thousands};
+use super::report::Report;
+use crate::amounts::{count, thousands};
 use endstop_trajectory::backtest::{GroupFigures, HOPELESS, share};
 use std::collections::BTreeMap;
 

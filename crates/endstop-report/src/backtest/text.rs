@@ -1,12 +1,11 @@
 //! The terminal report of a backtest: the cost of a stop, the savings, the recommendation, and the
 //! problems of reading.
 
+use super::report::{Report, Strength};
 use super::table::{Row, rows, shown};
 use super::{calibrated, findings, format, groups, setting};
-use crate::recorded::backtest::{Report, Strength};
-use crate::render::amounts::{count, thousands};
+use crate::amounts::{count, thousands};
 use endstop_trajectory::backtest::{DatasetFigures, Figures};
-use std::io::IsTerminal;
 
 /// Width of the name column, in characters.
 const NAME: usize = 30;
@@ -16,9 +15,9 @@ const WIDTH: usize = 98;
 /// Maximum number of candidates for which missing data is reported.
 const MOST_LACKING: usize = 10;
 
-/// Returns the lines of the report.
-pub(crate) fn report(report: &Report) -> Vec<String> {
-    let paint = Paint::of_stdout();
+/// Returns the lines of the report, with the colours of a terminal if asked.
+pub fn lines(report: &Report, colours: bool) -> Vec<String> {
+    let paint = Paint(colours);
     let mut out = vec![summary(report)];
     let painted = |(line, heading): (String, bool)| if heading { paint.bold(&line) } else { line };
     out.extend(groups::lines(report).into_iter().map(painted));
@@ -57,7 +56,7 @@ fn summary(report: &Report) -> String {
     let sets = report.figures.datasets.len();
     let sets = if sets > 1 { sets - 1 } else { sets };
     let Some(whole) = report.whole() else {
-        return format!("{} read, none with an outcome.", count(report.stats.runs, "run"));
+        return format!("{} read, none with an outcome.", count(report.census.runs(), "run"));
     };
     format!("{} in {}.", numbers(whole), count(sets as u64, "dataset"))
 }
@@ -262,12 +261,6 @@ fn upper(text: &str) -> String {
 struct Paint(bool);
 
 impl Paint {
-    fn of_stdout() -> Paint {
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Paint(std::io::stdout().is_terminal() && wanted && !dumb)
-    }
-
     fn with(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }

@@ -2,8 +2,8 @@
 //! family of rules the threshold over all.
 
 use super::format;
-use crate::recorded::backtest::Report;
-use crate::render::amounts::{count, thousands};
+use super::report::Report;
+use crate::amounts::{count, thousands};
 use endstop_trajectory::backtest::{Calibrated, Calibration, DatasetFigures, share};
 
 /// Returns the calibrations that chose a rule.

@@ -1,8 +1,8 @@
 //! Text shared by the page and the terminal report of a backtest: shares, money, the recommendation
 //! and its confidence.
 
-use crate::recorded::backtest::Report;
-use crate::render::amounts::{count, thousands};
+use super::report::Report;
+use crate::amounts::{count, thousands};
 use endstop_trajectory::backtest::{
     CandidateFigures, DatasetFigures, Share, Trial, Unjudged, Verdict,
 };
@@ -63,7 +63,7 @@ pub(crate) fn signed(n: i64) -> String {
 }
 
 /// Formats dollars; small amounts get four decimals.
-pub(crate) fn usd(usd: f64) -> String {
+pub fn usd(usd: f64) -> String {
     if usd < 0.0 {
         format!("-{}", self::usd(-usd))
     } else if usd >= 1000.0 {
@@ -283,7 +283,7 @@ pub(crate) fn wrapped(text: &str, most: usize, indent: &str) -> Vec<String> {
 
 /// Shortens a name to `most` characters by removing its middle, because similar candidates have the
 /// same beginning.
-pub(crate) fn fitted(name: &str, most: usize) -> String {
+pub fn fitted(name: &str, most: usize) -> String {
     let chars: Vec<char> =
         crate::visible::visible(name).replace(['\n', '\t'], " ").chars().collect();
     if chars.len() <= most {

@@ -1,0 +1,181 @@
+"""Claude Agent SDK: hooks for tools, and the stream of messages.
+
+```python
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
+from endstop.adapters.claude_sdk import Endstop
+
+async with Endstop(max_turns=25, max_budget_usd=2.0, model="anthropic/claude-sonnet-4-5") as stop:
+    async with ClaudeSDKClient(stop.options(ClaudeAgentOptions(tools=[…]))) as client:
+        await client.query("Go.")
+        async for message in stop.messages(client):     # as client.receive_response()
+            print(message)
+stop.outcome                                            # one ending
+```
+
+If the run must not continue, the adapter interrupts the agent, and the messages end with its
+`ResultMessage`, whose subtype is then `error_during_execution`. No exception leaves the loop.
+
+`options` adds its hooks to yours, wraps `can_use_tool` if you have one, and asks for partial messages:
+these are the events of the API, and the only place where the SDK shows the finish value.
+
+Blind spots without the adapter, which it covers: **a tool call that the token limit cut is repeated
+without end** (496 calls a minute); an answer that is cut is a `success` after one retry; nothing caps
+turns or a loop. Blind spots that remain: the agent starts some tools before its response has ended, so
+that a call in a response which is cut later may have run; a hook cannot tell the model's own
+compaction and its small helper calls, which have no messages; and the agent retries errors of the API by
+itself, so that `max_retries` and their cost are not seen. `endstop guard` sees these too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    HookMatcher,
+    PermissionResultDeny,
+    ResultMessage,
+    StreamEvent,
+)
+
+from endstop import Detection, StreamDecoder
+from endstop.adapters._base import arguments, feed, require, why
+from endstop.adapters._scope import Scope, Stopped
+
+require("claude-agent-sdk", "0.2.80", "0.3")
+
+__all__ = ["Endstop"]
+
+_API = "anthropic-messages"
+
+
+class Endstop(Scope):
+    """One run of an agent, with its subagents."""
+
+    stopped = Stopped
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        # A subagent streams between the events of its parent; the key is the call that started it.
+        self._open: dict[str | None, StreamDecoder] = {}
+        self._known: set[str] = set()
+        self._early: dict[str, tuple[str, str]] = {}
+        self._must_stop = False
+
+    def options(self, given: ClaudeAgentOptions | None = None) -> ClaudeAgentOptions:
+        """Returns options with the hooks of this run."""
+        given = given or ClaudeAgentOptions()
+        hooks = {event: list(matchers) for event, matchers in (given.hooks or {}).items()}
+        for event, hook in (
+            ("PreToolUse", self._before_tool),
+            ("PostToolUse", self._after_tool),
+            ("PostToolUseFailure", self._after_tool),
+        ):
+            hooks.setdefault(event, []).append(HookMatcher(hooks=[hook]))  # type: ignore[index, call-overload]
+        changes: dict[str, Any] = {"include_partial_messages": True, "hooks": hooks}
+        if given.can_use_tool is not None:
+            ask = given.can_use_tool
+
+            async def can_use_tool(name: str, inputs: dict[str, Any], context: Any) -> Any:
+                if not self.run.running:
+                    return PermissionResultDeny(message=self._refusal(), interrupt=True)
+                return await ask(name, inputs, context)
+
+            changes["can_use_tool"] = can_use_tool
+        return dataclasses.replace(given, **changes)
+
+    async def messages(self, client: ClaudeSDKClient) -> AsyncIterator[Any]:
+        """Returns the messages of `client.receive_response()`, and interrupts the agent if the run
+        must not continue."""
+        interrupted = False
+        async for message in client.receive_response():
+            if isinstance(message, StreamEvent):
+                self._event(message)
+            elif isinstance(message, ResultMessage):
+                self._ended(message)
+            if self._must_stop and not interrupted and not isinstance(message, ResultMessage):
+                interrupted = True
+                await client.interrupt()
+            yield message
+
+    def _event(self, message: StreamEvent) -> None:
+        event, parent = message.event, message.parent_tool_use_id
+        kind = event.get("type", "")
+        if kind == "message_start":
+            # An earlier response that never ended was cut, and the agent calls again.
+            self._cut(parent)
+            self._must_stop |= not self.run.ask(streaming=True)
+            self._open[parent] = StreamDecoder(_API)
+        decoder = self._open.get(parent)
+        if decoder is None:
+            return
+        decoder.push(f"event: {kind}\ndata: {json.dumps(event)}\n\n".encode())
+        if kind == "message_stop":
+            del self._open[parent]
+            self._turn(decoder.finish())
+
+    def _cut(self, parent: str | None) -> None:
+        decoder = self._open.pop(parent, None)
+        if decoder is not None:
+            self._turn(decoder.finish())
+
+    def _turn(self, response: Detection) -> None:
+        if not self.run.running:
+            return
+        fed = feed(self.run, [response])
+        stopped = fed.stopped
+        if stopped is None and fed.held_back:
+            names = ", ".join(call.name for call in fed.held_back)
+            stopped = self.run.close(False, f"the arguments of a tool call are cut: {names}")
+        if stopped is not None:
+            self._must_stop |= not stopped.is_success
+            return
+        for call in response.calls:
+            self._known.add(call.id)
+            # The agent may have run the tool before its response had ended.
+            if call.id in self._early:
+                output, status = self._early.pop(call.id)
+                self._must_stop |= not self.run.result(call.id, output, status=status)
+
+    def _ended(self, message: ResultMessage) -> None:
+        for parent in [*self._open]:
+            self._cut(parent)
+        if message.is_error and self.run.running:
+            self.run.failed(RuntimeError(str(message.result or message.subtype)))
+
+    async def _before_tool(self, given: Any, call: str | None, context: Any) -> Any:
+        if self.run.running:
+            return {}
+        decision = {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": self._refusal(),
+        }
+        return {"hookSpecificOutput": decision}
+
+    async def _after_tool(self, given: Any, call: str | None, context: Any) -> Any:
+        id = str(given.get("tool_use_id") or call or "")
+        failed = given["hook_event_name"] == "PostToolUseFailure"
+        output = given.get("error") if failed else given.get("tool_response")
+        result = (arguments(output), "error" if failed else "ok")
+        if not self.run.running:
+            return self._halt()
+        if id not in self._known:
+            self._early[id] = result
+            return {}
+        if self.run.result(id, result[0], status=result[1]):
+            return {}
+        self._must_stop = True
+        return self._halt()
+
+    def _halt(self) -> dict[str, Any]:
+        if self.outcome.is_success:
+            return {}
+        return {"continue_": False, "stopReason": why(self.outcome)}
+
+    def _refusal(self) -> str:
+        return f"Not run: the run has ended ({self.outcome.termination})."

@@ -1,0 +1,41 @@
+//! The results of an audit, with the facts about what was read.
+
+use endstop_trajectory::audit::Audit;
+use endstop_trajectory::backtest::Examples;
+use serde::Serialize;
+
+/// The results of an audit.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The totals and the worst sessions.
+    pub audit: Audit,
+    /// The default folders of known agents that were searched.
+    pub looked: Vec<Looked>,
+    /// Number of files with sessions.
+    pub files: u64,
+    /// Number of files that are clearly not sessions.
+    pub skipped: u64,
+    /// Number of sessions that were left out because they are too old.
+    pub too_old: u64,
+    /// Number of sessions whose id occurred before.
+    pub twice: u64,
+    /// The records that could not be read, by kind of problem.
+    pub problems: Vec<(String, Examples)>,
+}
+
+/// A folder that was searched.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Looked {
+    /// The agent that writes to it.
+    pub agent: &'static str,
+    /// The folder.
+    pub folder: String,
+    /// `true` if the folder exists.
+    pub exists: bool,
+    /// Number of files whose names look like sessions.
+    pub files: u64,
+    /// Number of sessions in them.
+    pub sessions: u64,
+    /// The first few folders in it that could not be read.
+    pub unreadable: Vec<String>,
+}
