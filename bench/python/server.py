@@ -89,8 +89,17 @@ def chat(req, s, n):
     tools = [t.get("function", t).get("name") for t in req.get("tools") or []]
     tool = next((t for t in tools if t and "echo" in t), tools[0] if tools else "echo")
     text, calls, fin, refusal = turn(s, res, n, tool)
-    if text and "[[ ## " in json.dumps(msgs):
-        text = "[[ ## answer ## ]] " + text  # DSPy's own frame
+    prompt = json.dumps(msgs)
+    if "starting with the field `[[ ## next_thought" in prompt and not refusal and s != "empty":
+        # DSPy's ReAct asks for a tool in text; a whole answer is its tool `finish`.
+        name, args = ("echo", calls[0][2]) if calls else ("finish", "{}")
+        text = (
+            f"[[ ## next_thought ## ]]\n{text or 'Again.'}\n\n[[ ## next_tool_name ## ]]\n{name}\n\n"
+            f"[[ ## next_tool_args ## ]]\n{args}"
+        )
+        calls, fin = [], "stop" if fin == "tool_calls" else fin
+    elif text and "[[ ## " in prompt:
+        text = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## answer ## ]]\n" + text
     base = {"id": f"r{n}", "created": 1, "model": req["model"]}
     usage = {"prompt_tokens": IN, "completion_tokens": OUT, "total_tokens": IN + OUT}
     tc = [

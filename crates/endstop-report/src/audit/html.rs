@@ -55,7 +55,7 @@ fn head(report: &Report, title: &str, to: &Escaper) -> Markup {
             (to.paragraph("", &format::limits(report)))
             @if let Some(line) = format::lacking(report) { (to.paragraph("warn", &line)) }
         } @else {
-            (to.paragraph("warn", "No sessions report."))
+            (to.paragraph("warn", "No sessions found."))
         }
     }
 }

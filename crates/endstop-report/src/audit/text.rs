@@ -17,7 +17,7 @@ pub fn lines(report: &Report) -> Vec<String> {
     looked(report, &mut out);
     let audit = &report.audit;
     if audit.sessions == 0 {
-        out.push("No sessions report.".to_owned());
+        out.push("No sessions found.".to_owned());
         reading(report, &mut out);
         if report.looked.is_empty() && report.problems.is_empty() {
             out.push(format!(

@@ -12,7 +12,7 @@ use super::ending::How;
 use super::session::Session;
 use crate::pricing::Spent;
 use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 
 /// Maximum number of models that are listed separately.
@@ -234,7 +234,7 @@ impl Audit {
     /// Stores a session if it is among the worst. Equal sessions are in the order of their files, lines
     /// and ids.
     fn keep(&mut self, session: Session) {
-        let place = self.worst.partition_point(|other| place(other) <= place(&session));
+        let place = self.worst.partition_point(|other| order(other, &session).is_le());
         if place < self.top {
             self.worst.insert(place, session);
             self.worst.truncate(self.top);
@@ -242,9 +242,15 @@ impl Audit {
     }
 }
 
-/// The sort key of a stored session.
-fn place(session: &Session) -> (Reverse<(u64, u64, u64)>, &str, Option<u64>, &str) {
-    (rank(session), &session.file, session.at, &session.id)
+/// Compares stored sessions: the worst first, then by file, line and id.
+fn order(one: &Session, other: &Session) -> Ordering {
+    rank(one)
+        .cmp(&rank(other))
+        .then_with(|| one.file.cmp(&other.file))
+        .then_with(|| one.at.cmp(&other.at))
+        .then_with(|| one.id.cmp(&other.id))
+        // Recordings may repeat an id. The result must not depend on the order all the same.
+        .then_with(|| format!("{one:?}").cmp(&format!("{other:?}")))
 }
 
 /// The sort key that puts the worst session first.

@@ -80,7 +80,7 @@ def _column(values: Any) -> bytes:
     # A run with line breaks in its JSON would be several lines.
     values = pc.replace_substring_regex(values, pattern="[\r\n]", replacement=" ")
     one = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
-    return bytes(pc.binary_join(one, "\n")[0].as_buffer())
+    return bytes(pc.binary_join(one, pa.scalar("\n", pa.large_string()))[0].as_buffer())
 
 
 def text_column(names: list[str], column: str | None) -> str | None:

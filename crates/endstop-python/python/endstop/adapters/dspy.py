@@ -19,8 +19,9 @@ tool. So a complete text is held until DSPy shows what follows: a tool makes it 
 another model call makes it a step of the program, and the end of the block makes it the answer.
 
 Blind spots without the adapter, which it covers: an answer that the token limit cut is a line in the log;
-a stream without a finish value, and an unknown one, are `stop` for LiteLLM and for DSPy's own engine;
-exceptions of callbacks are swallowed, so that a callback cannot stop a program. Blind spots that remain:
+**`ReAct` repairs the JSON of a response that was cut, and its tool gets half of the arguments**; a missing
+finish value, and an unknown one, are `stop` for LiteLLM and for DSPy's own engine; exceptions of callbacks
+are swallowed, so that a callback cannot stop a program. Blind spots that remain:
 a cached response is no model call; a program that runs in several threads (`dspy.Parallel`, evaluations)
 has one order of responses for all of them, so give each its own `Endstop`; and `ReAct` catches the
 errors of its tools, which reach the run as failed results.
@@ -79,7 +80,9 @@ class Endstop(Scope, BaseCallback):
 
     def answered(self, seen: Detection) -> None:
         """Takes a response. Raises if the program must not use it."""
-        if seen.reason in ("natural_completion", "stop_sequence") and seen.text.strip():
+        whole = seen.reason in ("natural_completion", "stop_sequence")
+        # A body without a finish value has a low confidence.
+        if whole and seen.signal.confidence != "low" and seen.text.strip():
             self._held = seen
         else:
             self.after_call(lambda: seen)

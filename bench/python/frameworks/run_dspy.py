@@ -1,0 +1,44 @@
+"""DSPy: a ReAct program over chat completions, with DSPy's own engine. The server's answers name the
+fields of DSPy's prompt."""
+
+from typing import Any
+
+import dspy
+import harness
+from dspy.lm15 import RouterConfig
+
+from endstop.adapters.dspy import Endstop
+
+dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+
+
+def echo(text: str) -> str:
+    """Echo."""
+    harness.RAN.append(text)
+    return text
+
+
+async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {"cache": False, "num_retries": 0}
+    program = dspy.ReAct("question -> answer", tools=[echo], max_iters=20)
+    if not guarded:
+        lm = dspy.LM("openai/" + model, api_base=harness.BASE, api_key="x", **options)
+        with dspy.context(lm=lm):
+            result = await program.acall(question="go")
+        return {"ending": "returned", "evidence": str(result.answer)[:40]}
+    stop = Endstop(max_turns=25)
+    try:
+        with stop:
+            server = RouterConfig(
+                base_urls={"openai-chat": harness.BASE}, api_keys={"openai-chat": "x"}
+            )
+            lm = dspy.LM("openai/" + model, **stop.engines(server), **options)
+            with dspy.context(lm=lm, callbacks=[stop]):
+                await program.acall(question="go")
+    except Exception:
+        if stop.outcome.is_success:
+            raise
+    return harness.ended(stop.outcome)
+
+
+harness.main("dspy", run, absent=("stream",))
