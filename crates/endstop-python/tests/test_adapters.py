@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
+import tomllib
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 import endstop
 from endstop import Run, Termination
-from endstop.adapters import _base, _scope
+from endstop.adapters import _base, _scope, _versions
 
 ADAPTERS = {
     "agent_framework": "agent_framework",
     "autogen": "autogen_agentchat",
+    "claude_sdk": "claude_agent_sdk",
     "crewai": "crewai",
+    "dspy": "dspy",
     "google_adk": "google.adk",
     "inspect": "inspect_ai",
     "langchain": "langchain",
@@ -36,11 +41,11 @@ def test_version_out_of_range_names_the_range(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(metadata, "version", version)
     for package in ("low", "high"):
         with pytest.raises(endstop.VersionError, match=rf"{package}>=1\.0,<2"):
-            _base.require(package, "1.0", "2")
+            _versions.check(package, "1.0", "2")
     with pytest.raises(endstop.VersionError, match="gone is not installed"):
-        _base.require("gone", "1.0", "2")
+        _versions.check("gone", "1.0", "2")
     for package in ("first", "last"):
-        _base.require(package, "1.0", "2")
+        _versions.check(package, "1.0", "2")
 
 
 @pytest.mark.parametrize(("module", "package"), ADAPTERS.items())
@@ -52,6 +57,24 @@ def test_missing_framework_is_an_import_error(module: str, package: str) -> None
         return
     with pytest.raises(ImportError):
         importlib.import_module(f"endstop.adapters.{module}")
+
+
+def test_extras_have_the_supported_ranges() -> None:
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    extras = tomllib.loads(text)["project"]["optional-dependencies"]
+    for adapter, packages in _versions.SUPPORTED.items():
+        ranges = [f"{package}>={lowest},<{below}" for package, lowest, below in packages]
+        assert extras[adapter.replace("_", "-")] == ranges
+    assert set(_versions.SUPPORTED) == set(ADAPTERS)
+
+
+def test_version_is_checked_before_the_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda package: "0.0.1")
+    for adapter in ADAPTERS:
+        name = f"endstop.adapters.{adapter}"
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        with pytest.raises(endstop.VersionError, match="0.0.1 is not supported; the supported"):
+            importlib.import_module(name)
 
 
 def test_invalid_limit_is_an_error_where_it_is_written() -> None:

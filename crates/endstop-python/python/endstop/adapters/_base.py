@@ -1,36 +1,15 @@
-"""What the adapters share: the check of versions, the making of runs, and the rule when to stop."""
+"""What the adapters share: the making of runs, and the rule when to stop."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any, NamedTuple
 
-from endstop import Call, Detection, Outcome, Policy, Price, Run, VersionError
+from endstop import Call, Detection, Outcome, Policy, Price, Run
 
-__all__ = ["Fed", "Settings", "arguments", "feed", "require", "why"]
-
-
-def require(package: str, lowest: str, below: str) -> None:
-    """Raises `VersionError` unless the version of a package is from `lowest` up to `below`."""
-    supported = f"the supported versions are {package}>={lowest},<{below}"
-    try:
-        found = metadata.version(package)
-    except metadata.PackageNotFoundError:
-        raise VersionError(f"{package} is not installed; {supported}") from None
-    if not _number(lowest) <= _number(found) < _number(below):
-        raise VersionError(f"{package} {found} is not supported; {supported}")
-
-
-def _number(version: str) -> tuple[int, ...]:
-    """Returns the release numbers of a version, without its suffixes."""
-    release = re.match(r"\d+(\.\d+)*", version)
-    parts = [int(part) for part in release.group().split(".")] if release else []
-    # 1.0 and 1.0.0 are the same version.
-    return tuple([*parts, 0, 0, 0][:4])
+__all__ = ["Fed", "Settings", "arguments", "feed", "why"]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ the provider, and agents in other processes (A2A, durable workflows) have runs o
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("agent_framework")
+
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -38,10 +42,8 @@ from agent_framework import (
 
 import endstop
 from endstop import Detection, Outcome
-from endstop.adapters._base import arguments, require, why
+from endstop.adapters._base import arguments, why
 from endstop.adapters._scope import Scope
-
-require("agent-framework-core", "1.23", "2")
 
 __all__ = ["Endstop", "EndstopStopped"]
 

@@ -24,6 +24,10 @@ otherwise the finish reason of `CreateResult` is used, which hides the token lim
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("autogen")
+
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -34,9 +38,7 @@ from autogen_core.models import ChatCompletionClient, CreateResult, RequestUsage
 
 import endstop
 from endstop import Detection, Outcome, Run, tap
-from endstop.adapters._base import Settings, feed, require, why
-
-require("autogen-agentchat", "0.7", "0.8")
+from endstop.adapters._base import Settings, feed, why
 
 __all__ = ["EndstopClient", "EndstopTermination"]
 

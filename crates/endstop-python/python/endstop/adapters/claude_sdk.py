@@ -28,6 +28,10 @@ itself, so that `max_retries` and their cost are not seen. `endstop guard` sees 
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("claude_sdk")
+
 import dataclasses
 import json
 from collections.abc import AsyncIterator
@@ -43,10 +47,8 @@ from claude_agent_sdk import (
 )
 
 from endstop import Detection, StreamDecoder
-from endstop.adapters._base import arguments, feed, require, why
+from endstop.adapters._base import arguments, feed, why
 from endstop.adapters._scope import Scope, Stopped
-
-require("claude-agent-sdk", "0.2.80", "0.3")
 
 __all__ = ["Endstop"]
 

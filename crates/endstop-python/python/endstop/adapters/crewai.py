@@ -27,6 +27,10 @@ parallel when the run ends finishes first.
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("crewai")
+
 import json
 import threading
 from types import TracebackType
@@ -37,10 +41,8 @@ from crewai.hooks.dispatch import scoped_hooks
 
 import endstop
 from endstop import Call, Outcome, tap
-from endstop.adapters._base import require, why
+from endstop.adapters._base import why
 from endstop.adapters._scope import Scope
-
-require("crewai", "1.15", "2")
 
 __all__ = ["Endstop", "EndstopStopped", "tapped"]
 

@@ -29,6 +29,10 @@ errors of its tools, which reach the run as failed results.
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("dspy")
+
 import json
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
@@ -40,10 +44,8 @@ from dspy.utils.callback import BaseCallback
 
 import endstop
 from endstop import Detection
-from endstop.adapters._base import arguments, feed, require
+from endstop.adapters._base import arguments, feed
 from endstop.adapters._scope import Scope, Stopped
-
-require("dspy", "3.4", "4")
 
 __all__ = ["Endstop", "EndstopStopped"]
 

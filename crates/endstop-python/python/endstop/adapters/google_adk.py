@@ -28,6 +28,10 @@ events in the middle gets the outcome from `outcome_of`, and `on_end` is not cal
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("google_adk")
+
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
@@ -39,9 +43,7 @@ from google.genai import types
 
 import endstop
 from endstop import Detection, Outcome, Run
-from endstop.adapters._base import Settings, arguments, feed, require, why
-
-require("google-adk", "2.13", "3")
+from endstop.adapters._base import Settings, arguments, feed, why
 
 __all__ = ["EndstopPlugin"]
 

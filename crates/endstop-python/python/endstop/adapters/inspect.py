@@ -24,6 +24,10 @@ which the tap counts as failed attempts; without `limits` they have no end.
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("inspect")
+
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -36,10 +40,8 @@ from inspect_ai.util import LimitExceededError, store
 
 import endstop
 from endstop import Detection, Outcome, tap
-from endstop.adapters._base import arguments, require, why
+from endstop.adapters._base import arguments, why
 from endstop.adapters._scope import Scope, Stopped
-
-require("inspect-ai", "0.3.285", "0.4")
 
 __all__ = ["checked", "guarded", "outcome_in"]
 

@@ -26,6 +26,10 @@ checked before and after each model call.
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("langchain")
+
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,10 +42,7 @@ from langgraph.channels.untracked_value import UntrackedValue
 
 import endstop
 from endstop import Detection, Outcome, Run, tap
-from endstop.adapters._base import Settings, arguments, feed, require, why
-
-require("langchain", "1.2", "2")
-require("langgraph", "1.0", "2")
+from endstop.adapters._base import Settings, arguments, feed, why
 
 __all__ = ["EndstopMiddleware", "EndstopState", "outcome_of"]
 

@@ -28,6 +28,10 @@ the next step.
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("llama_index")
+
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -36,10 +40,8 @@ from llama_index.core.agent.workflow import AgentOutput
 
 import endstop
 from endstop import Detection, tap
-from endstop.adapters._base import arguments, require
+from endstop.adapters._base import arguments
 from endstop.adapters._scope import Scope, Stopped
-
-require("llama-index-core", "0.14.25", "0.15")
 
 __all__ = ["Endstop", "EndstopStopped", "Guarded", "tapped"]
 

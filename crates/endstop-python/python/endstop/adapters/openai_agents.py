@@ -22,6 +22,10 @@ sessions and the retries of a voice pipeline.
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("openai_agents")
+
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -31,9 +35,7 @@ from agents.exceptions import AgentsException
 
 import endstop
 from endstop import Outcome, Run, tap
-from endstop.adapters._base import Settings, feed, require, why
-
-require("openai-agents", "0.20", "1")
+from endstop.adapters._base import Settings, feed, why
 
 __all__ = ["EndstopHooks", "EndstopStopped"]
 

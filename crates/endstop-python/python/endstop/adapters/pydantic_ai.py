@@ -20,6 +20,10 @@ provider's own value from `provider_details`, and the bytes if the client is wra
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("pydantic_ai")
+
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
@@ -31,9 +35,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 import endstop
 from endstop import Detection, Outcome, Run, tap
-from endstop.adapters._base import Settings, arguments, feed, require, why
-
-require("pydantic-ai-slim", "2.0", "3")
+from endstop.adapters._base import Settings, arguments, feed, why
 
 __all__ = ["Endstop", "EndstopStopped"]
 

@@ -26,6 +26,10 @@ the log first.
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("smolagents")
+
 from collections.abc import Generator
 from typing import Any
 
@@ -34,10 +38,8 @@ from smolagents.models import ChatMessage
 
 import endstop
 from endstop import Detection, tap
-from endstop.adapters._base import arguments, require
+from endstop.adapters._base import arguments
 from endstop.adapters._scope import Scope, Stopped
-
-require("smolagents", "1.26", "2")
 
 __all__ = ["Endstop", "EndstopModel", "EndstopStopped"]
 

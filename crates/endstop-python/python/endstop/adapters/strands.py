@@ -24,6 +24,10 @@ attempt is counted.
 
 from __future__ import annotations
 
+from endstop.adapters._versions import require
+
+require("strands")
+
 from typing import Any
 
 from strands.hooks import (
@@ -37,10 +41,8 @@ from strands.hooks import (
 
 import endstop
 from endstop import Detection
-from endstop.adapters._base import arguments, require
+from endstop.adapters._base import arguments
 from endstop.adapters._scope import Scope, Stopped
-
-require("strands-agents", "1.62", "2")
 
 __all__ = ["EndstopHooks", "EndstopStopped"]
 
