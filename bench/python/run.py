@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -32,6 +33,8 @@ FRAMEWORKS = {
     "strands": ["strands-agents[openai]>=1.62,<2"],
     "agent_framework": ["agent-framework-core>=1.23,<2", "agent-framework-openai>=1.17,<2"],
     "inspect": ["inspect-ai>=0.3.285,<0.4", "openai"],
+    "dspy": ["dspy>=3.4,<4"],
+    "claude_sdk": ["claude-agent-sdk>=0.2.80,<0.3"],
 }
 MEANING = {
     "stop": "a whole answer",
@@ -45,6 +48,8 @@ MEANING = {
     "unknown": "an unknown finish value",
     "empty": "a blank answer",
     "loop": "the same call for ever",
+    "parallel": "two tool calls in one response, then an answer",
+    "budget": "other calls without end, under a budget of $0.50",
     "concurrent": "stop, length, loop and filter at once",
 }
 
@@ -56,6 +61,8 @@ EXPECTED = {
     "filter": "error_content_filtered",
     "refusal": "error_content_filtered",
     "loop": "error_no_progress",
+    "parallel": "stop",
+    "budget": "error_max_budget_usd",
     "concurrent": "stop + error_output_truncated + error_no_progress + error_content_filtered",
 }
 
@@ -88,9 +95,13 @@ def versions(python: Path, packages: list[str]) -> str:
     return ", ".join(f"{name} {v}" for name, v in zip(names, found.split(), strict=False))
 
 
-def measure(python: Path, name: str, scenarios: list[str], seconds: int) -> list[dict[str, Any]]:
+def measure(
+    python: Path, name: str, scenarios: list[str], seconds: int, *, only_guarded: bool = False
+) -> list[dict[str, Any]]:
     port = free_port()
     environment = {**os.environ, "MOCK_PORT": str(port), "LIMIT": str(seconds)}
+    if only_guarded:
+        environment["ONLY_GUARDED"] = "1"
     server = subprocess.Popen([sys.executable, str(HERE / "server.py")], env=environment)
     try:
         for _ in range(200):
@@ -117,6 +128,16 @@ def cell(row: dict[str, Any] | None) -> str:
         return "-"
     cut = f", **{row['cut_bodies']} cut**" if row["cut_bodies"] else ""
     return f"{row.get('ending', '?')}, {row['calls']}{cut}"
+
+
+def written(name: str) -> str:
+    """Returns how many lines a user writes for an adapter: those of its example which mention it."""
+    adapters = HERE.parents[1] / "crates/endstop-python/python/endstop/adapters"
+    example = (adapters / f"{name}.py").read_text().split("```")[1]
+    # The names that the example binds to the adapter.
+    mine = re.compile(r"[Ee]ndstop|\bstop\b|\bhooks\b|\bguard(ed)?\b|\bplugin\b")
+    lines = [line for line in example.splitlines() if mine.search(line.partition("#")[0])]
+    return f"Lines that the user writes: {len(lines)}."
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -162,13 +183,13 @@ def main() -> None:
         if python is None:
             continue
         rows = measure(python, name, given.scenarios, given.seconds)
-        page += ["", f"## {versions(python, FRAMEWORKS[name])}", "", table(rows)]
+        page += ["", f"## {versions(python, FRAMEWORKS[name])}", "", written(name), "", table(rows)]
         guarded = [row for row in rows if row["guarded"]]
         # What the adapters promise: no cut body, every run typed, and only a whole answer a success.
         wrong += sum(
             row["cut_bodies"] > 0
             or row["ending"].startswith(("raised", "still"))
-            or row["scenario"] not in ("stop", "concurrent")
+            or row["scenario"] not in ("stop", "parallel", "concurrent")
             and row["ending"] == "stop"
             or row["scenario"] in EXPECTED
             and row["ending"] != EXPECTED[row["scenario"]]

@@ -1,7 +1,7 @@
 """Scripted LLM server on 127.0.0.1: the model's name is the script. Stdlib only.
 
 OpenAI chat + responses, Anthropic messages, Gemini generateContent; streamed or not.
-  stop length lengthtool filter refusal cut reset loop abab empty unknown finishstop429
+  stop length lengthtool filter refusal cut reset loop abab parallel budget empty unknown
 Usage of each answer: 100 in, 50 out.  GET /stats gives requests by model, GET /reset clears.
 """
 
@@ -45,6 +45,14 @@ def turn(s, tool_results, n, toolname):
             "tool_calls",
             None,
         )
+    if s == "budget":
+        return "", [(f"c{n}", toolname, '{"text": "step %d"}' % n)], "tool_calls", None
+    if s == "parallel":
+        # Some frameworks send results of tools in messages of the user.
+        if tool_results or n > 1:
+            return "All done.", [], "stop", None
+        two = [(f"c{n}{one}", toolname, '{"text": "%s"}' % one) for one in "ab"]
+        return "", two, "tool_calls", None
     if s == "once":
         return (
             ("All done.", [], "stop", None)

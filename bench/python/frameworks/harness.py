@@ -42,12 +42,19 @@ SCENARIOS = [
     "unknown",
     "empty",
     "loop",
+    "parallel",
+    "budget",
     "concurrent",
 ]
 # Seconds after which a run is reported as still running.
 LIMIT = float(os.environ.get("LIMIT", "20"))
 
 Run = Callable[[str, bool, bool], Awaitable[dict[str, Any]]]
+
+LIMITS: dict[str, Any] = {"max_turns": 25}
+"""The limits of the adapter's run. A scenario may have others."""
+# A turn of the server costs $0.20 then.
+BUDGET = {"max_turns": 25, "max_budget_usd": 0.5, "price": "in=1000,out=2000"}
 
 RAN: list[str] = []
 """The arguments of the tool bodies that ran."""
@@ -96,13 +103,15 @@ def main(name: str, run: Run, absent: tuple[str, ...] = ()) -> None:
     signal.signal(signal.SIGALRM, alarm)
     loop = asyncio.new_event_loop()
     only = sys.argv[1:]
-    for guarded in (False, True):
+    for guarded in (True,) if "ONLY_GUARDED" in os.environ else (False, True):
         for mode in ("plain", "stream"):
             for scenario in SCENARIOS:
                 if (only and scenario not in only) or {mode, scenario} & {*absent}:
                     continue
                 get("/reset")
                 RAN.clear()
+                LIMITS.clear()
+                LIMITS.update(BUDGET if scenario == "budget" else {"max_turns": 25})
                 row: dict[str, Any] = {
                     "framework": name,
                     "guarded": guarded,

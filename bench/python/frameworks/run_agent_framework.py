@@ -34,7 +34,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         result = await go()
         return {"ending": "returned", "evidence": f"{result.finish_reason} {result.text}"[:40]}
     endstop.tap.wrap(client)
-    stop = Endstop(max_turns=25)
+    stop = Endstop(**harness.LIMITS)
     try:
         async with stop:
             await go(middleware=stop.middleware)

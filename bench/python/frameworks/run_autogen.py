@@ -34,7 +34,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         team = RoundRobinGroupChat([agent], termination_condition=TextMessageTermination("a"))
         result = await team.run(task="go")
         return {"ending": "returned", "evidence": str(result.messages[-1].content)[:40]}
-    stop = EndstopTermination(max_turns=25, stop_on_answer=True)
+    stop = EndstopTermination(**harness.LIMITS, stop_on_answer=True)
     try:
         async with stop:
             agent = AssistantAgent(

@@ -1,6 +1,7 @@
 """Claude Agent SDK: its own command over the messages API, with one tool in this process. The agent
 streams always."""
 
+import asyncio
 import tempfile
 from typing import Any
 
@@ -47,14 +48,18 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         setting_sources=[],
     )
     if not guarded:
-        async with ClaudeSDKClient(options) as client:
-            await client.query("go")
-            async for message in client.receive_response():
-                if isinstance(message, ResultMessage):
-                    result = message
+        try:
+            # Within the harness's time, so that the client ends its command.
+            async with asyncio.timeout(harness.LIMIT - 3), ClaudeSDKClient(options) as client:
+                await client.query("go")
+                async for message in client.receive_response():
+                    if isinstance(message, ResultMessage):
+                        result = message
+        except TimeoutError:
+            return {"ending": "still running"}
         ending = "error" if result.is_error else "returned"
         return {"ending": f"{ending} {result.subtype}", "evidence": str(result.result)[:60]}
-    async with Endstop(max_turns=25) as stop, ClaudeSDKClient(stop.options(options)) as client:
+    async with Endstop(**harness.LIMITS) as stop, ClaudeSDKClient(stop.options(options)) as client:
         await client.query("go")
         async for _ in stop.messages(client):
             pass

@@ -44,7 +44,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
     tapped(llm)
 
     def go() -> Endstop:
-        stop = Endstop(max_turns=25)
+        stop = Endstop(**harness.LIMITS)
         try:
             with stop:
                 crew().kickoff()

@@ -26,7 +26,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         with dspy.context(lm=lm):
             result = await program.acall(question="go")
         return {"ending": "returned", "evidence": str(result.answer)[:40]}
-    stop = Endstop(max_turns=25)
+    stop = Endstop(**harness.LIMITS)
     try:
         with stop:
             server = RouterConfig(

@@ -35,7 +35,7 @@ def echo(text: str) -> str:
 async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
     agent = LlmAgent(name="a", model=Scripted(model=model), instruction="x", tools=[echo])
     outcomes: list[endstop.Outcome] = []
-    guard = EndstopPlugin(max_turns=25, on_end=outcomes.append)
+    guard = EndstopPlugin(**harness.LIMITS, on_end=outcomes.append)
     plugins = [guard] if guarded else []
     runner = InMemoryRunner(app=App(name="t", root_agent=agent, plugins=plugins))
     session = await runner.session_service.create_session(app_name="t", user_id="u")

@@ -35,7 +35,7 @@ async def run(model: str, stream: bool, guard: bool) -> dict[str, Any]:
         "openai/" + model, base_url=harness.BASE, api_key="x", responses_api=False, memoize=False
     )
     agent = react(tools=[echo()], submit=False, model=checked() if guard else None)
-    solver = guarded(agent, max_turns=25) if guard else agent
+    solver = guarded(agent, **harness.LIMITS) if guard else agent
     # The alarm of the harness would break Inspect's task groups.
     seconds = max(1, int(harness.LIMIT) - 1)
     task = Task(dataset=[Sample(input="go")], solver=solver, time_limit=seconds)

@@ -31,7 +31,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
     outcomes: list[endstop.Outcome] = []
     if guarded:
         endstop.tap.wrap(chat.root_async_client)
-    guard = EndstopMiddleware(max_turns=25, on_end=outcomes.append)
+    guard = EndstopMiddleware(**harness.LIMITS, on_end=outcomes.append)
     middleware = [guard] if guarded else []
     agent = create_agent(chat, tools=[echo], middleware=middleware)
     try:

@@ -32,7 +32,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         result = await FunctionAgent(tools=[echo], llm=chat, streaming=stream).run(user_msg="go")
         return {"ending": "returned", "evidence": str(result.response.content)[:40]}
     agent = GuardedAgent(tools=[echo], llm=tapped(chat), streaming=stream)
-    stop = Endstop(max_turns=25)
+    stop = Endstop(**harness.LIMITS)
     try:
         async with stop:
             await agent.run(user_msg="go", max_iterations=1000)

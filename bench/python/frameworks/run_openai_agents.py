@@ -36,7 +36,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         result = await go()
         return {"ending": "returned", "evidence": str(result.final_output)[:40]}
     endstop.tap.wrap(client)
-    hooks = EndstopHooks(max_turns=25)
+    hooks = EndstopHooks(**harness.LIMITS)
     try:
         async with hooks:
             await go(hooks=hooks, max_turns=1000)

@@ -15,7 +15,7 @@ from endstop.adapters.pydantic_ai import Endstop, EndstopStopped
 async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
     client = AsyncOpenAI(base_url=harness.BASE, api_key="x", max_retries=0)
     outcomes: list[endstop.Outcome] = []
-    guard = Endstop(max_turns=25, on_end=outcomes.append)
+    guard = Endstop(**harness.LIMITS, on_end=outcomes.append)
     if guarded:
         endstop.tap.wrap(client)
     chat = OpenAIChatModel(model, provider=OpenAIProvider(openai_client=client))

@@ -31,7 +31,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         return {"ending": "returned", "evidence": f"{result.state} {result.output}"[:40]}
 
     def go() -> Endstop:
-        stop = Endstop(max_turns=25, stop_on_answer=True)
+        stop = Endstop(**harness.LIMITS, stop_on_answer=True)
         try:
             with stop:
                 agent = ToolCallingAgent(

@@ -26,7 +26,7 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         result = await Agent(**options).invoke_async("go")
         return {"ending": "returned", "evidence": f"{result.stop_reason} {result}"[:40]}
     endstop.tap.wrap(client)
-    hooks = EndstopHooks(max_turns=25)
+    hooks = EndstopHooks(**harness.LIMITS)
     try:
         async with hooks:
             await Agent(hooks=[hooks], **options).invoke_async("go")

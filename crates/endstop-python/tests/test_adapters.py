@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import sys
 import tomllib
 from importlib import metadata
@@ -127,6 +128,36 @@ def test_scope_stops_at_a_cut_call() -> None:
             stop.before_call()
     assert stopped.value.outcome == stop.outcome
     assert not stop.outcome.is_success and "f" in stop.outcome.evidence
+
+
+def test_broken_stream_is_paid_for() -> None:
+    def broken() -> endstop.Detection:
+        decoder = endstop.StreamDecoder("openai-chat")
+        piece = {"choices": [{"delta": {"content": "The capital of France is Paris."}}]}
+        decoder.push(f"data: {json.dumps(piece)}\n\n".encode())
+        return decoder.finish(reset=True)
+
+    gone = ConnectionError("gone")
+    run = Run()
+    run.ask()
+    _base.feed_failure(run, gone, [broken()])
+    assert run.close().usage.output_tokens == 8
+    with pytest.raises(ConnectionError), _scope.Scope() as stop:
+        stop.before_call()
+        # The framework reads its stream after the hooks, so that they do not see the exception.
+        stop._entered()._add(broken())
+        raise gone
+    assert stop.outcome.usage.output_tokens == 8
+    assert stop.outcome.termination == Termination.ERROR_DURING_EXECUTION
+
+
+def test_streamed_text_reaches_the_policy() -> None:
+    with _scope.Scope(policy="final_pattern") as stop:
+        stop.before_call(streaming=True)
+        stop.streamed("The answer: ")
+        with pytest.raises(_scope.Stopped):
+            stop.streamed("FINAL('42') and more")
+    assert (stop.outcome.termination, stop.outcome.answer) == (Termination.SUBMITTED, "42")
 
 
 def test_scope_must_be_entered_and_tapped() -> None:

@@ -38,11 +38,11 @@ fn session(steps: Vec<Step<'static>>) -> Session {
     Session::of(&Trajectory { steps, origin, ..Trajectory::new("s") }, &Prices::new())
 }
 
-fn kind(lines: &[(&str, i64)], answer: &'static str) -> Option<&'static str> {
+fn kind(lines: &[(&str, i64)], answer: &'static str) -> Option<String> {
     let mut steps = vec![user("Fix it.")];
     steps.extend(lines.iter().map(|(line, code)| ran(line, "2 failed", *code)));
     steps.push(said(answer));
-    session(steps).sign.map(|sign| sign.kind)
+    session(steps).sign.map(|sign| sign.kind.into_owned())
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn searches_without_matches_contradict_nothing() {
         ("cat > t.sh <<'EOF'\ncargo test # it's\nEOF\ngrep x t.sh", None),
         ("echo 'cargo test' > t.sh; ./t.sh", Some("command")),
     ] {
-        assert_eq!(kind(&[(line, 1)], "All done."), want, "{line:?}");
+        assert_eq!(kind(&[(line, 1)], "All done.").as_deref(), want, "{line:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn later_success_settles_a_failure() {
         (&[("./run.sh", 1), ("grep x a", 1)], Some("command")),
         (&[("cargo clippy", 1), ("cargo test", 1)], Some("test")),
     ] {
-        assert_eq!(kind(lines, "It works now."), want, "{lines:?}");
+        assert_eq!(kind(lines, "It works now.").as_deref(), want, "{lines:?}");
     }
 }
 
@@ -112,7 +112,7 @@ fn sign_quotes_failure_and_claim() {
     steps.push(ran("ls", "a", 0));
     steps.push(said("I looked. Everything works with key sk-abcdefghijklmnopqrstuvwx123456."));
     let sign = session(steps.clone()).sign.unwrap();
-    assert_eq!((sign.kind, sign.turn, sign.calls_after), ("test", 1, 1));
+    assert_eq!((&*sign.kind, sign.turn, sign.calls_after), ("test", 1, 1));
     assert_eq!((&*sign.command, &*sign.failure), ("cargo test", "error: 2 failed"));
     assert_eq!(sign.exit_code, Some(101));
     assert!(sign.claim.contains("works") && !sign.claim.contains("sk-abc"), "{}", sign.claim);

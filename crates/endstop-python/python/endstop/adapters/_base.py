@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from endstop import Call, Detection, Outcome, Policy, Price, Run
 
-__all__ = ["Fed", "Settings", "arguments", "feed", "why"]
+__all__ = ["Fed", "Settings", "arguments", "feed", "feed_failure", "why"]
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,26 @@ def feed(run: Run, responses: Iterable[Detection]) -> Fed:
     *failed, last = responses
     for attempt in failed:
         if attempt.error is not None:
-            run.failed(attempt.error)
+            run.turn(attempt)
     turn = run.turn(last)
     if turn.outcome is not None:
         return Fed(turn.outcome, turn.held_back)
     if turn.ending is not None and not _is_success(turn.ending):
         return Fed(run.close(), turn.held_back)
     return Fed(None, turn.held_back)
+
+
+def feed_failure(run: Run, problem: Exception, seen: Iterable[Detection] = ()) -> None:
+    """Feeds the exception of a model call. `seen` are the responses that the tap saw for it: a stream
+    that broke was paid for until then, and only its bytes say how much that was."""
+    *failed, last = [*seen] or [None]
+    for attempt in failed:
+        if attempt is not None and attempt.error is not None:
+            run.turn(attempt)
+    if last is not None and last.error is not None and (last.text or last.calls):
+        run.turn(last)
+    else:
+        run.failed(problem)
 
 
 def _is_success(ending: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import endstop
 from endstop import Detection, Outcome, Run, tap
-from endstop.adapters._base import Settings, feed, why
+from endstop.adapters._base import Settings, feed, feed_failure, why
 
 __all__ = ["Scope", "Stopped"]
 
@@ -80,8 +80,12 @@ class Scope:
     def failed_call(self, problem: BaseException) -> None:
         """Feeds the exception of a model call, after the attempts that the tap saw."""
         if isinstance(problem, Exception) and not isinstance(problem, Stopped):
-            self._entered().take()
-            self.run.failed(problem)
+            feed_failure(self.run, problem, self._entered().take())
+
+    def streamed(self, text: str) -> None:
+        """Feeds streamed text while it arrives. Raises if a policy or a limit ended the run."""
+        if text and not self.run.delta(text):
+            raise self.stopped(self.outcome)
 
     def after_tool(self, call: str, output: object, *, status: str = "ok") -> None:
         """Feeds the result of a tool call. Raises if the run has ended."""
@@ -94,6 +98,14 @@ class Scope:
             raise endstop.ConfigError(f"enter the run around the call: with {kind}(…) as stop")
         return self._recording
 
+    def _leave(self, problem: BaseException | None) -> None:
+        """Feeds a response that broke outside of this run's hooks: a framework may read a stream
+        after its hooks have returned."""
+        seen = self._entered().take()
+        if seen and isinstance(problem, Exception) and self.run.running:
+            feed_failure(self.run, problem, seen)
+        self._exits.close()
+
     def __enter__(self) -> Self:
         self._recording = self._exits.enter_context(tap.record())
         return self
@@ -104,7 +116,7 @@ class Scope:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        self._exits.close()
+        self._leave(problem)
         return self.run.__exit__(kind, problem, traceback)
 
     async def __aenter__(self) -> Self:
@@ -118,5 +130,5 @@ class Scope:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        self._exits.close()
+        self._leave(problem)
         return await self.run.__aexit__(kind, problem, traceback)

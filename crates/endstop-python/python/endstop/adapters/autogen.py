@@ -38,7 +38,7 @@ from autogen_core.models import ChatCompletionClient, CreateResult, RequestUsage
 
 import endstop
 from endstop import Detection, Outcome, Run, tap
-from endstop.adapters._base import Settings, feed, why
+from endstop.adapters._base import Settings, feed, feed_failure, why
 
 __all__ = ["EndstopClient", "EndstopTermination"]
 
@@ -135,7 +135,7 @@ class EndstopClient(ChatCompletionClient):
             try:
                 result = await self._inner.create(messages, **options)
             except Exception as problem:
-                run.failed(problem)
+                feed_failure(run, problem, recording.take())
                 raise
         return self._checked(result, recording)
 
@@ -149,10 +149,16 @@ class EndstopClient(ChatCompletionClient):
         with tap.record() as recording:
             try:
                 async for piece in self._inner.create_stream(messages, **options):
-                    final = isinstance(piece, CreateResult)
-                    yield self._checked(piece, recording) if final else piece
+                    if isinstance(piece, CreateResult):
+                        yield self._checked(piece, recording)
+                        continue
+                    # A policy may have seen enough: the rest of the stream is not read.
+                    if not run.delta(piece):
+                        yield _final(run.finished())
+                        return
+                    yield piece
             except Exception as problem:
-                run.failed(problem)
+                feed_failure(run, problem, recording.take())
                 raise
 
     def _checked(self, result: CreateResult, recording: tap.Recording) -> CreateResult:

@@ -115,6 +115,11 @@ class Endstop(Scope):
         decoder = self._open.get(parent)
         if decoder is None:
             return
+        # A subagent's text would be taken for that of its parent.
+        if kind == "content_block_delta" and parent is None:
+            delta = event["delta"]
+            if delta.get("type") == "text_delta" and self.run.running:
+                self._must_stop |= not self.run.delta(delta["text"])
         decoder.push(f"event: {kind}\ndata: {json.dumps(event)}\n\n".encode())
         if kind == "message_stop":
             del self._open[parent]

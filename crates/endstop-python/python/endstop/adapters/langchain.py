@@ -42,7 +42,7 @@ from langgraph.channels.untracked_value import UntrackedValue
 
 import endstop
 from endstop import Detection, Outcome, Run, tap
-from endstop.adapters._base import Settings, arguments, feed, why
+from endstop.adapters._base import Settings, arguments, feed, feed_failure, why
 
 __all__ = ["EndstopMiddleware", "EndstopState", "outcome_of"]
 
@@ -172,7 +172,7 @@ class _Live:
             with tap.record() as self.recording:
                 yield
         except Exception as problem:
-            self.run.failed(problem)
+            feed_failure(self.run, problem, self.recording.take())
             problem.endstop_run = self  # type: ignore[attr-defined]
             raise
 

@@ -123,6 +123,7 @@ class EndstopModel(Model):
         try:
             for delta in self._inner.generate_stream(messages, **options):
                 called = called or bool(delta.tool_calls)
+                self._stop.streamed(delta.content or "")
                 yield delta
         except Exception as problem:
             self._stop.failed_call(problem)
