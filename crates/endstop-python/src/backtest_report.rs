@@ -117,7 +117,7 @@ impl BacktestReport {
         py.detach(|| page(&self.report, &notebook::escaper()))
     }
 
-    /// Returns the recommended or calibrated candidate as settings in TOML. `mode` says what a
+    /// Returns the recommended or calibrated candidate as settings in TOML. `mode` states what a
     /// rule does when it fires: `observe`, `warn`, `nudge` or `stop`. `day` is today's date.
     #[pyo3(signature = (mode = "observe", *, day = ""))]
     fn to_toml(&self, py: Python<'_>, mode: &str, day: &str) -> PyResult<String> {

@@ -22,7 +22,7 @@ Blind spots without the adapter, which it covers: an answer that the token limit
 **`ReAct` repairs the JSON of a response that was cut, and its tool gets half of the arguments**; a missing
 finish value, and an unknown one, are `stop` for LiteLLM and for DSPy's own engine; exceptions of callbacks
 are swallowed, so that a callback cannot stop a program. Blind spots that remain:
-a cached response is no model call; a program that runs in several threads (`dspy.Parallel`, evaluations)
+a cached response is not a model call; a program that runs in several threads (`dspy.Parallel`, evaluations)
 has one order of responses for all of them, so give each its own `Endstop`; and `ReAct` catches the
 errors of its tools, which reach the run as failed results.
 """

@@ -11,7 +11,7 @@ with Endstop(max_turns=25, max_budget_usd=2.0) as stop:
 stop.outcome                                       # one ending
 ```
 
-A whole call of `final_answer` is the answer of the run. A text is none in smolagents: a
+A whole call of `final_answer` is the answer of the run. A text is not one in smolagents: a
 `ToolCallingAgent` reports a parsing error to the model and calls it again. With `stop_on_answer`, a
 complete answer in text ends the run instead: the same error leaves it, and the outcome is a success.
 
