@@ -98,7 +98,7 @@ class Scope:
             raise endstop.ConfigError(f"enter the run around the call: with {kind}(…) as stop")
         return self._recording
 
-    def _leave(self, problem: BaseException | None) -> None:
+    def _settle(self, problem: BaseException | None) -> None:
         """Feeds a response that broke outside of this run's hooks: a framework may read a stream
         after its hooks have returned."""
         seen = self._entered().take()
@@ -116,7 +116,7 @@ class Scope:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        self._leave(problem)
+        self._settle(problem)
         return self.run.__exit__(kind, problem, traceback)
 
     async def __aenter__(self) -> Self:
@@ -130,5 +130,5 @@ class Scope:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        self._leave(problem)
+        self._settle(problem)
         return await self.run.__aexit__(kind, problem, traceback)

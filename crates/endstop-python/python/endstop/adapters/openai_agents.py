@@ -35,7 +35,7 @@ from agents.exceptions import AgentsException
 
 import endstop
 from endstop import Outcome, Run, tap
-from endstop.adapters._base import Settings, feed, why
+from endstop.adapters._base import Settings, feed, feed_failure, why
 
 __all__ = ["EndstopHooks", "EndstopStopped"]
 
@@ -80,7 +80,7 @@ class EndstopHooks(RunHooks[Any]):
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        self._exits.close()
+        self._settle(problem)
         return self.run.__exit__(kind, problem, traceback)
 
     async def __aenter__(self) -> Self:
@@ -94,8 +94,15 @@ class EndstopHooks(RunHooks[Any]):
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        self._exits.close()
+        self._settle(problem)
         return await self.run.__aexit__(kind, problem, traceback)
+
+    def _settle(self, problem: BaseException | None) -> None:
+        # The SDK has no hook for a failed call. A stream that broke was paid for until then.
+        seen = self._recording.take() if self._recording is not None else []
+        if seen and isinstance(problem, Exception) and self.run.running:
+            feed_failure(self.run, problem, seen)
+        self._exits.close()
 
     async def on_llm_start(
         self, context: Any, agent: Any, system_prompt: Any, input_items: Any
