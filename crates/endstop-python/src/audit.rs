@@ -1,7 +1,7 @@
 //! Audits of recorded sessions: counts of parts as bytes, and the report of merged counts.
 
 use crate::backtest::known_format;
-use crate::content::Given;
+use crate::content::{Given, Reduced};
 use crate::errors::{Exception, error};
 use crate::json;
 use crate::notebook;
@@ -69,7 +69,8 @@ impl Audit {
 
     /// Merges counts into counts, so that an engine can merge some parts while others are counted.
     #[staticmethod]
-    fn combine<'py>(py: Python<'py>, parts: Vec<PyBackedBytes>) -> PyResult<Bound<'py, PyBytes>> {
+    #[expect(clippy::needless_pass_by_value, reason = "Python's values are converted")]
+    fn combine(py: Python<'_>, parts: Vec<PyBackedBytes>) -> PyResult<Bound<'_, PyBytes>> {
         let merged = py.detach(|| combine(&parts));
         let bytes = merged.map_err(|problem| error(py, Exception::Merge, problem.to_string()))?;
         Ok(PyBytes::new(py, &bytes))
@@ -77,6 +78,7 @@ impl Audit {
 
     /// Makes the report of counts, in any order. Counts of another version or with other settings
     /// are a `MergeError`.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's values are converted")]
     fn merge(slf: &Bound<'_, Self>, parts: Vec<PyBackedBytes>) -> PyResult<AuditReport> {
         let (py, plan) = (slf.py(), &slf.get().plan);
         // The settings of this audit come first, so that an empty list is an empty report.
@@ -202,10 +204,7 @@ impl AuditReport {
         py.detach(|| page(&self.report, &notebook::escaper()))
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Vec<Bound<'py, PyBytes>>,))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let merge = self.made_by.bind(py).getattr("merge")?;
         Ok((merge, (vec![self.counts(py)],)))
     }

@@ -40,6 +40,7 @@ impl Backtest {
     /// file with them, or the bytes of one; they override those of the recordings.
     #[new]
     #[pyo3(signature = (policies = None, *, calibrate = None, group_by = "auto", max_harm = 0.01, format = None, outcomes = None))]
+    #[expect(clippy::needless_pass_by_value, reason = "Python's values are converted")]
     fn new(
         py: Python<'_>,
         policies: Option<&Bound<'_, PyAny>>,
@@ -107,7 +108,8 @@ impl Backtest {
 
     /// Merges counts into counts, so that an engine can merge some parts while others are counted.
     #[staticmethod]
-    fn combine<'py>(py: Python<'py>, parts: Vec<PyBackedBytes>) -> PyResult<Bound<'py, PyBytes>> {
+    #[expect(clippy::needless_pass_by_value, reason = "Python's values are converted")]
+    fn combine(py: Python<'_>, parts: Vec<PyBackedBytes>) -> PyResult<Bound<'_, PyBytes>> {
         let merged = py.detach(|| combine(&parts));
         let bytes = merged.map_err(|problem| error(py, Exception::Merge, problem.to_string()))?;
         Ok(PyBytes::new(py, &bytes))
@@ -115,6 +117,7 @@ impl Backtest {
 
     /// Makes the report of counts, in any order. Counts of another version or with other settings
     /// are a `MergeError`.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's values are converted")]
     fn merge(slf: &Bound<'_, Self>, parts: Vec<PyBackedBytes>) -> PyResult<BacktestReport> {
         let (py, this) = (slf.py(), slf.get());
         // The settings of this backtest come first, so that an empty list is an empty report.
@@ -125,7 +128,7 @@ impl Backtest {
             combine(std::iter::once(&own[..]).chain(parts))
         });
         let counts = merged.map_err(|problem| error(py, Exception::Merge, problem.to_string()))?;
-        BacktestReport::of(slf, counts, &this.plan, this.max_harm)
+        BacktestReport::of(slf.as_any(), counts, &this.plan, this.max_harm)
     }
 
     fn __getnewargs_ex__<'py>(

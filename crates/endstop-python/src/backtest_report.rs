@@ -1,6 +1,6 @@
 //! The report of a backtest: as attributes, as JSON, as text and as the page of `endstop backtest`.
 
-use crate::backtest::Backtest;
+use crate::content::Reduced;
 use crate::errors::{Exception, error};
 use crate::json;
 use crate::notebook;
@@ -16,13 +16,13 @@ pub(crate) struct BacktestReport {
     /// The merged counts, which can be merged with others again.
     counts: Vec<u8>,
     /// Makes the same report again, in another process.
-    made_by: Py<Backtest>,
+    made_by: Py<PyAny>,
 }
 
 impl BacktestReport {
     /// Makes the report of merged counts.
     pub(crate) fn of(
-        made_by: &Bound<'_, Backtest>,
+        made_by: &Bound<'_, PyAny>,
         counts: Vec<u8>,
         plan: &Plan,
         max_harm: f64,
@@ -128,10 +128,7 @@ impl BacktestReport {
         settings(&self.report, mode, day).map_err(|nothing| config(nothing.to_string()))
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Vec<Bound<'py, PyBytes>>,))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let merge = self.made_by.bind(py).getattr("merge")?;
         Ok((merge, (vec![self.counts(py)],)))
     }

@@ -14,6 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes that are read from a file object at once.
 const CHUNK: usize = 1 << 20;
 
+/// How a report is pickled: the method that makes it again, and the counts it takes.
+pub(crate) type Reduced<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyBytes>>,));
+
 /// A content, and the exception that its file object raised while it was read.
 pub(crate) struct Given {
     pub(crate) content: Content,
