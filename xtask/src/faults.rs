@@ -37,6 +37,31 @@ const FAULTS: &[Fault] = &[
         "    PreTurnCheck::MaxTurns,\n    PreTurnCheck::Mistakes,\n    PreTurnCheck::BudgetUsd,",
         "    PreTurnCheck::Mistakes,\n    PreTurnCheck::MaxTurns,\n    PreTurnCheck::BudgetUsd,",
     ),
+    fault(
+        "rejected-answer-is-success",
+        "verification.rs",
+        "rounds.filter(|_| !passed)",
+        "rounds.filter(|_| !passed && output.is_empty())",
+    ),
+    fault("one-round-too-many", "verification.rs", "if round >= most {", "if round > most {"),
+    fault(
+        "verifier-may-hang",
+        "verification.rs",
+        "limit.filter(|limit| since.saturating_add(*limit) <= context.now)",
+        "limit.filter(|limit| limit.is_zero())",
+    ),
+    fault(
+        "deadline-keeps-unverified-answer",
+        "stopping.rs",
+        "if by_caller || context.needs_verdict() =>",
+        "if by_caller =>",
+    ),
+    fault(
+        "rejected-answer-is-lost",
+        "conclude.rs",
+        "        ending.complete(&answer);\n",
+        "        drop(answer);\n",
+    ),
     fault("compaction-need-not-shrink", "compaction.rs", "if enough {", "if enough || after > 0 {"),
     fault(
         "compactions-fail-for-ever",

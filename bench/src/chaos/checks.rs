@@ -63,6 +63,16 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     must(outcome.model_calls >= outcome.turns, "a turn without a call");
     must(outcome.duration <= asked.took, "the reported duration is too long");
 
+    let verdicts = outcome.verify_rounds.iter().filter(|round| round.passed).count();
+    if let Some(most) = limits.verify_rounds {
+        let rounds = outcome.verify_rounds.len();
+        must(!success || outcome.verified == Some(true), "a success that was not accepted");
+        must(success || verdicts == 0, "an accepted answer is not the ending");
+        must(rounds <= most as usize, "too many rounds");
+        let all = rounds == most as usize && verdicts == 0;
+        must(termination != Termination::ErrorNotVerified || all, "rounds were left");
+    }
+
     // Providers reject a conversation in which a call has no result.
     let parts = || outcome.messages.iter().flat_map(|message| &message.parts);
     let calls = parts().filter(|part| matches!(part, Part::ToolCall(_))).count();

@@ -31,6 +31,8 @@ mod runs;
 mod tally;
 #[cfg(target_os = "linux")]
 mod tools;
+#[cfg(target_os = "linux")]
+mod verdicts;
 
 use std::process::ExitCode;
 

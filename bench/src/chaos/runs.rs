@@ -11,6 +11,7 @@ use crate::dice::Dice;
 use crate::rough::Rough;
 use crate::tally::Tally;
 use crate::tools::{Act, AtWork, Deaf};
+use crate::verdicts::Picky;
 use endstop::event::AgentEvent;
 use endstop::provider::http::HttpProvider;
 use endstop::tool::{AgentTool, Shell};
@@ -205,6 +206,13 @@ impl<'a> Conversation<'a> {
         }
         if let Some(budget) = budget {
             builder = builder.shared_budget(budget);
+        }
+        // Choices of their own, so that the other choices of a seed stay as they were.
+        let dice = &mut Dice::new(world.seed, &[place[0], place[1], place[2], 2]);
+        if dice.percent(20) {
+            limits.verify_rounds = dice.percent(80).then(|| dice.between(1, 3) as u32);
+            limits.verify_timeout = Some(dice.millis(20, 60));
+            builder = builder.limits(limits.clone()).verifier(Picky::new(dice, &world.tally));
         }
         let agent = builder.build().map_err(|problem| problem.to_string())?;
         let session = agent.session();

@@ -215,7 +215,8 @@ pub(crate) struct RunArgs {
     pub(crate) max_output_tokens: Option<u64>,
     #[command(flatten)]
     pub(crate) params: ParamArgs,
-    /// A command that checks the work after the run has succeeded.
+    /// A command that checks the work after the run has succeeded. With --verify-rounds, its output
+    /// goes back to the model if it fails.
     #[arg(long, value_name = "CMD")]
     pub(crate) verify: Option<String>,
     /// Print only the final answer to standard output: no text of earlier turns, and nothing if the

@@ -54,7 +54,8 @@ pub use kernel::{
     EventKind, GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer, NestedEnding,
     NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
     RepeatedCall, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy,
-    ToolReport, ToolStart, TurnDelta, Unsuccessful, Watch, WatchError, WatchMode, WouldFit,
+    ToolReport, ToolStart, TurnDelta, Unsuccessful, VerifyRound, Watch, WatchError, WatchMode,
+    WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};

@@ -420,6 +420,28 @@ limits! {
         tighter: Lower,
         reached: "`error_output_truncated`",
     }
+    /// Maximum number of answers that the verifier judges.
+    ///
+    /// The output of a verifier that rejects an answer goes to the model, which then continues. If
+    /// it is off, the verifier judges the last answer only, and a rejection does not change the
+    /// ending.
+    // Off is neither looser nor tighter, because then a rejected answer ends the run at once.
+    verify_rounds: Option<u32> = None, {
+        unit: Count,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: LowerIfSet,
+        reached: "`error_not_verified`",
+        least: 1,
+    }
+    /// Maximum time of the verifier in each round.
+    verify_timeout: Option<Duration> = Some(minutes(10)), {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the round counts as rejected",
+    }
     /// Maximum number of tool calls that run at the same time.
     tool_concurrency: u32 = 4, {
         unit: Count,

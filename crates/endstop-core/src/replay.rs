@@ -123,6 +123,7 @@ impl Replay {
             EventKind::Validated { id, .. } => {
                 (id, |asked| matches!(asked, Effect::Validate { .. }))
             }
+            EventKind::Verified { id, .. } => (id, |asked| matches!(asked, Effect::Verify { .. })),
             EventKind::Reserved { id, .. } => (id, |asked| matches!(asked, Effect::Reserve { .. })),
             EventKind::Resumed(with) => {
                 for id in &with.lost {
@@ -161,6 +162,7 @@ fn note(waiting: &mut BTreeMap<EffectId, Effect>, effect: &Effect) {
         Effect::CallModel { id, .. }
         | Effect::Reserve { id, .. }
         | Effect::Validate { id, .. }
+        | Effect::Verify { id, .. }
         | Effect::Consult { id, .. }
         | Effect::Compact { id, .. } => {
             waiting.insert(*id, effect.clone());
@@ -371,6 +373,7 @@ fn finish(
         Effect::CallModel { id, .. }
         | Effect::Reserve { id, .. }
         | Effect::Validate { id, .. }
+        | Effect::Verify { id, .. }
         | Effect::Consult { id, .. }
         | Effect::Compact { id, .. } => waiting.contains_key(id),
         _ => true,

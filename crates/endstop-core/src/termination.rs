@@ -131,6 +131,8 @@ terminations! {
     ErrorThinkingStarved = "error_thinking_starved", Capacity;
     /// The final answer was truncated by the token limit (Endstop).
     ErrorOutputTruncated = "error_output_truncated", Capacity;
+    /// The verifier rejected the answer of every allowed round (Endstop).
+    ErrorNotVerified = "error_not_verified", Capacity;
     /// A provider or tool failure that retries did not fix.
     ErrorDuringExecution = "error_during_execution", Retryable;
     /// The output could not be parsed as structured output or as tool calls.

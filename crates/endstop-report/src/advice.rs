@@ -22,7 +22,7 @@ const fn row(termination: Termination, meaning: &'static str, advice: &'static s
     Row { termination, meaning, advice }
 }
 
-const TABLE: [Row; 22] = [
+const TABLE: [Row; 23] = [
     row(
         Termination::Stop,
         "the model gave a complete answer and requested no tool",
@@ -78,6 +78,11 @@ const TABLE: [Row; 22] = [
         Termination::ErrorOutputTruncated,
         "the answer was cut off by the token limit, so it is incomplete",
         "raise `max_output_tokens`, or allow `max_continuations`",
+    ),
+    row(
+        Termination::ErrorNotVerified,
+        "the verifier rejected every answer",
+        "read what the verifier printed; raise `verify_rounds`, or change the task or the verifier",
     ),
     row(
         Termination::ErrorDuringExecution,

@@ -44,6 +44,7 @@ mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod tool;
+pub mod verifier;
 
 pub use agent::{
     Agent, AgentBuilder, Approval, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         return demo::run(&demo, json);
     }
     let allow_http = settings.allow_http;
-    let verify = settings.verify.clone();
+    let verify = settings.verify_after();
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
     let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;
@@ -106,7 +106,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     let mut cassette = Cassette::of(args, &settings)?;
     let events = EventFile::of(args)?;
     let (verify, dir, limits) =
-        (settings.verify.clone(), settings.dir.clone(), settings.limits.clone());
+        (settings.verify_after(), settings.dir.clone(), settings.limits.clone());
     let allow_http = settings.allow_http;
     let runtime = runtime()?;
     let Built { agent, servers, secrets, questions } =

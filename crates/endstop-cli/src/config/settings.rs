@@ -133,6 +133,11 @@ impl Settings {
         saved
     }
 
+    /// Returns the verifier that runs after the run. With rounds it runs before, as part of the run.
+    pub(crate) fn verify_after(&self) -> Option<String> {
+        self.verify.clone().filter(|_| self.limits.verify_rounds.is_none())
+    }
+
     /// Returns the journal that the folder's file or the `--config` file names. It overrides the
     /// environment, unlike the journal in the user's own file.
     pub(crate) fn folder_journal(&self) -> Option<&Path> {

@@ -13,7 +13,7 @@
 use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
-use endstop::core::{Billing, CacheUse, RuleHit};
+use endstop::core::{Billing, CacheUse, RuleHit, VerifyRound};
 use endstop::{Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
@@ -118,6 +118,9 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
             None => row("verified", verified),
         }
     }
+    for (nth, round) in (1..).zip(&outcome.verify_rounds) {
+        row("round", &round_of(nth, round));
+    }
     if let Some(diverged) = &beside.diverged {
         row("replay", &shorten(&format!("DIVERGED: {diverged}"), 400));
     }
@@ -196,6 +199,16 @@ fn cached(cache: &CacheUse) -> String {
         saved => format!("saved {saved}"),
     }));
     parts.join(" · ")
+}
+
+/// Describes a verdict; a rejection ends with the last line of the verifier's output.
+fn round_of(nth: u32, round: &VerifyRound) -> String {
+    let VerifyRound { turn, passed, output } = round;
+    if *passed {
+        return format!("{nth}, after turn {turn}: accepted");
+    }
+    let last = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    format!("{nth}, after turn {turn}: rejected: {}", shorten(last, 200))
 }
 
 /// Describes the verifier's result; `stopped` means that it was stopped before it gave one.

@@ -167,6 +167,10 @@ impl Screen {
                 self.end_line();
                 self.note(&format!("⚠ {} fired ({})", shorten(&fired.evidence, 200), fired.mode));
             }
+            AgentEvent::Verified { round, rounds, passed, output, .. } => {
+                self.end_line();
+                self.note(&verdict(*round, *rounds, *passed, output));
+            }
             AgentEvent::Stopping { reason, running, .. } => {
                 self.end_line();
                 self.note(&format!(
@@ -358,4 +362,14 @@ impl Screen {
         let mut err = io::stderr().lock();
         let _ = err.write_all(cleared.as_bytes()).and_then(|()| err.flush());
     }
+}
+
+/// Describes a verdict of the verifier, with the end of the output of a rejection.
+fn verdict(round: u32, rounds: Option<u32>, passed: bool, output: &str) -> String {
+    let of = rounds.map_or(String::new(), |most| format!(" (round {round} of {most})"));
+    if passed {
+        return format!("✓ verified{of}");
+    }
+    let last = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    format!("✗ rejected by the verifier{of}: {}", shorten(last, 200))
 }

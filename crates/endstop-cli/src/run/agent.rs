@@ -12,6 +12,7 @@ use endstop::agent::{Agent, AgentBuilder};
 use endstop::journal::SqliteJournal;
 use endstop::provider::Provider as _;
 use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::verifier::CommandVerifier;
 use endstop::wire::redact::KnownKeys;
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -134,7 +135,17 @@ fn with_tools(
 }
 
 /// Passes on the settings that the agent takes unchanged.
-fn with_settings(builder: AgentBuilder, settings: Settings) -> AgentBuilder {
+fn with_settings(mut builder: AgentBuilder, settings: Settings) -> AgentBuilder {
+    // Without rounds the verifier runs after the run, and only its exit status matters.
+    if let Some(command) = &settings.verify
+        && settings.limits.verify_rounds.is_some()
+    {
+        let verifier = CommandVerifier::new(command);
+        builder = builder.verifier(match &settings.dir {
+            Some(dir) => verifier.in_dir(dir),
+            None => verifier,
+        });
+    }
     let mut builder = builder.limits(settings.limits).compaction(&settings.compaction);
     if let Some(system) = settings.system {
         builder = builder.system(system);

@@ -94,6 +94,9 @@ impl Lines {
                 RunEvent::MessageInjected { why, text }
             }
             AgentEvent::RuleHit { hit, .. } => RunEvent::RuleHit(*hit),
+            AgentEvent::Verified { round, rounds, passed, output, .. } => {
+                RunEvent::Verified { round, rounds, passed, output }
+            }
             AgentEvent::Stopping { reason, running, .. } => RunEvent::Stopping { reason, running },
             AgentEvent::Warning { message, .. } => {
                 return Some(Line::Warning(WarningLine { kind: "warning", message }));

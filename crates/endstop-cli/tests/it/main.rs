@@ -62,3 +62,4 @@ mod trusted_hosts;
 #[cfg(unix)]
 mod trusted_journals;
 mod vectors;
+mod verify;

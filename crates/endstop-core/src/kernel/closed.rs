@@ -81,9 +81,10 @@ fn during(phase: &Phase) -> String {
         Phase::Backoff { .. } => "before a failed model call was retried".to_owned(),
         Phase::Tools(calls) => format!("with open tool calls ({})", names(calls)),
         Phase::Guest(_) => "before the model gave an answer".to_owned(),
-        Phase::Consulting { .. } | Phase::Compacting { .. } | Phase::Validating { .. } => {
-            "while an answer of the driver was outstanding".to_owned()
-        }
+        Phase::Consulting { .. }
+        | Phase::Compacting { .. }
+        | Phase::Validating { .. }
+        | Phase::Verifying { .. } => "while an answer of the driver was outstanding".to_owned(),
         Phase::Stopping { .. } => "while the run was being stopped".to_owned(),
     }
 }

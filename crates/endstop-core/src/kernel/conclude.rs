@@ -20,7 +20,7 @@ const UNPRICED: &str =
 
 /// Assembles the outcome, and aborts what still runs.
 pub(super) fn conclude(
-    ending: Ending,
+    mut ending: Ending,
     phase: Phase,
     mut context: RunContext,
     effects: &mut Vec<Effect>,
@@ -31,6 +31,12 @@ pub(super) fn conclude(
         context.state.streaming.abort();
     }
     context.state.end(termination);
+    // A rejected answer is still the work of the run, so that the caller gets it with the failure.
+    if !termination.is_success()
+        && let Some(answer) = context.verification.rejected.take()
+    {
+        ending.complete(&answer);
+    }
     // Computed after the last call was booked, so that its cost counts.
     let also = also(&ending, &context);
     // Fall back to an outranked failure's details: they are lost otherwise.
@@ -86,7 +92,8 @@ pub(super) fn conclude(
         model: context.said.model.or(context.settings.model),
         provider: context.settings.provider,
         run_id: context.settings.run_id,
-        verified: None,
+        verified: context.verification.last_verdict(),
+        verify_rounds: context.verification.rounds,
     }
 }
 
@@ -133,7 +140,8 @@ fn abort(
         Phase::Consulting { id, .. }
         | Phase::Reserving { id }
         | Phase::Compacting { id, .. }
-        | Phase::Validating { id, .. } => effects.push(Effect::Abandon { id }),
+        | Phase::Validating { id, .. }
+        | Phase::Verifying { id, .. } => effects.push(Effect::Abandon { id }),
         Phase::Backoff { .. } | Phase::New => {}
     }
 }

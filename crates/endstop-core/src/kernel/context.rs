@@ -10,6 +10,7 @@ use super::judge::Judge;
 use super::ledger::Ledger;
 use super::prompt::PromptSize;
 use super::spec::RunSpec;
+use super::verification::Verification;
 use crate::message::{MessageId, Part, Role};
 use crate::policy::StepContext;
 use crate::price::Price;
@@ -41,6 +42,7 @@ pub(super) struct RunContext {
     pub(super) counts: Counts,
     pub(super) attempts: Attempts,
     pub(super) compactions: Compactions,
+    pub(super) verification: Verification,
     pub(super) said: Said,
     pub(super) prompt: PromptSize,
     pub(super) guest: GuestState,
@@ -146,6 +148,7 @@ impl RunContext {
             counts: Counts::default(),
             attempts: Attempts::default(),
             compactions: Compactions::default(),
+            verification: Verification::default(),
             said: Said::default(),
             prompt: PromptSize::default(),
             guest: GuestState::default(),
@@ -156,6 +159,11 @@ impl RunContext {
     /// `true` if the driver does not own the loop.
     pub(super) fn is_guest(&self) -> bool {
         self.settings.guest.is_some()
+    }
+
+    /// `true` if a success must be accepted by the verifier.
+    pub(super) fn needs_verdict(&self) -> bool {
+        self.settings.verifier && self.settings.limits.verify_rounds.is_some()
     }
 
     /// `true` if the driver can stop calls that run.

@@ -163,6 +163,8 @@ decisions! {
         MaxEmptyTurns = "max_empty_turns",
         /// The limit `max_structured_output_retries`.
         MaxStructuredOutputRetries = "max_structured_output_retries",
+        /// The limit `verify_rounds`.
+        VerifyRounds = "verify_rounds",
         /// A compaction failed, and the prompt does not fit without it.
         Compaction = "compaction",
     }

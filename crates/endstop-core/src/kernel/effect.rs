@@ -94,6 +94,15 @@ pub enum Effect {
         /// The answer: text, or the delivered value.
         candidate: Value,
     },
+    /// Verifies an answer before the run ends as a success; answered by `Verified`.
+    Verify {
+        /// Id that the answer carries.
+        id: EffectId,
+        /// The round, from 1.
+        round: u32,
+        /// The answer; `None` if the run has no text.
+        answer: Option<String>,
+    },
     /// Asks a hook or a person; answered by `Answered`.
     Consult {
         /// Id that the answer carries.
@@ -223,6 +232,8 @@ pub enum InjectionReason {
     Policy,
     /// A stop hook vetoed the answer.
     Veto,
+    /// The verifier rejected the answer.
+    Verification,
     /// A hook added a note.
     Hook,
     /// A watch rule with the mode `nudge` fired.
@@ -240,6 +251,7 @@ impl InjectionReason {
             InjectionReason::LostCall => "lost_call",
             InjectionReason::Policy => "policy",
             InjectionReason::Veto => "veto",
+            InjectionReason::Verification => "verification",
             InjectionReason::Hook => "hook",
             InjectionReason::Watch => "watch",
         }
@@ -375,6 +387,17 @@ pub enum RunEvent {
         forced: bool,
         /// Number of consecutive failures, including this one.
         in_a_row: u32,
+    },
+    /// The verifier judged an answer.
+    Verified {
+        /// The round, from 1.
+        round: u32,
+        /// Maximum number of rounds; `None`: the verdict does not change the ending.
+        rounds: Option<u32>,
+        /// `true` if the answer is accepted.
+        passed: bool,
+        /// The output of the verifier, shortened.
+        output: String,
     },
     /// The run is being stopped; running tools must still end.
     Stopping {

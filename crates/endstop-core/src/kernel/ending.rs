@@ -62,6 +62,28 @@ impl Ending {
         self.structured.clone_from(&answer.structured);
     }
 
+    /// Returns the answer of a success as text: the declared or validated value, else the last text.
+    pub(crate) fn answer(&self, last_text: Option<&str>) -> Option<String> {
+        match self.deliverable.as_ref().or(self.structured.as_ref()) {
+            Some(Value::String(text)) => Some(text.clone()),
+            Some(value) => Some(value.to_string()),
+            None => last_text.map(str::to_owned),
+        }
+    }
+
+    /// Adds the parts of a rejected answer that the ending does not have itself.
+    pub(crate) fn complete(&mut self, answer: &Ending) {
+        if self.deliverable.is_none() {
+            self.deliverable.clone_from(&answer.deliverable);
+        }
+        if self.summary.is_none() {
+            self.summary.clone_from(&answer.summary);
+        }
+        if self.structured.is_none() {
+            self.structured.clone_from(&answer.structured);
+        }
+    }
+
     /// Returns the ending that replaces a withdrawn success.
     pub(crate) fn next_in_rank(&mut self) -> Option<Box<Ending>> {
         if self.outranked.is_empty() {

@@ -134,6 +134,15 @@ pub enum EventKind {
         /// The valid value, or a description of the violation for the model.
         result: Result<Value, String>,
     },
+    /// The verifier judged an answer.
+    Verified {
+        /// Id of the verification.
+        id: EffectId,
+        /// `true` if the answer is accepted.
+        passed: bool,
+        /// The output of the verifier, which the model reads if the answer is rejected.
+        output: String,
+    },
     /// A shared budget answered a reservation.
     Reserved {
         /// Id of the reservation.
@@ -189,6 +198,7 @@ impl EventKind {
             EventKind::Answered { .. } => "answered",
             EventKind::Compacted { .. } => "compacted",
             EventKind::Validated { .. } => "validated",
+            EventKind::Verified { .. } => "verified",
             EventKind::Reserved { .. } => "reserved",
             EventKind::Observe { .. } => "observe",
             EventKind::Resumed(_) => "resumed",
@@ -240,6 +250,9 @@ pub struct Resumption {
     pub price: Option<Price>,
     /// `true` if answers are validated against a schema from here on.
     pub output_schema: Option<bool>,
+    /// `true` if a verifier judges answers from here on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verifier: Option<bool>,
     /// Wall clock in Unix milliseconds, for display.
     pub wall_ms: Option<u64>,
 }

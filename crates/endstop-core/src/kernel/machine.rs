@@ -27,6 +27,7 @@ use super::success::validated;
 use super::tool_answer::tool_answered;
 use super::tools::{advance, tool_ended, tools_timed_out};
 use super::turn::turn_ended;
+use super::verification::{judged, request_verdict, verdict_timed_out};
 use crate::termination::Termination;
 use crate::usage::Unreported;
 use std::ops::ControlFlow::{Break, Continue};
@@ -124,6 +125,7 @@ impl Machine {
             }
             EventKind::TurnEnded { .. }
             | EventKind::ToolEnded { .. }
+            | EventKind::Verified { .. }
             | EventKind::Observe { .. } => now > deadline,
             // In time at the deadline itself, unless the answer leads to a new model call, because
             // that call could not finish in time.
@@ -194,6 +196,12 @@ impl Machine {
                 }
                 other => Next::Wait(other),
             },
+            EventKind::Verified { id, passed, output } => match phase.take() {
+                Phase::Verifying { id: waited, success, .. } if waited == id => {
+                    judged(success, passed, &output, context, effects)?
+                }
+                other => Next::Wait(other),
+            },
             EventKind::Reserved { id, granted, granted_tokens, refused_by } => match phase {
                 Phase::Reserving { id: waited } if *waited == id => {
                     let granted = Granted { usd: granted, tokens: granted_tokens };
@@ -260,6 +268,10 @@ impl Machine {
                 let calls = phase.take_calls();
                 Continue(calls.map(|calls| tools_timed_out(calls, context, effects)))
             }
+            Phase::Verifying { .. } => {
+                let next = verdict_timed_out(phase.take(), context, effects)?;
+                Continue(Some(next))
+            }
             Phase::Stopping { until, .. } if *until <= now => {
                 Continue(Some(stopping(phase.take(), &EventKind::Tick, context, effects)))
             }
@@ -303,6 +315,7 @@ impl Machine {
                     effects.push(Effect::Validate { id, candidate });
                     Next::Wait(Phase::Validating { id, success })
                 }
+                Next::Verify { success } => request_verdict(success, context, effects),
                 Next::Stop { ending, calls } => {
                     self.phase = Phase::Tools(calls);
                     return self.stop(ending, effects);
@@ -351,6 +364,9 @@ impl Machine {
             }
             Phase::Backoff { until } | Phase::Stopping { until, .. } => Some(*until),
             Phase::Tools(calls) => calls.next_deadline(),
+            Phase::Verifying { since, .. } => {
+                settings.limits.verify_timeout.map(|limit| since.saturating_add(limit))
+            }
             _ => None,
         };
         let next = match &self.phase {

@@ -18,7 +18,7 @@
 //! Start ─► boundary.rs: limits ─► compaction? ─► hooks? ─► reservation? ─► Calling
 //!             ▲                                                              │ TurnEnded
 //!             │                                        no calls: the answer ◄┼► calls
-//!             │                                  schema ─► stop hook ─► end  │
+//!             │                        schema ─► stop hook ─► verify ─► end  │
 //!             └──────────── results appended to the conversation ◄── Tools ◄─┘
 //! ```
 //!
@@ -48,7 +48,7 @@
 //! | `response.rs`, `lost_call.rs` | the evaluation of a response: accept, repair, continue or end |
 //! | `attempt.rs`, `jitter.rs` | failed attempts and retry waits |
 //! | `tools.rs`, `tool_step.rs`, `results.rs`, `finish.rs` | tool calls of a turn, and the `finish` tool |
-//! | `success.rs` | the way of an answer to the end: validation, repairs, the stop hook |
+//! | `success.rs`, `verification.rs` | the way of an answer to the end: validation, repairs, the stop hook, the verifier |
 //! | `judge/` | policies, watch rules and no-progress detection, with their order of precedence |
 //! | `ledger.rs`, `booking.rs` | cost and reservations |
 //! | `compaction.rs`, `compactions.rs` | when a shortened conversation is accepted |
@@ -138,6 +138,7 @@ mod tool_answer;
 mod tool_step;
 mod tools;
 mod turn;
+mod verification;
 mod watch;
 mod watch_error;
 mod watch_mode;
@@ -153,7 +154,8 @@ pub use event::{
 pub use guest_mode::{GuestCall, GuestMode};
 pub use nested_ending::NestedEnding;
 pub use outcome::{
-    CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
+    CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, VerifyRound,
+    WouldFit,
 };
 pub use pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};

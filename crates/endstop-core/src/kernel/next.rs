@@ -39,6 +39,8 @@ pub(super) enum Next {
     Consult { point: Point, ask: ConsultPoint },
     /// Validate a success against the schema.
     Validate { success: Box<Ending>, candidate: Value },
+    /// Ask the verifier about a success.
+    Verify { success: Box<Ending> },
     /// End the run as soon as the running calls have ended.
     Stop { ending: Box<Ending>, calls: OpenCalls },
     /// End the run, and answer the open calls.

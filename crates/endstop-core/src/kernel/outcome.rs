@@ -43,6 +43,17 @@ pub struct CompactionAttempt {
     pub failed: Option<String>,
 }
 
+/// A verdict of the verifier on an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyRound {
+    /// The turn that gave the answer, from 1.
+    pub turn: u32,
+    /// `true` if the answer was accepted.
+    pub passed: bool,
+    /// The output of the verifier, shortened to what the model read.
+    pub output: String,
+}
+
 /// Changes under which a call that did not fit under a ceiling would fit; each alone is enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WouldFit {
@@ -183,8 +194,11 @@ outcome! {
     pub provider: Option<String>,
     /// The run's id, if the driver set one.
     pub run_id: Option<String>,
-    /// Result of the verifier; `None` if none ran.
+    /// Result of the verifier; `None` if it gave none. After several rounds, that of the last one.
     pub verified: Option<bool>,
+    /// The verdicts on the answers of the run, in order. Empty if the verifier ran after the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verify_rounds: Vec<VerifyRound>,
     /// The conversation. Always valid for providers, so that the caller can continue it.
     #[serde(default)]
     pub messages: Vec<Message>,

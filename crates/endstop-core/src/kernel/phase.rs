@@ -28,6 +28,8 @@ pub(super) enum Phase {
     Compacting { id: EffectId, forced: bool, before: ConversationSize },
     /// Waits for the validation of a success against the schema.
     Validating { id: EffectId, success: Box<Ending> },
+    /// Waits for the verdict of the verifier on a success, since this time.
+    Verifying { id: EffectId, success: Box<Ending>, since: Duration },
     /// Waits for running tools to end within their grace period; the ending is decided.
     Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
 }

@@ -120,6 +120,17 @@ pub(super) fn check_limits(context: &RunContext) -> Flow {
     Continue(())
 }
 
+/// Checks the run's deadline again before the verifier starts.
+pub(super) fn check_deadline(context: &RunContext) -> Flow {
+    let check = PreTurnCheck::BudgetTime;
+    match met(context, check) {
+        Some((limit, evidence)) => {
+            Break(Ending::new(check.termination(), Layer::Limit, limit, evidence))
+        }
+        None => Continue(()),
+    }
+}
+
 /// Checks the budgets again before a retry, because the failed attempt may have spent the rest.
 pub(super) fn check_budgets(context: &RunContext) -> Flow {
     for check in [PreTurnCheck::BudgetUsd, PreTurnCheck::BudgetTokens] {

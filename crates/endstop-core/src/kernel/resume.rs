@@ -30,6 +30,9 @@ pub(super) fn resumed(
     let Resumption { lost, call_again, limits, tools, model, provider, price, .. } = with;
     context.settings.output_schema = with.output_schema.unwrap_or(context.settings.output_schema);
     let guest = context.settings.guest;
+    // A guest's answers are not verified before its loop ends.
+    let verifier = with.verifier.filter(|_| guest.is_none());
+    context.settings.verifier = verifier.unwrap_or(context.settings.verifier);
     if let Some(mut limits) = limits {
         if let Some(mode) = guest {
             mode.restrict_limits(&mut limits);

@@ -87,6 +87,8 @@ pub enum RunPhase {
     Compacting,
     /// Waits for the validation of an answer.
     Validating,
+    /// Waits for the verdict of the verifier.
+    Verifying,
     /// Waits for the next call of a guest, or for its end.
     Guest,
     /// Waits for running tools to end; the ending is decided.
@@ -110,6 +112,7 @@ impl RunPhase {
             RunPhase::Tools => "tools",
             RunPhase::Compacting => "compacting",
             RunPhase::Validating => "validating",
+            RunPhase::Verifying => "verifying",
             RunPhase::Guest => "guest",
             RunPhase::Stopping => "stopping",
         }
@@ -278,6 +281,7 @@ impl Run {
             Phase::Tools(_) => RunPhase::Tools,
             Phase::Compacting { .. } => RunPhase::Compacting,
             Phase::Validating { .. } => RunPhase::Validating,
+            Phase::Verifying { .. } => RunPhase::Verifying,
             Phase::Guest(_) => RunPhase::Guest,
             Phase::Stopping { .. } => RunPhase::Stopping,
         }

@@ -176,6 +176,9 @@ pub struct RunSpec {
     pub hooks: Hooks,
     /// `true` if the answer must satisfy a schema. The driver holds the schema and validates.
     pub output_schema: bool,
+    /// `true` if the driver has a verifier, which judges the answer before the run ends as a success.
+    #[serde(skip_serializing_if = "is_false")]
+    pub verifier: bool,
     /// The conditions for compactions.
     pub compaction: CompactionSpec,
     /// The model's context window in tokens, if known.
@@ -230,6 +233,7 @@ impl RunSpec {
             finish_tool: true,
             hooks: Hooks::default(),
             output_schema: false,
+            verifier: false,
             compaction: CompactionSpec::default(),
             context_window: None,
             prompt_overhead: 0,
@@ -271,6 +275,7 @@ impl RunSpec {
             finish_tool: self.finish_tool,
             hooks: self.hooks,
             output_schema: self.output_schema,
+            verifier: self.verifier,
             compaction: self.compaction,
             context_window: self.context_window,
             prompt_overhead: self.prompt_overhead,
@@ -299,6 +304,7 @@ impl RunSpec {
         self.finish_tool = false;
         self.hooks = Hooks::default();
         self.output_schema = false;
+        self.verifier = false;
         self.compaction = CompactionSpec::default();
         self.nudge &= mode.inject;
     }

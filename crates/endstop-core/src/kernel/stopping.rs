@@ -67,7 +67,8 @@ pub(super) fn faulted(
 }
 
 /// Resolves a conflict between an ending and an answer that was declared before it: the answer
-/// stands. Only the caller's cancel and terminate outrank it, and they carry the answer along.
+/// stands. Only the caller's cancel and terminate outrank it, and they carry the answer along. So does
+/// every ending if the answer still needs a verdict.
 ///
 /// An answer that is still being validated may not be one; it is carried as well.
 pub(super) fn outrank(
@@ -76,8 +77,9 @@ pub(super) fn outrank(
     context: &RunContext,
 ) -> Box<Ending> {
     let by_caller = matches!(ending.termination, Termination::Cancelled | Termination::Terminated);
+    // With verification rounds an answer is a success only if the verifier has accepted it.
     match declared(phase, context) {
-        Some(answer) if by_caller => {
+        Some(answer) if by_caller || context.needs_verdict() => {
             ending.carry(&answer);
             ending
         }
@@ -94,13 +96,12 @@ pub(super) fn outrank(
     }
 }
 
-/// Returns the answer that is declared at this point: it waits for the stop or reply hook, or
+/// Returns the answer that is declared at this point: it waits for a hook or the verifier, or
 /// `finish` is valid while other calls of its turn still run, or a guest may call again.
 fn declared(phase: &mut Phase, context: &RunContext) -> Option<Box<Ending>> {
     match phase {
-        Phase::Consulting { point: Point::Stop(answer) | Point::Reply(answer), .. } => {
-            Some(answer.clone())
-        }
+        Phase::Consulting { point: Point::Stop(answer) | Point::Reply(answer), .. }
+        | Phase::Verifying { success: answer, .. } => Some(answer.clone()),
         // An answer of a guest's run that waits for the end of the loop.
         Phase::Guest(idle) => {
             idle.provisional.clone().filter(|ending| ending.termination.is_success())

@@ -36,9 +36,11 @@ pub(super) fn delta(
         text: &call.text,
         turn: context.counts.turns + 1,
         has_text: context.said.last_text.is_some(),
-        // With a schema or a stop hook the answer can still be rejected, and both need the whole
-        // turn.
-        may_stop: !context.settings.output_schema && !context.settings.hooks.stop,
+        // With a schema, a stop hook or a verifier the answer can still be rejected, and they need
+        // the whole turn.
+        may_stop: !context.settings.output_schema
+            && !context.settings.hooks.stop
+            && !context.settings.verifier,
     };
     let judgement = context.judge.step(facts, effects);
     call.deferred_stop |= judgement.deferred;

@@ -1,4 +1,5 @@
-//! A run that would end as a success: validation against the schema, repairs, and the stop hook.
+//! A run that would end as a success: validation against the schema, repairs, and the stop hook. The
+//! verifier (`verification.rs`) comes last, so that nothing can change an accepted answer.
 
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
@@ -10,6 +11,7 @@ use super::next::Next;
 use super::open_calls::OpenCalls;
 use super::phase::Point;
 use super::results::answer_unrun;
+use super::verification::ask_verifier;
 use crate::message::{Part, Role};
 use crate::termination::Termination;
 use serde_json::Value;
@@ -90,16 +92,12 @@ pub(super) fn validated(
     )
 }
 
-/// Asks the stop hook about a success, or ends the run with it.
+/// Asks the stop hook about a success, or else the verifier.
 fn ask_stop_hook(ending: Box<Ending>, context: &RunContext) -> Flow<Next> {
     if !context.settings.hooks.stop || context.counts.vetoes >= MOST_VETOES {
-        return Break(ending);
+        return ask_verifier(ending, context);
     }
-    let answer = match ending.deliverable.as_ref().or(ending.structured.as_ref()) {
-        Some(Value::String(text)) => Some(text.clone()),
-        Some(value) => Some(value.to_string()),
-        None => context.said.last_text.clone(),
-    };
+    let answer = ending.answer(context.said.last_text.as_deref());
     Continue(Next::Consult { point: Point::Stop(ending), ask: ConsultPoint::Stop { answer } })
 }
 
@@ -132,7 +130,7 @@ pub(super) fn reply_answered(
     succeed(ending, candidate, context)
 }
 
-/// Handles the stop hook's answer: the success stands, or is vetoed.
+/// Handles the stop hook's answer: the success goes to the verifier, or is vetoed.
 pub(super) fn stop_hook_answered(
     mut ending: Box<Ending>,
     answer: HookDecision,
@@ -142,7 +140,7 @@ pub(super) fn stop_hook_answered(
     match answer {
         HookDecision::Halt(reason) => {
             ending.outranked.push(*Ending::halted(Layer::Hook, Decision::StopHook, reason));
-            Break(ending)
+            ask_verifier(ending, context)
         }
         // A veto withdraws the answer, so an ending that it outranked takes its place.
         HookDecision::Deny(reason) => {
@@ -153,18 +151,18 @@ pub(super) fn stop_hook_answered(
             context.inject_message(InjectionReason::Veto, reason, effects);
             Continue(Next::Boundary)
         }
-        // The run ends here; the model reads the message only if the conversation is continued.
+        // The model reads the message only if the conversation is continued.
         HookDecision::ProceedWith(text) => {
             context.inject_message(InjectionReason::Hook, text, effects);
-            Break(ending)
+            ask_verifier(ending, context)
         }
         // A finished answer takes precedence over a fault.
         HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) => {
             ending.outranked.push(*misplaced(&Decision::StopHook, &answer));
-            Break(ending)
+            ask_verifier(ending, context)
         }
         HookDecision::Proceed | HookDecision::OutputCap(_) | HookDecision::WithNote { .. } => {
-            Break(ending)
+            ask_verifier(ending, context)
         }
     }
 }

@@ -140,6 +140,7 @@ fn ended_run_resumes_after_raised_limit() {
             max_structured_output_retries: Some(50),
             max_empty_turns: Some(50),
             max_continuations: 50,
+            verify_rounds: spec(seed)().limits.verify_rounds.map(|_| 50),
             ..Limits::default()
         };
         let with = Resumption { limits: Some(limits), ..Resumption::default() };

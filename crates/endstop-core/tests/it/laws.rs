@@ -28,16 +28,53 @@ pub fn only_stops(effects: &[Effect]) -> Result<(), String> {
 }
 
 /// An answer that waits for the stop hook was declared: only the caller or a veto can lead to
-/// another ending than a success.
-pub fn check_declared(phase: &str, event: &EventKind, outcome: &Outcome) -> Result<(), String> {
+/// another ending than a success, unless the answer needs a verdict.
+pub fn check_declared(
+    phase: &str,
+    event: &EventKind,
+    outcome: &Outcome,
+    needs_verdict: bool,
+) -> Result<(), String> {
     let withdrawn = matches!(
         event,
         EventKind::Cancel
             | EventKind::Terminate
             | EventKind::Answered { answer: HookDecision::Deny(_), .. }
     );
-    if phase == "consulting_stop" && !withdrawn && !outcome.is_success() {
+    if phase == "consulting_stop" && !withdrawn && !needs_verdict && !outcome.is_success() {
         return Err(format!("{event:?} turned a declared answer into {}", outcome.termination));
+    }
+    Ok(())
+}
+
+/// With verification rounds, a success is an accepted answer, and a run that had all its rounds is
+/// not verified. Without, the verdict never changes the ending.
+pub fn check_verified(verifier: bool, limits: &Limits, outcome: &Outcome) -> Result<(), String> {
+    let Outcome { verified, verify_rounds: rounds, .. } = outcome;
+    let wrong = |what: &str| {
+        Err(format!("{what}: {} with {verified:?} and {rounds:?}", outcome.termination))
+    };
+    if *verified != rounds.last().map(|round| round.passed) {
+        return wrong("the result is not that of the last round");
+    }
+    let most = limits.verify_rounds.filter(|_| verifier);
+    let not_verified = outcome.termination == Termination::ErrorNotVerified;
+    let Some(most) = most else {
+        // The verdict ends the run, whatever it is.
+        let only_at_end = rounds.is_empty() || verifier && rounds.len() == 1;
+        let ends = rounds.is_empty() || outcome.is_success();
+        return if only_at_end && ends && !not_verified { Ok(()) } else { wrong("no rounds") };
+    };
+    if outcome.is_success() && *verified != Some(true) {
+        return wrong("a success that was not accepted");
+    }
+    let accepted = rounds.iter().filter(|round| round.passed).count();
+    if accepted > 0 && !outcome.is_success() || accepted > 1 {
+        return wrong("an accepted answer that is not the ending");
+    }
+    let all_used = rounds.len() == most as usize && accepted == 0;
+    if rounds.len() > most as usize || not_verified && !all_used {
+        return wrong("a wrong number of rounds");
     }
     Ok(())
 }

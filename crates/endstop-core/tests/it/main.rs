@@ -44,5 +44,6 @@ mod streaming;
 mod termination_vectors;
 mod tool_calls;
 mod vectors;
+mod verification;
 mod watches;
 mod world;

@@ -106,6 +106,14 @@ fn snapshot() -> impl Strategy<Value = NoProgressSnapshot> {
     })
 }
 
+fn verify_round() -> impl Strategy<Value = VerifyRound> {
+    (any::<u32>(), any::<bool>(), short()).prop_map(|(turn, passed, output)| VerifyRound {
+        turn,
+        passed,
+        output,
+    })
+}
+
 fn would_fit() -> impl Strategy<Value = WouldFit> {
     (of(0..1_000_000u32), of(any::<u64>())).prop_map(|(cents, tokens)| WouldFit {
         max_budget: cents.map(|cents| f64::from(cents) / 100.0).map(NanoUsd::from_usd),
@@ -128,6 +136,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     let rest = (
         (of(snapshot()), text(), of(would_fit()), text(), of(signal())),
         (text(), text(), text(), of(any::<bool>()), messages()),
+        prop::collection::vec(verify_round(), 0..3),
     );
     (ending, rest).prop_map(|(ending, rest)| {
         let (decided, answers, (counts, compactions), (fired, usage), money, times) = ending;
@@ -137,7 +146,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         let (cost, cost_upper, cost_unknown, tokens_upper, overrun) = money;
         let (no_progress_snapshot, error_diagnostic, would_fit, halted_reason, signal) = rest.0;
         let (model, provider, run_id, verified, messages) = rest.1;
-        let cache = CacheUse::of(&usage, None);
+        let (cache, verify_rounds) = (CacheUse::of(&usage, None), rest.2);
         Outcome {
             termination,
             decided_by,
@@ -169,6 +178,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             provider,
             run_id,
             verified,
+            verify_rounds,
             messages,
             epoch: 0,
         }
@@ -300,6 +310,7 @@ fn over_budget() -> (Outcome, &'static str) {
         provider: Some("p".to_owned()),
         run_id: Some("r1".to_owned()),
         verified: Some(false),
+        verify_rounds: Vec::new(),
         messages: vec![Message::text(MessageId(1), Role::User, "Look.")],
         epoch: 2,
     };

@@ -24,6 +24,7 @@ class Termination(StrEnum):
     ERROR_NO_PROGRESS = "error_no_progress"
     ERROR_THINKING_STARVED = "error_thinking_starved"
     ERROR_OUTPUT_TRUNCATED = "error_output_truncated"
+    ERROR_NOT_VERIFIED = "error_not_verified"
     ERROR_DURING_EXECUTION = "error_during_execution"
     ERROR_SCHEMA_VALIDATION = "error_schema_validation"
     ERROR_CONTENT_FILTERED = "error_content_filtered"

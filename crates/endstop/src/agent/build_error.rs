@@ -41,6 +41,11 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
+    /// The limit `verify_rounds` is set, but there is no verifier.
+    #[error(
+        "`verify_rounds` needs a verifier: set `AgentBuilder::verifier`, or --verify on the command line"
+    )]
+    NoVerifier,
     /// The output schema is invalid.
     #[error(transparent)]
     Schema(#[from] SchemaError),

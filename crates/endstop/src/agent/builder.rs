@@ -12,6 +12,7 @@ use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, Provider};
 use crate::schema::{OutputSchema, OutputType};
 use crate::tool::{Permissions, Tool, ToolSet};
+use crate::verifier::Verifier;
 use endstop_core::{
     CompactionSpec, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolPolicy,
     Watch,
@@ -55,6 +56,7 @@ impl AgentBuilder {
                 hooks: Vec::new(),
                 approver: None,
                 approval_events: false,
+                verifier: None,
                 compactor: None,
                 proactive: None,
                 compaction: CompactionSpec::default(),
@@ -186,6 +188,16 @@ impl AgentBuilder {
     /// of another needs an approver, because no caller has its handle.
     pub fn approval_events(mut self, on: bool) -> Self {
         self.config.approval_events = on;
+        self
+    }
+
+    /// Sets the verifier, which judges the answer of each run that would end as a success. Its verdict
+    /// is [`Outcome::verified`](crate::Outcome::verified). With
+    /// [`Limits::verify_rounds`](crate::Limits::verify_rounds) the model receives the output of a
+    /// verifier that rejects the answer, and continues; if no answer is accepted, the run ends as
+    /// [`ErrorNotVerified`](crate::Termination::ErrorNotVerified).
+    pub fn verifier(mut self, verifier: impl Verifier + 'static) -> Self {
+        self.config.verifier = Some(Arc::new(verifier));
         self
     }
 
@@ -357,7 +369,8 @@ impl AgentBuilder {
     ///
     /// # Errors
     /// Two tools have the same name; a permission matches no tool; the schema is invalid; a cost
-    /// ceiling is set without a price; a tool has the permission `ask` but there is no approver; a
+    /// ceiling is set without a price; a tool has the permission `ask` but there is no approver;
+    /// `verify_rounds` is set but there is no verifier; a
     /// compaction share is out of range; or the provider does not take one of the parameters.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         let config = &mut self.config;
@@ -390,6 +403,9 @@ impl AgentBuilder {
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);
         if let Some(tool) = asks.filter(|_| config.approver.is_none() && !config.approval_events) {
             return Err(BuildError::NoApprover { tool: tool.name.clone() });
+        }
+        if config.limits.verify_rounds.is_some() && config.verifier.is_none() {
+            return Err(BuildError::NoVerifier);
         }
         if let Some(schema) = self.schema {
             config.schema = Some(Arc::new(OutputSchema::new(schema)?));

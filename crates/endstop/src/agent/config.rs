@@ -12,6 +12,7 @@ use crate::journal::Journal;
 use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use crate::tool::ToolSet;
+use crate::verifier::Verifier;
 use endstop_core::{
     CompactionSpec, ConsultPoint, Limits, Price, ProactiveCompaction, ToolCall, ToolPolicy, Watch,
 };
@@ -34,6 +35,7 @@ pub(super) struct Config {
     pub(super) approver: Option<Arc<dyn Approver>>,
     /// `true` if calls that need approval are reported as events, and answered through the handle.
     pub(super) approval_events: bool,
+    pub(super) verifier: Option<Arc<dyn Verifier>>,
     pub(super) compactor: Option<Arc<dyn Compactor>>,
     /// `None` selects the default: at [`COMPACTION_SHARE`](crate::compaction::COMPACTION_SHARE) if there is a compactor, otherwise
     /// never.

@@ -77,6 +77,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         provider: None,
         run_id: None,
         verified: None,
+        verify_rounds: Vec::new(),
     }
 }
 

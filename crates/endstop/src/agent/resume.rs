@@ -328,6 +328,7 @@ fn resumption(recorded: &RecordedRun, now: RunSpec, price: Option<Price>) -> Res
         provider: changed(&then.provider, now.provider),
         price,
         output_schema: Some(now.output_schema).filter(|schema| *schema != then.output_schema),
+        verifier: Some(now.verifier).filter(|verifier| *verifier != then.verifier),
         wall_ms: Some(crate::clock::wall_ms()),
         ..Resumption::default()
     }

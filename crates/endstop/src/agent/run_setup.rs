@@ -108,6 +108,7 @@ impl Opened {
             finish_tool: config.finish_tool,
             hooks: self.hooks,
             output_schema: self.schema.is_some(),
+            verifier: config.verifier.is_some(),
             compaction: CompactionSpec {
                 proactive: config.proactive.unwrap_or(match &config.compactor {
                     Some(_) => ProactiveCompaction::AtShare(COMPACTION_SHARE),

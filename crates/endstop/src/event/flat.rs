@@ -256,6 +256,20 @@ pub enum AgentEvent {
         /// Number of consecutive failures, including this one.
         in_a_row: u32,
     },
+    /// The verifier judged an answer.
+    Verified {
+        /// The run and the turn.
+        #[serde(flatten)]
+        origin: Origin,
+        /// The round, from 1.
+        round: u32,
+        /// Maximum number of rounds; `None`: the verdict does not change the ending.
+        rounds: Option<u32>,
+        /// `true` if the answer is accepted.
+        passed: bool,
+        /// The output of the verifier, shortened.
+        output: String,
+    },
     /// The run is being stopped; running tools must still end.
     Stopping {
         /// The run and the turn.
@@ -315,6 +329,7 @@ macro_rules! in_any_variant {
             | AgentEvent::RuleHit { origin: $origin, .. }
             | AgentEvent::Compacted { origin: $origin, .. }
             | AgentEvent::CompactionFailed { origin: $origin, .. }
+            | AgentEvent::Verified { origin: $origin, .. }
             | AgentEvent::Stopping { origin: $origin, .. }
             | AgentEvent::Warning { origin: $origin, .. }
             | AgentEvent::NestedFinished { origin: $origin, .. }
@@ -393,6 +408,7 @@ impl AgentEvent {
             AgentEvent::RuleHit { .. } => "rule_hit",
             AgentEvent::Compacted { .. } => "compacted",
             AgentEvent::CompactionFailed { .. } => "compaction_failed",
+            AgentEvent::Verified { .. } => "verified",
             AgentEvent::Stopping { .. } => "stopping",
             AgentEvent::Warning { .. } => "warning",
             AgentEvent::NestedFinished { .. } => "nested_finished",

@@ -78,6 +78,9 @@ impl AgentEvent {
                 RunEvent::CompactionFailed { why, forced, in_a_row } => {
                     AgentEvent::CompactionFailed { origin, why, forced, in_a_row }
                 }
+                RunEvent::Verified { round, rounds, passed, output } => {
+                    AgentEvent::Verified { origin, round, rounds, passed, output }
+                }
                 RunEvent::Stopping { reason, running } => {
                     AgentEvent::Stopping { origin, reason, running }
                 }

@@ -72,6 +72,11 @@ impl Serialize for Brief<'_> {
                 map.end()
             }
             Effect::Validate { id, .. } => named(serializer, "validate", Some(id))?.end(),
+            Effect::Verify { id, round, .. } => {
+                let mut map = named(serializer, "verify", Some(id))?;
+                map.serialize_entry("round", round)?;
+                map.end()
+            }
             Effect::Consult { id, point } => {
                 let mut map = named(serializer, "consult", Some(id))?;
                 map.serialize_entry("point", name_of(point))?;

@@ -71,6 +71,7 @@ pub(crate) fn cuts_for_model(kind: &EventKind, record: &str) -> u64 {
             | EventKind::Answered { .. }
             | EventKind::Compacted { .. }
             | EventKind::Validated { .. }
+            | EventKind::Verified { passed: false, .. }
     );
     if says { cuts_of(record) } else { 0 }
 }

@@ -186,6 +186,7 @@ impl<'s> Simulation<'s> {
                 };
                 self.soon(EventKind::Validated { id, result });
             }
+            Effect::Verify { id, round, .. } => self.verify(id, round),
             // Not sent while `reserve` is false, but answered so that the run could not hang.
             Effect::Reserve { id, want, .. } => {
                 self.soon(EventKind::Reserved {
@@ -197,6 +198,17 @@ impl<'s> Simulation<'s> {
             }
             _ => {}
         }
+    }
+
+    /// Schedules the scripted verdict of a round.
+    fn verify(&mut self, id: EffectId, round: u32) {
+        let verdicts = &self.scenario.verdicts;
+        let nth = round.saturating_sub(1) as usize;
+        // The run has a verifier only if there is at least one verdict.
+        let Some(verdict) = verdicts.get(nth).or(verdicts.last()) else { return };
+        let at = self.now.saturating_add(Duration::from_millis(verdict.duration_ms));
+        let (passed, output) = (verdict.passed, verdict.output.clone());
+        self.schedule(at, COMPLETION, EventKind::Verified { id, passed, output });
     }
 
     /// Schedules the end of the next scripted turn.

@@ -31,11 +31,25 @@ pub struct Scenario {
     pub(super) prompt_tokens: u64,
     #[serde(default)]
     pub(super) output_schema: Option<Value>,
+    /// The verdicts on the answers, in order; the last one repeats.
+    #[serde(default)]
+    pub(super) verdicts: Vec<ScriptedVerdict>,
     pub(super) turns: Vec<ScriptedTurn>,
     #[serde(default)]
     pub(super) repeat_last: bool,
     #[serde(default)]
     pub(super) at: Vec<Interruption>,
+}
+
+/// A verdict of the verifier.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScriptedVerdict {
+    pub(super) passed: bool,
+    #[serde(default)]
+    pub(super) output: String,
+    #[serde(default)]
+    pub(super) duration_ms: u64,
 }
 
 fn yes() -> bool {

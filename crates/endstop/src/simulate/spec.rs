@@ -31,6 +31,7 @@ pub(super) fn run_spec(
             ..Hooks::default()
         },
         output_schema: has_schema,
+        verifier: !scenario.verdicts.is_empty(),
         compaction: CompactionSpec {
             proactive: if scenario.compaction.proactive_fails_at.is_some() {
                 ProactiveCompaction::Ask

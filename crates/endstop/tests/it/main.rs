@@ -49,6 +49,7 @@ mod transport;
 mod typed;
 mod typed_tools;
 mod user_code;
+mod verifying;
 mod vertex;
 #[cfg(unix)]
 mod write_file;

@@ -86,6 +86,7 @@ impl<'a> Facts<'a> {
                     | Termination::ErrorMaxTokens
                     | Termination::ErrorTimeout
                     | Termination::ErrorMaxStructuredOutputRetries
+                    | Termination::ErrorNotVerified
             )
             // A shared budget is not a flag of this run, so the resume command could not raise it.
             && by.decision != Decision::SharedBudget

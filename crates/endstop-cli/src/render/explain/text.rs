@@ -203,9 +203,24 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
         "open_call" => open_call(event),
         "spent_elsewhere" => spent_elsewhere(event),
         "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
+        "verified" => verdict(event),
         "stopping" => format!("■ stopping: {}", text(&event["reason"])),
         _ => return None,
     })
+}
+
+/// Formats a verdict of the verifier.
+fn verdict(event: &Value) -> String {
+    let of = match (event["round"].as_u64(), event["rounds"].as_u64()) {
+        (Some(round), Some(most)) => format!(" (round {round} of {most})"),
+        _ => String::new(),
+    };
+    if event["passed"] == true {
+        return format!("  ✓ verified{of}");
+    }
+    let output = event["output"].as_str().unwrap_or_default();
+    let last = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    format!("  ✗ rejected by the verifier{of}: {}", shorten(last, 160))
 }
 
 /// Formats the timeline, one line for each event that matters to a reader.

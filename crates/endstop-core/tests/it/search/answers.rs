@@ -72,6 +72,11 @@ impl World<'_> {
                 let result = if with == 0 { Ok(json!({"k": 1})) } else { Err("wrong".to_owned()) };
                 EventKind::Validated { id: *id, result }
             }
+            Open::Verify { id } => EventKind::Verified {
+                id: *id,
+                passed: with == 0,
+                output: if with == 0 { "ok" } else { "2 tests failed" }.to_owned(),
+            },
             Open::Reserve { id, usd, tokens } => {
                 let left = self.tool_budget;
                 let granted = match with {
@@ -113,6 +118,9 @@ impl World<'_> {
                 EventKind::Compacted { id: *id, result: Compaction::Failed("late".to_owned()) }
             }
             Open::Validate { id } => EventKind::Validated { id: *id, result: Ok(json!("late")) },
+            Open::Verify { id } => {
+                EventKind::Verified { id: *id, passed: true, output: "late".to_owned() }
+            }
             Open::Reserve { id, usd, tokens } => {
                 let (granted, granted_tokens) = (NanoUsd(usd[0]), Some(tokens[0]));
                 EventKind::Reserved { id: *id, granted, granted_tokens, refused_by: None }

@@ -7,7 +7,7 @@
 
 use super::possible::Before;
 use super::world::{Open, World};
-use crate::laws::{check_ceilings, check_declared, check_outcome, check_spent};
+use crate::laws::{check_ceilings, check_declared, check_outcome, check_spent, check_verified};
 use endstop_core::*;
 
 impl World<'_> {
@@ -36,20 +36,22 @@ impl World<'_> {
         let compacts = count(|open| matches!(open, Open::Compact { .. }));
         let validates = count(|open| matches!(open, Open::Validate { .. }));
         let reserves = count(|open| matches!(open, Open::Reserve { .. }));
-        let fits = match (phase, [calls, tools, asked, compacts, validates, reserves]) {
-            ("new", open) => open == [0; 6],
-            ("backoff", open) => open == [0; 6] && self.wake.is_some(),
-            ("calling", open) => open == [1, 0, 0, 0, 0, 0],
-            ("compacting", open) => open == [0, 0, 0, 1, 0, 0],
-            ("validating", open) => open == [0, 0, 0, 0, 1, 0],
-            ("reserving", open) => open == [0, 0, 0, 0, 0, 1],
-            ("tools", [0, tools, asked, 0, 0, 0]) => {
+        let verifies = count(|open| matches!(open, Open::Verify { .. }));
+        let fits = match (phase, [calls, tools, asked, compacts, validates, reserves, verifies]) {
+            ("new", open) => open == [0; 7],
+            ("backoff", open) => open == [0; 7] && self.wake.is_some(),
+            ("calling", open) => open == [1, 0, 0, 0, 0, 0, 0],
+            ("compacting", open) => open == [0, 0, 0, 1, 0, 0, 0],
+            ("validating", open) => open == [0, 0, 0, 0, 1, 0, 0],
+            ("reserving", open) => open == [0, 0, 0, 0, 0, 1, 0],
+            ("verifying", open) => open == [0, 0, 0, 0, 0, 0, 1],
+            ("tools", [0, tools, asked, 0, 0, 0, 0]) => {
                 tools + asked > 0
                     && asked - reviews < 2
                     && tools <= self.limits.tool_concurrency as usize
             }
-            ("stopping", [0, tools, 0, 0, 0, 0]) => tools > 0 && self.wake.is_some(),
-            (_, open) => phase.starts_with("consulting") && open == [0, 0, 1, 0, 0, 0],
+            ("stopping", [0, tools, 0, 0, 0, 0, 0]) => tools > 0 && self.wake.is_some(),
+            (_, open) => phase.starts_with("consulting") && open == [0, 0, 1, 0, 0, 0, 0],
         };
         if !fits {
             return Err(format!("phase {phase} with open effects {:?}", self.open));
@@ -125,7 +127,9 @@ impl World<'_> {
                 ));
             }
         }
-        check_declared(before.phase, &before.event, outcome)?;
+        let needs_verdict = self.verifier && self.limits.verify_rounds.is_some();
+        check_declared(before.phase, &before.event, outcome, needs_verdict)?;
+        check_verified(self.verifier, &self.limits, outcome)?;
         before.leads_to(outcome, &self.limits)
     }
 }
@@ -135,7 +139,10 @@ pub(super) fn only_begins_no_work(effects: &[Effect]) -> Result<(), String> {
     let work = effects.iter().find(|effect| {
         matches!(
             effect,
-            Effect::CallModel { .. } | Effect::StartTools { .. } | Effect::Reserve { .. }
+            Effect::CallModel { .. }
+                | Effect::StartTools { .. }
+                | Effect::Reserve { .. }
+                | Effect::Verify { .. }
         )
     });
     match work {

@@ -157,6 +157,8 @@ pub fn configs() -> Vec<Config> {
         compaction(),
         compaction_that_fits(),
         structured(),
+        verified(),
+        verdict(),
         policy(),
         panics(),
         panics_at_begin(),
@@ -467,6 +469,53 @@ fn structured() -> Config {
         pieces: vec![Piece::Text("[stop]")],
         reports: vec![OK],
         answers: vec![Said::Proceed, Said::Deny, Said::Halt],
+        ..plain()
+    }
+}
+
+/// Rounds of verification within a deadline, with an ending that the answer outranks.
+fn verified() -> Config {
+    Config {
+        name: "verification rounds",
+        deeper: 3,
+        spec: || RunSpec {
+            limits: Limits {
+                verify_rounds: Some(2),
+                verify_timeout: Some(Duration::from_millis(90)),
+                timeout: Some(Duration::from_millis(300)),
+                ..limits()
+            },
+            tools: vec![tool("read", Permission::Allow)],
+            finish_tool: true,
+            verifier: true,
+            hooks: Hooks { stop: true, ..Hooks::default() },
+            ..spec()
+        },
+        replies: vec![DONE, READ, FINISH],
+        failures: vec![],
+        pieces: vec![],
+        reports: vec![OK],
+        answers: vec![Said::Proceed, Said::Deny, Said::Halt],
+        ..plain()
+    }
+}
+
+/// A verifier whose verdict does not change the ending.
+fn verdict() -> Config {
+    Config {
+        name: "verdict after the answer",
+        deeper: 2,
+        spec: || RunSpec {
+            tools: vec![tool("read", Permission::Allow)],
+            finish_tool: true,
+            verifier: true,
+            ..spec()
+        },
+        policy: Some(Panics::AtMarks),
+        replies: vec![DONE, READ, FINISH, says("[stop]", SignalReason::NaturalCompletion)],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![Piece::Text("[stop]")],
+        reports: vec![OK],
         ..plain()
     }
 }

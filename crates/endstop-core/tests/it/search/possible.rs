@@ -92,7 +92,7 @@ impl Before {
 
     /// `true` if an answer was declared before the event, which the event cannot withdraw.
     fn declared(&self, outcome: &Outcome) -> bool {
-        let waits = self.phase == "consulting_stop";
+        let waits = matches!(self.phase, "consulting_stop" | "verifying");
         let by_finish = self.phase == "tools" && outcome.decided_by.decision == Decision::Finish;
         outcome.is_success() && (waits || by_finish)
     }
@@ -121,6 +121,7 @@ impl Before {
                     | EventKind::ToolEnded { .. }
                     | EventKind::Answered { .. }
                     | EventKind::Validated { .. }
+                    | EventKind::Verified { .. }
                     | EventKind::Reserved { .. }
                     | EventKind::Compacted { .. }
                     | EventKind::Start { .. }
@@ -173,11 +174,20 @@ impl Before {
                     held || matches!(answer, HookDecision::Halt(_) | HookDecision::Deny(_))
                 }
                 EventKind::ToolEnded { report, .. } => report.halt.is_some() || layer == "policy",
+                // The verifier rejected an answer that had outranked the halt.
+                EventKind::Verified { passed, .. } => !passed,
+                EventKind::Tick if self.phase == "verifying" => true,
                 _ => layer == "policy",
             },
             Termination::ErrorMaxStructuredOutputRetries | Termination::ErrorSchemaValidation => {
                 matches!(event, EventKind::Validated { result: Err(_), .. })
             }
+            Termination::ErrorNotVerified => match event {
+                EventKind::Verified { passed, .. } => !passed,
+                // The verifier took too long.
+                EventKind::Tick => self.phase == "verifying",
+                _ => false,
+            },
             Termination::ErrorCompactionFailed => {
                 matches!(event, EventKind::Compacted { .. })
             }

@@ -62,6 +62,7 @@ pub(super) enum Open {
     Consult { id: EffectId, point: ConsultPoint },
     Compact { id: EffectId, short: Vec<Message> },
     Validate { id: EffectId },
+    Verify { id: EffectId },
     Reserve { id: EffectId, usd: [u64; 2], tokens: [u64; 2] },
 }
 
@@ -73,6 +74,7 @@ impl Open {
             | Open::Consult { id, .. }
             | Open::Compact { id, .. }
             | Open::Validate { id }
+            | Open::Verify { id }
             | Open::Reserve { id, .. } => *id,
         }
     }
@@ -82,6 +84,7 @@ impl Open {
 pub(super) struct World<'a> {
     pub(super) config: &'a Config,
     pub(super) limits: Limits,
+    pub(super) verifier: bool,
     run: Option<Run>,
     seen: Arc<Mutex<Seen>>,
     now: Duration,
@@ -130,9 +133,11 @@ impl fmt::Debug for World<'_> {
 impl<'a> World<'a> {
     pub(super) fn new(config: &'a Config) -> World<'a> {
         let (run, seen) = config.run();
+        let RunSpec { limits, verifier, .. } = (config.spec)();
         World {
             config,
-            limits: (config.spec)().limits,
+            limits,
+            verifier,
             run: Some(run),
             seen,
             now: Duration::ZERO,
@@ -188,7 +193,7 @@ impl<'a> World<'a> {
             Open::Tool { .. } => self.config.reports.len(),
             Open::Consult { .. } => self.config.answers.len(),
             Open::Compact { .. } | Open::Reserve { .. } => 3,
-            Open::Validate { .. } => 2,
+            Open::Validate { .. } | Open::Verify { .. } => 2,
         };
         ways as u8
     }
@@ -219,7 +224,11 @@ impl<'a> World<'a> {
     /// `true` if a hook, a person or another run has yet to answer, without a time limit.
     pub(super) fn waits_for_somebody(&self) -> bool {
         self.limits.timeout.is_none()
-            && self.open.iter().any(|open| !matches!(open, Open::Call { .. } | Open::Tool { .. }))
+            && self.open.iter().any(|open| match open {
+                Open::Call { .. } | Open::Tool { .. } => false,
+                Open::Verify { .. } => self.limits.verify_timeout.is_none(),
+                _ => true,
+            })
     }
 
     /// The amount that the run may still spend, in nano-dollars.
@@ -411,6 +420,7 @@ impl<'a> World<'a> {
                 self.give_back(granted, [spent.0, tokens]);
             }
             Effect::Validate { id, .. } => self.open.push(Open::Validate { id }),
+            Effect::Verify { id, .. } => self.open.push(Open::Verify { id }),
             Effect::Consult { id, point } => self.open.push(Open::Consult { id, point }),
             Effect::Compact { id, forced, task, .. } => {
                 self.compactions.asked(id, forced)?;

@@ -16,7 +16,7 @@ impl World {
             let at = self.rng.below(self.old.len() as u64) as usize;
             self.old[at].id()
         };
-        match self.rng.below(11) {
+        match self.rng.below(12) {
             0 => EventKind::Start { seed: 1, price: None, wall_ms: None },
             1 => EventKind::Delta { call: id, delta: TurnDelta::Text("late [submit]".to_owned()) },
             2 => EventKind::TurnEnded {
@@ -42,6 +42,7 @@ impl World {
                 refused_by: None,
             },
             9 => EventKind::Tick,
+            10 => EventKind::Verified { id, passed: true, output: "late".to_owned() },
             _ => {
                 let mut metrics = Map::new();
                 metrics.insert("last_reward".to_owned(), json!(0.1));
@@ -148,6 +149,10 @@ impl World {
                 let result =
                     if self.rng.chance(40) { Err("wrong".to_owned()) } else { Ok(json!({"k": 1})) };
                 EventKind::Validated { id, result }
+            }
+            Waiting::Verify(id) => {
+                let passed = self.rng.chance(40);
+                EventKind::Verified { id, passed, output: "3 tests failed".to_owned() }
             }
             Waiting::Reserve(id, [want, least], [want_tokens, least_tokens]) => {
                 let left = self.shared_left;

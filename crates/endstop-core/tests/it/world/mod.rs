@@ -19,7 +19,7 @@ pub use setup::{Rng, Setup, spec};
 use crate::changes::{ChangeLaw, only_reviewed};
 use crate::laws::{
     CompactionLaw, check_ceilings, check_compaction, check_declared, check_outcome, check_spent,
-    only_stops, quotes_exactly,
+    check_verified, only_stops, quotes_exactly,
 };
 use endstop_core::replay::{GoesOn, go_on};
 use endstop_core::*;
@@ -42,6 +42,7 @@ enum Waiting {
     Consult(EffectId, ConsultPoint),
     Compact(EffectId, Vec<Message>, Option<MessageId>),
     Validate(EffectId),
+    Verify(EffectId),
     Reserve(EffectId, [NanoUsd; 2], [u64; 2]),
 }
 
@@ -53,6 +54,7 @@ impl Waiting {
             | Waiting::Consult(id, _)
             | Waiting::Compact(id, ..)
             | Waiting::Validate(id)
+            | Waiting::Verify(id)
             | Waiting::Reserve(id, ..) => *id,
         }
     }
@@ -63,7 +65,7 @@ fn scripted_fault() -> EventKind {
     EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
 }
 
-pub const KINDS: [&str; 14] = [
+pub const KINDS: [&str; 15] = [
     "start",
     "delta",
     "turn_ended",
@@ -72,6 +74,7 @@ pub const KINDS: [&str; 14] = [
     "answered",
     "compacted",
     "validated",
+    "verified",
     "reserved",
     "observe",
     "tick",
@@ -79,7 +82,7 @@ pub const KINDS: [&str; 14] = [
     "terminate",
     "fault",
 ];
-pub const PHASES: [&str; 12] = [
+pub const PHASES: [&str; 13] = [
     "new",
     "consulting_prompt",
     "consulting_pre_iteration",
@@ -92,6 +95,7 @@ pub const PHASES: [&str; 12] = [
     "tools",
     "compacting",
     "validating",
+    "verifying",
 ];
 
 struct World {
@@ -259,7 +263,8 @@ fn play_from(
                 check_spent(&setup.limits, &outcome)?;
                 check_outcome(&outcome)?;
                 only_reviewed(setup.hooks, &outcome)?;
-                check_declared(phase, &kind, &outcome)?;
+                check_declared(phase, &kind, &outcome, setup.verifies())?;
+                check_verified(setup.verifier, &setup.limits, &outcome)?;
                 if !world.held.is_empty() {
                     return Err(format!(
                         "a reservation was not settled; {:?} {:?}",
@@ -335,6 +340,7 @@ impl World {
                 }
             }
             Effect::Validate { id, .. } => self.waiting.push(Waiting::Validate(id)),
+            Effect::Verify { id, .. } => self.waiting.push(Waiting::Verify(id)),
             Effect::Consult { id, point } => self.waiting.push(Waiting::Consult(id, point)),
             Effect::Compact { id, forced, task, .. } => {
                 self.compactions.asked(id, forced)?;

@@ -99,6 +99,14 @@ pub struct Setup {
     pub shared: bool,
     pub window: u64,
     pub hooks: Hooks,
+    pub verifier: bool,
+}
+
+impl Setup {
+    /// `true` if only an accepted answer is a success.
+    pub fn verifies(&self) -> bool {
+        self.verifier && self.limits.verify_rounds.is_some()
+    }
 }
 
 pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
@@ -142,6 +150,8 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         timeout: None,
         max_tool_timeout: default.max_tool_timeout,
         retry_for: default.retry_for,
+        verify_rounds: None,
+        verify_timeout: None,
     };
     if limits.max_turns == Some(0) && rng.chance(90) {
         limits.max_turns = Some(25);
@@ -214,6 +224,16 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         nudge: rng.chance(80),
         ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "do it")])
     };
-    let hooks = spec.hooks;
-    (spec, Setup { price, limits, shared, window, hooks })
+    let mut spec = spec;
+    spec.verifier = rng.chance(25);
+    if spec.verifier {
+        limits.verify_rounds = {
+            let n = 1 + rng.below(3) as u32;
+            maybe(rng, 75, n)
+        };
+        limits.verify_timeout = rng.chance(50).then(|| Duration::from_millis(60));
+        spec.limits = limits.clone();
+    }
+    let (hooks, verifier) = (spec.hooks, spec.verifier);
+    (spec, Setup { price, limits, shared, window, hooks, verifier })
 }

@@ -15,6 +15,7 @@ use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};
 use crate::provider::CallSpec;
 use crate::tool::{Tool, ToolContext};
+use crate::verifier::{Verdict, bounded};
 use endstop_core::{
     Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart,
     ToolStatus,
@@ -77,6 +78,7 @@ impl Driver {
                     }
                 }
             }
+            Effect::Verify { id, answer, .. } => self.verify(id, answer),
             Effect::Consult { id, point } => self.consult(id, point),
             Effect::Compact { id, forced, task, target, .. } => {
                 self.compact(id, forced, task, target);
@@ -150,6 +152,27 @@ impl Driver {
         let run = self.owner.track(run);
         let task = self.tasks.spawn(run);
         self.task_of.push((task.id(), Work::Tool { id, name }));
+    }
+
+    /// Asks the verifier about an answer.
+    fn verify(&mut self, id: EffectId, answer: Option<String>) {
+        let Some(verifier) = self.shared.config.verifier.clone() else {
+            // Without a verifier no answer is accepted.
+            let output = "no verifier is set".to_owned();
+            self.queue.push_back(EventKind::Verified { id, passed: false, output });
+            return;
+        };
+        let control = self.control.clone();
+        self.ask(id, "verifier", "the verifier", async move {
+            let asked = async { verifier.verify(answer).await };
+            match control.start_future(Request::Cancel, asked).await {
+                Some(Verdict { passed, output }) => {
+                    // Bounded before it is journalled: the output may be of any size.
+                    EventKind::Verified { id, passed, output: bounded(output) }
+                }
+                None => EventKind::Tick,
+            }
+        });
     }
 
     /// Asks the hooks or the approver at a point.

@@ -6,10 +6,12 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::{SqliteJournal, brief};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
+use endstop::verifier::Verdict;
 use endstop::{
     Agent, Limits, Message, MessageId, NanoUsd, Outcome, Role, core::Replay, policy::Registry,
 };
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// SplitMix64.
@@ -47,7 +49,9 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
         tokio::time::sleep(Duration::from_millis(2)).await;
         ToolOutput::ok(note.text)
     });
+    let verifies = dice.below(4) == 0;
     let limits = Limits {
+        verify_rounds: (verifies && dice.below(4) > 0).then(|| 1 + dice.below(3) as u32),
         max_turns: Some(2 + dice.below(6) as u32),
         max_retries: Some(dice.below(2) as u32),
         max_continuations: dice.below(2) as u32,
@@ -78,6 +82,16 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
     if dice.below(5) == 0 {
         builder = builder.shared_budget(SharedBudget::new(NanoUsd::from_usd(0.02)));
     }
+    if verifies {
+        let judged = AtomicU64::new(seed);
+        builder = builder.verifier(move |_| {
+            // Every third verdict accepts.
+            let nth = judged.fetch_add(1, Ordering::SeqCst);
+            async move {
+                if nth.is_multiple_of(3) { Verdict::accepted() } else { Verdict::rejected("no") }
+            }
+        });
+    }
     let agent = builder.build().unwrap();
     let handle = agent.session_from(said).unwrap().run(format!("run {seed}")).unwrap();
     match dice.below(8) {
@@ -101,13 +115,14 @@ async fn random_runs_replay_to_their_outcomes() {
     let place = Place::new();
     let journal = place.journal();
     let mut endings = std::collections::BTreeMap::<String, u32>::new();
-    let mut compacted = [0; 2];
+    let (mut compacted, mut rounds) = ([0; 2], 0);
     for seed in 0..1_000 {
         let outcome = play(seed, &journal).await;
         *endings.entry(outcome.termination.to_string()).or_default() += 1;
         for tried in &outcome.compactions {
             compacted[usize::from(tried.failed.is_some())] += 1;
         }
+        rounds += outcome.verify_rounds.len();
         let run = journal.load(outcome.run_id.as_deref().unwrap()).unwrap();
         assert_eq!(run.damage, None);
         let written = run.outcome.clone().unwrap().to_string();
@@ -122,7 +137,8 @@ async fn random_runs_replay_to_their_outcomes() {
             assert_eq!(effects, *asked, "{seed}");
         }
     }
-    assert!(endings.len() > 8, "{endings:?}");
+    assert!(endings.len() > 8 && endings.contains_key("error_not_verified"), "{endings:?}");
+    assert!(rounds > 50, "{rounds} rounds of verification");
     assert!(compacted.iter().all(|count| *count > 20), "shortened and not: {compacted:?}");
 }
 
