@@ -451,6 +451,27 @@ limits! {
         reached: "the other calls wait",
         least: 1,
     }
+    /// Ask the model for a hand-over when a ceiling on turns, cost, tokens or time ends the run.
+    ///
+    /// One extra call without tools, which is not a turn and is paid for within the same ceilings. Its
+    /// text is `hand_over` in the outcome, and the ending stays that of the ceiling.
+    wrap_up: bool = false, {
+        unit: Switch,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the run ends with a `hand_over`",
+    }
+    /// Tell the model before each turn what is left of the turns, dollars, tokens and time.
+    ///
+    /// As a message at the end of the conversation, so that cached prompts stay valid.
+    tell_remaining: bool = false, {
+        unit: Switch,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the model is told",
+    }
     /// Accept a complete answer that has an unknown finish value.
     ///
     /// Such an answer may then end the run as `stop`.

@@ -28,7 +28,7 @@ use crate::kernel::{
     Effect, EffectId, Event, EventKind, Outcome, Resumption, Run, RunPhase, RunSpec, Step,
 };
 use crate::termination::Termination;
-use crate::usage::Unreported;
+use crate::usage::{NanoUsd, Unreported, Usage};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -111,7 +111,9 @@ impl Replay {
     fn answered(&mut self, event: &EventKind) {
         let (id, fits): (_, fn(&Effect) -> bool) = match event {
             EventKind::TurnEnded { call: id, .. } | EventKind::TurnFailed { call: id, .. } => {
-                (id, |asked| matches!(asked, Effect::CallModel { .. }))
+                (id, |asked| {
+                    matches!(asked, Effect::CallModel { .. } | Effect::CallHandOver { .. })
+                })
             }
             EventKind::ToolEnded { tool: id, .. } => {
                 (id, |asked| matches!(asked, Effect::StartTools { .. }))
@@ -153,13 +155,17 @@ impl Replay {
 
 /// `true` if only the old process knew the result of this effect.
 fn is_in_flight(effect: &Effect) -> bool {
-    matches!(effect, Effect::CallModel { .. } | Effect::StartTools { .. })
+    matches!(
+        effect,
+        Effect::CallModel { .. } | Effect::CallHandOver { .. } | Effect::StartTools { .. }
+    )
 }
 
 /// Updates the set of outstanding effects.
 fn note(waiting: &mut BTreeMap<EffectId, Effect>, effect: &Effect) {
     match effect {
         Effect::CallModel { id, .. }
+        | Effect::CallHandOver { id, .. }
         | Effect::Reserve { id, .. }
         | Effect::Validate { id, .. }
         | Effect::Verify { id, .. }
@@ -261,13 +267,21 @@ pub fn go_on(
     }
     // First pass: find the event that decided the ending, if any.
     let mut first = Replay::new(original);
-    let mut decided = None;
+    let (mut decided, mut hand_over) = (None, HandOverCost::default());
     for (at, event) in recorded.iter().enumerate() {
         first.feed(event.clone());
-        let stopping = first.run().is_none_or(|run| run.phase() == RunPhase::Stopping);
-        if stopping && decided.is_none() {
+        if first.run().is_none_or(|run| is_over(run.phase())) && decided.is_none() {
             decided = Some(at);
         }
+        hand_over.saw(at, &event.kind, &first);
+    }
+    let end = recorded.len();
+    if first.run().is_some_and(|run| run.phase() == RunPhase::WrappingUp) {
+        // The process died during the hand-over, which is charged as an aborted call.
+        let lost = Resumption { lost: first.lost(), ..Resumption::default() };
+        let kind = EventKind::Resumed(Box::new(lost));
+        first.feed(Event::new(first.at(), kind.clone()));
+        hand_over.saw(end, &kind, &first);
     }
     // A success cannot be resumed: the caller continues it with a new run instead.
     if let Some(outcome) = first.outcome.take_if(|outcome| outcome.is_success()) {
@@ -299,6 +313,11 @@ pub fn go_on(
     let at = again.at();
     feed(&mut again, Event::new(at, EventKind::Resumed(Box::new(resumed))));
     for (place, event) in rest.into_iter().enumerate() {
+        // The hand-over is void, but it was paid for.
+        if let Some(spent) = hand_over.of_event(decided + place) {
+            feed(&mut again, Event::new(event.at, spent));
+            continue;
+        }
         let stands = match &event.kind {
             EventKind::ToolEnded { .. } | EventKind::Spent { .. } => true,
             EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => false,
@@ -312,6 +331,10 @@ pub fn go_on(
             feed(&mut again, event);
         }
     }
+    if let Some(spent) = hand_over.of_event(end) {
+        let at = again.at();
+        feed(&mut again, Event::new(at, spent));
+    }
     // Only calls that no recorded result has answered are lost.
     let still = again.lost();
     let lost: Vec<EffectId> = before.into_iter().filter(|id| still.contains(id)).collect();
@@ -323,6 +346,53 @@ pub fn go_on(
     match finish(again, events, kept, perform)? {
         GoesOn { step: Step::Ended(outcome), .. } => Err(CannotGoOn::EndsAgain(outcome)),
         on => Ok(on),
+    }
+}
+
+/// `true` if the ending of the run is decided.
+fn is_over(phase: RunPhase) -> bool {
+    matches!(phase, RunPhase::Stopping | RunPhase::WrappingUp)
+}
+
+/// The cost of the hand-over of a run, which counts although a resume makes the hand-over void.
+#[derive(Default)]
+struct HandOverCost {
+    /// The amounts when the hand-over was requested.
+    before: Option<(Usage, NanoUsd, Unreported)>,
+    /// The event that ended the hand-over, and what it had used.
+    spent: Option<(usize, EventKind)>,
+}
+
+impl HandOverCost {
+    /// Notes the amounts after an event.
+    fn saw(&mut self, at: usize, event: &EventKind, replay: &Replay) {
+        if let Some(run) = replay.run() {
+            // Amounts that tools spent meanwhile are not those of the hand-over.
+            let spent = matches!(event, EventKind::Spent { .. });
+            if run.phase() == RunPhase::WrappingUp && (self.before.is_none() || spent) {
+                self.before = Some((run.usage().clone(), run.spent(), run.unreported()));
+            }
+            return;
+        }
+        let (Some((usage, cost, unreported)), Some(outcome)) =
+            (self.before.take(), replay.outcome())
+        else {
+            return;
+        };
+        let more = outcome.unreported().since(unreported);
+        let kind = EventKind::Spent {
+            usage: outcome.usage.since(&usage),
+            cost: outcome.cost.saturating_sub(cost),
+            cost_unknown: more != Unreported::NOTHING,
+            unreported: Some(more),
+            turns: 0,
+        };
+        self.spent = Some((at, kind));
+    }
+
+    /// Returns what the hand-over used, if this event ended it.
+    fn of_event(&mut self, at: usize) -> Option<EventKind> {
+        self.spent.take_if(|(ended, _)| *ended == at).map(|(_, kind)| kind)
     }
 }
 
@@ -352,7 +422,7 @@ pub fn close(spec: RunSpec, recorded: &[Event]) -> Option<(Vec<Event>, Box<Outco
     if let Some(outcome) = replay.outcome.take() {
         return Some((Vec::new(), outcome));
     }
-    if replay.run()?.phase() != RunPhase::Stopping {
+    if !is_over(replay.run()?.phase()) {
         return None;
     }
     let resumed = Resumption { lost: replay.lost(), ..Resumption::default() };
@@ -371,6 +441,7 @@ fn finish(
     let waiting = &replay.waiting;
     perform.retain(|effect| match effect {
         Effect::CallModel { id, .. }
+        | Effect::CallHandOver { id, .. }
         | Effect::Reserve { id, .. }
         | Effect::Validate { id, .. }
         | Effect::Verify { id, .. }

@@ -79,6 +79,9 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
     if let Some(summary) = &outcome.summary {
         row("summary", &shorten(summary, 400));
     }
+    if let Some(text) = &outcome.hand_over {
+        row("handover", &shorten(text, 1000));
+    }
     if let Some(snapshot) = &outcome.no_progress_snapshot {
         for call in &snapshot.calls {
             row(

@@ -97,6 +97,7 @@ impl Lines {
             AgentEvent::Verified { round, rounds, passed, output, .. } => {
                 RunEvent::Verified { round, rounds, passed, output }
             }
+            AgentEvent::HandOver { text, .. } => RunEvent::HandOver { text },
             AgentEvent::Stopping { reason, running, .. } => RunEvent::Stopping { reason, running },
             AgentEvent::Warning { message, .. } => {
                 return Some(Line::Warning(WarningLine { kind: "warning", message }));

@@ -63,3 +63,4 @@ mod trusted_hosts;
 mod trusted_journals;
 mod vectors;
 mod verify;
+mod wrap_up;

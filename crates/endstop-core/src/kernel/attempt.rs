@@ -35,7 +35,7 @@ enum Retry {
 
 /// Decides whether a failed attempt is retried, and after what wait.
 fn retry_after(error: &ModelError, context: &mut RunContext) -> Retry {
-    let Limits { retry_for, max_retries, timeout, .. } = context.settings.limits;
+    let Limits { retry_for, max_retries, .. } = context.settings.limits;
     // Off if both limits are off, or if `retry_for` is zero, or if `max_retries` is used up.
     if !error.class.is_retryable()
         || retry_for.or(max_retries.map(|_| Duration::MAX)).is_none_or(|window| window.is_zero())
@@ -71,7 +71,7 @@ fn retry_after(error: &ModelError, context: &mut RunContext) -> Retry {
         // back by then.
         wait = wait.min(left);
     }
-    match timeout {
+    match context.deadline() {
         Some(deadline) if context.now.saturating_add(wait) >= deadline && asked.is_some() => {
             Retry::PastDeadline { wait, deadline }
         }

@@ -5,12 +5,13 @@
 //! ```
 
 use super::context::{Attempts, RunContext};
-use super::effect::ConsultPoint;
+use super::effect::{ConsultPoint, Effect, InjectionReason};
 use super::guard::Flow;
 use super::jitter::Jitter;
 use super::next::Next;
 use super::phase::Point;
 use super::precheck::check_limits;
+use super::remaining::remaining;
 use super::spec::ProactiveCompaction;
 use crate::price::Price;
 use std::ops::ControlFlow::Continue;
@@ -34,11 +35,14 @@ pub(super) fn start(
 }
 
 /// Starts a turn: limits, then compaction, then the `pre_iteration` hook.
-pub(super) fn start_turn(context: &mut RunContext) -> Flow<Next> {
+pub(super) fn start_turn(context: &mut RunContext, effects: &mut Vec<Effect>) -> Flow<Next> {
     // Everything below is counted per turn, not per run.
     context.attempts = Attempts::default();
     context.compactions.forced_this_turn = false;
     begin_turn(context)?;
+    if let Some(text) = remaining(context) {
+        context.inject_message(InjectionReason::Remaining, text, effects);
+    }
     if compaction_is_due(context) {
         // The turn continues with the `pre_iteration` hook when the compaction has ended.
         return Continue(Next::Compact { forced: false });

@@ -84,7 +84,8 @@ fn during(phase: &Phase) -> String {
         Phase::Consulting { .. }
         | Phase::Compacting { .. }
         | Phase::Validating { .. }
-        | Phase::Verifying { .. } => "while an answer of the driver was outstanding".to_owned(),
+        | Phase::Verifying { .. }
+        | Phase::WrappingUp(_) => "while an answer of the driver was outstanding".to_owned(),
         Phase::Stopping { .. } => "while the run was being stopped".to_owned(),
     }
 }

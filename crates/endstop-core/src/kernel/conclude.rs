@@ -1,19 +1,15 @@
 //! The end of a run: stop what still runs, complete the conversation, and assemble the outcome.
 
-use super::booking::settle_aborted;
+use super::abort::abort;
 use super::context::RunContext;
 use super::decided_by::DecidedBy;
 use super::effect::Effect;
 use super::ending::Ending;
-use super::open_calls::OpenCalls;
 use super::outcome::Outcome;
 use super::phase::Phase;
 use super::precheck::also_true;
-use super::results::{emit_ended, record_results, withhold_results};
-use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
-use std::time::Duration;
 
 const UNPRICED: &str =
     " (the cost of at least one call is unknown, so `max_budget_usd` was not enforced for it)";
@@ -94,6 +90,7 @@ pub(super) fn conclude(
         run_id: context.settings.run_id,
         verified: context.verification.last_verdict(),
         verify_rounds: context.verification.rounds,
+        hand_over: context.hand_over.text,
     }
 }
 
@@ -109,43 +106,6 @@ fn with_unpriced(mut decided_by: DecidedBy, context: &RunContext) -> DecidedBy {
     decided_by
 }
 
-/// Aborts what the phase waits for.
-fn abort(
-    phase: Phase,
-    termination: Termination,
-    context: &mut RunContext,
-    effects: &mut Vec<Effect>,
-) {
-    match phase {
-        // The partial text stays in the conversation, so that a resumed run contains it.
-        Phase::Calling(call) => {
-            effects.push(Effect::AbortModel { id: call.id });
-            settle_aborted(&call, context, effects);
-            if !call.text.trim().is_empty() {
-                context.said.last_text = Some(call.text.clone());
-                context.state.push(Role::Assistant, vec![Part::Text { text: call.text }]);
-            }
-        }
-        Phase::Tools(open) | Phase::Stopping { calls: open, .. } => {
-            close_calls(open, termination, context, effects);
-        }
-        Phase::Guest(idle) => {
-            close_calls(idle.calls, termination, context, effects);
-            if let Some(text) = idle.partial {
-                context.state.push(Role::Assistant, vec![Part::Text { text }]);
-            }
-        }
-        // The driver must withdraw these, or a prompt would stay open and a budget reservation be
-        // lost.
-        Phase::Consulting { id, .. }
-        | Phase::Reserving { id }
-        | Phase::Compacting { id, .. }
-        | Phase::Validating { id, .. }
-        | Phase::Verifying { id, .. } => effects.push(Effect::Abandon { id }),
-        Phase::Backoff { .. } | Phase::New => {}
-    }
-}
-
 /// Returns the other terminations that are true of the run, each once.
 fn also(ending: &Ending, context: &RunContext) -> Vec<Termination> {
     let termination = ending.termination;
@@ -158,35 +118,4 @@ fn also(ending: &Ending, context: &RunContext) -> Vec<Termination> {
         }
     }
     also
-}
-
-/// Answers all open calls, so that the conversation is valid, and kills what still runs.
-fn close_calls(
-    mut open: OpenCalls,
-    termination: Termination,
-    context: &mut RunContext,
-    effects: &mut Vec<Effect>,
-) {
-    if open.is_empty() {
-        return;
-    }
-    let ids = open.running();
-    if !ids.is_empty() && context.stops_tools() {
-        effects.push(Effect::AbortTools { ids, grace: Duration::ZERO });
-    }
-    withhold_results(&mut open, effects);
-    effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
-    let by_caller = matches!(
-        termination,
-        Termination::Cancelled | Termination::Terminated | Termination::ErrorTimeout
-    );
-    // `aborted` if the caller or the deadline stopped the tools, `skipped` if the run ended for
-    // its own reasons.
-    let status = if by_caller { ToolStatus::Aborted } else { ToolStatus::Skipped };
-    let cut = open.close(status, &format!("the run ended as {termination}"));
-    // An observer that saw a call begin must also see it end.
-    for (at, started) in cut {
-        emit_ended(&open, at, context.now.saturating_sub(started), effects);
-    }
-    record_results(open, context);
 }

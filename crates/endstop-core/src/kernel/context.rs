@@ -22,6 +22,9 @@ use serde_json::{Map, Value};
 use std::mem::take;
 use std::time::Duration;
 
+/// Largest part of the run's `timeout` that is kept for the hand-over.
+const LONGEST_HAND_OVER: Duration = Duration::from_secs(60);
+
 /// The state of a run that all phases share.
 #[derive(Debug)]
 pub(super) struct RunContext {
@@ -43,6 +46,7 @@ pub(super) struct RunContext {
     pub(super) attempts: Attempts,
     pub(super) compactions: Compactions,
     pub(super) verification: Verification,
+    pub(super) hand_over: HandOver,
     pub(super) said: Said,
     pub(super) prompt: PromptSize,
     pub(super) guest: GuestState,
@@ -99,6 +103,21 @@ pub(super) struct Attempts {
     pub(super) recorded: bool,
 }
 
+/// The hand-over of a run.
+#[derive(Debug, Default)]
+pub(super) struct HandOver {
+    /// The request was made, or was not possible; it is tried once.
+    pub(super) tried: bool,
+    pub(super) text: Option<String>,
+}
+
+impl HandOver {
+    /// Stores the text of the hand-over, unless it is blank.
+    pub(super) fn take_text(&mut self, text: &str) {
+        self.text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    }
+}
+
 /// The state that only a guest's run has.
 #[derive(Debug, Default)]
 pub(super) struct GuestState {
@@ -149,6 +168,7 @@ impl RunContext {
             attempts: Attempts::default(),
             compactions: Compactions::default(),
             verification: Verification::default(),
+            hand_over: HandOver::default(),
             said: Said::default(),
             prompt: PromptSize::default(),
             guest: GuestState::default(),
@@ -159,6 +179,19 @@ impl RunContext {
     /// `true` if the driver does not own the loop.
     pub(super) fn is_guest(&self) -> bool {
         self.settings.guest.is_some()
+    }
+
+    /// `true` if the run asks for a hand-over when a ceiling ends it.
+    pub(super) fn wraps_up(&self) -> bool {
+        self.settings.limits.wrap_up && !self.is_guest() && !self.hand_over.tried
+    }
+
+    /// The time at which the run stops working: its `timeout`, or earlier if the rest is kept for
+    /// the hand-over.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let timeout = self.settings.limits.timeout?;
+        let kept = if self.wraps_up() { timeout / 10 } else { Duration::ZERO };
+        Some(timeout.saturating_sub(kept.min(LONGEST_HAND_OVER)))
     }
 
     /// `true` if a success must be accepted by the verifier.

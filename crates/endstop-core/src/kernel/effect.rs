@@ -37,6 +37,14 @@ pub enum Effect {
         /// The output cap to send; `None`: the provider's default.
         output_cap: Option<u64>,
     },
+    /// Calls the model for the hand-over: with the run's messages, and without tools. Answered like
+    /// `CallModel`. Tool calls in the response are ignored.
+    CallHandOver {
+        /// Id that the answer carries.
+        id: EffectId,
+        /// The output cap to send.
+        output_cap: Option<u64>,
+    },
     /// Aborts a model call. No answer is expected, and later events of the call are ignored.
     AbortModel {
         /// Id of the call.
@@ -238,6 +246,10 @@ pub enum InjectionReason {
     Hook,
     /// A watch rule with the mode `nudge` fired.
     Watch,
+    /// A ceiling ends the run, and the model is asked for a hand-over.
+    WrapUp,
+    /// What is left of the limits, before each turn.
+    Remaining,
 }
 
 impl InjectionReason {
@@ -254,6 +266,8 @@ impl InjectionReason {
             InjectionReason::Verification => "verification",
             InjectionReason::Hook => "hook",
             InjectionReason::Watch => "watch",
+            InjectionReason::WrapUp => "wrap_up",
+            InjectionReason::Remaining => "remaining",
         }
     }
 }
@@ -398,6 +412,11 @@ pub enum RunEvent {
         passed: bool,
         /// The output of the verifier, shortened.
         output: String,
+    },
+    /// The model gave a hand-over, or a part of one.
+    HandOver {
+        /// Text of the hand-over.
+        text: String,
     },
     /// The run is being stopped; running tools must still end.
     Stopping {

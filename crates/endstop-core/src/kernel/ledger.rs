@@ -103,6 +103,56 @@ impl Ask {
     }
 }
 
+/// A call after the quoted one, which must still fit under the run's own ceilings: its prompt is the
+/// quoted prompt with the output, and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaterCall {
+    /// Upper bound on the tokens that its prompt has in addition.
+    pub(crate) more: u64,
+    /// Its output cap.
+    pub(crate) output: u64,
+}
+
+impl LaterCall {
+    /// The cost of both calls.
+    fn with(self, price: &Price, prompt: u64, output: u64) -> NanoUsd {
+        let then = prompt.saturating_add(output).saturating_add(self.more);
+        price.worst(prompt, output) + price.worst(then, self.output)
+    }
+
+    /// The tokens that only the later call needs.
+    fn tokens(self, prompt: u64, output: u64) -> u64 {
+        let then = prompt.saturating_add(output).saturating_add(self.more);
+        then.saturating_add(self.output)
+    }
+
+    /// Returns the largest output up to `most` of a call that leaves enough for this one. `None`: not
+    /// even no output does.
+    fn most_output(self, price: &Price, prompt: u64, most: u64, left: NanoUsd) -> Option<u64> {
+        let fits = |output: u64| self.with(price, prompt, output) <= left;
+        if !fits(0) {
+            return None;
+        }
+        // The cost grows with the output, also over the thresholds of a price.
+        let (mut low, mut high) = (0, most);
+        while low < high {
+            let middle = high - (high - low) / 2;
+            if fits(middle) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        Some(low)
+    }
+
+    /// The same for tokens.
+    fn most_tokens(self, prompt: u64, left: u64) -> Option<u64> {
+        let both = self.tokens(prompt, 0).saturating_add(prompt);
+        Some(left.checked_sub(both)? / 2)
+    }
+}
+
 /// The terms of a call that fits under the ceilings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quote {
@@ -127,6 +177,8 @@ pub(crate) struct Short {
     pub(crate) output: u64,
     /// The remaining amount below the ceiling, in the ceiling's unit.
     pub(crate) left: Granted,
+    /// The part of it that a later call needs.
+    pub(crate) kept: Granted,
 }
 
 impl Ledger {
@@ -197,11 +249,17 @@ impl Ledger {
     }
 
     /// Returns the output cap and worst case of a call under the run's own ceilings and, if a
-    /// shared budget has answered, under its grant. The cap is the caller's whenever that fits.
+    /// shared budget has answered, under its grant. The cap is the caller's whenever that fits. With a
+    /// later call, the run's own ceilings must have room for both.
     ///
     /// # Errors
     /// Not even the smallest useful cap fits under a ceiling.
-    pub(crate) fn quote(&self, ask: Ask, granted: Option<Granted>) -> Result<Quote, Short> {
+    pub(crate) fn quote(
+        &self,
+        ask: Ask,
+        granted: Option<Granted>,
+        later: Option<LaterCall>,
+    ) -> Result<Quote, Short> {
         let left_usd = self.max_usd.map(|max| max.saturating_sub(self.committed()));
         let left_tokens = self.max_tokens.map(|max| max.saturating_sub(self.committed_tokens()));
         let granted_usd = granted.map(|granted| granted.usd);
@@ -211,9 +269,9 @@ impl Ledger {
         // `lowered_by` names the tightest.
         let mut cap = ask.cap;
         let mut lowered_by = None;
-        let mut lower = |affordable: Option<u64>, ceiling: Ceiling, left: Granted| {
+        let mut lower = |affordable: Option<u64>, ceiling: Ceiling, left: Granted, kept| {
             let Some(affordable) = affordable.filter(|most| *most >= floor) else {
-                return Err(Short { ceiling, prompt: ask.prompt, output: floor, left });
+                return Err(Short { ceiling, prompt: ask.prompt, output: floor, left, kept });
             };
             if affordable < cap {
                 (cap, lowered_by) = (affordable, Some(ceiling));
@@ -230,13 +288,31 @@ impl Ledger {
         // The run's own ceilings come first, so that the evidence names them and not the shared
         // budget.
         for (usd, tokens, by_usd, by_tokens) in [own, shared] {
+            let later = later.filter(|_| by_usd == Ceiling::Usd);
             if let Some(usd) = usd {
                 let left = Granted { usd, tokens: None };
-                lower(price.affordable(ask.prompt, usd), by_usd, left)?;
+                let alone = price.affordable(ask.prompt, usd);
+                let (affordable, kept) = match later {
+                    Some(later) => {
+                        let most = alone.unwrap_or_default().min(ask.cap);
+                        let both = later.with(&price, ask.prompt, floor);
+                        let kept = both.saturating_sub(price.worst(ask.prompt, floor));
+                        (later.most_output(&price, ask.prompt, most, usd), kept)
+                    }
+                    None => (alone, NanoUsd::ZERO),
+                };
+                lower(affordable, by_usd, left, Granted { usd: kept, tokens: None })?;
             }
             if let Some(tokens) = tokens {
                 let left = Granted { usd: NanoUsd::ZERO, tokens: Some(tokens) };
-                lower(tokens.checked_sub(ask.prompt), by_tokens, left)?;
+                let (affordable, kept) = match later {
+                    Some(later) => {
+                        (later.most_tokens(ask.prompt, tokens), later.tokens(ask.prompt, floor))
+                    }
+                    None => (tokens.checked_sub(ask.prompt), 0),
+                };
+                let kept = Granted { usd: NanoUsd::ZERO, tokens: Some(kept) };
+                lower(affordable, by_tokens, left, kept)?;
             }
         }
         let of = |output: u64| Granted {

@@ -17,7 +17,8 @@ use super::guard::Flow;
 use super::ledger::Granted;
 use super::next::Next;
 use super::open_calls::{OpenCalls, earliest};
-use super::phase::{Idle, Phase};
+use super::phase::{Idle, Phase, Stage};
+use super::precheck::time_used;
 use super::request::{request_call, reserved};
 use super::resume::resumed;
 use super::spec::RunSpec;
@@ -28,6 +29,7 @@ use super::tool_answer::tool_answered;
 use super::tools::{advance, tool_ended, tools_timed_out};
 use super::turn::turn_ended;
 use super::verification::{judged, request_verdict, verdict_timed_out};
+use super::wrap_up::{self, end_or_wrap_up};
 use crate::termination::Termination;
 use crate::usage::Unreported;
 use std::ops::ControlFlow::{Break, Continue};
@@ -48,13 +50,22 @@ impl Machine {
         Machine { context: RunContext::new(spec), phase: Phase::New, armed: None }
     }
 
-    /// Handles an event. The order of the checks here is the order of precedence.
+    /// Handles an event. An ending by a ceiling may ask for a hand-over first.
     pub(super) fn handle_event(
         &mut self,
         at: Duration,
         event: EventKind,
         effects: &mut Vec<Effect>,
     ) -> Flow {
+        let Break(ending) = self.decide(at, event, effects) else { return Continue(()) };
+        end_or_wrap_up(ending, &mut self.phase, &mut self.context, effects)?;
+        // The tick that was requested is for the work that is over now.
+        self.armed = None;
+        Continue(())
+    }
+
+    /// Handles an event. The order of the checks here is the order of precedence.
+    fn decide(&mut self, at: Duration, event: EventKind, effects: &mut Vec<Effect>) -> Flow {
         let Machine { context, phase, .. } = self;
         // Clamp instead of failing: events from several threads can arrive slightly out of order,
         // and time inside a run must not go backwards.
@@ -99,6 +110,11 @@ impl Machine {
             let next = stopping(self.phase.take(), &event, &self.context, effects);
             return self.perform(next, effects);
         }
+        if self.hand_over_is_late(&event)
+            && let Phase::WrappingUp(wrap_up) = self.phase.take()
+        {
+            return Break(wrap_up::given_up(wrap_up, &mut self.context, effects));
+        }
         match self.dispatch(event, effects) {
             Continue(Some(next)) => self.perform(next, effects),
             Continue(None) => Continue(()),
@@ -115,7 +131,7 @@ impl Machine {
     /// answer that arrived in time is evaluated to the end: validation may finish after the
     /// deadline.
     fn deadline_passed(&self, event: &EventKind) -> Option<Box<Ending>> {
-        let deadline = self.context.settings.limits.timeout?;
+        let deadline = self.context.deadline()?;
         let now = self.context.now;
         let late = match event {
             // A guest that asks continues its loop, so its last answer was none; the limits are
@@ -132,8 +148,9 @@ impl Machine {
             EventKind::Answered { .. } if !self.phase.leads_to_a_call() => now > deadline,
             _ => now >= deadline,
         };
-        if late && !matches!(self.phase, Phase::New | Phase::Stopping { .. }) {
-            let evidence = format!("the run took {:?} of {deadline:?}", self.context.shown_time());
+        let over = matches!(self.phase, Phase::Stopping { .. } | Phase::WrappingUp(_));
+        if late && !over && !matches!(self.phase, Phase::New) {
+            let evidence = time_used(&self.context, deadline);
             return Some(Ending::new(
                 Termination::ErrorTimeout,
                 Layer::Limit,
@@ -142,6 +159,17 @@ impl Machine {
             ));
         }
         None
+    }
+
+    /// `true` if the run's `timeout` ends a hand-over. One that arrives exactly then is in time.
+    fn hand_over_is_late(&self, event: &EventKind) -> bool {
+        let Some(timeout) = self.context.settings.limits.timeout else { return false };
+        let now = self.context.now;
+        let late = match event {
+            EventKind::TurnEnded { .. } | EventKind::TurnFailed { .. } => now > timeout,
+            _ => now >= timeout,
+        };
+        late && matches!(self.phase, Phase::WrappingUp(_))
     }
 
     /// Hands an event to the handler of the phase. `None` if the run continues to wait, also for an
@@ -155,6 +183,13 @@ impl Machine {
                 _ => return Continue(None),
             },
             EventKind::Delta { call: id, delta: piece } => {
+                if let Phase::WrappingUp(wrap_up) = phase
+                    && let Stage::Calling(call) = &mut wrap_up.stage
+                    && call.id == id
+                {
+                    wrap_up::delta(call, piece, context);
+                    return Continue(None);
+                }
                 // A delta of an aborted call may still be in the driver's queue; it is dropped.
                 if let Phase::Calling(call) = phase
                     && call.id == id
@@ -168,13 +203,25 @@ impl Machine {
                 _ if !context.is_guest() => return Continue(None),
                 phase => asked(phase.take(), *call, context, effects)?,
             },
-            EventKind::TurnEnded { call, turn } => match phase.take_call(call) {
+            EventKind::TurnEnded { call: id, turn } => match phase.take_call(id) {
                 Some(call) => turn_ended(&call, *turn, context, effects)?,
-                None => return Continue(None),
+                None => {
+                    let Some((ending, call)) = phase.take_hand_over(id) else {
+                        return Continue(None);
+                    };
+                    wrap_up::answered(&call, &turn, context, effects);
+                    return Break(ending);
+                }
             },
-            EventKind::TurnFailed { call, error, partial } => match phase.take_call(call) {
+            EventKind::TurnFailed { call: id, error, partial } => match phase.take_call(id) {
                 Some(call) => attempt_failed(&call, &error, partial.as_deref(), context, effects)?,
-                None => return Continue(None),
+                None => {
+                    let Some((ending, call)) = phase.take_hand_over(id) else {
+                        return Continue(None);
+                    };
+                    wrap_up::failed(&call, &error, partial.as_deref(), context, effects);
+                    return Break(ending);
+                }
             },
             EventKind::ToolEnded { .. } if matches!(phase, Phase::Stopping { .. }) => {
                 stopping(phase.take(), &event, context, effects)
@@ -203,6 +250,11 @@ impl Machine {
                 other => Next::Wait(other),
             },
             EventKind::Reserved { id, granted, granted_tokens, refused_by } => match phase {
+                Phase::WrappingUp(wrap_up) if wrap_up.waits_for_budget(id) => {
+                    let granted = Granted { usd: granted, tokens: granted_tokens };
+                    let Phase::WrappingUp(wrap_up) = phase.take() else { return Continue(None) };
+                    Next::Wait(wrap_up::reserved(id, wrap_up.ending, granted, context, effects)?)
+                }
                 Phase::Reserving { id: waited } if *waited == id => {
                     let granted = Granted { usd: granted, tokens: granted_tokens };
                     reserved(id, granted, refused_by, context, effects)?
@@ -241,6 +293,10 @@ impl Machine {
             Phase::Consulting { id: waited, point } if waited == id => {
                 consulted(point, answer, &mut self.context, effects)?
             }
+            Phase::WrappingUp(wrap_up) if wrap_up.waits_for_hook(id) => {
+                let ending = wrap_up.ending;
+                Next::Wait(wrap_up::consulted(ending, answer, &mut self.context, effects)?)
+            }
             other => Next::Wait(other),
         };
         Continue(Some(next))
@@ -272,6 +328,10 @@ impl Machine {
                 let next = verdict_timed_out(phase.take(), context, effects)?;
                 Continue(Some(next))
             }
+            Phase::WrappingUp(_) => {
+                let phase = wrap_up::timed_out(phase.take(), context, effects)?;
+                Continue(Some(Next::Wait(phase)))
+            }
             Phase::Stopping { until, .. } if *until <= now => {
                 Continue(Some(stopping(phase.take(), &EventKind::Tick, context, effects)))
             }
@@ -290,7 +350,7 @@ impl Machine {
                 }
                 // The client of a guest decides when the next turn begins.
                 Next::Boundary if context.is_guest() => Next::Wait(Phase::Guest(Idle::default())),
-                Next::Boundary => start_turn(context)?,
+                Next::Boundary => start_turn(context, effects)?,
                 Next::Again(ending) if context.is_guest() => {
                     let idle = Idle { provisional: Some(ending), ..Idle::default() };
                     Next::Wait(Phase::Guest(idle))
@@ -342,6 +402,12 @@ impl Machine {
         if matches!(self.phase, Phase::Stopping { .. }) {
             return Continue(());
         }
+        if let Phase::WrappingUp(_) = self.phase {
+            let Phase::WrappingUp(wrap_up) = self.phase.take() else { return Continue(()) };
+            let mut ending = wrap_up::given_up(wrap_up, &mut self.context, effects);
+            ending.outranked.push(*cancelled());
+            return Break(ending);
+        }
         self.stop(cancelled(), effects)
     }
 
@@ -362,6 +428,13 @@ impl Machine {
                 let clocks = call.clocks(&settings.limits, settings.streaming);
                 clocks.into_iter().flatten().map(CallClock::deadline).min()
             }
+            Phase::WrappingUp(wrap_up) => match &wrap_up.stage {
+                Stage::Calling(call) => {
+                    let clocks = call.clocks(&settings.limits, settings.streaming);
+                    clocks.into_iter().flatten().map(CallClock::deadline).min()
+                }
+                Stage::Consulting(_) | Stage::Reserving(_) => None,
+            },
             Phase::Backoff { until } | Phase::Stopping { until, .. } => Some(*until),
             Phase::Tools(calls) => calls.next_deadline(),
             Phase::Verifying { since, .. } => {
@@ -374,7 +447,9 @@ impl Machine {
             // While tools are stopped, the run deadline no longer matters: the ending is already
             // decided.
             Phase::Stopping { .. } => phase,
-            _ => earliest(settings.limits.timeout, phase),
+            // The hand-over may use the time that was kept for it.
+            Phase::WrappingUp(_) => earliest(settings.limits.timeout, phase),
+            _ => earliest(self.context.deadline(), phase),
         };
         // Later deadlines need no new request: the driver's tick at the earlier time re-arms the
         // timer.

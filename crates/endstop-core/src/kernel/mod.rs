@@ -54,7 +54,8 @@
 //! | `compaction.rs`, `compactions.rs` | when a shortened conversation is accepted |
 //! | `guest_mode.rs`, `asked.rs`, `closed.rs`, `meter.rs` | a guest: a driver that does not own the loop |
 //! | `resume.rs` | resume after a crash |
-//! | `stopping.rs`, `conclude.rs` | cancel, terminate, deadline and halt; the outcome |
+//! | `wrap_up.rs`, `hand_over.rs`, `remaining.rs` | the hand-over when a ceiling ends the run; what is left of the limits, for the model |
+//! | `stopping.rs`, `abort.rs`, `conclude.rs` | cancel, terminate, deadline and halt; the outcome |
 //!
 //! A complete run with one call:
 //!
@@ -89,6 +90,7 @@
 //! [`Run::handle`] takes the run by value and returns it only while the run is alive. A driver
 //! that sends an event to an ended run therefore does not compile.
 
+mod abort;
 mod asked;
 mod attempt;
 mod booking;
@@ -108,6 +110,7 @@ mod excerpt;
 mod finish;
 mod guard;
 mod guest_mode;
+mod hand_over;
 mod jitter;
 mod judge;
 mod ledger;
@@ -125,6 +128,7 @@ mod pre_turn;
 mod precheck;
 mod prompt;
 mod quote;
+mod remaining;
 mod request;
 mod response;
 mod results;
@@ -142,6 +146,7 @@ mod verification;
 mod watch;
 mod watch_error;
 mod watch_mode;
+mod wrap_up;
 
 pub use decided_by::{DecidedBy, Decision, Layer};
 pub use effect::{

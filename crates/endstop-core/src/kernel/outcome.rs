@@ -186,6 +186,10 @@ outcome! {
     pub would_fit: Option<WouldFit>,
     /// Reason for `error_halted`, or the model's reason for `gave_up`.
     pub halted_reason: Option<String>,
+    /// The model's hand-over, if `wrap_up` is on and a ceiling ended the run: what is done, what is
+    /// open, and what is next. It may be cut, and nothing has checked it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_over: Option<String>,
     /// The reason why the last response stopped.
     pub signal: Option<TerminationSignal>,
     /// The model as the provider names it, or else as it was requested.

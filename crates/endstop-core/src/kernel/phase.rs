@@ -30,8 +30,41 @@ pub(super) enum Phase {
     Validating { id: EffectId, success: Box<Ending> },
     /// Waits for the verdict of the verifier on a success, since this time.
     Verifying { id: EffectId, success: Box<Ending>, since: Duration },
+    /// Waits for the hand-over; the ending is decided.
+    WrappingUp(Box<WrapUp>),
     /// Waits for running tools to end within their grace period; the ending is decided.
     Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
+}
+
+/// A hand-over in progress.
+#[derive(Debug)]
+pub(super) struct WrapUp {
+    /// The ending that the run will have.
+    pub(super) ending: Box<Ending>,
+    pub(super) stage: Stage,
+}
+
+impl WrapUp {
+    /// `true` if the hook that sees requests must answer with this id.
+    pub(super) fn waits_for_hook(&self, id: EffectId) -> bool {
+        matches!(self.stage, Stage::Consulting(waited) if waited == id)
+    }
+
+    /// `true` if the shared budget must answer with this id.
+    pub(super) fn waits_for_budget(&self, id: EffectId) -> bool {
+        matches!(self.stage, Stage::Reserving(waited) if waited == id)
+    }
+}
+
+/// What a hand-over waits for.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The hook that sees requests.
+    Consulting(EffectId),
+    /// The shared budget.
+    Reserving(EffectId),
+    /// The model.
+    Calling(Call),
 }
 
 /// The state of a guest's run between two model calls.
@@ -67,6 +100,25 @@ impl Phase {
     pub(super) fn take_call(&mut self, id: EffectId) -> Option<Call> {
         match self.take() {
             Phase::Calling(call) if call.id == id => Some(call),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Takes the hand-over, if its call has this id.
+    pub(super) fn take_hand_over(&mut self, id: EffectId) -> Option<(Box<Ending>, Call)> {
+        match self.take() {
+            Phase::WrappingUp(wrap_up) => match *wrap_up {
+                WrapUp { ending, stage: Stage::Calling(call) } if call.id == id => {
+                    Some((ending, call))
+                }
+                other => {
+                    *self = Phase::WrappingUp(Box::new(other));
+                    None
+                }
+            },
             other => {
                 *self = other;
                 None

@@ -11,6 +11,7 @@ use super::guard::Flow;
 use super::pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 use crate::termination::Termination;
 use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
 
 /// Returns the current value of a limit.
 pub(super) fn check_state(context: &RunContext, check: PreTurnCheck) -> CheckState {
@@ -85,9 +86,8 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(Decision, String)> 
             )
         }),
         PreTurnCheck::BudgetTime => {
-            context.settings.limits.timeout.filter(|limit| context.now >= *limit).map(|limit| {
-                (Decision::Timeout, format!("the run took {:?} of {limit:?}", context.shown_time()))
-            })
+            let deadline = context.deadline().filter(|deadline| context.now >= *deadline);
+            deadline.map(|deadline| (Decision::Timeout, time_used(context, deadline)))
         }
         PreTurnCheck::NoProgress => {
             let stuck = context.judge.unproductive();
@@ -98,6 +98,17 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(Decision, String)> 
                 )
             })
         }
+    }
+}
+
+/// Describes the time that the run took.
+pub(super) fn time_used(context: &RunContext, deadline: Duration) -> String {
+    let (took, timeout) = (context.shown_time(), context.settings.limits.timeout);
+    match timeout.map(|timeout| timeout.saturating_sub(deadline)) {
+        Some(kept) if !kept.is_zero() => {
+            format!("the run took {took:?} of {deadline:?}; {kept:?} are kept for the hand-over")
+        }
+        _ => format!("the run took {took:?} of {deadline:?}"),
     }
 }
 

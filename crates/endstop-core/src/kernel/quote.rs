@@ -57,7 +57,7 @@ pub(super) fn own_cap(context: &mut RunContext) -> Option<u64> {
 
 /// Limits a cap to the model's maximum output and to the free part of the context window. This
 /// is not reported as a lowered cap, because the model could not generate more anyway.
-fn clamped(cap: u64, context: &mut RunContext) -> u64 {
+pub(super) fn clamped(cap: u64, context: &mut RunContext) -> u64 {
     // A guest's client has chosen its cap for its own window, and knows that better.
     if context.is_guest() {
         return cap;
@@ -93,33 +93,36 @@ pub(super) fn does_not_fit(
     refused_by: Option<BudgetAccount>,
     context: &RunContext,
 ) -> Box<Ending> {
-    let Short { ceiling, prompt, output, left } = short;
+    let Short { ceiling, prompt, output, left, kept } = short;
     let by = if context.prompt.known.is_some() { "with new text by bytes" } else { "by bytes" };
     let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
     let price = context.ledger.price.unwrap_or_default();
     let mut fits = WouldFit::default();
     let (sum, more) = match ceiling {
         Ceiling::Usd | Ceiling::SharedUsd => {
-            let need = price.worst(prompt, output);
+            let need = price.worst(prompt, output) + kept.usd;
             if shared {
                 let ceiling = refused_by.and_then(|account| account.ceiling);
                 fits.shared_budget = ceiling.map(|all| shown(all.saturating_sub(left.usd) + need));
             } else {
                 fits.max_budget = Some(shown(context.ledger.committed() + need));
             }
-            fits.max_output_tokens = price.affordable(prompt, left.usd);
+            let alone = left.usd.saturating_sub(kept.usd);
+            fits.max_output_tokens = price.affordable(prompt, alone);
             // The size of the prompt may select the price of the output, too.
             let part = price.up_to_prompt(prompt);
             let (of_prompt, of_output) = (part.worst(prompt, 0), part.worst(0, output));
             let sum = format!(
-                "prompt at most {prompt} tokens {by} {of_prompt} + {output} tokens of output {of_output} > {} left",
+                "prompt at most {prompt} tokens {by} {of_prompt} + {output} tokens of output {of_output}{} > {} left",
+                for_hand_over(kept.usd > NanoUsd::ZERO, &kept.usd),
                 left.usd
             );
             (sum, context.ledger.more_spent())
         }
         Ceiling::Tokens | Ceiling::SharedTokens => {
             let left = left.tokens.unwrap_or_default();
-            let need = prompt.saturating_add(output);
+            let kept = kept.tokens.unwrap_or_default();
+            let need = prompt.saturating_add(output).saturating_add(kept);
             if shared {
                 let ceiling = refused_by.and_then(|account| account.ceiling_tokens);
                 let used = ceiling.map(|all| all.saturating_sub(left));
@@ -127,9 +130,10 @@ pub(super) fn does_not_fit(
             } else {
                 fits.max_tokens = Some(context.ledger.committed_tokens().saturating_add(need));
             }
-            fits.max_output_tokens = left.checked_sub(prompt);
+            fits.max_output_tokens = left.checked_sub(prompt.saturating_add(kept));
             let sum = format!(
-                "prompt at most {prompt} tokens {by} + {output} tokens of output > {left} tokens left"
+                "prompt at most {prompt} tokens {by} + {output} tokens of output{} > {left} tokens left",
+                for_hand_over(kept > 0, &kept)
             );
             (sum, context.ledger.more_used())
         }
@@ -148,6 +152,11 @@ pub(super) fn does_not_fit(
     let mut ending = Ending::new(ceiling.termination(), Layer::Limit, ceiling.decision(), evidence);
     ending.would_fit = Some(fits);
     ending
+}
+
+/// Describes the amount that is kept for the hand-over, if there is any.
+fn for_hand_over(kept: bool, amount: &dyn std::fmt::Display) -> String {
+    if kept { format!(" + {amount} for the hand-over") } else { String::new() }
 }
 
 /// Rounds an amount up to the next micro-dollar, because messages show six decimals and the shown

@@ -9,6 +9,7 @@ use super::context::RunContext;
 use super::effect::{Effect, EffectId, RunEvent};
 use super::event::BudgetAccount;
 use super::guard::Flow;
+use super::hand_over::later_call;
 use super::ledger::{Ceiling, Granted, Quote};
 use super::meter::{self, Meter, Terms};
 use super::next::Next;
@@ -39,7 +40,8 @@ pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) 
         return call((own, own), None, worst, (None, None), context, effects);
     };
     let ask = ask(usual, context);
-    let quote = match context.ledger.quote(ask, None) {
+    let later = later_call(context);
+    let quote = match context.ledger.quote(ask, None, later) {
         Ok(quote) => quote,
         Err(short) => return Break(does_not_fit(short, None, context)),
     };
@@ -103,7 +105,8 @@ pub(super) fn reserved(
     }
     let ask = ask(USUAL_SHARED_OUTPUT, context);
     // The grant acts as one more ceiling, for this call only.
-    match context.ledger.quote(ask, Some(granted)) {
+    let later = later_call(context);
+    match context.ledger.quote(ask, Some(granted), later) {
         Ok(quote) => call_as_quoted(ask.cap, quote, Some(id), context, effects),
         // Refused: settle with zero, so that the budget releases what it granted.
         Err(short) => {

@@ -17,6 +17,7 @@ use super::phase::{Idle, Phase};
 use super::results::emit_ended;
 use super::spec::{Permission, restrict_tools};
 use super::stopping::stopping;
+use super::wrap_up::given_up;
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
 
@@ -90,6 +91,11 @@ pub(super) fn resumed(
             }
             let phase = Phase::Stopping { ending, calls, until };
             stopping(phase, &EventKind::Tick, context, effects)
+        }
+        // The ending was decided, and the hand-over is tried once.
+        Phase::WrappingUp(wrap_up) => {
+            let ending = given_up(wrap_up, context, effects);
+            Next::End { ending, calls: OpenCalls::default() }
         }
         other => Next::Wait(other),
     }

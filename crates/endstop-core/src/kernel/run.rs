@@ -7,7 +7,7 @@ use super::event::Event;
 use super::ledger::Ceiling;
 use super::machine::Machine;
 use super::outcome::Outcome;
-use super::phase::{Phase, Point};
+use super::phase::{Phase, Point, Stage};
 use super::pre_turn::{CheckState, PRE_TURN};
 use super::precheck::check_state;
 use super::spec::RunSpec;
@@ -91,6 +91,8 @@ pub enum RunPhase {
     Verifying,
     /// Waits for the next call of a guest, or for its end.
     Guest,
+    /// Waits for the hand-over; the ending is decided.
+    WrappingUp,
     /// Waits for running tools to end; the ending is decided.
     Stopping,
 }
@@ -114,6 +116,7 @@ impl RunPhase {
             RunPhase::Validating => "validating",
             RunPhase::Verifying => "verifying",
             RunPhase::Guest => "guest",
+            RunPhase::WrappingUp => "wrapping_up",
             RunPhase::Stopping => "stopping",
         }
     }
@@ -206,6 +209,10 @@ impl Run {
     pub fn reserved(&self) -> NanoUsd {
         match &self.0.phase {
             Phase::Calling(call) => call.quote.unwrap_or_default(),
+            Phase::WrappingUp(wrap_up) => match &wrap_up.stage {
+                Stage::Calling(call) => call.quote.unwrap_or_default(),
+                _ => NanoUsd::ZERO,
+            },
             _ => NanoUsd::ZERO,
         }
     }
@@ -283,6 +290,7 @@ impl Run {
             Phase::Validating { .. } => RunPhase::Validating,
             Phase::Verifying { .. } => RunPhase::Verifying,
             Phase::Guest(_) => RunPhase::Guest,
+            Phase::WrappingUp(_) => RunPhase::WrappingUp,
             Phase::Stopping { .. } => RunPhase::Stopping,
         }
     }

@@ -25,9 +25,14 @@ pub(super) fn terminated(phase: &mut Phase, context: &RunContext) -> Box<Ending>
     );
     let mut ending = outrank(phase, ending, context);
     // Terminate during a stop: the run ends now, but keeps the answer and the cause it already had.
-    if let Phase::Stopping { ending: earlier, .. } = phase {
+    let earlier = match phase {
+        Phase::Stopping { ending, .. } => Some(&**ending),
+        Phase::WrappingUp(wrap_up) => Some(&*wrap_up.ending),
+        _ => None,
+    };
+    if let Some(earlier) = earlier {
         ending.carry(earlier);
-        ending.outranked.push((**earlier).clone());
+        ending.outranked.push(earlier.clone());
     }
     ending
 }
@@ -57,6 +62,14 @@ pub(super) fn faulted(
             *phase = Phase::Tools(calls);
             ending.diagnostic.get_or_insert_with(|| message.clone());
             ending.outranked.push(*fault(name, message));
+            ending
+        }
+        Phase::WrappingUp(wrap_up) => {
+            let mut ending = wrap_up.ending.clone();
+            ending.diagnostic.get_or_insert_with(|| message.clone());
+            ending.outranked.push(*fault(name, message));
+            // The hand-over is aborted when the run is concluded.
+            *phase = Phase::WrappingUp(wrap_up);
             ending
         }
         other => {

@@ -7,6 +7,7 @@
 
 use endstop_core::*;
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// While a run is being stopped, the kernel only stops work, reports and waits; it starts nothing.
 pub fn only_stops(effects: &[Effect]) -> Result<(), String> {
@@ -43,6 +44,31 @@ pub fn check_declared(
     );
     if phase == "consulting_stop" && !withdrawn && !needs_verdict && !outcome.is_success() {
         return Err(format!("{event:?} turned a declared answer into {}", outcome.termination));
+    }
+    Ok(())
+}
+
+/// The time at which a run stops working.
+pub fn working_time(limits: &Limits) -> Option<Duration> {
+    let timeout = limits.timeout?;
+    let kept = if limits.wrap_up { timeout / 10 } else { Duration::ZERO };
+    Some(timeout - kept.min(Duration::from_secs(60)))
+}
+
+/// A hand-over belongs to a run that a ceiling ended, and is never its answer.
+pub fn check_hand_over(limits: &Limits, outcome: &Outcome) -> Result<(), String> {
+    let Some(text) = &outcome.hand_over else { return Ok(()) };
+    let ceiling = [
+        Termination::ErrorMaxTurns,
+        Termination::ErrorMaxBudgetUsd,
+        Termination::ErrorMaxTokens,
+        Termination::ErrorTimeout,
+    ];
+    let ended = ceiling.contains(&outcome.termination)
+        || outcome.termination == Termination::Terminated
+            && outcome.also.iter().any(|also| ceiling.contains(also));
+    if !limits.wrap_up || !ended || text.trim().is_empty() {
+        return Err(format!("a hand-over of {}: {text:?}", outcome.termination));
     }
     Ok(())
 }
@@ -150,7 +176,8 @@ pub fn quotes_exactly(
     if !fits(cap) {
         return wrong("the call does not fit");
     }
-    if lowered_by.is_some() && fits(cap + 1) {
+    // A call also leaves room for a hand-over.
+    if lowered_by.is_some() && !limits.wrap_up && fits(cap + 1) {
         return wrong("the cap was lowered below what fits");
     }
     Ok(())

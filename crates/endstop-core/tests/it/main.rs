@@ -47,3 +47,4 @@ mod vectors;
 mod verification;
 mod watches;
 mod world;
+mod wrap_up;

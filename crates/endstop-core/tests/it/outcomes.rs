@@ -136,7 +136,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     let rest = (
         (of(snapshot()), text(), of(would_fit()), text(), of(signal())),
         (text(), text(), text(), of(any::<bool>()), messages()),
-        prop::collection::vec(verify_round(), 0..3),
+        (prop::collection::vec(verify_round(), 0..3), text()),
     );
     (ending, rest).prop_map(|(ending, rest)| {
         let (decided, answers, (counts, compactions), (fired, usage), money, times) = ending;
@@ -146,7 +146,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         let (cost, cost_upper, cost_unknown, tokens_upper, overrun) = money;
         let (no_progress_snapshot, error_diagnostic, would_fit, halted_reason, signal) = rest.0;
         let (model, provider, run_id, verified, messages) = rest.1;
-        let (cache, verify_rounds) = (CacheUse::of(&usage, None), rest.2);
+        let cache = CacheUse::of(&usage, None);
+        let (verify_rounds, hand_over) = rest.2;
         Outcome {
             termination,
             decided_by,
@@ -179,6 +180,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             run_id,
             verified,
             verify_rounds,
+            hand_over,
             messages,
             epoch: 0,
         }
@@ -311,6 +313,7 @@ fn over_budget() -> (Outcome, &'static str) {
         run_id: Some("r1".to_owned()),
         verified: Some(false),
         verify_rounds: Vec::new(),
+        hand_over: None,
         messages: vec![Message::text(MessageId(1), Role::User, "Look.")],
         epoch: 2,
     };

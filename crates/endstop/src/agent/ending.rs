@@ -78,6 +78,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         run_id: None,
         verified: None,
         verify_rounds: Vec::new(),
+        hand_over: None,
     }
 }
 

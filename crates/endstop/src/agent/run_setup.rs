@@ -38,6 +38,8 @@ pub(super) struct Opened {
     pub(super) provider: Option<String>,
     /// `None` if opening it panicked.
     pub(super) session: Option<Box<dyn ModelSession>>,
+    /// The settings of the session, if a hand-over may be requested.
+    pub(super) hand_over: Option<Box<SessionSpec>>,
     pub(super) faults: Vec<EventKind>,
     /// The schema of this run's answer.
     pub(super) schema: Option<Arc<OutputSchema>>,
@@ -82,6 +84,7 @@ impl Opened {
             streaming: config.streaming,
             params: opened.params.clone(),
         };
+        opened.hand_over = config.limits.wrap_up.then(|| Box::new(spec.clone()));
         let provider = &config.provider;
         let known = opened.ask(config, "provider", "the provider", || {
             let (name, model) = (provider.name().to_owned(), provider.model().to_owned());

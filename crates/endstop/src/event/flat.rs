@@ -270,6 +270,14 @@ pub enum AgentEvent {
         /// The output of the verifier, shortened.
         output: String,
     },
+    /// The model gave a hand-over, or a part of one.
+    HandOver {
+        /// The run and the turn.
+        #[serde(flatten)]
+        origin: Origin,
+        /// Text of the hand-over.
+        text: String,
+    },
     /// The run is being stopped; running tools must still end.
     Stopping {
         /// The run and the turn.
@@ -330,6 +338,7 @@ macro_rules! in_any_variant {
             | AgentEvent::Compacted { origin: $origin, .. }
             | AgentEvent::CompactionFailed { origin: $origin, .. }
             | AgentEvent::Verified { origin: $origin, .. }
+            | AgentEvent::HandOver { origin: $origin, .. }
             | AgentEvent::Stopping { origin: $origin, .. }
             | AgentEvent::Warning { origin: $origin, .. }
             | AgentEvent::NestedFinished { origin: $origin, .. }
@@ -409,6 +418,7 @@ impl AgentEvent {
             AgentEvent::Compacted { .. } => "compacted",
             AgentEvent::CompactionFailed { .. } => "compaction_failed",
             AgentEvent::Verified { .. } => "verified",
+            AgentEvent::HandOver { .. } => "hand_over",
             AgentEvent::Stopping { .. } => "stopping",
             AgentEvent::Warning { .. } => "warning",
             AgentEvent::NestedFinished { .. } => "nested_finished",

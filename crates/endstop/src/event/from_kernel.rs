@@ -81,6 +81,7 @@ impl AgentEvent {
                 RunEvent::Verified { round, rounds, passed, output } => {
                     AgentEvent::Verified { origin, round, rounds, passed, output }
                 }
+                RunEvent::HandOver { text } => AgentEvent::HandOver { origin, text },
                 RunEvent::Stopping { reason, running } => {
                     AgentEvent::Stopping { origin, reason, running }
                 }

@@ -152,7 +152,8 @@ impl<'s> Simulation<'s> {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::CallModel { id, .. } => self.call_model(id),
+            // The hand-over is the next scripted turn, too.
+            Effect::CallModel { id, .. } | Effect::CallHandOver { id, .. } => self.call_model(id),
             Effect::StartTools { calls } => {
                 for start in calls {
                     self.start_tool(&start);

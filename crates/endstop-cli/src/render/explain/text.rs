@@ -204,6 +204,7 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
         "spent_elsewhere" => spent_elsewhere(event),
         "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
         "verified" => verdict(event),
+        "hand_over" => format!("  hand-over: {}", short("text", 300)),
         "stopping" => format!("■ stopping: {}", text(&event["reason"])),
         _ => return None,
     })

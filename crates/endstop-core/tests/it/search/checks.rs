@@ -7,7 +7,9 @@
 
 use super::possible::Before;
 use super::world::{Open, World};
-use crate::laws::{check_ceilings, check_declared, check_outcome, check_spent, check_verified};
+use crate::laws::{
+    check_ceilings, check_declared, check_hand_over, check_outcome, check_spent, check_verified,
+};
 use endstop_core::*;
 
 impl World<'_> {
@@ -45,6 +47,7 @@ impl World<'_> {
             ("validating", open) => open == [0, 0, 0, 0, 1, 0, 0],
             ("reserving", open) => open == [0, 0, 0, 0, 0, 1, 0],
             ("verifying", open) => open == [0, 0, 0, 0, 0, 0, 1],
+            ("wrapping_up", [calls, 0, asked, 0, 0, reserves, 0]) => calls + asked + reserves == 1,
             ("tools", [0, tools, asked, 0, 0, 0, 0]) => {
                 tools + asked > 0
                     && asked - reviews < 2
@@ -61,7 +64,7 @@ impl World<'_> {
         {
             return Err("the run is being stopped, but a tool was not asked to stop".to_owned());
         }
-        if self.held.len() > usize::from(phase == "calling") {
+        if self.held.len() > usize::from(matches!(phase, "calling" | "wrapping_up")) {
             return Err(format!("phase {phase} with reservations {:?}", self.held));
         }
         // The tick for the run's deadline has been requested.
@@ -71,6 +74,7 @@ impl World<'_> {
         }
         let streams = match phase {
             "calling" => run.state().streaming == StreamingState::Streaming,
+            "wrapping_up" => (run.state().streaming == StreamingState::Streaming) == (calls == 1),
             "tools" | "stopping" => run.state().streaming == StreamingState::ToolExecution,
             "new" | "backoff" | "consulting_prompt" => {
                 run.state().streaming == StreamingState::Idle
@@ -130,6 +134,7 @@ impl World<'_> {
         let needs_verdict = self.verifier && self.limits.verify_rounds.is_some();
         check_declared(before.phase, &before.event, outcome, needs_verdict)?;
         check_verified(self.verifier, &self.limits, outcome)?;
+        check_hand_over(&self.limits, outcome)?;
         before.leads_to(outcome, &self.limits)
     }
 }

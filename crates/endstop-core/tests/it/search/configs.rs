@@ -159,6 +159,8 @@ pub fn configs() -> Vec<Config> {
         structured(),
         verified(),
         verdict(),
+        hand_over(),
+        hand_over_within_ceilings(),
         policy(),
         panics(),
         panics_at_begin(),
@@ -517,6 +519,53 @@ fn verdict() -> Config {
         pieces: vec![Piece::Text("[stop]")],
         reports: vec![OK],
         ..plain()
+    }
+}
+
+/// A hand-over after the last turn, or in the time that is kept for it.
+fn hand_over() -> Config {
+    Config {
+        name: "hand-over",
+        deeper: 2,
+        spec: || RunSpec {
+            limits: Limits {
+                max_turns: Some(1),
+                timeout: Some(Duration::from_millis(300)),
+                wrap_up: true,
+                ..limits()
+            },
+            tools: vec![tool("read", Permission::Allow)],
+            hooks: Hooks { pre_call: true, ..Hooks::default() },
+            ..spec()
+        },
+        replies: vec![DONE, READ, says("more", SignalReason::Paused)],
+        failures: vec![Failure { partial: true, ..fails(ErrorClass::IncompleteStream) }],
+        pieces: vec![Piece::Text("so"), Piece::Hidden(4)],
+        reports: vec![OK],
+        answers: vec![Said::Proceed, Said::Deny],
+        ..plain()
+    }
+}
+
+fn hand_over_within_ceilings() -> Config {
+    Config {
+        name: "hand-over within ceilings",
+        deeper: 3,
+        spec: || {
+            let mut spec = (budget().spec)();
+            (spec.limits.wrap_up, spec.limits.max_turns) = (true, Some(2));
+            (spec.limits.max_tokens, spec.limits.max_budget_usd) = (Some(9000), Some(0.02));
+            spec
+        },
+        replies: vec![
+            DONE,
+            READ,
+            Reply { at_cap: true, ..says("cut", SignalReason::TokenLimitReached) },
+            Reply { counted: false, ..READ },
+        ],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![],
+        ..budget()
     }
 }
 

@@ -4,6 +4,7 @@
 //! before.leads_to(&outcome, &limits)?;
 //! ```
 
+use crate::laws::working_time;
 use endstop_core::*;
 
 /// The state before the event that ended a run, and the event.
@@ -27,8 +28,16 @@ impl Before {
                 self.phase, self.event
             ))
         };
+        let ceilings = [
+            Termination::ErrorMaxTurns,
+            Termination::ErrorMaxBudgetUsd,
+            Termination::ErrorMaxTokens,
+            Termination::ErrorTimeout,
+        ];
         let possible = match (&self.event, &self.stopping) {
             (EventKind::Terminate, _) => *termination == Termination::Terminated,
+            // The ending was decided before the hand-over.
+            _ if self.phase == "wrapping_up" => ceilings.contains(termination),
             // A run that is being stopped ends with the cause that was reported when the stop
             // began.
             (_, Some(reason)) => termination.as_str() == reason,
@@ -75,7 +84,10 @@ impl Before {
             if met && crossed && *termination != other && !also.contains(&other) {
                 return wrong(&format!("{other} was also true"));
             }
-            if !met && also.contains(&other) {
+            // The time that is kept for the hand-over is not lost if none is possible.
+            let early = other == Termination::ErrorTimeout
+                && working_time(limits).is_some_and(|time| outcome.duration >= time);
+            if !met && !early && also.contains(&other) {
                 return wrong(&format!("{other} was not true"));
             }
         }
@@ -157,6 +169,7 @@ impl Before {
             // The requested wait may be longer than the remaining time.
             Termination::ErrorTimeout => limits
                 .timeout
+                .and(working_time(limits))
                 .is_some_and(|max| outcome.duration >= max || outcome.retry_after.is_some()),
             Termination::ErrorMaxTurns => {
                 boundary && limits.max_turns.is_some_and(|max| outcome.turns >= max)

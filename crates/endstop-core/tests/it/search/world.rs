@@ -12,6 +12,7 @@ use super::possible::Before;
 use super::watch::Seen;
 use crate::laws::{
     CompactionLaw, check_compaction, check_history, only_stops, quotes_exactly, shortened,
+    working_time,
 };
 use endstop_core::*;
 use std::fmt;
@@ -285,7 +286,7 @@ impl<'a> World<'a> {
         };
         let run = self.run.take().ok_or("an event after the ending")?;
         // At the run's deadline every event ends the run, even one that answers nothing.
-        let due = self.limits.timeout.is_some_and(|deadline| self.now >= deadline);
+        let due = working_time(&self.limits).is_some_and(|deadline| self.now >= deadline);
         let nothing_new = matches!(action, Action::Late(_)) && run.elapsed() == self.now && !due;
         let before = Before {
             phase: run.phase().as_str(),
@@ -294,7 +295,8 @@ impl<'a> World<'a> {
             printed: (check && nothing_new).then(|| format!("{run:?}")),
             event: kind.clone(),
         };
-        self.cancelled |= kind == EventKind::Cancel && self.stopping.is_none();
+        let decided = self.stopping.is_some() || before.phase == "wrapping_up";
+        self.cancelled |= kind == EventKind::Cancel && !decided;
         let mut effects = std::mem::take(&mut self.effects);
         let compacted = matches!(kind, EventKind::Compacted { .. });
         let history = (run.epoch(), run.messages().to_vec());
@@ -313,7 +315,8 @@ impl<'a> World<'a> {
             }
         }
         self.compactions.heard(&effects);
-        if check && (self.cancelled || self.stopping.is_some()) {
+        let wraps_up = matches!(&step, Step::Continue(run) if run.phase() == RunPhase::WrappingUp);
+        if check && (self.cancelled || self.stopping.is_some() && !wraps_up) {
             only_stops(&effects)?;
         }
         let late = self.limits.timeout.is_some_and(|deadline| self.now > deadline);
@@ -373,6 +376,17 @@ impl<'a> World<'a> {
                 self.calls += 1;
                 let Step::Continue(run) = step else {
                     return Err("a call was made by a run that ended".to_owned());
+                };
+                check_history(run.messages())?;
+                let prompt = run.messages().len() as u64;
+                let call =
+                    Open::Call { id, cap: output_cap, prompt, text: String::new(), pieces: 0 };
+                self.open.push(call);
+            }
+            Effect::CallHandOver { id, output_cap } => {
+                self.calls += 1;
+                let Step::Continue(run) = step else {
+                    return Err("a hand-over was asked for by a run that ended".to_owned());
                 };
                 check_history(run.messages())?;
                 let prompt = run.messages().len() as u64;

@@ -18,8 +18,8 @@ pub use setup::{Rng, Setup, spec};
 
 use crate::changes::{ChangeLaw, only_reviewed};
 use crate::laws::{
-    CompactionLaw, check_ceilings, check_compaction, check_declared, check_outcome, check_spent,
-    check_verified, only_stops, quotes_exactly,
+    CompactionLaw, check_ceilings, check_compaction, check_declared, check_hand_over,
+    check_outcome, check_spent, check_verified, only_stops, quotes_exactly,
 };
 use endstop_core::replay::{GoesOn, go_on};
 use endstop_core::*;
@@ -82,7 +82,7 @@ pub const KINDS: [&str; 15] = [
     "terminate",
     "fault",
 ];
-pub const PHASES: [&str; 13] = [
+pub const PHASES: [&str; 14] = [
     "new",
     "consulting_prompt",
     "consulting_pre_iteration",
@@ -96,6 +96,7 @@ pub const PHASES: [&str; 13] = [
     "compacting",
     "validating",
     "verifying",
+    "wrapping_up",
 ];
 
 struct World {
@@ -180,7 +181,7 @@ fn play_from(
     for _ in 0..3000 {
         // A run whose ending is decided is closed instead of resumed.
         let dies = deaths.get(died).is_some_and(|after| *after <= events.len());
-        if dies && run.phase().as_str() != "stopping" {
+        if dies && !matches!(run.phase().as_str(), "stopping" | "wrapping_up") {
             died += 1;
             let again = || self::spec(&mut Rng(seed)).0;
             let on = go_on(again, std::mem::take(&mut events), Resumption::default())
@@ -265,6 +266,7 @@ fn play_from(
                 only_reviewed(setup.hooks, &outcome)?;
                 check_declared(phase, &kind, &outcome, setup.verifies())?;
                 check_verified(setup.verifier, &setup.limits, &outcome)?;
+                check_hand_over(&setup.limits, &outcome)?;
                 if !world.held.is_empty() {
                     return Err(format!(
                         "a reservation was not settled; {:?} {:?}",
@@ -314,6 +316,11 @@ impl World {
         };
         match effect {
             Effect::CallModel { id, output_cap, .. } => {
+                self.partial.clear();
+                let prompt = run.map_or(0, |run| run.messages().len() as u64);
+                self.waiting.push(Waiting::Call { id, cap: output_cap, prompt });
+            }
+            Effect::CallHandOver { id, output_cap } => {
                 self.partial.clear();
                 let prompt = run.map_or(0, |run| run.messages().len() as u64);
                 self.waiting.push(Waiting::Call { id, cap: output_cap, prompt });

@@ -152,6 +152,8 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         retry_for: default.retry_for,
         verify_rounds: None,
         verify_timeout: None,
+        wrap_up: false,
+        tell_remaining: false,
     };
     if limits.max_turns == Some(0) && rng.chance(90) {
         limits.max_turns = Some(25);
@@ -234,6 +236,10 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         limits.verify_timeout = rng.chance(50).then(|| Duration::from_millis(60));
         spec.limits = limits.clone();
     }
+    // The hand-over and the room that other calls leave for it change every ceiling.
+    limits.wrap_up = rng.chance(30);
+    limits.tell_remaining = rng.chance(15);
+    (spec.limits.wrap_up, spec.limits.tell_remaining) = (limits.wrap_up, limits.tell_remaining);
     let (hooks, verifier) = (spec.hooks, spec.verifier);
     (spec, Setup { price, limits, shared, window, hooks, verifier })
 }

@@ -47,6 +47,7 @@ impl Driver {
             approvals,
             run: None,
             session: None,
+            hand_over: None,
             service: None,
             schema: None,
             price: None,
@@ -110,6 +111,7 @@ impl Driver {
         self.run = Some(Run::new(spec));
         self.hooks = opened.run_hooks;
         self.session = opened.session;
+        self.hand_over = opened.hand_over;
         self.queue = opened.faults.into();
     }
 
@@ -131,6 +133,7 @@ impl Driver {
         self.price = opened.price(config).map(Box::new);
         self.hooks = opened.run_hooks;
         self.session = opened.session;
+        self.hand_over = opened.hand_over;
         self.queue = opened.faults.into();
         self.earlier = at;
         self.input = input;

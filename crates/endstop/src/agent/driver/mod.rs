@@ -27,7 +27,9 @@ use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
 use crate::event::{AgentEvent, RunPlace};
 use crate::journal::RunHeader;
-use crate::provider::{CallEvent, CallStream, ModelParams, ModelSession, Provider, Response};
+use crate::provider::{
+    CallEvent, CallStream, ModelParams, ModelSession, Provider, Response, SessionSpec,
+};
 use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
@@ -124,6 +126,8 @@ pub(crate) struct Driver {
     approvals: Approvals,
     run: Option<Run>,
     session: Option<Box<dyn ModelSession>>,
+    /// The settings of that session, if the run may ask for a hand-over.
+    hand_over: Option<Box<SessionSpec>>,
     /// The parameters of calls in addition to the conversation, if any is set.
     service: Option<Box<ModelParams>>,
     /// The schema of the run's answer.

@@ -13,12 +13,12 @@ use crate::agent::user_code;
 use crate::budget::{Amount, Refusal, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};
-use crate::provider::CallSpec;
+use crate::provider::{CallSpec, Provider, SessionSpec, ToolChoice};
 use crate::tool::{Tool, ToolContext};
 use crate::verifier::{Verdict, bounded};
 use endstop_core::{
-    Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart,
-    ToolStatus,
+    Compaction, ConsultPoint, Effect, EffectId, ErrorClass, EventKind, MessageId, ModelError, Run,
+    ToolReport, ToolStart, ToolStatus,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -34,6 +34,7 @@ impl Driver {
                 self.trace.call_begins(turn, attempt, output_cap);
                 self.call_model(id, output_cap);
             }
+            Effect::CallHandOver { id, output_cap } => self.call_hand_over(id, output_cap),
             Effect::AbortModel { id } if self.call.as_ref().is_some_and(|call| call.id == id) => {
                 self.hang_up();
                 self.trace.aborted();
@@ -115,6 +116,28 @@ impl Driver {
             granted_tokens: bounded.then_some(granted.tokens),
             refused_by,
         });
+    }
+
+    /// Calls the model for the hand-over, in a session in which it may call no tools. The run makes no
+    /// other call after it.
+    fn call_hand_over(&mut self, id: EffectId, output_cap: Option<u64>) {
+        let Some(spec) = self.hand_over.take() else {
+            // A run that was resumed with the limit off does not ask for a hand-over.
+            let error = ModelError::new(ErrorClass::UnknownError, "the hand-over is not set up");
+            self.queue.push_back(EventKind::TurnFailed { call: id, error, partial: None });
+            return;
+        };
+        let provider = &*self.shared.config.provider;
+        match in_provider(provider, || provider.open(without_calls(provider, *spec))) {
+            Ok(session) => self.session = Some(session),
+            Err(panicked) => {
+                self.queue.push_back(panicked.into());
+                return;
+            }
+        }
+        let (turn, attempt) = (self.run.as_ref().map_or(0, Run::turns) + 1, 1);
+        self.trace.call_begins(turn, attempt, output_cap);
+        self.call_model(id, output_cap);
     }
 
     pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
@@ -322,6 +345,21 @@ impl Driver {
             (Err(_), _) => EventKind::Tick,
         }
     }
+}
+
+/// Returns the settings of a session in which the model may not call tools. They are still part of its
+/// requests, because a conversation with calls is refused without them, and because a cached prompt
+/// includes them. If the provider's API cannot forbid calls, the kernel ignores them.
+fn without_calls(provider: &dyn Provider, mut spec: SessionSpec) -> SessionSpec {
+    // The hand-over is text.
+    spec.output_schema = None;
+    if spec.tools.is_empty() {
+        return spec;
+    }
+    let mut quiet = spec.clone();
+    quiet.params.tool_choice = Some(ToolChoice::None);
+    quiet.params.parallel_tool_calls = None;
+    if provider.check_params(&quiet).is_ok() { quiet } else { spec }
 }
 
 /// Runs a tool, unless the run or the call was stopped before its body started. For a concurrent
