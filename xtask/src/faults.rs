@@ -43,6 +43,30 @@ const FAULTS: &[Fault] = &[
         "rounds.filter(|_| !passed)",
         "rounds.filter(|_| !passed && output.is_empty())",
     ),
+    fault(
+        "calls-leave-no-room-for-hand-over",
+        "request.rs",
+        "    let quote = match context.ledger.quote(ask, None, later) {",
+        "    let _ = later;\n    let quote = match context.ledger.quote(ask, None, None) {",
+    ),
+    fault(
+        "hand-over-is-repeated",
+        "wrap_up.rs",
+        "    context.hand_over.tried = true;\n",
+        "",
+    ),
+    fault(
+        "hand-over-is-a-turn",
+        "wrap_up.rs",
+        "    (context.said.last_signal, context.state.last_signal) = signal;\n",
+        "    (context.said.last_signal, context.state.last_signal) = signal;\n    context.counts.turns += 1;\n",
+    ),
+    fault(
+        "hand-over-outlives-deadline",
+        "machine.rs",
+        "        late && matches!(self.phase, Phase::WrappingUp(_))\n",
+        "        late && matches!(self.phase, Phase::New)\n",
+    ),
     fault("one-round-too-many", "verification.rs", "if round >= most {", "if round > most {"),
     fault(
         "verifier-may-hang",
@@ -120,8 +144,8 @@ const FAULTS: &[Fault] = &[
     fault(
         "a-quote-is-a-token-short",
         "ledger.rs",
-        "lower(price.affordable(ask.prompt, usd), by_usd, left)?;",
-        "lower(price.affordable(ask.prompt, usd).map(|most| most.saturating_sub(1)), by_usd, left)?;",
+        "lower(affordable, by_usd, left, Granted { usd: kept, tokens: None })?;",
+        "lower(affordable.map(|most| most.saturating_sub(1)), by_usd, left, Granted { usd: kept, tokens: None })?;",
     ),
     fault(
         "budget-cut-passes-for-truncated",
@@ -282,7 +306,7 @@ const FAULTS: &[Fault] = &[
     ),
     fault(
         "open-calls-stay-unanswered",
-        "conclude.rs",
+        "abort.rs",
         "    record_results(open, context);\n",
         "    let _ = &open;\n",
     ),

@@ -63,6 +63,8 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     must(outcome.model_calls >= outcome.turns, "a turn without a call");
     must(outcome.duration <= asked.took, "the reported duration is too long");
 
+    let handed_over = outcome.hand_over.is_some();
+    must(!handed_over || limits.wrap_up && !success, "a hand-over that was not asked for");
     let verdicts = outcome.verify_rounds.iter().filter(|round| round.passed).count();
     if let Some(most) = limits.verify_rounds {
         let rounds = outcome.verify_rounds.len();

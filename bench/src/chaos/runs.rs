@@ -214,6 +214,10 @@ impl<'a> Conversation<'a> {
             limits.verify_timeout = Some(dice.millis(20, 60));
             builder = builder.limits(limits.clone()).verifier(Picky::new(dice, &world.tally));
         }
+        if dice.percent(30) {
+            (limits.wrap_up, limits.tell_remaining) = (true, dice.percent(30));
+            builder = builder.limits(limits.clone());
+        }
         let agent = builder.build().map_err(|problem| problem.to_string())?;
         let session = agent.session();
         let rough = rough.is_some();

@@ -470,7 +470,7 @@ limits! {
         off: Off::Allowed,
         needs: Needs::LiveRun,
         tighter: Lower,
-        reached: "the model is told",
+        reached: "each turn begins with a message",
     }
     /// Accept a complete answer that has an unknown finish value.
     ///

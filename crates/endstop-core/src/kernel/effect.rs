@@ -248,7 +248,7 @@ pub enum InjectionReason {
     Watch,
     /// A ceiling ends the run, and the model is asked for a hand-over.
     WrapUp,
-    /// What is left of the limits, before each turn.
+    /// The rest of the limits, before each turn.
     Remaining,
 }
 

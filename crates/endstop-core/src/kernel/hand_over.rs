@@ -27,7 +27,7 @@ pub(super) fn request(termination: Termination) -> String {
     )
 }
 
-/// Returns the largest output of the hand-over: a text of the usual length after the reasoning.
+/// Returns the largest output of the hand-over: a short text after the reasoning.
 fn output(context: &RunContext) -> u64 {
     let most = OUTPUT.saturating_add(context.settings.thinking_budget);
     most.min(context.output_cap.unwrap_or(u64::MAX))

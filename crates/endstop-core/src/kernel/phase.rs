@@ -56,7 +56,7 @@ impl WrapUp {
     }
 }
 
-/// What a hand-over waits for.
+/// The component that a hand-over waits for.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The hook that sees requests.

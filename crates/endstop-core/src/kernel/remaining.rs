@@ -1,4 +1,4 @@
-//! What is left of the limits, for the model (`tell_remaining`).
+//! The rest of the limits, as a message for the model (`tell_remaining`).
 //!
 //! ```text
 //! Left in this run: 3 of 25 turns, $0.412 of $2.00, 4 min of 10 min.

@@ -52,4 +52,5 @@ mod user_code;
 mod verifying;
 mod vertex;
 #[cfg(unix)]
+mod wrapping_up;
 mod write_file;

@@ -52,6 +52,8 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
     let verifies = dice.below(4) == 0;
     let limits = Limits {
         verify_rounds: (verifies && dice.below(4) > 0).then(|| 1 + dice.below(3) as u32),
+        wrap_up: dice.below(3) == 0,
+        tell_remaining: dice.below(5) == 0,
         max_turns: Some(2 + dice.below(6) as u32),
         max_retries: Some(dice.below(2) as u32),
         max_continuations: dice.below(2) as u32,
@@ -115,7 +117,7 @@ async fn random_runs_replay_to_their_outcomes() {
     let place = Place::new();
     let journal = place.journal();
     let mut endings = std::collections::BTreeMap::<String, u32>::new();
-    let (mut compacted, mut rounds) = ([0; 2], 0);
+    let (mut compacted, mut rounds, mut handed_over) = ([0; 2], 0, 0);
     for seed in 0..1_000 {
         let outcome = play(seed, &journal).await;
         *endings.entry(outcome.termination.to_string()).or_default() += 1;
@@ -123,6 +125,7 @@ async fn random_runs_replay_to_their_outcomes() {
             compacted[usize::from(tried.failed.is_some())] += 1;
         }
         rounds += outcome.verify_rounds.len();
+        handed_over += u32::from(outcome.hand_over.is_some());
         let run = journal.load(outcome.run_id.as_deref().unwrap()).unwrap();
         assert_eq!(run.damage, None);
         let written = run.outcome.clone().unwrap().to_string();
@@ -139,6 +142,7 @@ async fn random_runs_replay_to_their_outcomes() {
     }
     assert!(endings.len() > 8 && endings.contains_key("error_not_verified"), "{endings:?}");
     assert!(rounds > 50, "{rounds} rounds of verification");
+    assert!(handed_over > 30, "{handed_over} hand-overs");
     assert!(compacted.iter().all(|count| *count > 20), "shortened and not: {compacted:?}");
 }
 
