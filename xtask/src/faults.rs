@@ -49,12 +49,7 @@ const FAULTS: &[Fault] = &[
         "    let quote = match context.ledger.quote(ask, None, later) {",
         "    let _ = later;\n    let quote = match context.ledger.quote(ask, None, None) {",
     ),
-    fault(
-        "hand-over-is-repeated",
-        "wrap_up.rs",
-        "    context.hand_over.tried = true;\n",
-        "",
-    ),
+    fault("hand-over-is-repeated", "wrap_up.rs", "    context.hand_over.tried = true;\n", ""),
     fault(
         "hand-over-is-a-turn",
         "wrap_up.rs",

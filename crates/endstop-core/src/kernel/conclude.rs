@@ -29,7 +29,7 @@ pub(super) fn conclude(
     context.state.end(termination);
     // A rejected answer is still the work of the run, so that the caller gets it with the failure.
     if !termination.is_success()
-        && let Some(answer) = context.verification.rejected.take()
+        && let Some(answer) = context.verdicts.rejected.take()
     {
         ending.complete(&answer);
     }
@@ -88,8 +88,8 @@ pub(super) fn conclude(
         model: context.said.model.or(context.settings.model),
         provider: context.settings.provider,
         run_id: context.settings.run_id,
-        verified: context.verification.last_verdict(),
-        verify_rounds: context.verification.rounds,
+        verified: context.verdicts.last(),
+        verify_rounds: context.verdicts.rounds,
         hand_over: context.hand_over.text,
     }
 }

@@ -10,7 +10,7 @@ use super::judge::Judge;
 use super::ledger::Ledger;
 use super::prompt::PromptSize;
 use super::spec::RunSpec;
-use super::verification::Verification;
+use super::verdicts::Verdicts;
 use crate::message::{MessageId, Part, Role};
 use crate::policy::StepContext;
 use crate::price::Price;
@@ -45,7 +45,7 @@ pub(super) struct RunContext {
     pub(super) counts: Counts,
     pub(super) attempts: Attempts,
     pub(super) compactions: Compactions,
-    pub(super) verification: Verification,
+    pub(super) verdicts: Verdicts,
     pub(super) hand_over: HandOver,
     pub(super) said: Said,
     pub(super) prompt: PromptSize,
@@ -167,7 +167,7 @@ impl RunContext {
             counts: Counts::default(),
             attempts: Attempts::default(),
             compactions: Compactions::default(),
-            verification: Verification::default(),
+            verdicts: Verdicts::default(),
             hand_over: HandOver::default(),
             said: Said::default(),
             prompt: PromptSize::default(),

@@ -48,7 +48,7 @@
 //! | `response.rs`, `lost_call.rs` | the evaluation of a response: accept, repair, continue or end |
 //! | `attempt.rs`, `jitter.rs` | failed attempts and retry waits |
 //! | `tools.rs`, `tool_step.rs`, `results.rs`, `finish.rs` | tool calls of a turn, and the `finish` tool |
-//! | `success.rs`, `verification.rs` | the way of an answer to the end: validation, repairs, the stop hook, the verifier |
+//! | `success.rs`, `verification.rs`, `verdicts.rs` | the way of an answer to the end: validation, repairs, the stop hook, the verifier |
 //! | `judge/` | policies, watch rules and no-progress detection, with their order of precedence |
 //! | `ledger.rs`, `booking.rs` | cost and reservations |
 //! | `compaction.rs`, `compactions.rs` | when a shortened conversation is accepted |
@@ -142,6 +142,7 @@ mod tool_answer;
 mod tool_step;
 mod tools;
 mod turn;
+mod verdicts;
 mod verification;
 mod watch;
 mod watch_error;

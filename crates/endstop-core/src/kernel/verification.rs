@@ -25,24 +25,6 @@ use std::ops::ControlFlow::{Break, Continue};
 /// program that runs the model's work, so it may be of any size.
 const MOST_OUTPUT: usize = 16 * 1024;
 
-/// The verdicts of a run so far.
-#[derive(Debug, Default)]
-pub(super) struct Verification {
-    pub(super) rounds: Vec<VerifyRound>,
-    /// The last answer that was rejected.
-    pub(super) rejected: Option<Box<Ending>>,
-}
-
-impl Verification {
-    pub(super) fn last_verdict(&self) -> Option<bool> {
-        self.rounds.last().map(|round| round.passed)
-    }
-
-    fn count(&self) -> u32 {
-        u32::try_from(self.rounds.len()).unwrap_or(u32::MAX)
-    }
-}
-
 /// Asks the verifier about a success, or ends the run with it if there is none.
 pub(super) fn ask_verifier(mut success: Box<Ending>, context: &RunContext) -> Flow<Next> {
     if !context.settings.verifier {
@@ -68,7 +50,7 @@ pub(super) fn request_verdict(
 ) -> Next {
     let id = context.effect_id();
     let answer = success.answer(context.said.last_text.as_deref());
-    let round = context.verification.count().saturating_add(1);
+    let round = context.verdicts.count().saturating_add(1);
     effects.push(Effect::Verify { id, round, answer });
     Next::Wait(Phase::Verifying { id, success, since: context.now })
 }
@@ -102,8 +84,8 @@ pub(super) fn judged(
 ) -> Flow<Next> {
     let output = without_middle(output.trim(), MOST_OUTPUT);
     let turn = context.counts.turns;
-    context.verification.rounds.push(VerifyRound { turn, passed, output: output.clone() });
-    let (round, rounds) = (context.verification.count(), context.settings.limits.verify_rounds);
+    context.verdicts.rounds.push(VerifyRound { turn, passed, output: output.clone() });
+    let (round, rounds) = (context.verdicts.count(), context.settings.limits.verify_rounds);
     effects.push(Effect::Emit(RunEvent::Verified {
         round,
         rounds,
@@ -111,7 +93,7 @@ pub(super) fn judged(
         output: output.clone(),
     }));
     let Some(most) = rounds.filter(|_| !passed) else { return Break(success) };
-    context.verification.rejected = Some(success.clone());
+    context.verdicts.rejected = Some(success.clone());
     // The answer is withdrawn, so an ending that it outranked takes its place.
     if let Some(ending) = success.next_in_rank() {
         return Break(ending);
