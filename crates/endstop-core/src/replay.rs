@@ -343,6 +343,12 @@ pub fn go_on(
         let resumed = Resumption { lost, ..Resumption::default() };
         feed(&mut again, Event::new(at, EventKind::Resumed(Box::new(resumed))));
     }
+    if again.run().is_some_and(|run| run.phase() == RunPhase::WrappingUp) {
+        // Only another hand-over is left, so the run would end again.
+        let resumed = Resumption { lost: again.lost(), ..Resumption::default() };
+        let at = again.at();
+        feed(&mut again, Event::new(at, EventKind::Resumed(Box::new(resumed))));
+    }
     match finish(again, events, kept, perform)? {
         GoesOn { step: Step::Ended(outcome), .. } => Err(CannotGoOn::EndsAgain(outcome)),
         on => Ok(on),

@@ -102,7 +102,8 @@ fn completed_calls_survive_resume() {
             }
             replay
         };
-        let Some(run) = before.run().filter(|run| run.phase().as_str() != "stopping") else {
+        let is_over = |run: &&Run| matches!(run.phase().as_str(), "stopping" | "wrapping_up");
+        let Some(run) = before.run().filter(|run| !is_over(run)) else {
             continue;
         };
         let (messages, spent, calls) =

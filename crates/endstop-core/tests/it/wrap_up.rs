@@ -3,7 +3,7 @@
 use crate::hand::{Hand, calls, said, spec, stop};
 use crate::kernel_laws::silence_scripted_panics;
 use crate::world::{all_of, play, replay};
-use endstop_core::replay::{close, go_on};
+use endstop_core::replay::{CannotGoOn, close, go_on};
 use endstop_core::*;
 use std::time::Duration;
 
@@ -225,12 +225,15 @@ fn resumed_run_remembers_hand_over_cost() {
 
     let more = || Limits { max_turns: Some(3), ..one_turn().limits };
     let with = || Resumption { limits: Some(more()), ..Resumption::default() };
-    let on = go_on(one_turn, whole, with()).unwrap();
+    let on = go_on(one_turn, whole.clone(), with()).unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended again") };
     assert_eq!((run.phase().as_str(), run.turns()), ("calling", 1));
     assert_eq!(run.spent(), NanoUsd(2_000_000), "both calls");
     assert!(run.messages().iter().all(|message| !message.plain_text().contains("hand-over")));
     assert_eq!(on.kept, before - 1);
+    // Under the same limit only another hand-over would follow.
+    let again = go_on(one_turn, whole, Resumption::default());
+    assert!(matches!(again, Err(CannotGoOn::EndsAgain(_))));
 
     // The process died during the hand-over: the run is closed as it was decided.
     let (added, outcome) = close(one_turn(), &dead).unwrap();
