@@ -1,0 +1,113 @@
+//! A response that a framework describes, because it does not show the provider's bytes.
+
+use crate::detection::NativeDetection;
+use crate::usage::count;
+use endstop_core::{ErrorClass, ModelError, ModelTurn, NanoUsd, Part, ToolCall};
+use endstop_wire::Decoded;
+use endstop_wire::dialect::WireFormat;
+use endstop_wire::signal::finish::{Finish, finish_of};
+use endstop_wire::signal::precedence::{TurnFacts, signal};
+use napi_derive::napi;
+
+/// A tool call as a framework describes it.
+#[napi(object)]
+pub struct GivenCall {
+    /// The provider's id of the call.
+    pub id: String,
+    /// Name of the tool.
+    pub name: String,
+    /// The arguments: JSON text.
+    pub arguments: String,
+}
+
+/// The content of a described response.
+#[napi(object)]
+pub struct Described {
+    /// The visible text.
+    pub text: Option<String>,
+    /// The provider's finish value as it sent it, in any format. If it is missing or blank, the
+    /// response counts as cut, and never as a success.
+    pub finish: Option<String>,
+    /// The tool calls.
+    pub calls: Option<Vec<GivenCall>>,
+    /// The text with which the model refused.
+    pub refusal: Option<String>,
+    /// Prompt tokens.
+    pub input_tokens: Option<f64>,
+    /// Generated tokens.
+    pub output_tokens: Option<f64>,
+    /// Prompt tokens read from a cache.
+    pub cached_input_tokens: Option<f64>,
+    /// Cost in US dollars.
+    pub cost_usd: Option<f64>,
+    /// The model that answered.
+    pub model: Option<String>,
+}
+
+/// Describes a response by hand.
+#[napi(catch_unwind)]
+pub fn describe(given: Described) -> NativeDetection {
+    let calls = given.calls.unwrap_or_default().into_iter().map(|call| ToolCall {
+        id: call.id,
+        name: call.name,
+        arguments: call.arguments,
+    });
+    let calls: Vec<ToolCall> = calls.collect();
+    let text = given.text.unwrap_or_default();
+    let refusal = given.refusal.filter(|text| !text.is_empty());
+    let raw = given.finish.as_deref().unwrap_or_default();
+    let facts = TurnFacts {
+        finish: finish_in_any(raw),
+        field: "finish_reason",
+        raw,
+        calls: calls.len(),
+        args_valid: calls.iter().all(|call| call.parsed_arguments().is_ok()),
+        text_blank: text.trim().is_empty(),
+        refusal: refusal.is_some(),
+        terminated: given.finish.is_some(),
+        ..TurnFacts::default()
+    };
+    let missing = raw.is_empty();
+    let call_missing = facts.finish == Finish::ToolUse && calls.is_empty();
+    let signal = signal(&facts);
+    let mut parts = Vec::new();
+    if !text.is_empty() {
+        parts.push(Part::Text { text });
+    }
+    parts.extend(refusal.map(|text| Part::Refusal { text }));
+    parts.extend(calls.into_iter().map(Part::ToolCall));
+    let turn = ModelTurn {
+        usage: endstop_core::Usage {
+            input_tokens: given.input_tokens.map(count),
+            output_tokens: given.output_tokens.map(count),
+            cached_input_tokens: given.cached_input_tokens.map(count),
+            ..endstop_core::Usage::default()
+        },
+        cost: given.cost_usd.map(NanoUsd::from_usd),
+        model: given.model,
+        finish_missing: missing,
+        call_missing,
+        ..ModelTurn::new(parts, signal.clone())
+    };
+    let error = missing.then(|| {
+        let message = "the response has no finish value and may be cut";
+        ModelError::new(ErrorClass::IncompleteStream, message)
+    });
+    let decoded = Decoded {
+        turn: Some(turn),
+        error,
+        signal,
+        service_tier: None,
+        streamed: false,
+        complete: !missing,
+        value_missing: missing,
+        should_retry: None,
+    };
+    NativeDetection { decoded, api: "" }
+}
+
+/// Returns the meaning of a finish value of an unknown format.
+fn finish_in_any(raw: &str) -> Finish {
+    let all = WireFormat::ALL.iter().map(|family| finish_of(*family, raw));
+    all.into_iter().find(|found| *found != Finish::Unknown).unwrap_or(Finish::Unknown)
+}

@@ -1,0 +1,386 @@
+//! A run of a framework's loop, or of a loop in JavaScript, under the kernel.
+//!
+//! The time since the start comes in with each call, in milliseconds.
+
+use crate::call::Call;
+use crate::code_policy::with_policies;
+use crate::detection::{NativeDetection, ResponseFacts, bytes_of, decode};
+use crate::errors::Result;
+use crate::limits::read_limits;
+use crate::outcome::OutcomeFields;
+use crate::policy::NativePolicy;
+use crate::price::PriceFields;
+use crate::run_input::{AskFields, Report, read_delta, read_map, read_time};
+use crate::run_state::{Pricing, RunState};
+use crate::signal::{ModelError, Signal, read_class};
+use crate::slot::Slot;
+use crate::turn::TurnFields;
+use crate::usage::{Usage, count};
+use endstop_core::guest::{Guest, GuestStart, Spending};
+use endstop_core::{GuestMode, Message, NanoUsd, RunSpec};
+use endstop_wire::catalog::prices::lookup;
+use endstop_wire::redact::secrets_out;
+use napi::{Either, Env};
+use napi_derive::napi;
+use std::cell::Cell;
+use std::time::Duration;
+
+/// A stop that came while another call used the run.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Requested {
+    Nothing,
+    Cancel,
+    Terminate,
+}
+
+/// The options of a run.
+#[napi(object)]
+pub struct RunOptions {
+    /// Limits by name, as JSON.
+    pub limits: Option<String>,
+    /// The task, which policies see.
+    pub task: Option<String>,
+    /// The model, `provider/model`, whose price is looked up.
+    pub model: Option<String>,
+    /// The price, which takes precedence.
+    pub price: Option<PriceFields>,
+    /// True if the loop adds the run's notes to its next request.
+    pub inject: Option<bool>,
+    /// Named values for policies, as JSON.
+    pub variables: Option<String>,
+}
+
+/// What a nested run has spent.
+#[napi(object)]
+pub struct SpentFields {
+    /// Prompt tokens.
+    pub input_tokens: Option<f64>,
+    /// Generated tokens.
+    pub output_tokens: Option<f64>,
+    /// Cost in US dollars; missing: unknown.
+    pub cost_usd: Option<f64>,
+    /// Turns, which count towards `max_turns`.
+    pub turns: Option<u32>,
+}
+
+/// The progress of a run.
+#[napi(object, use_nullable = true)]
+pub struct Progress {
+    /// The outcome; null while the run continues.
+    pub outcome: Option<OutcomeFields>,
+    /// The ending that the run has if its loop ends now.
+    #[napi(ts_type = "Termination | null")]
+    pub ending: Option<String>,
+    /// Number of responses that became part of the conversation.
+    pub turns: u32,
+    /// Token usage so far.
+    pub usage: Usage,
+    /// Known cost so far in US dollars.
+    pub cost_usd: f64,
+    /// Milliseconds since the start at which `tick` must be called; null if there is no deadline.
+    pub wake_at: Option<f64>,
+}
+
+/// A run under the kernel.
+#[napi]
+pub struct NativeRun {
+    state: Slot<RunState>,
+    /// A stop for the call that has the state.
+    requested: Cell<Requested>,
+}
+
+impl NativeRun {
+    /// Runs a step of the run. JavaScript that the step calls finds the run in use.
+    fn step<T>(
+        &self,
+        env: Env,
+        at: f64,
+        work: impl FnOnce(&mut RunState, Duration) -> T,
+    ) -> Result<T> {
+        let at = read_time(at);
+        let mut state = self.state.take("run")?;
+        self.stop_if_requested(&mut state, at);
+        let state = &mut *state;
+        let done = with_policies(env, || work(state, at));
+        self.stop_if_requested(state, at);
+        Ok(done)
+    }
+
+    /// Performs a stop that a policy requested.
+    fn stop_if_requested(&self, state: &mut RunState, at: Duration) {
+        match self.requested.replace(Requested::Nothing) {
+            Requested::Nothing => {}
+            Requested::Cancel => {
+                let _ = state.guest.cancel(at);
+            }
+            Requested::Terminate => {
+                state.guest.terminate(at);
+            }
+        }
+    }
+
+    /// Runs a step, and reports if the run continues.
+    fn continues(
+        &self,
+        env: Env,
+        at: f64,
+        work: impl FnOnce(&mut RunState, Duration),
+    ) -> Result<bool> {
+        self.step(env, at, |state, at| {
+            work(state, at);
+            state.guest.run().is_some()
+        })
+    }
+
+    fn request(&self, env: Env, at: f64, stop: Requested) -> Result<Option<OutcomeFields>> {
+        if self.requested.get() < stop {
+            self.requested.set(stop);
+        }
+        let Some(mut state) = self.state.try_take() else { return Ok(None) };
+        with_policies(env, || self.stop_if_requested(&mut state, read_time(at)));
+        state.outcome().map(|outcome| OutcomeFields::of(&outcome)).transpose()
+    }
+}
+
+#[napi]
+impl NativeRun {
+    /// Starts a run.
+    #[napi(constructor, catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn new(options: RunOptions, policy: Option<&NativePolicy>) -> Result<NativeRun> {
+        let given = options.price.as_ref().map(PriceFields::read).transpose()?;
+        let named = options.model.as_deref().and_then(|model| model.split_once('/'));
+        let found = named.and_then(|(provider, id)| lookup(provider, id));
+        let found = found.filter(|_| given.is_none());
+        let pricing = Pricing {
+            price: given.or(found.as_ref().map(|info| info.price)),
+            source: found,
+            is_fixed: given.is_some(),
+            provider: named.map(|(provider, _)| provider.to_owned()),
+            looked_up: named.map(|(_, id)| id.to_owned()),
+        };
+        let task = options.task.unwrap_or_default();
+        let bytes = task.len() as u64;
+        let messages = if task.is_empty() { Vec::new() } else { vec![Message::user(task)] };
+        let inject = options.inject.unwrap_or(false);
+        let spec = RunSpec {
+            limits: read_limits(options.limits.as_deref().unwrap_or("{}"))?,
+            policy: policy.map(NativePolicy::copy).transpose()?.map(endstop_core::BoxPolicy::into_inner),
+            variables: read_map(options.variables.as_deref(), "variables")?,
+            model: options.model.clone(),
+            provider: pricing.provider.clone(),
+            guest: Some(GuestMode { inject, ..GuestMode::default() }),
+            ..RunSpec::new(messages)
+        };
+        let start = GuestStart { price: pricing.price, ..GuestStart::default() };
+        let state = RunState::new(Guest::new(spec, start), pricing, bytes);
+        Ok(NativeRun { state: Slot::new(state), requested: Cell::new(Requested::Nothing) })
+    }
+
+    /// Asks if the model may be called. With `ends`, an answer ends the run unless input or a retry
+    /// continues it.
+    #[napi(catch_unwind)]
+    pub fn ask(&self, env: Env, at: f64, ends: bool, call: Option<AskFields>) -> Result<bool> {
+        let ask = call.unwrap_or_default().read();
+        self.step(env, at, |state, at| {
+            if ends && ask.input.is_empty() && !ask.retry {
+                state.end_if_answered(at);
+            }
+            state.ask(at, ask)
+        })
+    }
+
+    /// Feeds a response that was decoded.
+    #[napi(catch_unwind)]
+    pub fn turn(&self, env: Env, at: f64, response: &NativeDetection) -> Result<TurnFields> {
+        self.feed(env, at, response.clone())
+    }
+
+    /// Decodes a response, and feeds it.
+    #[napi(catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn body(
+        &self,
+        env: Env,
+        at: f64,
+        body: Either<&[u8], String>,
+        facts: Option<ResponseFacts>,
+    ) -> Result<TurnFields> {
+        let (bytes, facts) = (bytes_of(&body), facts.unwrap_or_default());
+        let given = facts.dialect()?;
+        // The format of the last response is tried before the format is recognised anew.
+        let last = self.state.take("run")?.api;
+        if given.is_none()
+            && let Ok(last) = endstop_wire::dialect::dialect(last)
+        {
+            let found = decode(bytes, Some(last), &facts)?;
+            // In a wrong format nothing is found, least of all a finish value.
+            if found.decoded.error.is_none() && !found.decoded.value_missing {
+                return self.feed(env, at, found);
+            }
+        }
+        self.feed(env, at, decode(bytes, given, &facts)?)
+    }
+
+    /// Feeds streamed content while it arrives. False: stop reading, the run has ended.
+    #[napi(catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn delta(&self, env: Env, at: f64, text: String, kind: String) -> Result<bool> {
+        let delta = read_delta(text, &kind)?;
+        self.continues(env, at, |state, at| state.delta(at, delta))
+    }
+
+    /// Feeds the failure of a model call. False: the run has ended.
+    #[napi(catch_unwind)]
+    pub fn failed(&self, env: Env, at: f64, problem: ModelError) -> Result<bool> {
+        let mut problem = problem.read()?;
+        problem.message = secrets_out(&problem.message);
+        self.continues(env, at, |state, at| state.failed(at, problem))
+    }
+
+    /// Feeds the result of a tool call. False: the run has ended.
+    #[napi(catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn result(&self, env: Env, at: f64, call: String, report: Report) -> Result<bool> {
+        let report = report.read()?;
+        self.continues(env, at, |state, at| state.result(at, &call, report))
+    }
+
+    /// Feeds named values and measurements for policies, as JSON.
+    #[napi(catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn observe(
+        &self,
+        env: Env,
+        at: f64,
+        variables: Option<String>,
+        metrics: Option<String>,
+    ) -> Result<bool> {
+        let variables = read_map(variables.as_deref(), "variables")?;
+        let metrics = read_map(metrics.as_deref(), "metrics")?;
+        self.continues(env, at, |state, at| {
+            let _ = state.guest.observe(at, variables, metrics);
+        })
+    }
+
+    /// Adds what a nested run has spent.
+    #[napi(catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn spent(&self, env: Env, at: f64, spent: SpentFields) -> Result<bool> {
+        let spending = Spending {
+            usage: endstop_core::Usage {
+                input_tokens: Some(spent.input_tokens.map_or(0, count)),
+                output_tokens: Some(spent.output_tokens.map_or(0, count)),
+                ..endstop_core::Usage::default()
+            },
+            cost: spent.cost_usd.map(NanoUsd::from_usd).unwrap_or_default(),
+            cost_unknown: spent.cost_usd.is_none(),
+            turns: spent.turns.unwrap_or(0),
+            ..Spending::default()
+        };
+        self.continues(env, at, |state, at| {
+            let _ = state.guest.spent(at, spending);
+        })
+    }
+
+    /// Changes the limits of the run. What was spent so far counts against the new ones.
+    #[napi(catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn set_limits(&self, env: Env, at: f64, limits: String) -> Result<bool> {
+        let limits = read_limits(&limits)?;
+        self.continues(env, at, |state, at| {
+            let _ = state.guest.limits(at, limits);
+        })
+    }
+
+    /// Checks the clock. False: the run has ended.
+    #[napi(catch_unwind)]
+    pub fn tick(&self, env: Env, at: f64) -> Result<bool> {
+        self.continues(env, at, |state, at| {
+            let _ = state.guest.tick(at);
+        })
+    }
+
+    /// Returns the messages of Endstop for the next request, and forgets them.
+    #[napi(catch_unwind)]
+    pub fn notes(&self) -> Result<Vec<String>> {
+        Ok(self.state.take("run")?.take_notes())
+    }
+
+    /// Cancels the run. Null if another call uses it; that call then performs it.
+    #[napi(catch_unwind)]
+    pub fn cancel(&self, env: Env, at: f64) -> Result<Option<OutcomeFields>> {
+        self.request(env, at, Requested::Cancel)
+    }
+
+    /// Terminates the run. Returns as `cancel` does.
+    #[napi(catch_unwind)]
+    pub fn terminate(&self, env: Env, at: f64) -> Result<Option<OutcomeFields>> {
+        self.request(env, at, Requested::Terminate)
+    }
+
+    /// Reports that code around the run failed. Ends the run as `error_during_execution`.
+    #[napi(catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn fault(&self, env: Env, at: f64, name: String, message: String) -> Result<OutcomeFields> {
+        let (name, message) = (secrets_out(&name), secrets_out(&message));
+        let outcome = self.step(env, at, |state, at| state.guest.fault(at, name, message))?;
+        OutcomeFields::of(&outcome)
+    }
+
+    /// Reports that the loop is gone, and returns the outcome.
+    #[napi(catch_unwind)]
+    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+    pub fn close(&self, env: Env, at: f64, ok: bool, detail: String) -> Result<OutcomeFields> {
+        let detail = secrets_out(&detail);
+        let outcome = self.step(env, at, |state, at| state.guest.close(at, ok, detail))?;
+        OutcomeFields::of(&outcome)
+    }
+
+    /// Returns the progress of the run.
+    #[napi(catch_unwind)]
+    pub fn progress(&self) -> Result<Progress> {
+        let state = self.state.take("run")?;
+        let (run, outcome) = (state.guest.run(), state.guest.outcome());
+        let provisional = run.and_then(endstop_core::Run::provisional).map(|(ending, _)| ending);
+        let ending = provisional.or(outcome.map(|outcome| outcome.termination));
+        let no_usage = endstop_core::Usage::default();
+        let usage = run.map(endstop_core::Run::usage).or(outcome.map(|outcome| &outcome.usage));
+        let cost = run.map(endstop_core::Run::spent).or(outcome.map(|outcome| outcome.cost));
+        let turns = run.map(endstop_core::Run::turns).or(outcome.map(|outcome| outcome.turns));
+        Ok(Progress {
+            outcome: outcome.map(|outcome| OutcomeFields::of(outcome)).transpose()?,
+            ending: ending.map(|one| one.as_str().to_owned()),
+            turns: turns.unwrap_or(0),
+            usage: Usage::from(usage.unwrap_or(&no_usage)),
+            cost_usd: cost.unwrap_or_default().to_usd(),
+            wake_at: state.guest.wake_at().map(|at| at.as_secs_f64() * 1e3),
+        })
+    }
+}
+
+impl NativeRun {
+    fn feed(&self, env: Env, at: f64, found: NativeDetection) -> Result<TurnFields> {
+        let turn = self.step(env, at, |state, at| state.turn(at, found))?;
+        let ended = turn.outcome.as_ref().map(|outcome| outcome.termination);
+        Ok(TurnFields {
+            text: turn.text,
+            calls: turn.calls.into_iter().map(Call::from).collect(),
+            held_back: turn.held_back.into_iter().map(Call::from).collect(),
+            signal: Signal::of(&turn.signal)?,
+            usage: Usage::from(&turn.usage),
+            error: turn.error.as_ref().map(ModelError::from),
+            ending: turn.ending.or(ended).map(|one| one.as_str().to_owned()),
+            stopped: turn.outcome.is_some(),
+            outcome: turn.outcome.map(|outcome| OutcomeFields::of(&outcome)).transpose()?,
+        })
+    }
+}
+
+/// Builds the error of a model call from a message, with a class by name.
+#[napi(catch_unwind)]
+#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
+pub fn model_error(kind: String, message: String) -> Result<ModelError> {
+    let class = read_class(&kind)?;
+    Ok(ModelError::from(&endstop_core::ModelError::new(class, secrets_out(&message))))
+}

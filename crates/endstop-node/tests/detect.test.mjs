@@ -1,0 +1,132 @@
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+import * as endstop from '@endstop/node';
+import { detect, FormatError, ConfigError, response, StreamDecoder } from '@endstop/node';
+import { chat, CUT_STREAM, sse, tool } from './bodies.mjs';
+
+test('detect reads every form of a body', () => {
+  const body = chat('Hi', { finish: 'length' });
+  const bytes = Buffer.from(body);
+  const shared = new Uint8Array(new SharedArrayBuffer(bytes.length));
+  shared.set(bytes);
+  const copy = new Uint8Array(bytes);
+  for (const form of [body, bytes, copy, copy.buffer, shared, JSON.parse(body), [bytes.subarray(0, 9), bytes.subarray(9)]]) {
+    const found = detect(form);
+    assert.equal(found.reason, 'token_limit_reached');
+    assert.equal(found.text, 'Hi');
+    assert.equal(found.api, 'openai-chat');
+    assert.deepEqual({ ...found.usage }, {
+      inputTokens: 100, outputTokens: 50, cachedInputTokens: null, cacheWriteTokens: null,
+      reasoningTokens: null, totalTokens: 150, estimated: false,
+    });
+  }
+});
+
+test('detections are frozen all the way', () => {
+  const found = detect(tool(1, '{"text":"x"}'));
+  assert.throws(() => { found.reason = 'stop'; }, TypeError);
+  assert.throws(() => { found.calls.push(null); }, TypeError);
+  assert.throws(() => { found.calls[0].name = 'other'; }, TypeError);
+  assert.throws(() => { found.signal.reason = 'x'; }, TypeError);
+  assert.deepEqual(found.calls[0].args, { text: 'x' });
+});
+
+test('cut call is never among the calls', () => {
+  for (const body of [tool(1, '{"text":"hel', 'length'), tool(1, '{"text":"hel'), tool(1, '[1]'), tool(1, '{"text":"x"}', 'length')]) {
+    const found = detect(body);
+    assert.equal(found.calls.length, 0);
+    assert.equal(found.cutCalls.length, 1);
+  }
+  assert.equal(detect(tool(1, '{"text":"hel')).cutCalls[0].args, null);
+  assert.deepEqual(detect(tool(1, '')).calls[0].args, {});
+});
+
+test('unknown format is an error that names the choice', () => {
+  assert.throws(() => detect('{"hello":1}'), FormatError);
+  assert.throws(() => detect('{}', { api: 'openai-chats' }), (e) => e instanceof ConfigError && /openai-chat/.test(e.message));
+  assert.throws(() => detect(new Response('{}')), /await response.text/);
+  assert.throws(() => detect(7), /expected bytes/);
+  assert.throws(() => detect(null), ConfigError);
+});
+
+test('errors have a class and a wait', () => {
+  const body = '{"error":{"message":"slow down","type":"x","param":null,"code":null}}';
+  const found = detect(body, { status: 429, headers: { 'retry-after': '7' } });
+  assert.equal(found.error.kind, 'rate_limit');
+  assert.equal(found.error.category, 'retryable');
+  assert.equal(found.error.retryAfterMs, 7000);
+  assert.equal(detect(body, { status: 429, headers: new Headers({ 'retry-after': '7' }) }).error.retryAfterMs, 7000);
+});
+
+test('request tells a cut at the cap', () => {
+  const body = tool(1, '{"text":"x"}', 'tool_calls');
+  const request = { model: 'm', max_tokens: 50, messages: [] };
+  assert.equal(detect(body, { request }).reason, detect(body, { request: JSON.stringify(request) }).reason);
+  assert.throws(() => detect(body, { request: '{' }), /invalid `request`/);
+});
+
+test('decoder equals detect at every cut', () => {
+  const whole = detect(CUT_STREAM);
+  for (let at = 0; at <= CUT_STREAM.length; at++) {
+    const decoder = new StreamDecoder();
+    const deltas = [...decoder.push(CUT_STREAM.subarray(0, at)), ...decoder.push(CUT_STREAM.subarray(at))];
+    assert.equal(deltas.map((delta) => delta.text).join(''), 'Hello');
+    assert.deepEqual(decoder.finish().toJSON(), whole.toJSON());
+    assert.equal(decoder.api, 'openai-chat');
+  }
+});
+
+test('lost stream is an error and never a success', () => {
+  const part = sse([{ choices: [{ delta: { content: 'Hel' } }] }], false);
+  for (const reset of [false, true]) {
+    const decoder = new StreamDecoder({ api: 'openai-chat' });
+    decoder.push(part);
+    assert.equal(decoder.complete, false);
+    const found = decoder.finish({ reset });
+    assert.equal(found.error.kind, 'incomplete_stream');
+    assert.equal(found.complete, false);
+    assert.deepEqual(decoder.push(part), []);
+  }
+});
+
+test('described response without a finish is cut', () => {
+  assert.equal(response({ text: 'Hi', finish: 'stop' }).reason, 'natural_completion');
+  assert.equal(response({ text: 'Hi', finish: null }).error.kind, 'incomplete_stream');
+  const call = { id: 'c1', name: 'f', arguments: { a: 1 } };
+  assert.deepEqual(response({ finish: 'tool_calls', calls: [call] }).calls[0].args, { a: 1 });
+});
+
+test('hostile bodies never break the process', () => {
+  const bodies = ['', '[', '\u0000', '{"choices":[]}', '['.repeat(100_000), `data: ${'x'.repeat(200_000)}\n\n`, '{"choices":[{"message":{"content":"\\ud800"},"finish_reason":"stop"}]}'];
+  for (const body of bodies) {
+    for (const api of [undefined, 'openai-chat', 'anthropic-messages', 'gemini']) {
+      try {
+        detect(body, { api });
+      } catch (problem) {
+        assert.ok(problem instanceof endstop.EndstopError, String(problem));
+      }
+    }
+  }
+});
+
+test('both entries share their classes', () => {
+  const required = createRequire(import.meta.url)('@endstop/node');
+  const names = Object.keys(endstop).filter((name) => name !== 'default' && name !== 'module.exports');
+  assert.deepEqual(names.sort(), Object.keys(required).sort());
+  for (const name of names) assert.equal(endstop[name], required[name]);
+});
+
+test('secrets leave text', () => {
+  assert.equal(endstop.redact('bad key: sk-abcdef1234567890'), 'bad key: [redacted]');
+  assert.equal(endstop.redact('my-own-key-value', ['my-own-key-value']).includes('own'), false);
+});
+
+test('prices come from the catalogue', () => {
+  const price = endstop.price('openai/gpt-4o');
+  assert.ok(price.input > 0 && price.output > price.input && price.contextWindow > 1000);
+  assert.equal(endstop.price('openai/no-such-model'), null);
+  assert.throws(() => endstop.price('gpt-4o'), /provider\/model/);
+  assert.equal(endstop.Price.parse('in=3,out=15').cost(1e6, 1e6), 18);
+  assert.throws(() => new endstop.Price({ input: -1, output: 1 }), ConfigError);
+});

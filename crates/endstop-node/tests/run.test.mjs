@@ -1,0 +1,292 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Worker } from 'node:worker_threads';
+import {
+  BusyError, ConfigError, detect, limitNames, Outcome, Run, StreamDecoder, Termination, Unsuccessful, defaultLimits,
+} from '@endstop/node';
+import { chat, CUT_STREAM, tool } from './bodies.mjs';
+
+/** A clock that a test moves. */
+function clock() {
+  const moved = () => moved.now;
+  moved.now = 100_000;
+  return moved;
+}
+
+test('answer ends a plain loop', () => {
+  const run = new Run();
+  let calls = 0;
+  while (run.go()) {
+    calls += 1;
+    for (const call of run.turn(calls === 1 ? tool() : chat('Done.')).calls) assert.ok(run.result(call, { ok: true }));
+  }
+  const { outcome } = run;
+  assert.equal(outcome.termination, Termination.STOP);
+  assert.deepEqual([outcome.turns, outcome.toolCalls, outcome.modelCalls, outcome.answer], [2, 1, 2, 'Done.']);
+  assert.equal(outcome.exitStatus, 0);
+  assert.equal(outcome.check(), outcome);
+});
+
+test('every ending is typed', () => {
+  const cases = [
+    [[chat('Half', { finish: 'length' })], 'error_output_truncated'],
+    [[tool(1, '{"text":"hel', 'length')], 'error_output_truncated'],
+    [[chat('Half', { finish: 'content_filter' })], 'error_content_filtered'],
+    [[chat('Half', { finish: 'weird_reason' })], 'error_during_execution'],
+    [[chat('')], 'error_no_progress'],
+    [[CUT_STREAM], 'error_output_truncated'],
+    [Array.from({ length: 9 }, (_, n) => tool(n)), 'error_no_progress'],
+    [Array.from({ length: 9 }, (_, n) => tool(n, '{"text":"hel')), 'error_consecutive_mistakes'],
+  ];
+  for (const [bodies, ending] of cases) {
+    const run = new Run();
+    for (const body of bodies) {
+      if (!run.go()) break;
+      const turn = run.turn(body);
+      if (ending !== 'error_no_progress') assert.equal(turn.calls.length, 0);
+      for (const call of turn.calls) run.result(call, 'x');
+    }
+    const outcome = run.close();
+    assert.equal(outcome.termination, ending);
+    assert.equal(outcome.isSuccess, false);
+    assert.throws(() => outcome.check(), Unsuccessful);
+    assert.ok(outcome.evidence.length > 0 && String(outcome).startsWith(ending));
+  }
+});
+
+test('limits end a run before the next call', () => {
+  const run = new Run({ limits: { maxTurns: 2 } });
+  assert.ok(run.go());
+  run.result(run.turn(tool(1)).calls[0], 'a');
+  assert.ok(run.go());
+  run.result(run.turn(tool(2, '{"text":"y"}')).calls[0], 'b');
+  assert.equal(run.go(), false);
+  assert.equal(run.outcome.termination, 'error_max_turns');
+  assert.equal(run.outcome.category, 'capacity');
+  assert.equal(run.turn(chat('late')).stopped, true);
+  assert.equal(run.close(), run.outcome);
+});
+
+test('budget is a ceiling', () => {
+  const run = new Run({ limits: { max_budget_usd: 0.001 }, price: 'in=3,out=15' });
+  let calls = 0;
+  while (run.go()) run.result(run.turn(tool(++calls, `{"text":"${calls}"}`)).calls[0], `x${calls}`);
+  assert.equal(run.outcome.termination, 'error_max_budget_usd');
+  assert.ok(run.outcome.costUsd > 0 && calls < 4, String(calls));
+});
+
+test('unknown limit names the nearest', () => {
+  assert.throws(() => new Run({ limits: { maxTurn: 3 } }), (e) => e instanceof ConfigError && /max_turns/.test(e.message));
+  assert.throws(() => new Run({ limits: { maxTurns: 'many' } }), ConfigError);
+  assert.throws(() => new Run({ price: 'cheap' }), ConfigError);
+  assert.ok(limitNames().includes('max_turns') && defaultLimits().max_turns === 25);
+});
+
+test('close is always typed', () => {
+  const started = new Run();
+  assert.equal(started.close().termination, 'error_during_execution');
+  const open = new Run();
+  open.go();
+  open.turn(tool());
+  assert.equal(open.close().termination, 'error_during_execution');
+  const answered = new Run();
+  answered.go();
+  answered.turn(chat('Done.'));
+  assert.equal(answered.ending, 'stop');
+  assert.equal(answered.close(false, 'TypeError: x').termination, 'error_during_execution');
+});
+
+test('failures are classified and retried', () => {
+  const limited = Object.assign(new Error('slow down'), { status: 429, headers: new Headers({ 'retry-after': '1' }) });
+  const reset = Object.assign(new TypeError('fetch failed'), { cause: Object.assign(new Error('read'), { code: 'ECONNRESET' }) });
+  for (const [problem, kind] of [[limited, 'rate_limit'], [reset, 'incomplete_stream'], [new Error('odd'), 'unknown_error']]) {
+    const run = new Run();
+    run.go();
+    assert.ok(run.failed(problem));
+    assert.ok(run.go({ retry: true }));
+    run.turn(chat('Done.'));
+    assert.equal(run.close().termination, 'stop');
+    const failed = new Run();
+    failed.go();
+    failed.failed(problem);
+    const outcome = failed.close();
+    assert.equal(outcome.termination, 'error_during_execution');
+    assert.match(JSON.stringify(outcome), new RegExp(kind));
+  }
+  const refused = new Run();
+  refused.go();
+  refused.failed(Object.assign(new Error('no'), { statusCode: 401, responseBody: '{"error":{"message":"bad key"}}' }));
+  assert.equal(refused.close().termination, 'error_provider_auth');
+  assert.throws(() => new Run().failed('x', 'odd'), ConfigError);
+});
+
+test('during closes the run and keeps the exception', async () => {
+  const good = new Run();
+  const outcome = await good.during((run) => {
+    run.go();
+    run.turn(chat('Done.'));
+  });
+  assert.equal(outcome.termination, 'stop');
+  const bad = new Run();
+  await assert.rejects(bad.during(async (run) => { run.go(); throw new TypeError('mine'); }), /mine/);
+  assert.equal(bad.outcome.termination, 'error_during_execution');
+  assert.match(bad.outcome.evidence, /TypeError: mine/);
+  const stopped = new Run();
+  await assert.rejects(stopped.during(() => { throw new DOMException('no', 'AbortError'); }));
+  assert.equal(stopped.outcome.termination, 'cancelled');
+});
+
+test('timeout aborts what listens to the signal', { timeout: 60_000 }, async () => {
+  const run = new Run({ limits: { timeout: '50ms' } });
+  const outcome = await run.during(async () => {
+    run.go();
+    await new Promise((_, reject) => run.signal.addEventListener('abort', () => reject(run.signal.reason)));
+  });
+  assert.equal(outcome.termination, 'error_timeout');
+});
+
+test('abort signal of the caller cancels the run', () => {
+  const controller = new AbortController();
+  const run = new Run({ signal: controller.signal });
+  assert.ok(run.go());
+  controller.abort();
+  assert.equal(run.outcome.termination, 'cancelled');
+  assert.equal(run.outcome.exitStatus, 130);
+  assert.ok(run.signal.aborted);
+  assert.equal(new Run({ signal: controller.signal }).outcome.termination, 'cancelled');
+  assert.equal(new Run().terminate().exitStatus, 143);
+});
+
+test('own clock decides about the deadline', () => {
+  const moved = clock();
+  const run = new Run({ limits: { timeout: '10s' }, clock: moved });
+  assert.equal(run.wakeInMs, 10_000);
+  moved.now += 9_999;
+  assert.ok(run.tick());
+  moved.now += 2;
+  assert.equal(run.tick(), false);
+  assert.equal(run.outcome.termination, 'error_timeout');
+});
+
+test('using ends the run', () => {
+  const run = new Run();
+  run[Symbol.dispose]();
+  assert.equal(run.outcome.termination, 'error_during_execution');
+});
+
+test('policy that calls its own run is refused', async () => {
+  const { policy } = await import('@endstop/node');
+  let caught = null;
+  const run = new Run({
+    policy: policy('again', () => {
+      try { run.go(); } catch (problem) { caught = problem; }
+      run.cancel();
+    }),
+  });
+  run.go();
+  run.turn(chat('Done.'));
+  assert.ok(caught instanceof BusyError);
+  run.close();
+  assert.equal(run.outcome.termination, 'cancelled');
+});
+
+test('outcome survives its json', () => {
+  const run = new Run({ task: 'Say hi.' });
+  run.go();
+  run.turn(chat('FINAL("42")'));
+  const outcome = run.close();
+  assert.equal(outcome.messages.length, 2);
+  const read = Outcome.from(JSON.stringify(outcome));
+  // The JSON has microseconds.
+  assert.deepEqual({ ...read, durationMs: 0 }, { ...outcome, durationMs: 0 });
+  assert.deepEqual(Outcome.from(outcome.toJSON()).toJSON(), outcome.toJSON());
+  assert.throws(() => { outcome.termination = 'stop'; }, TypeError);
+  assert.throws(() => { outcome.usage.inputTokens = 1; }, TypeError);
+  assert.throws(() => Outcome.from('{}'), /invalid `outcome`/);
+});
+
+test('detection and decoder can be fed', () => {
+  const run = new Run();
+  run.go({ streaming: true });
+  const decoder = new StreamDecoder();
+  for (const delta of decoder.push(CUT_STREAM)) run.delta(delta.text, delta.kind);
+  assert.equal(run.turn(decoder).ending, 'error_output_truncated');
+  assert.ok(run.go({ input: 'Continue.' }));
+  run.turn(detect(chat('Done.')));
+  assert.equal(run.close().termination, 'stop');
+  assert.throws(() => new Run().delta('x', 'odd'), ConfigError);
+});
+
+test('results and observations reach the run', () => {
+  const run = new Run({ policy: 'reward_threshold', variables: { a: 1 } });
+  run.go();
+  const [call] = run.turn(tool()).calls;
+  assert.throws(() => run.result(call, 'x', { status: 'fine' }), ConfigError);
+  assert.equal(run.result('unknown', 'x'), true);
+  run.result(call.id, new TypeError('no'));
+  run.spent({ inputTokens: 10, outputTokens: 5, costUsd: 0.5, turns: 2 });
+  assert.ok(run.observe({ metrics: { last_reward: 0.1 } }));
+  assert.ok(run.costUsd >= 0.5 && run.usage.totalTokens >= 165);
+  const halted = new Run();
+  halted.go();
+  halted.result(halted.turn(tool()).calls[0], 'x', { halt: 'enough' });
+  halted.ask();
+  assert.equal(halted.close().termination, 'error_halted');
+  assert.equal(new Run().fault('hook', 'broke').termination, 'error_during_execution');
+});
+
+test('worker threads have runs of their own', async () => {
+  const body = `
+    const { Run, policy, detect } = require('@endstop/node');
+    const { parentPort, workerData } = require('node:worker_threads');
+    const stop = policy('third', (step, context) => context.step >= 2 && 'enough');
+    let last;
+    for (let n = 0; n < 200; n++) {
+      const run = new Run({ policy: stop, task: 'x' });
+      for (let turn = 0; run.go(); turn++) {
+        const fed = run.turn(workerData.replace('"x', '"' + n + '-' + turn + '-'));
+        for (const call of fed.calls) run.result(call, String(turn));
+      }
+      last = run.outcome;
+    }
+    parentPort.postMessage({ termination: last.termination, answer: last.answer, turns: last.turns });`;
+  const workers = Array.from({ length: 4 }, () => new Promise((resolve, reject) => {
+    const worker = new Worker(body, { eval: true, workerData: tool(1, '{"text":"x"}') });
+    let message = null;
+    worker.on('message', (sent) => { message = sent; });
+    worker.on('error', reject);
+    worker.on('exit', (code) => (code === 0 ? resolve(message) : reject(new Error(`exit ${code}`))));
+  }));
+  for (const message of await Promise.all(workers)) {
+    assert.deepEqual(message, { termination: 'submitted', answer: 'enough', turns: 3 });
+  }
+});
+
+test('memory stays flat over many turns', { timeout: 300_000 }, async () => {
+  const short = async (runs) => {
+    for (let n = 0; n < runs; n++) {
+      const run = new Run();
+      run.go();
+      run.result(run.turn(detect(tool(1, '{"text":"x"}'))).calls[0], 'x');
+      run.go();
+      run.turn(chat('Done.'));
+      run.close();
+      // A loop that never waits keeps the collector from freeing the bindings.
+      if (n % 100 === 0) await new Promise(setImmediate);
+    }
+  };
+  const settled = async () => {
+    for (let n = 0; n < 4; n++) {
+      globalThis.gc();
+      await new Promise(setImmediate);
+    }
+    return process.memoryUsage().rss / 1e6;
+  };
+  // Each run has two turns. A release build has time for all of them.
+  const runs = Number(process.env.MEMORY_RUNS ?? '2000');
+  await short(runs / 5);
+  const before = await settled();
+  await short(runs);
+  const after = await settled();
+  assert.ok(after - before < 20, `${before.toFixed(1)} MB, then ${after.toFixed(1)} MB`);
+});

@@ -1,0 +1,119 @@
+// What the adapters share: one run of a framework, its tap, and the rule when to stop.
+
+import type { Call } from '../binding.js';
+import { Detection } from '../detect.js';
+import { ConfigError, EndstopStopped, VersionError } from '../errors.js';
+import type { Outcome } from '../outcome.js';
+import type { PolicySpec } from '../policy.js';
+import type { Price } from '../price.js';
+import { Run } from '../run.js';
+import { Recording, within } from '../tap.js';
+import type { Limits } from '../vocabulary.js';
+
+/** The settings of a run: its limits by name, and other options. */
+export interface Settings extends Limits {
+  readonly policy?: PolicySpec | undefined;
+  readonly model?: string | undefined;
+  readonly price?: Price | string | undefined;
+  readonly task?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+  readonly clock?: (() => number) | undefined;
+}
+
+/** What a framework must do after a response. */
+export interface Fed {
+  /** The outcome, if the framework must stop. */
+  readonly stopped: Outcome | null;
+  /** The calls that must not run if it continues, because they are cut. */
+  readonly heldBack: readonly Call[];
+}
+
+/** One run of a framework. The adapters add the framework's hooks. */
+export class Scope {
+  /** The run. */
+  readonly run: Run;
+  /** What the tap saw since the last model call. */
+  readonly recording = new Recording();
+  /** True if the next model call was already asked for. */
+  #asked = false;
+  #failed = false;
+
+  constructor(settings: Settings = {}) {
+    const { policy, model, price, task, signal, clock, ...limits } = settings;
+    this.run = new Run({ limits, policy, model, price, task, signal, clock });
+  }
+
+  /** The outcome, once the run has ended. */
+  get outcome(): Outcome {
+    return this.run.finished();
+  }
+
+  /** Aborts when the run ends, for example at its deadline. */
+  get signal(): AbortSignal {
+    return this.run.signal;
+  }
+
+  /**
+   * Calls the framework, and ends the run with it. Returns what the framework returned. An exception
+   * leaves this method, and ends the run as well; at `timeout` it is `EndstopStopped`.
+   */
+  async during<T>(body: () => T | Promise<T>): Promise<T> {
+    let returned: { value: T } | null = null;
+    const outcome = await this.run.during(async () => {
+      returned = { value: await within(this.recording, body) };
+    });
+    if (returned === null) throw new EndstopStopped(outcome);
+    return (returned as { value: T }).value;
+  }
+
+  /** Asks for a model call. Throws `EndstopStopped` if the run has ended. */
+  beforeCall(streaming: boolean): void {
+    if (!this.tryCall(streaming)) throw new EndstopStopped(this.outcome);
+    this.#asked = false;
+  }
+
+  /** Asks for the next model call. False: the run has ended. */
+  tryCall(streaming = false): boolean {
+    if (this.#asked && this.run.running) return true;
+    this.#asked = this.run.ask({ streaming, retry: this.#failed });
+    this.#failed = false;
+    this.recording.take();
+    return this.#asked;
+  }
+
+  /** Feeds the failure of a model call. */
+  failedCall(problem: unknown): void {
+    if (problem instanceof EndstopStopped) return;
+    const seen = this.recording.take().at(-1);
+    this.run.failed(seen?.error ?? problem);
+    this.#failed = true;
+  }
+
+  /**
+   * Feeds the response of a model call: as the tap saw it, or else as the framework describes it.
+   *
+   * The framework must stop if the run has ended, and if the response is neither an answer nor a
+   * request for tools. It would take such a response for an answer, or run a tool with half of its
+   * arguments.
+   */
+  afterCall(described: Detection | null): Fed {
+    const response = this.recording.take().at(-1) ?? described;
+    if (response === null) {
+      throw new ConfigError('the tap saw no response; give the client the fetch of the tap: { fetch: tap() }');
+    }
+    const turn = this.run.turn(response);
+    if (turn.outcome !== null) return { stopped: turn.outcome, heldBack: turn.heldBack };
+    if (turn.ending !== null && turn.ending !== 'stop' && turn.ending !== 'submitted') {
+      return { stopped: this.run.close(), heldBack: turn.heldBack };
+    }
+    return { stopped: null, heldBack: turn.heldBack };
+  }
+}
+
+/** Throws `VersionError` unless the version is one of those that an adapter supports. */
+export function requireVersion(what: string, found: unknown, supported: readonly string[], range: string): void {
+  if (supported.includes(String(found))) return;
+  throw new VersionError(
+    `${what} ${String(found)} is not supported: expected ${supported.join(', ')}; the supported versions are ${range}`,
+  );
+}
