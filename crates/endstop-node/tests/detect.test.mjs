@@ -112,14 +112,17 @@ test('hostile bodies never break the process', () => {
 
 test('both entries share their classes', () => {
   const required = createRequire(import.meta.url)('@endstop/node');
-  const names = Object.keys(endstop).filter((name) => name !== 'default' && name !== 'module.exports');
+  // Marks that Node and the compiler add.
+  const marks = ['default', 'module.exports', '__esModule'];
+  const names = Object.keys(endstop).filter((name) => !marks.includes(name));
   assert.deepEqual(names.sort(), Object.keys(required).sort());
   for (const name of names) assert.equal(endstop[name], required[name]);
 });
 
 test('secrets leave text', () => {
   assert.equal(endstop.redact('bad key: sk-abcdef1234567890'), 'bad key: [redacted]');
-  assert.equal(endstop.redact('my-own-key-value', ['my-own-key-value']).includes('own'), false);
+  const key = 'my-own-key-value-0123';
+  assert.ok(!endstop.redact(`x ${key} y`, [key]).includes(key));
 });
 
 test('prices come from the catalogue', () => {

@@ -59,13 +59,13 @@ test('function sees the step and the context', () => {
     variables: { goal: 3 },
     policy: policy('watch', (step, context) => {
       seen.push([step.actionType, step.output, step.calls.length, step.outputs.length, context.task, context.step, context.variables.goal]);
-      return context.step === 1 ? Verdict.stop('two', { evidence: 'enough', deliverable: { n: 2 } }) : undefined;
+      return context.step === 1 ? Verdict.stop(null, { evidence: 'enough', deliverable: { n: 2 } }) : undefined;
     }, 'Watches.'),
   });
   for (let turn = 1; run.go(); turn++) run.result(run.turn(tool(turn, `{"text":"${turn}"}`)).calls[0], `out ${turn}`);
   assert.deepEqual(seen.map((one) => one.slice(2)), [[1, 1, 'Count.', 0, 3], [1, 1, 'Count.', 1, 3]]);
   const { outcome } = run;
-  assert.deepEqual([outcome.termination, outcome.answer, outcome.evidence], ['submitted', 'two', 'enough']);
+  assert.deepEqual([outcome.termination, outcome.answer, outcome.evidence], ['submitted', '{"n":2}', 'enough']);
   assert.deepEqual(outcome.deliverable, { n: 2 });
   assert.equal(outcome.decidedBy.name, 'watch');
 });
@@ -73,8 +73,9 @@ test('function sees the step and the context', () => {
 test('verdict may name another ending', () => {
   const run = new Run({ policy: policy('halt', () => Verdict.stop(null, { endsAs: 'error_halted', evidence: 'no more' })) });
   run.go();
-  run.turn(chat('x'));
-  assert.equal(run.close().termination, 'error_halted');
+  run.result(run.turn(tool()).calls[0], 'x');
+  assert.equal(run.go(), false);
+  assert.equal(run.outcome.termination, 'error_halted');
   assert.throws(() => Verdict.stop(null, { endsAs: 'stop' }), /error_halted/);
   assert.equal(Verdict.tell('go on').message, 'go on');
 });
@@ -104,14 +105,14 @@ test('each run has its own state', () => {
   const counting = policyWithState('count', () => {
     made += 1;
     let steps = 0;
-    return () => ++steps >= 2;
+    return () => ++steps >= 2 && `after ${steps}`;
   });
   for (let n = 0; n < 3; n++) {
     const run = new Run({ policy: counting });
     let turns = 0;
     while (run.go()) run.result(run.turn(tool(++turns, `{"text":"${turns}"}`)).calls[0], `x${turns}`);
     assert.equal(turns, 2);
-    assert.equal(run.outcome.termination, 'submitted');
+    assert.equal(run.outcome.answer, 'after 2');
   }
   assert.equal(made, 3);
 });

@@ -255,7 +255,9 @@ function describe(
 /** Returns the provider's finish value. The SDK has made up `unknown` and `other` if there is none. */
 function finishOf(given: unknown): string | null {
   if (typeof given === 'object' && given !== null) {
-    return ((given as { raw?: string | null }).raw ?? null) as string | null;
+    const { raw, unified } = given as { raw?: string | null; unified?: string };
+    // A refusal has the value of an answer on the wire, and the SDK knows better.
+    return unified === 'content-filter' ? 'content_filter' : (raw ?? null);
   }
   const known: Record<string, string> = { 'content-filter': 'content_filter', 'tool-calls': 'tool_calls' };
   const value = String(given ?? 'unknown');

@@ -13,9 +13,11 @@
 
 import { Endstop as AiSdk } from './ai-sdk.js';
 
-/** A finished step of Mastra, whose tool results are in a payload. */
+/** A finished step of Mastra: its results are in a payload, but in those of the SDK for `stopWhen`. */
 interface Step {
   readonly toolResults?: readonly {
+    readonly toolCallId?: string;
+    readonly output?: { readonly value?: unknown };
     readonly payload?: { readonly toolCallId: string; readonly result: unknown; readonly isError?: boolean };
   }[];
 }
@@ -24,10 +26,9 @@ interface Step {
 export class Endstop extends AiSdk {
   /** Feeds the results of a step's tools. */
   override readonly onStepFinish = (step: any): void => {
-    for (const { payload } of (step as Step).toolResults ?? []) {
-      if (payload === undefined) continue;
-      const status = payload.isError === true ? 'error' : 'ok';
-      this.run.result(payload.toolCallId, payload.result, { status });
+    for (const { toolCallId = '', output, payload } of (step as Step).toolResults ?? []) {
+      const status = payload?.isError === true ? 'error' : 'ok';
+      this.run.result(payload?.toolCallId ?? toolCallId, payload?.result ?? output?.value, { status });
     }
   };
 }
