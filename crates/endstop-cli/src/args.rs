@@ -61,6 +61,13 @@ pub(crate) enum Command {
     /// Show the settings that a run in this folder would have.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Write the shell completions and the man pages into a folder.
+    #[cfg(feature = "pages")]
+    #[command(hide = true)]
+    Pages {
+        /// The folder; `completions` and `man` are created in it.
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

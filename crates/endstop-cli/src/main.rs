@@ -94,6 +94,8 @@ fn main() -> ExitCode {
         Command::Trust(trust) => commands::trust::run(&trust, json),
         Command::Config(ConfigCommand::Show(run)) => commands::config::show(&run, json),
         Command::Policies => Ok(commands::policies::run(json)),
+        #[cfg(feature = "pages")]
+        Command::Pages { folder } => commands::pages::run(&folder),
     };
     match result {
         Ok(status) => ExitCode::from(status),

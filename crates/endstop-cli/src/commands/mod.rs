@@ -12,6 +12,8 @@ pub(crate) mod guard;
 mod guard_listen;
 pub(crate) mod live;
 mod one_run;
+#[cfg(feature = "pages")]
+pub(crate) mod pages;
 pub(crate) mod policies;
 mod print_env;
 pub(crate) mod providers;
