@@ -29,6 +29,9 @@ assert SPEC is not None and SPEC.loader is not None
 PEER = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(PEER)
 
+PEER.MEANING.update(turns="the same, with two turns", budget="the same, with 0.2 cents")
+PEER.EXPECTED.update(turns="error_max_turns", budget="error_max_budget_usd")
+
 # Framework: the script, its way, and the packages; the first one names the section.
 FRAMEWORKS = {
     "ai7": ("ai_sdk", "tap", ["ai@7", "@ai-sdk/openai@4", "zod"]),

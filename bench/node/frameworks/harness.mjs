@@ -12,8 +12,10 @@ process.env.MASTRA_TELEMETRY_DISABLED = '1';
 process.env.DO_NOT_TRACK = '1';
 
 const SCENARIOS = [
-  'stop', 'length', 'lengthtool', 'cuttool', 'filter', 'refusal', 'cut', 'reset', 'unknown', 'empty', 'loop', 'concurrent',
+  'stop', 'length', 'lengthtool', 'cuttool', 'filter', 'refusal', 'cut', 'reset', 'unknown', 'empty', 'loop', 'turns', 'budget', 'concurrent',
 ];
+/** Scenarios of the same call for ever, under other limits. */
+const LIMITS = { turns: { maxTurns: 2 }, budget: { maxBudgetUsd: 0.002, price: 'in=3,out=15' } };
 const AT_ONCE = ['stop', 'length', 'loop', 'filter'];
 /** Milliseconds after which a run is reported as still running. */
 const LIMIT = Number(process.env.LIMIT ?? '10') * 1e3;
@@ -52,8 +54,8 @@ async function concurrently(run, stream, guard) {
 }
 
 /**
- * `run(model, stream, guard, signal)` runs the framework once and returns the fields of a row. The
- * signal aborts a run that lasts too long.
+ * `run(model, stream, guard, signal, limits)` runs the framework once and returns the fields of a row.
+ * The signal aborts a run that lasts too long; the limits are for the adapter.
  */
 export async function main(framework, run, absent = []) {
   const only = process.argv.slice(2);
@@ -74,9 +76,15 @@ export async function main(framework, run, absent = []) {
           }, LIMIT);
         });
         const streams = mode === 'stream';
-        const once = scenario === 'concurrent' ? concurrently(run, streams, guard) : run(`m-${scenario}`, streams, guard, aborts.signal);
+        const limits = LIMITS[scenario];
+        const model = limits === undefined ? `m-${scenario}` : 'm-loop';
+        const once = async () => {
+          if (scenario === 'concurrent') return concurrently(run, streams, guard);
+          if (limits !== undefined && !guard) return { ending: 'not run' };
+          return run(model, streams, guard, aborts.signal, limits);
+        };
         try {
-          Object.assign(row, await Promise.race([once, late]));
+          Object.assign(row, await Promise.race([once(), late]));
         } catch (problem) {
           row.ending = performance.now() - began >= LIMIT ? 'still running' : `raised ${problem?.name ?? typeof problem}`;
           row.evidence = String(problem?.message).slice(0, 160);

@@ -27,10 +27,10 @@ async function once(settings, stream) {
   return `returned (${await result.finishReason})`;
 }
 
-await main(`ai ${version}, ${how}`, async (name, stream, guard, signal) => {
+await main(`ai ${version}, ${how}`, async (name, stream, guard, signal, limits) => {
   const model = provider.chat(name);
   if (!guard) return { ending: await once({ model, stopWhen: stepCountIs(20), abortSignal: signal }, stream) };
-  const endstop = new Endstop({ signal });
+  const endstop = new Endstop({ signal, ...limits });
   const wrapped = how === 'middleware' ? wrapLanguageModel({ model, middleware: endstop.middleware }) : endstop.model(model);
   return guarded(endstop, () => once({ model: wrapped, ...endstop.hooks() }, stream));
 });

@@ -19,8 +19,8 @@ async function once(name, middleware, stream, signal) {
   return 'returned';
 }
 
-await main('langchain', async (name, stream, guard, signal) => {
+await main('langchain', async (name, stream, guard, signal, limits) => {
   if (!guard) return { ending: await once(name, [], stream, signal) };
-  const endstop = new Endstop({ signal });
+  const endstop = new Endstop({ signal, ...limits });
   return guarded(endstop, () => once(name, [endstop.middleware(createMiddleware)], stream, endstop.signal));
 });

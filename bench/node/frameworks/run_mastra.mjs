@@ -31,9 +31,9 @@ async function once(model, settings, stream) {
   return `returned (${await result.finishReason})`;
 }
 
-await main('mastra', async (name, stream, guard, signal) => {
+await main('mastra', async (name, stream, guard, signal, limits) => {
   const model = provider.chat(name);
   if (!guard) return { ending: await once(model, { abortSignal: signal, maxSteps: 20 }, stream) };
-  const endstop = new Endstop({ signal });
+  const endstop = new Endstop({ signal, ...limits });
   return guarded(endstop, () => once(endstop.model(model), endstop.hooks(), stream));
 });

@@ -24,8 +24,8 @@ async function once(modelProvider, model, stream, signal) {
   return 'returned';
 }
 
-await main('@openai/agents', async (model, stream, guard, signal) => {
+await main('@openai/agents', async (model, stream, guard, signal, limits) => {
   if (!guard) return { ending: await once(provider, model, stream, signal) };
-  const endstop = new Endstop({ signal });
+  const endstop = new Endstop({ signal, ...limits });
   return guarded(endstop, () => once(endstop.provider(provider), model, stream, endstop.signal));
 });
