@@ -14,14 +14,14 @@ use napi_derive::napi;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// What a policy function returned, as the JavaScript half reports it.
+/// The result of a policy function, as the JavaScript half reports it.
 #[napi(object, use_nullable = true)]
 pub struct CodeAnswer {
     /// The verdict.
     pub verdict: Option<VerdictFields>,
     /// The message of the exception that the function threw.
     pub failed: Option<String>,
-    /// Its stack.
+    /// Stack of that exception.
     pub stack: Option<String>,
 }
 
@@ -92,14 +92,12 @@ impl CodePolicy {
             let diagnostic = secrets_out(stack.as_deref().unwrap_or(&reason));
             PolicyFault { evidence: secrets_out(&reason), diagnostic }
         };
-        let answer = self.evaluate(step, context).map_err(|e| fault(e.reason.to_string(), None))?;
-        match answer.failed {
-            Some(reason) => Err(fault(reason, answer.stack)),
-            None => {
-                let verdict = answer.verdict.unwrap_or_default().read(&self.source.name);
-                verdict.map_err(|e| fault(e.reason.to_string(), None))
-            }
+        let answer = self.evaluate(step, context).map_err(|e| fault(e.reason.clone(), None))?;
+        if let Some(reason) = answer.failed {
+            return Err(fault(reason, answer.stack));
         }
+        let verdict = answer.verdict.unwrap_or_default().read(&self.source.name);
+        verdict.map_err(|e| fault(e.reason.clone(), None))
     }
 }
 

@@ -124,9 +124,10 @@ impl State {
             self.push(status, &held, &mut Vec::new());
         }
         let dialect = self.dialect.unwrap_or(dialect::OPENAI_CHAT);
-        let decoder = self.decoder.take().unwrap_or_else(|| {
-            StreamDecoder::new(dialect, status, Headers::new(), self.facts)
-        });
+        let decoder = self
+            .decoder
+            .take()
+            .unwrap_or_else(|| StreamDecoder::new(dialect, status, Headers::new(), self.facts));
         let decoded = decoder.finish(if reset { Eof::Reset } else { Eof::Clean });
         let done = NativeDetection { decoded, api: dialect.name };
         self.finished = Some(done.clone());
@@ -138,7 +139,6 @@ impl State {
 impl NativeDecoder {
     /// Creates a decoder.
     #[napi(constructor)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn new(facts: ResponseFacts) -> Result<NativeDecoder> {
         let state = State {
             decoder: None,
@@ -154,7 +154,6 @@ impl NativeDecoder {
 
     /// Takes the next bytes, and returns what they add to the turn.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn push(&self, chunk: Either<&[u8], String>) -> Result<Vec<Delta>> {
         let mut deltas = Vec::new();
         self.state.take("decoder")?.push(self.status, bytes_of(&chunk), &mut deltas);

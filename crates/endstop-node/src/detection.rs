@@ -157,8 +157,10 @@ impl NativeDetection {
 
 /// Detects why a model's turn ended, from the body of a response.
 #[napi(catch_unwind)]
-#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
-pub fn detect(body: Either<&[u8], String>, facts: Option<ResponseFacts>) -> Result<NativeDetection> {
+pub fn detect(
+    body: Either<&[u8], String>,
+    facts: Option<ResponseFacts>,
+) -> Result<NativeDetection> {
     let facts = facts.unwrap_or_default();
     decode(bytes_of(&body), facts.dialect()?, &facts)
 }
@@ -180,8 +182,7 @@ pub(crate) fn decode(
     let request = facts.request()?;
     let status = facts.status.unwrap_or(200);
     let found = given.map_or_else(|| recognise(bytes, status), Ok);
-    let dialect =
-        found.map_err(|problem| napi::Error::new(Code::Format, problem.to_string()))?;
+    let dialect = found.map_err(|problem| napi::Error::new(Code::Format, problem.to_string()))?;
     let decoded = decode_body(dialect, status, &facts.headers(), bytes, &request);
     Ok(NativeDetection { decoded, api: dialect.name })
 }

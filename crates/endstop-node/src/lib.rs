@@ -7,6 +7,8 @@
 //!
 //! The JavaScript half is in `ts`; its `index.ts` lists the public names.
 
+#![cfg_attr(test, allow(dead_code, reason = "`#[napi]` exports nothing from a test build"))]
+
 mod call;
 mod code_policy;
 mod decoder;

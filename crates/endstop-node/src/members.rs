@@ -8,7 +8,7 @@ use napi_derive::napi;
 pub struct Members {
     /// Name of the enumeration.
     pub name: String,
-    /// Its values.
+    /// The values, in the order of the kernel.
     pub values: Vec<String>,
 }
 

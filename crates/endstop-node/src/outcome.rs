@@ -123,7 +123,6 @@ impl OutcomeFields {
 
 /// Reads an outcome from its JSON, also that of another process or of an earlier version.
 #[napi(catch_unwind)]
-#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
 pub fn read_outcome(json: String) -> Result<OutcomeFields> {
     let outcome: endstop_core::Outcome = from_json(&json, "outcome")?;
     OutcomeFields::of(&outcome)

@@ -42,7 +42,6 @@ pub struct Judged {
 impl NativePolicy {
     /// Builds a policy from a name or `name={json}`, or from a specification as JSON.
     #[napi(factory, catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn build(text: String, is_json: bool) -> Result<NativePolicy> {
         let registry = Registry::new();
         let built = if is_json {
@@ -64,7 +63,6 @@ impl NativePolicy {
 
     /// Returns a policy that stops when at least `n` of these do.
     #[napi(factory)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn k_of(n: u32, policies: Vec<&NativePolicy>) -> Result<NativePolicy> {
         let n = n as usize;
         if n == 0 || n > policies.len() {
@@ -94,16 +92,13 @@ impl NativePolicy {
 
     /// Judges a step, given as JSON. The policy keeps its state between calls, until `reset`.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn should_stop(&self, env: Env, step: String, context: String) -> Result<Judged> {
         let step: StepResult = from_json(&step, "step")?;
         let context: StepContext = from_json(&context, "context")?;
         let mut policy = self.rule.take("policy")?;
         let judge = || with_policies(env, || policy.should_terminate(&step, &context));
         match catch_unwind(AssertUnwindSafe(judge)) {
-            Ok(verdict) => {
-                Ok(Judged { verdict: Some(VerdictFields::of(&verdict)?), failed: None })
-            }
+            Ok(verdict) => Ok(Judged { verdict: Some(VerdictFields::of(&verdict)?), failed: None }),
             Err(payload) => match payload.downcast::<PolicyFault>() {
                 Ok(fault) => Ok(Judged { verdict: None, failed: Some(fault.evidence) }),
                 Err(panic) => resume_unwind(panic),

@@ -65,7 +65,6 @@ impl PriceFields {
 
 /// Returns the price of a model (`provider/model`) from the catalogue, or null if it has none.
 #[napi(catch_unwind)]
-#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
 pub fn price_of(model: String) -> Result<Option<PriceFields>> {
     let Some((provider, id)) = model.split_once('/') else {
         return Err(config(format!(
@@ -82,14 +81,12 @@ pub fn price_of(model: String) -> Result<Option<PriceFields>> {
 
 /// Reads a price from text such as `in=3,out=15`.
 #[napi(catch_unwind)]
-#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
 pub fn read_price(text: String) -> Result<PriceFields> {
     parse_price(&text).map(|price| PriceFields::of(&price)).map_err(config)
 }
 
 /// Checks a price, and returns the cost in US dollars of this many tokens.
 #[napi(catch_unwind)]
-#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
 pub fn cost_of(price: PriceFields, input: f64, output: f64, cached: f64) -> Result<f64> {
     let usage = endstop_core::Usage {
         input_tokens: Some(count(input)),

@@ -5,8 +5,7 @@ use napi_derive::napi;
 
 /// Removes credentials from text: those of known formats, and the given keys wherever they occur.
 #[napi(catch_unwind)]
-#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
 pub fn redact(text: String, keys: Option<Vec<String>>) -> String {
     let text = secrets_out(&text);
-    KnownKeys::new(&keys.unwrap_or_default()).out_of_text(&text).into_owned()
+    KnownKeys::new(keys.unwrap_or_default()).out_of_text(&text).into_owned()
 }

@@ -50,7 +50,7 @@ pub struct RunOptions {
     pub variables: Option<String>,
 }
 
-/// What a nested run has spent.
+/// The spending of a nested run.
 #[napi(object)]
 pub struct SpentFields {
     /// Prompt tokens.
@@ -146,7 +146,6 @@ impl NativeRun {
 impl NativeRun {
     /// Starts a run.
     #[napi(constructor, catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn new(options: RunOptions, policy: Option<&NativePolicy>) -> Result<NativeRun> {
         let given = options.price.as_ref().map(PriceFields::read).transpose()?;
         let named = options.model.as_deref().and_then(|model| model.split_once('/'));
@@ -165,7 +164,10 @@ impl NativeRun {
         let inject = options.inject.unwrap_or(false);
         let spec = RunSpec {
             limits: read_limits(options.limits.as_deref().unwrap_or("{}"))?,
-            policy: policy.map(NativePolicy::copy).transpose()?.map(endstop_core::BoxPolicy::into_inner),
+            policy: policy
+                .map(NativePolicy::copy)
+                .transpose()?
+                .map(endstop_core::BoxPolicy::into_inner),
             variables: read_map(options.variables.as_deref(), "variables")?,
             model: options.model.clone(),
             provider: pricing.provider.clone(),
@@ -198,7 +200,6 @@ impl NativeRun {
 
     /// Decodes a response, and feeds it.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn body(
         &self,
         env: Env,
@@ -224,7 +225,6 @@ impl NativeRun {
 
     /// Feeds streamed content while it arrives. False: stop reading, the run has ended.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn delta(&self, env: Env, at: f64, text: String, kind: String) -> Result<bool> {
         let delta = read_delta(text, &kind)?;
         self.continues(env, at, |state, at| state.delta(at, delta))
@@ -240,7 +240,6 @@ impl NativeRun {
 
     /// Feeds the result of a tool call. False: the run has ended.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn result(&self, env: Env, at: f64, call: String, report: Report) -> Result<bool> {
         let report = report.read()?;
         self.continues(env, at, |state, at| state.result(at, &call, report))
@@ -248,7 +247,6 @@ impl NativeRun {
 
     /// Feeds named values and measurements for policies, as JSON.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn observe(
         &self,
         env: Env,
@@ -265,7 +263,6 @@ impl NativeRun {
 
     /// Adds what a nested run has spent.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn spent(&self, env: Env, at: f64, spent: SpentFields) -> Result<bool> {
         let spending = Spending {
             usage: endstop_core::Usage {
@@ -285,7 +282,6 @@ impl NativeRun {
 
     /// Changes the limits of the run. What was spent so far counts against the new ones.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn set_limits(&self, env: Env, at: f64, limits: String) -> Result<bool> {
         let limits = read_limits(&limits)?;
         self.continues(env, at, |state, at| {
@@ -321,7 +317,6 @@ impl NativeRun {
 
     /// Reports that code around the run failed. Ends the run as `error_during_execution`.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn fault(&self, env: Env, at: f64, name: String, message: String) -> Result<OutcomeFields> {
         let (name, message) = (secrets_out(&name), secrets_out(&message));
         let outcome = self.step(env, at, |state, at| state.guest.fault(at, name, message))?;
@@ -330,7 +325,6 @@ impl NativeRun {
 
     /// Reports that the loop is gone, and returns the outcome.
     #[napi(catch_unwind)]
-    #[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
     pub fn close(&self, env: Env, at: f64, ok: bool, detail: String) -> Result<OutcomeFields> {
         let detail = secrets_out(&detail);
         let outcome = self.step(env, at, |state, at| state.guest.close(at, ok, detail))?;
@@ -379,7 +373,6 @@ impl NativeRun {
 
 /// Builds the error of a model call from a message, with a class by name.
 #[napi(catch_unwind)]
-#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
 pub fn model_error(kind: String, message: String) -> Result<ModelError> {
     let class = read_class(&kind)?;
     Ok(ModelError::from(&endstop_core::ModelError::new(class, secrets_out(&message))))

@@ -29,7 +29,7 @@ pub(crate) struct RunState {
     notes: Vec<String>,
 }
 
-/// What a run makes of a response.
+/// The result of feeding a response.
 pub(crate) struct Turn {
     pub(crate) text: String,
     /// The calls that may run.

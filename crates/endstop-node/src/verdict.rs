@@ -86,7 +86,6 @@ fn read_end(name: &str) -> Result<PolicyEnd> {
 
 /// Checks the name of a termination that a policy may cause.
 #[napi]
-#[expect(clippy::needless_pass_by_value, reason = "JavaScript's values are converted")]
 pub fn check_policy_end(name: String) -> Result<()> {
     read_end(&name).map(drop)
 }

@@ -15,7 +15,8 @@ pub(crate) fn run(folder: &Path) -> Result {
     let written = || -> std::io::Result<()> {
         fs::create_dir_all(&completions)?;
         fs::create_dir_all(&man)?;
-        let mut command = Args::command();
+        // The pages of `help` would repeat the others.
+        let mut command = Args::command().disable_help_subcommand(true);
         for shell in SHELLS {
             generate_to(shell, &mut command, "endstop", &completions)?;
         }
