@@ -20,7 +20,6 @@
 
 import { type Detection, response } from '../detect.js';
 import { EndstopStopped } from '../errors.js';
-import { failureOf } from '../failure.js';
 import type { Outcome } from '../outcome.js';
 import { requireVersion, Scope } from './base.js';
 
@@ -133,8 +132,7 @@ export class Endstop extends Scope {
     try {
       generated = (await call()) as Generated;
     } catch (problem) {
-      this.failedCall(problem);
-      throw problem;
+      throw this.failedCall(problem);
     }
     const { stopped } = this.afterCall(described(generated));
     if (stopped === null) return generated;
@@ -152,8 +150,7 @@ export class Endstop extends Scope {
       const parts = (result.stream as ReadableStream<Part>).pipeThrough(this.#watch());
       return { ...result, stream: parts };
     } catch (problem) {
-      this.failedCall(problem);
-      throw problem;
+      throw this.failedCall(problem);
     }
   }
 
@@ -200,8 +197,8 @@ export class Endstop extends Scope {
         if (part.type === 'error') {
           // The finish that follows is made up.
           isOver = true;
-          this.failedCall(failureOf(part['error']));
-          controller.enqueue(part);
+          const failed = this.failedCall(part['error']);
+          controller.enqueue({ ...part, error: failed });
           return controller.terminate();
         }
         if (part.type === 'text-delta' || part.type === 'tool-call' || part.type === 'response-metadata') seen.push(part);

@@ -81,12 +81,22 @@ export class Scope {
     return this.#asked;
   }
 
-  /** Feeds the failure of a model call. */
-  failedCall(problem: unknown): void {
-    if (problem instanceof EndstopStopped) return;
-    const seen = this.recording.take().at(-1);
-    this.run.failed(seen?.error ?? problem);
+  /**
+   * Feeds the failure of a model call, and returns what must leave the framework. An SDK may fail on a
+   * response that the tap understood, for example one that a filter cut; the response then counts.
+   */
+  failedCall(problem: unknown): unknown {
+    if (problem instanceof EndstopStopped) return problem;
+    const seen = this.recording.last;
+    if (seen !== null && seen.error === null) {
+      const { stopped } = this.afterCall(null);
+      if (stopped !== null && !stopped.isSuccess) return new EndstopStopped(stopped);
+    } else {
+      this.recording.take();
+      this.run.failed(seen?.error ?? problem);
+    }
     this.#failed = true;
+    return problem;
   }
 
   /**

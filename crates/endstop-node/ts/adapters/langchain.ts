@@ -78,8 +78,7 @@ export class Endstop extends Scope {
     try {
       return await within(this.recording, handler);
     } catch (problem) {
-      this.failedCall(problem);
-      throw problem;
+      throw this.failedCall(problem);
     }
   }
 

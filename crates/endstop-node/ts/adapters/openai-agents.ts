@@ -82,7 +82,7 @@ export class Endstop extends Scope {
     try {
       answer = await model.getResponse(request);
     } catch (problem) {
-      this.#failed(problem);
+      throw this.failedCall(problem);
     }
     this.#afterCall();
     return answer;
@@ -97,8 +97,7 @@ export class Endstop extends Scope {
       try {
         next = await events.next();
       } catch (problem) {
-        this.#failed(problem);
-        continue;
+        throw this.failedCall(problem);
       }
       if (next.done === true) break;
       // The runner runs the tools of this event, so it waits until the bytes are judged.
@@ -116,14 +115,6 @@ export class Endstop extends Scope {
       this.run.result(item.callId, contentOf(item.output));
     }
     this.beforeCall(streaming);
-  }
-
-  /** Feeds a failure. What the tap saw of it counts more than the exception that the SDK made of it. */
-  #failed(problem: unknown): never {
-    const seen = this.recording.last;
-    if (seen !== null && seen.error === null) this.#afterCall();
-    this.failedCall(problem);
-    throw problem;
   }
 
   #afterCall(): void {
