@@ -16,7 +16,9 @@ const manifest = {
   cpu: [cpu],
   ...(abi === 'gnu' ? { libc: ['glibc'] } : abi === 'musl' ? { libc: ['musl'] } : {}),
   main: `endstop.${platform}.node`,
-  files: [`endstop.${platform}.node`],
+  files: [`endstop.${platform}.node`, 'LICENSE-*'],
 };
+const root = new URL('../../../', import.meta.url);
+for (const file of ['LICENSE-APACHE', 'LICENSE-MIT']) copyFileSync(new URL(file, root), join(folder, file));
 copyFileSync(binary, join(folder, manifest.main));
 writeFileSync(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`);

@@ -241,7 +241,7 @@ test('worker threads have runs of their own', async () => {
     const { parentPort, workerData } = require('node:worker_threads');
     const stop = policy('third', (step, context) => context.step >= 2 && 'enough');
     let last;
-    for (let n = 0; n < 200; n++) {
+    for (let n = 0; n < 50; n++) {
       const run = new Run({ policy: stop, task: 'x' });
       for (let turn = 0; run.go(); turn++) {
         const fed = run.turn(workerData.replace('"x', '"' + n + '-' + turn + '-'));

@@ -123,13 +123,13 @@ export interface Call {
 /** Checks the name of a termination that a policy may cause. */
 export declare function checkPolicyEnd(name: string): void
 
-/** What a policy function returned, as the JavaScript half reports it. */
+/** The result of a policy function, as the JavaScript half reports it. */
 export interface CodeAnswer {
   /** The verdict. */
   verdict: VerdictFields | null
   /** The message of the exception that the function threw. */
   failed: string | null
-  /** Its stack. */
+  /** Stack of that exception. */
   stack: string | null
 }
 
@@ -255,7 +255,7 @@ export declare function members(): Array<Members>
 export interface Members {
   /** Name of the enumeration. */
   name: string
-  /** Its values. */
+  /** The values, in the order of the kernel. */
   values: Array<string>
 }
 
@@ -435,7 +435,7 @@ export interface Signal {
   readonly message: string | null
 }
 
-/** What a nested run has spent. */
+/** The spending of a nested run. */
 export interface SpentFields {
   /** Prompt tokens. */
   inputTokens?: number
