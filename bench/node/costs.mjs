@@ -1,6 +1,6 @@
 // Measures what a call from Node costs: node --expose-gc bench/node/costs.mjs, in a project with the package.
 //
-// Prints microseconds a call, the best of several rounds, and the memory over many turns.
+// Prints microseconds of processor time a call, the best of several rounds, and the memory over many turns.
 import { detect, Run, StreamDecoder, policy } from '@endstop/node';
 
 const chat = (text, calls, finish) => JSON.stringify({
@@ -18,9 +18,10 @@ const pause = () => new Promise(setImmediate);
 async function best(name, count, work) {
   let least = Infinity;
   for (let round = 0; round < 7; round++) {
-    const began = performance.now();
+    const began = process.cpuUsage();
     work(count);
-    least = Math.min(least, ((performance.now() - began) * 1e3) / count);
+    const { user, system } = process.cpuUsage(began);
+    least = Math.min(least, (user + system) / count);
     await pause();
   }
   console.log(`${name.padEnd(48)} ${least.toFixed(2).padStart(9)} µs`);

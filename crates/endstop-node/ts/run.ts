@@ -68,7 +68,8 @@ export class Run {
   readonly #native: NativeRun;
   readonly #clock: () => number;
   readonly #began: number;
-  readonly #aborts = new AbortController();
+  /** Created when the signal is asked for, because most runs need none. */
+  #aborts: AbortController | null = null;
   #outcome: Outcome | null = null;
 
   constructor(options: RunOptions = {}) {
@@ -243,6 +244,11 @@ export class Run {
 
   /** Aborts when the run ends. Pass it to the model call, so that the deadline reaches it. */
   get signal(): AbortSignal {
+    if (this.#aborts === null) {
+      this.#aborts = new AbortController();
+      const { outcome } = this;
+      if (outcome !== null) this.#abort(outcome);
+    }
     return this.#aborts.signal;
   }
 
@@ -320,9 +326,13 @@ export class Run {
   #ended(fields: OutcomeFields): Outcome {
     if (this.#outcome === null) {
       this.#outcome = new Outcome(fields);
-      this.#aborts.abort(new DOMException(`the run ended as ${this.#outcome.termination}`, 'AbortError'));
+      this.#abort(this.#outcome);
     }
     return this.#outcome;
+  }
+
+  #abort(outcome: Outcome): void {
+    this.#aborts?.abort(new DOMException(`the run ended as ${outcome.termination}`, 'AbortError'));
   }
 
   #closeAfter(problem: unknown): void {
