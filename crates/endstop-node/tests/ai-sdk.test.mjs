@@ -28,7 +28,11 @@ function model(responses, specificationVersion = 'v3') {
       const parts = content.map((part) => (part.type === 'text' ? { type: 'text-delta', id: 't', delta: part.text } : part));
       if (error !== undefined) parts.push({ type: 'error', error });
       parts.push({ type: 'finish', finishReason, usage });
-      return { stream: ReadableStream.from(parts) };
+      const start = (controller) => {
+        parts.forEach((part) => controller.enqueue(part));
+        controller.close();
+      };
+      return { stream: new ReadableStream({ start }) };
     },
   };
 }
