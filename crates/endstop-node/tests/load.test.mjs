@@ -1,0 +1,43 @@
+// What a program sees if the binary is missing, or is another version.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+
+let folder;
+let binary;
+
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), 'endstop-'));
+  const scope = join(folder, 'node_modules', '@endstop');
+  cpSync(join('node_modules', '@endstop'), scope, { recursive: true });
+  binary = join(scope, readdirSync(scope).find((name) => name.startsWith('node-')));
+});
+after(() => rmSync(folder, { recursive: true }));
+
+function load(prelude = '') {
+  const script = `${prelude}; try { require('@endstop/node') } catch (e) { console.log(e.name + ': ' + e.message) }`;
+  return spawnSync(process.execPath, ['-e', script], { cwd: folder, encoding: 'utf8' }).stdout;
+}
+
+test('package loads without a message', () => assert.equal(load(), ''));
+
+test('unknown platform names the known ones', () => {
+  const found = load("Object.defineProperty(process, 'platform', { value: 'sunos' })");
+  assert.match(found, /^LoadError: .*no binary for sunos.*linux-x64-gnu.*endstop-node\/check/);
+});
+
+test('other version names both', () => {
+  const file = join(binary, 'package.json');
+  const manifest = readFileSync(file, 'utf8');
+  writeFileSync(file, manifest.replace(/"version": "[^"]*"/, '"version": "0.0.9"'));
+  assert.match(load(), /^LoadError: .*0\.1\.0 found @endstop\/node-[a-z0-9-]+ 0\.0\.9/);
+  writeFileSync(file, manifest);
+});
+
+test('missing binary names the option', () => {
+  rmSync(binary, { recursive: true });
+  assert.match(load(), /^LoadError: .*is missing.*--omit=optional/);
+});
