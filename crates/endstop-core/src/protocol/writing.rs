@@ -82,7 +82,8 @@ const fn acp_v1(termination: T) -> Word {
         | T::ErrorTimeout
         | T::ErrorNoProgress
         | T::ErrorConsecutiveMistakes
-        | T::ErrorMaxStructuredOutputRetries => word("max_turn_requests"),
+        | T::ErrorMaxStructuredOutputRetries
+        | T::ErrorNotVerified => word("max_turn_requests"),
         T::ErrorMaxTokens | T::ErrorOutputTruncated | T::ErrorThinkingStarved => word("max_tokens"),
         // Clients remove a refused prompt from their history, so no other ending may use the word.
         T::ErrorContentFiltered | T::GaveUp => word("refusal"),
@@ -129,7 +130,8 @@ const fn open_responses(termination: T) -> Word {
         | T::ErrorTimeout
         | T::ErrorNoProgress
         | T::ErrorConsecutiveMistakes
-        | T::ErrorMaxStructuredOutputRetries => with("incomplete", termination.as_str()),
+        | T::ErrorMaxStructuredOutputRetries
+        | T::ErrorNotVerified => with("incomplete", termination.as_str()),
         _ => with("failed", termination.as_str()),
     }
 }
@@ -176,6 +178,7 @@ const fn inspect(termination: T) -> Word {
         | T::ErrorMaxStructuredOutputRetries
         | T::ErrorThinkingStarved
         | T::ErrorOutputTruncated
+        | T::ErrorNotVerified
         | T::ErrorContentFiltered => with("custom", termination.as_str()),
         _ => with("error", termination.as_str()),
     }
