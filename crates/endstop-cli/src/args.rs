@@ -1,6 +1,7 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
 use crate::assert_args::AssertArgs;
+use crate::compare_args::CompareCommand;
 use crate::http_args::HttpArgs;
 use crate::limit_args::LimitArgs;
 use crate::param_args::ParamArgs;
@@ -52,6 +53,9 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Replay recorded runs under other limits and compare the results.
     Backtest(Box<BacktestArgs>),
+    /// Compare two policies, or two sets of runs: differences in success, steps and cost, with intervals.
+    #[command(subcommand)]
+    Compare(CompareCommand),
     /// List the supported providers, with their keys and endpoints.
     Providers(ProvidersArgs),
     /// List the termination policies with their defaults.

@@ -4,6 +4,7 @@
 mod args;
 mod assert_args;
 mod commands;
+mod compare_args;
 mod config;
 mod control;
 mod failure;
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         Command::Assert(assert) => commands::assert::run(&assert, json),
         Command::Audit(audit) => commands::audit::run(&audit, json),
         Command::Backtest(backtest) => commands::backtest::run(&backtest, json),
+        Command::Compare(compare) => commands::compare::run(&compare, json),
         Command::Providers(providers) => commands::providers::run(&providers, json),
         Command::Trust(trust) => commands::trust::run(&trust, json),
         Command::Config(ConfigCommand::Show(run)) => commands::config::show(&run, json),

@@ -43,7 +43,8 @@ pub(crate) struct BacktestArgs {
     /// Try this rule or policy: a name, NAME={json config}, or a JSON object. May be repeated.
     #[arg(long = "policy", value_name = "SPEC")]
     pub(crate) policy: Vec<String>,
-    /// Try limits, several as one candidate: max_turns=20. May be repeated.
+    /// Try limits, several as one candidate: max_turns=20. A range or a list of values is shown as a
+    /// curve: max_turns=5..40, max_budget_usd=0.1,0.2,0.5. May be repeated.
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     pub(crate) limits: Vec<String>,
     /// Try each detector at several strengths, and caps on turns.

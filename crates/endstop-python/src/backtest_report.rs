@@ -38,6 +38,7 @@ impl BacktestReport {
             max_harm,
             alpha: plan.alpha,
             sweep: false,
+            curves: Vec::new(),
             model: None,
         };
         Ok(BacktestReport { report, counts, made_by: made_by.clone().unbind() })

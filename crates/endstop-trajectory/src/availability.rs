@@ -60,6 +60,11 @@ impl AvailableData {
         }
     }
 
+    /// Returns the data of a recording that lacks only the cost of its steps.
+    pub(crate) fn all_but_cost() -> AvailableData {
+        AvailableData { cost: false, reward: true, tokens: true, times: true, results: true }
+    }
+
     /// `true` if the recording lacks any of this data.
     fn lacks(self, data: &[RunData]) -> bool {
         data.iter().any(|data| match data {

@@ -11,6 +11,7 @@
 pub mod audit;
 mod availability;
 pub mod backtest;
+pub mod compare;
 mod model;
 mod pricing;
 pub mod read;

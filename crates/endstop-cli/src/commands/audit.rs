@@ -6,15 +6,15 @@ use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
 use crate::recorded::audit::Found;
-use crate::recorded::audit::find;
-use crate::recorded::journal_runs;
+use crate::recorded::audit::find::{self, Place};
+use crate::recorded::{journal_runs, opencode};
 use crate::recorded_args::AuditArgs;
 use crate::render::date::now_ms;
 use crate::render::html::escaper;
 use endstop_report::audit::{json, lines, page};
 use endstop_trajectory::audit::time_ms;
-use endstop_trajectory::read::{Options, UnknownFormat, for_each};
-use std::path::Path;
+use endstop_trajectory::read::{Options, UnknownFormat, formats};
+use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     if args.paths.is_empty() && !args.find {
@@ -36,35 +36,15 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     let mut found = Found::new(args.top, since_ms);
     let mut options = Options::default();
     options.format.clone_from(&args.format);
-    let wrong = |error: UnknownFormat| Failure::usage(format!("--format: {error}"));
+    if let Some(name) = args.format.as_ref().filter(|name| !is_known(name)) {
+        return Err(Failure::usage(format!("--format: {}", UnknownFormat(name.clone()))));
+    }
     for path in &args.paths {
-        if journal_runs::is_one(path) {
-            found.journal(path)?;
-            continue;
-        }
-        let read = for_each(path, &options, &mut |run| found.take(run)).map_err(wrong)?;
-        found.files += read.files;
-        // The reader skipped the journals, so they are moved from the skipped to the read files.
-        found.skipped += read.skipped;
-        for journal in journal_runs::in_folder(path).filter(|_| args.format.is_none()) {
-            found.found_journal(&journal);
-            found.skipped = found.skipped.saturating_sub(1);
-        }
+        named(path, args.format.as_deref(), &options, &mut found)?;
     }
     if args.find {
         for place in find::places() {
-            let mut looked = find::looked(&place);
-            let before = found.audit.sessions + found.too_old;
-            for file in place.files(&mut looked) {
-                if journal_runs::is_ours(&file) {
-                    found.found_journal(&file);
-                    continue;
-                }
-                let read = for_each(file, &options, &mut |run| found.take(run)).map_err(wrong)?;
-                found.files += read.files;
-            }
-            looked.sessions = found.audit.sessions + found.too_old - before;
-            found.looked.push(looked);
+            searched(&place, &options, &mut found);
         }
     }
     found.progress.end();
@@ -86,6 +66,59 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     }
     // Paths were given, but nothing in them could be read.
     Ok(if nothing && !args.find && !found.problems.is_empty() { 2 } else { 0 })
+}
+
+fn is_known(format: &str) -> bool {
+    formats().iter().any(|(known, _)| *known == format)
+}
+
+/// Reads a path that the user named.
+fn named(path: &Path, format: Option<&str>, options: &Options, found: &mut Found) -> Result<()> {
+    if opencode::is_one(path) {
+        found.database(path);
+        return Ok(());
+    }
+    if journal_runs::is_one(path) {
+        return found.journal(path);
+    }
+    found.files(&[path.to_owned()], options);
+    // The reader skipped the journals and databases, so they are moved from the skipped to the read
+    // files.
+    if format.is_none() {
+        for journal in journal_runs::in_folder(path) {
+            found.found_journal(&journal);
+            found.skipped = found.skipped.saturating_sub(1);
+        }
+    }
+    if format.is_none_or(|format| format == "opencode") {
+        for database in opencode::in_folder(path) {
+            found.database(&database);
+            found.skipped = found.skipped.saturating_sub(1);
+        }
+    }
+    // A home directory contains its sessions in hidden folders, which the walk left out.
+    for place in find::places_in(path) {
+        searched(&place, options, found);
+    }
+    Ok(())
+}
+
+/// Reads the sessions of a folder of a known agent.
+fn searched(place: &Place, options: &Options, found: &mut Found) {
+    let mut looked = find::looked(place);
+    let before = found.audit.sessions + found.too_old;
+    let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
+        place.files(&mut looked).partition(|file| journal_runs::application_id(file).is_some());
+    found.files(&files, options);
+    for file in databases {
+        if journal_runs::is_ours(&file) {
+            found.found_journal(&file);
+        } else {
+            found.database(&file);
+        }
+    }
+    looked.sessions = found.audit.sessions + found.too_old - before;
+    found.looked.push(looked);
 }
 
 /// Parses a point in time in Unix milliseconds: a duration before now, or a day.

@@ -3,6 +3,7 @@
 pub(crate) mod assert;
 pub(crate) mod audit;
 pub(crate) mod backtest;
+pub(crate) mod compare;
 pub(crate) mod config;
 pub(crate) mod decide;
 pub(crate) mod demo;

@@ -35,7 +35,7 @@ pub(crate) struct Run {
 
 /// `true` if a file is an SQLite database, as a journal is.
 pub(crate) fn is_one(path: &Path) -> bool {
-    path.is_file() && header(path).is_some()
+    path.is_file() && application_id(path).is_some()
 }
 
 /// Returns the journals in a folder, ordered by name.
@@ -46,7 +46,7 @@ pub(crate) fn in_folder(path: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// `true` if a file that was found in a folder is a journal.
 pub(crate) fn is_ours(path: &Path) -> bool {
-    match header(path) {
+    match application_id(path) {
         Some(SqliteJournal::APPLICATION_ID) => true,
         // The application id is 0 if the process was killed before the first checkpoint: all that
         // it wrote is still in the `-wal` file.
@@ -60,7 +60,7 @@ pub(crate) fn is_ours(path: &Path) -> bool {
 }
 
 /// Returns the application id of an SQLite file, or `None` for other files.
-fn header(path: &Path) -> Option<i64> {
+pub(crate) fn application_id(path: &Path) -> Option<i64> {
     // The application id is a big-endian number at offset 68 of the SQLite header.
     let mut begin = [0; 72];
     open_regular(path).and_then(|mut file| file.read_exact(&mut begin)).ok()?;

@@ -2,5 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod backtest;
+pub(crate) mod compare;
 pub(crate) mod expectation;
 pub(crate) mod journal_runs;
+pub(crate) mod opencode;

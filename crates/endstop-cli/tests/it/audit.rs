@@ -219,7 +219,7 @@ fn unknown_models_are_listed_without_price() {
     assert_eq!(run.code(), 0, "{}", run.stderr);
     let audit: Value = serde_json::from_str(&run.stdout).unwrap();
     assert!(audit["formats"]["claude-code"].as_u64().unwrap() >= 17, "{audit}");
-    assert_eq!(audit["formats"]["codex"], 3);
+    assert_eq!(audit["formats"]["codex"], 6);
     assert_eq!(audit["models"]["claude-fx-1"]["usd"], 0.0);
     assert!(audit["models"]["claude-fx-1"]["unpriced_tokens"].as_u64().unwrap() > 0);
     let ended: u64 = audit["ended"]

@@ -379,14 +379,63 @@ fn savings_cover_runs_with_usage() {
     let saved = all["candidates"][0]["usd_saved"].as_f64().unwrap();
     let usd = all["usd"].as_f64().unwrap();
     assert!(usd > 0.0 && (saved / usd - 0.7).abs() < 1e-9, "{saved} of {usd}");
-    // The limit needs the cost of each step, which is not recorded.
-    assert_eq!(all["candidates"][1]["lacking"], 3);
+    // The limit needs the cost of each step: one run has the price of its model, two have none.
+    assert_eq!(all["candidates"][1]["lacking"], 2);
     let told = cli.run(args).exits(0).stdout;
     for says in
-        ["Tokens cover 2 of 3 runs", "Dollars cover 1 of 3 runs", "limits could not fire in 3 runs"]
+        ["Tokens cover 2 of 3 runs", "Dollars cover 1 of 3 runs", "limits could not fire in 2 runs"]
     {
         assert!(told.contains(says), "no {says:?} in {told}");
     }
+}
+
+#[test]
+fn limit_with_several_values_is_curve() {
+    let cli = Cli::new();
+    let spent = |mut run: Value| {
+        for step in run["steps"].as_array_mut().unwrap() {
+            step["usage"] = json!({"prompt_tokens": 1000, "completion_tokens": 100});
+        }
+        run
+    };
+    let good = (0..30).map(|n| spent(run(&format!("g{n}"), Some(true), 4 + n % 4, 0)));
+    let failed = (0..30).map(|n| spent(run(&format!("f{n}"), Some(false), 10, 10)));
+    cli.write("runs.jsonl", lines(good.chain(failed)));
+    let args = [
+        "backtest",
+        "runs.jsonl",
+        "--limit",
+        "max_turns=3..12",
+        "--limit",
+        "max_budget_usd=0.001,0.02,5",
+    ];
+    let found = json_of(&cli.run(args.iter().chain(&["--json"])).exits(0));
+    let curves = found["curves"].as_array().unwrap();
+    assert_eq!(
+        (curves.len(), &curves[0]["limit"], &curves[1]["limit"]),
+        (2, &json!("max_turns"), &json!("max_budget_usd"))
+    );
+    let points = curves[0]["points"].as_array().unwrap();
+    assert_eq!(
+        (points.len(), &points[0]["value"], &points[9]["value"]),
+        (10, &json!("3"), &json!("12"))
+    );
+    let lost: Vec<f64> =
+        points.iter().map(|point| point["good_lost"]["value"].as_f64().unwrap()).collect();
+    assert!(lost[0] == 1.0 && lost[9] == 0.0 && lost.is_sorted_by(|a, b| a >= b), "{lost:?}");
+    // At seven turns no good run is lost, and three of ten steps of each failed run are saved.
+    assert_eq!((lost[4], points[4]["candidate"].as_str()), (0.0, Some("max_turns=7")));
+    let share = points[4]["net_usd_share"].as_f64().unwrap();
+    assert!((share - points[4]["net"].as_f64().unwrap()).abs() < 1e-9, "equal steps cost the same");
+    // The budgets are judged by the price of the model.
+    assert_eq!(curves[1]["points"][0]["lacking"], 0);
+    assert_eq!(curves[1]["points"][0]["good_lost"]["value"], 1.0);
+    let told = cli.run(args.iter().chain(&["--report", "c.html"])).exits(0).stdout;
+    assert!(told.contains("MAX_TURNS: good runs lost, and what is saved"), "{told}");
+    let page = cli.read("c.html");
+    assert!(page.contains("<polyline") && page.contains("<polygon") && !page.contains("<script"));
+    let bad = cli.run(["backtest", "runs.jsonl", "--limit", "max_turns=9..3"]).exits(2);
+    assert!(bad.stderr.contains("expected a range such as max_turns=5..40"), "{bad:#?}");
 }
 
 /// A transcript of Cursor with the same call `calls` times, without any results.

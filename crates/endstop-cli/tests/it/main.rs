@@ -15,11 +15,13 @@ mod approval;
 mod assert;
 mod attach;
 mod audit;
+mod audit_agents;
 mod backtest;
 mod backtest_inputs;
 mod bad_input;
 mod cli;
 mod compaction;
+mod compare;
 mod connection;
 #[cfg(target_os = "linux")]
 mod guard;

@@ -5,7 +5,7 @@ use crate::amounts::{count, thousands};
 use crate::date::date;
 use crate::visible::shorten;
 use endstop_trajectory::Spent;
-use endstop_trajectory::audit::{Audit, How, Loop, Session, Sign, Stop};
+use endstop_trajectory::audit::{AgentGroup, Audit, How, Loop, Session, Sign, Stop};
 use std::fmt::Write as _;
 
 /// The signs before amounts that are not exact, with their meanings.
@@ -19,7 +19,7 @@ pub(crate) const SIGNS: [(&str, &str); 3] = [
 pub(crate) fn how(how: How) -> &'static str {
     match how {
         How::Answered => "with an answer",
-        How::Stopped => "stopped by the user",
+        How::Stopped => "stopped by a person",
         How::NoAnswer => "without an answer",
         How::Interrupted => "interrupted during calls",
         How::Limit => "at a limit",
@@ -115,6 +115,39 @@ pub(crate) fn all(report: &Report) -> String {
         tokens(&audit.spent),
         money(&audit.spent),
     )
+}
+
+/// Returns the sessions by agent and model, the most frequent first.
+pub(crate) fn agents(report: &Report) -> Vec<(&str, &AgentGroup)> {
+    let mut groups: Vec<_> =
+        report.audit.agents.iter().map(|(name, group)| (name.as_str(), group)).collect();
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.sessions));
+    groups
+}
+
+/// Shortens a name to a column of this width.
+pub(crate) fn fitted(name: &str, columns: usize) -> String {
+    crate::visible::visible(&shorten(name, columns.saturating_sub(1))).replace(['\n', '\t'], " ")
+}
+
+/// Summarises the recorded outcomes, if there are any.
+pub(crate) fn outcomes(report: &Report) -> Option<String> {
+    let audit = &report.audit;
+    let known = match audit.judged {
+        0 => return None,
+        all if all == audit.sessions => count(all, "session"),
+        some => format!(
+            "the {} with a recorded outcome (of {})",
+            count(some, "session"),
+            thousands(audit.sessions)
+        ),
+    };
+    Some(format!(
+        "Outcomes: {} of {known} succeeded, {} failed. A recorded outcome decides, however the \
+         session ended",
+        thousands(audit.succeeded),
+        thousands(audit.judged - audit.succeeded)
+    ))
 }
 
 /// Formats the tokens; none at all after a turn means that they were not recorded.
@@ -306,7 +339,12 @@ pub(crate) fn ended(session: &Session) -> String {
         ended.native.as_ref().and_then(|native| native.parse().ok()).map(crate::advice::meaning);
     let words =
         own.filter(|_| ended.recorded && ended.how != How::Answered).unwrap_or(&ended.words);
-    format!("ended: {words}{native}")
+    let outcome = match session.success {
+        Some(true) => "; recorded as a success",
+        Some(false) => "; recorded as a failure",
+        None => "",
+    };
+    format!("ended: {words}{native}{outcome}")
 }
 
 /// Describes a sign of an unsupported claim.

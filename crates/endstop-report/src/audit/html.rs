@@ -21,6 +21,7 @@ pub fn page(report: &Report, to: &Escaper) -> String {
                 div.wide { (PreEscaped(svg(report, 1000.0, to))) }
                 div.narrow { (PreEscaped(svg(report, 380.0, to))) }
             }))
+            @if audit.agents.len() > 1 { (section(&agents(report, to))) }
             (section(&models(report, to)))
         }
         @if !audit.worst.is_empty() {
@@ -50,6 +51,7 @@ fn head(report: &Report, title: &str, to: &Escaper) -> Markup {
         @if audit.sessions > 0 {
             (to.paragraph("soft", &format::which(report)))
             (to.paragraph("", &format::all(report)))
+            @if let Some(line) = format::outcomes(report) { (to.paragraph("", &line)) }
             (to.paragraph(class(audit.loops), &format::loops(report)))
             (to.paragraph(class(audit.signs.sessions), &format::signs(report)))
             (to.paragraph("", &format::limits(report)))
@@ -88,6 +90,19 @@ fn looked(report: &Report, to: &Escaper) -> Markup {
     }
 }
 
+fn agents(report: &Report, to: &Escaper) -> Markup {
+    html! {
+        h2 { "By agent and model" }
+        @for (name, group) in format::agents(report).into_iter().take(30) {
+            p {
+                code { (to.safe(name)) } " " (count(group.sessions, "session")) ", "
+                (thousands(group.failed)) " failed, " (thousands(group.looped)) " with a loop, "
+                (to.safe(&format::spent(&group.spent)))
+            }
+        }
+    }
+}
+
 fn models(report: &Report, to: &Escaper) -> Markup {
     let mut models: Vec<_> = report.audit.models.iter().collect();
     models.sort_by_key(|(_, spent)| std::cmp::Reverse((spent.usd.0, spent.tokens())));
@@ -102,7 +117,7 @@ fn models(report: &Report, to: &Escaper) -> Markup {
 
 /// Returns one of the worst sessions.
 fn one(session: &Session, to: &Escaper) -> Markup {
-    let ended = if session.ended.how.is_without_answer() { "bad" } else { "" };
+    let ended = if session.has_failed() { "bad" } else { "" };
     html! {
         summary { (to.safe(&format::head(session))) }
         p { code { (to.safe(&session.file)) @if let Some(at) = &session.at { ":" (at) } } }

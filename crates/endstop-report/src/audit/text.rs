@@ -8,6 +8,8 @@ use crate::visible::shorten;
 use endstop_trajectory::audit::{How, Session};
 
 const WIDTH: usize = 100;
+/// Maximum number of agents and models that are listed.
+const AGENTS: usize = 20;
 /// Maximum number of loops, and of stops, that are listed for a session.
 const TOLD: usize = 2;
 
@@ -45,7 +47,11 @@ pub fn lines(report: &Report) -> Vec<String> {
             format::money(&group.spent)
         ));
     }
+    agents(report, &mut out);
     out.push(String::new());
+    if let Some(line) = format::outcomes(report) {
+        wrap(&line, "  ", &mut out);
+    }
     for line in [format::loops(report), format::signs(report), format::limits(report)] {
         wrap(&line, "  ", &mut out);
     }
@@ -80,6 +86,34 @@ pub fn lines(report: &Report) -> Vec<String> {
         wrap(&format!("{sign}  {meaning}"), "   ", &mut out);
     }
     out
+}
+
+/// Adds the sessions by agent and model, the most frequent first.
+fn agents(report: &Report, out: &mut Vec<String>) {
+    let groups = format::agents(report);
+    // A single group repeats the totals.
+    if groups.len() < 2 {
+        return;
+    }
+    out.push(String::new());
+    out.push(format!(
+        "{:<42}{:>9}{:>9}{:>9}{:>9}{:>14}",
+        "By agent and model", "sessions", "failed", "looped", "turns", "cost"
+    ));
+    for (name, group) in groups.iter().take(AGENTS) {
+        out.push(format!(
+            "  {:<40}{:>9}{:>9}{:>9}{:>9}{:>14}",
+            format::fitted(name, 39),
+            thousands(group.sessions),
+            thousands(group.failed),
+            thousands(group.looped),
+            thousands(group.spent.turns),
+            format::money(&group.spent)
+        ));
+    }
+    if groups.len() > AGENTS {
+        out.push(format!("  and {} more; --json lists them", groups.len() - AGENTS));
+    }
 }
 
 fn looked(report: &Report, out: &mut Vec<String>) {

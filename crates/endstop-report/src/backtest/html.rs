@@ -1,10 +1,10 @@
 //! The HTML page of a backtest, self-contained: the chart first, then the recommendation, then the
 //! tables.
 
-use super::report::{Report, Strength};
+use super::report::{Curve, Report, Strength};
 use super::svg::chart;
 use super::table::{Row, rows};
-use super::{calibrated, findings, format, groups, setting};
+use super::{calibrated, curve, findings, format, groups, setting};
 use crate::amounts::{count, thousands};
 use crate::html::{Escaper, section};
 use endstop_trajectory::backtest::{DatasetFigures, Unjudged};
@@ -17,6 +17,7 @@ pub fn page(report: &Report, to: &Escaper) -> String {
         (section(&head(report, to)))
         @if !groups::rows(report).is_empty() { (section(&by_group(report, to))) }
         @if let Some(whole) = report.whole() {
+            @for one in &report.curves { (section(&by_value(one, whole, to))) }
             (section(&html! {
                 h2 { "What each candidate costs and saves" }
                 div.wide { (PreEscaped(chart(report, whole, 1000.0, to))) }
@@ -107,6 +108,17 @@ fn advice(report: &Report, to: &Escaper) -> Markup {
             p { "In " code { "endstop.toml" } ":" }
             pre { (to.safe(&text)) }
         }
+    }
+}
+
+/// Returns the curve of a limit.
+fn by_value(one: &Curve, whole: &DatasetFigures, to: &Escaper) -> Markup {
+    html! {
+        h2 { (to.safe(&one.limit)) ": good runs lost, and what is saved" }
+        div.wide { (PreEscaped(curve::chart(one, whole, 1000.0, to))) }
+        div.narrow { (PreEscaped(curve::chart(one, whole, 380.0, to))) }
+        (to.paragraph("soft", curve::MEANING))
+        @if let Some(said) = curve::lacking(one, whole) { (to.paragraph("warn", &said)) }
     }
 }
 

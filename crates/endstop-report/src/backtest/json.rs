@@ -1,7 +1,7 @@
 //! The report of a backtest as JSON.
 
 use super::report::{Report, Strength};
-use super::{findings, format};
+use super::{curve, findings, format};
 use endstop_trajectory::backtest::DatasetFigures;
 use serde_json::{Value, json};
 
@@ -22,5 +22,6 @@ pub fn json(report: &Report) -> Value {
         "strength": report.strength().map(Strength::as_str),
         "refused": report.recommended().is_none().then(|| format::refusal(report)),
         "max_harm": report.max_harm,
+        "curves": curve::json(report),
     })
 }

@@ -3,6 +3,7 @@
 
 mod calibrated;
 mod census;
+mod curve;
 mod findings;
 mod format;
 mod groups;
@@ -19,6 +20,6 @@ pub use findings::problems;
 pub use format::{fitted, usd};
 pub use html::page;
 pub use json::json;
-pub use report::{Report, Strength};
+pub use report::{Curve, Report, Strength};
 pub use setting::{NoSettings, settings};
 pub use text::lines;

@@ -18,8 +18,19 @@ pub struct Report {
     pub alpha: Option<f64>,
     /// `true` if the candidates are those of a sweep, which shows only the best ones.
     pub sweep: bool,
+    /// Limits at several values.
+    pub curves: Vec<Curve>,
     /// The model whose calibrated rule is written.
     pub model: Option<String>,
+}
+
+/// A limit at several values; each of them is a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Curve {
+    /// The limit: `max_turns`.
+    pub limit: String,
+    /// The values in the order in which they were given, and the names of their candidates.
+    pub points: Vec<(String, String)>,
 }
 
 /// The support of the runs for the recommended candidate.

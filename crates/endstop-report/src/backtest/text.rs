@@ -3,7 +3,7 @@
 
 use super::report::{Report, Strength};
 use super::table::{Row, rows, shown};
-use super::{calibrated, findings, format, groups, setting};
+use super::{calibrated, curve, findings, format, groups, setting};
 use crate::amounts::{count, thousands};
 use endstop_trajectory::backtest::{DatasetFigures, Figures};
 
@@ -21,6 +21,7 @@ pub fn lines(report: &Report, colours: bool) -> Vec<String> {
     let mut out = vec![summary(report)];
     let painted = |(line, heading): (String, bool)| if heading { paint.bold(&line) } else { line };
     out.extend(groups::lines(report).into_iter().map(painted));
+    out.extend(curve::lines(report).into_iter().map(painted));
     match report.whole() {
         Some(whole) => {
             let several = report.figures.datasets.len() > 1;

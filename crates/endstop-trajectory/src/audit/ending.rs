@@ -114,7 +114,8 @@ impl Ended {
                     (How::Answered, "answered")
                 }
             }
-            "user_stop" => (How::Stopped, "the user ended it"),
+            // Only benchmarks record this: their simulated user says that it has what it wanted.
+            "user_stop" => (How::Answered, "the simulated user ended it"),
             "cancelled" => (How::Stopped, "a person stopped it"),
             "max_turns" | "max_steps" => (How::Limit, "its turn limit was reached"),
             "timeout" => (How::Limit, "it timed out"),

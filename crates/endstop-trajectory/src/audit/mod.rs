@@ -41,7 +41,7 @@ pub use ending::{Ended, How};
 pub use limits::Stop;
 pub use loops::Loop;
 pub use session::Session;
-pub use total::{Audit, Group};
+pub use total::{AgentGroup, Audit, Group};
 
 /// Parses a time or a date to Unix milliseconds. A time without an offset is UTC.
 pub fn time_ms(text: &str) -> Option<i64> {

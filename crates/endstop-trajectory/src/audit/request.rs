@@ -13,7 +13,7 @@ use crate::read::is_aside;
 use std::ops::Range;
 
 /// Formats whose runs are sessions of a person.
-const SESSIONS: &[&str] = &["claude-code", "codex"];
+const SESSIONS: &[&str] = &["claude-code", "codex", "gemini-cli", "opencode", "pi", "qwen-code"];
 /// Prefix of the message that Claude Code writes when a person interrupts it.
 pub(super) const INTERRUPTED: &str = "[Request interrupted by user";
 

@@ -65,6 +65,8 @@ pub struct Session {
     pub cost_recorded: bool,
     /// The usage of each model.
     pub models: BTreeMap<String, Spent>,
+    /// The recorded outcome: `true` for a success, `false` for a failure.
+    pub success: Option<bool>,
     /// The session's ending.
     pub ended: Ended,
     /// A claim of success that the record contradicts.
@@ -99,6 +101,7 @@ impl Session {
             spent: Spent::default(),
             cost_recorded: false,
             models: BTreeMap::new(),
+            success: run.recorded.success,
             sign: claim::sign(run),
             loops: loops::loops(run, &requests, &each),
             stops: limits::stops(run, &requests, &each, &ended),
@@ -112,16 +115,29 @@ impl Session {
         session
     }
 
-    /// Returns `true` if the session ended without an answer, contains a loop, or makes a
-    /// contradicted claim.
+    /// Returns `true` if the session failed, by its recorded outcome or because it ended without an
+    /// answer, contains a loop, or makes a contradicted claim.
     pub fn is_wrong(&self) -> bool {
-        self.ended.how.is_without_answer() || self.sign.is_some() || !self.loops.is_empty()
+        self.has_failed() || self.sign.is_some() || !self.loops.is_empty()
     }
 
-    /// Returns the usage that is in question: all of it if the answer is missing or contradicted,
-    /// otherwise the usage after loops.
+    /// Returns `true` if the recorded outcome is a failure or, without one, if the session ended
+    /// without an answer.
+    pub fn has_failed(&self) -> bool {
+        // A recorded success outranks the ending: the goal may be reached before a limit is.
+        self.success.map_or(self.ended.how.is_without_answer(), |success| !success)
+    }
+
+    /// Returns the model with the most turns, if a turn names one.
+    pub fn main_model(&self) -> Option<&str> {
+        let most = self.models.iter().max_by_key(|(_, spent)| spent.turns)?;
+        Some(most.0.as_str())
+    }
+
+    /// Returns the usage that is in question: all of it if the session failed or its answer is
+    /// contradicted, otherwise the usage after loops.
     pub fn in_question(&self) -> Spent {
-        if self.ended.how.is_without_answer() || self.sign.is_some() {
+        if self.has_failed() || self.sign.is_some() {
             self.spent
         } else {
             self.loops.iter().map(|one| &one.behind).sum()

@@ -14,10 +14,11 @@ use crate::pricing::Spent;
 use serde::{Deserialize, Serialize};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
-/// Maximum number of models that are listed separately.
+/// Maximum number of models, and of agents by model, that are listed separately.
 const MODELS: usize = 500;
-/// The name for the usage of all other models. A model of that name is counted there as well.
+/// The name for all others. A model of that name is counted there as well.
 const OTHERS: &str = "(others)";
 
 /// A group of sessions and its usage.
@@ -34,6 +35,59 @@ impl Group {
         self.sessions += 1;
         self.spent += spent;
     }
+}
+
+/// The sessions of one agent with one model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentGroup {
+    /// Number of sessions.
+    pub sessions: u64,
+    /// Number of these with a recorded outcome.
+    pub judged: u64,
+    /// Number of sessions that failed: by their recorded outcome or, without one, because they ended
+    /// without an answer.
+    pub failed: u64,
+    /// Number of sessions with a loop.
+    pub looped: u64,
+    /// The usage of the sessions.
+    pub spent: Spent,
+}
+
+impl AddAssign for AgentGroup {
+    /// Saturates, because counts may come from a file.
+    fn add_assign(&mut self, other: AgentGroup) {
+        for (own, other) in [
+            (&mut self.sessions, other.sessions),
+            (&mut self.judged, other.judged),
+            (&mut self.failed, other.failed),
+            (&mut self.looped, other.looped),
+        ] {
+            *own = own.saturating_add(other);
+        }
+        self.spent += other.spent;
+    }
+}
+
+/// Adds a value to that of a name. Names come from files, so that only the first ones by alphabet are
+/// listed, which depends neither on the order of the sessions nor on their division into parts.
+fn add_named<T: AddAssign + Default>(all: &mut BTreeMap<String, T>, name: &str, value: T) {
+    if let Some(own) = all.get_mut(name) {
+        *own += value;
+        return;
+    }
+    let listed = all.len() - usize::from(all.contains_key(OTHERS));
+    if name == OTHERS || listed < MODELS {
+        all.insert(name.to_owned(), value);
+        return;
+    }
+    let mut rest = value;
+    let last = all.keys().rev().find(|name| *name != OTHERS).cloned();
+    if let Some(last) = last.filter(|last| name < last.as_str())
+        && let Some(moved) = all.remove(&last)
+    {
+        all.insert(name.to_owned(), std::mem::replace(&mut rest, moved));
+    }
+    *all.entry(OTHERS.to_owned()).or_default() += rest;
 }
 
 /// The results of an audit.
@@ -86,6 +140,13 @@ pub struct Audit {
     pub behind_stops_unanswered: Spent,
     /// The usage of each model.
     pub models: BTreeMap<String, Spent>,
+    /// Number of sessions with a recorded outcome.
+    pub judged: u64,
+    /// Number of these that succeeded.
+    pub succeeded: u64,
+    /// The sessions of each agent by model: `codex, gpt-5`. A session with several models counts for
+    /// the one with the most turns.
+    pub agents: BTreeMap<String, AgentGroup>,
     /// The worst sessions: those with the most usage in question, in dollars, then in tokens.
     pub worst: Vec<Session>,
     /// Number of sessions with a problem.
@@ -146,8 +207,11 @@ impl Audit {
             }
         }
         for (model, spent) in &session.models {
-            self.add_model(model, *spent);
+            add_named(&mut self.models, model, *spent);
         }
+        self.judged += u64::from(session.success.is_some());
+        self.succeeded += u64::from(session.success == Some(true));
+        self.group(&session);
         if session.is_wrong() {
             self.wrong += 1;
             self.in_question += session.in_question();
@@ -171,6 +235,8 @@ impl Audit {
             (&mut self.stopped, other.stopped),
             (&mut self.stopped_answered, other.stopped_answered),
             (&mut self.wrong, other.wrong),
+            (&mut self.judged, other.judged),
+            (&mut self.succeeded, other.succeeded),
             (&mut self.signs.sessions, other.signs.sessions),
         ] {
             *own = own.saturating_add(other);
@@ -203,32 +269,27 @@ impl Audit {
             own.spent += group.spent;
         }
         for (model, spent) in other.models {
-            self.add_model(&model, spent);
+            add_named(&mut self.models, &model, spent);
+        }
+        for (name, group) in other.agents {
+            add_named(&mut self.agents, &name, group);
         }
         for session in other.worst {
             self.keep(session);
         }
     }
 
-    /// Adds the usage of a model. Names come from files, so that only the first ones by alphabet are
-    /// listed, which depends neither on the order of the sessions nor on their division into parts.
-    fn add_model(&mut self, model: &str, spent: Spent) {
-        if let Some(own) = self.models.get_mut(model) {
-            *own += spent;
-            return;
-        }
-        let listed = self.models.len() - usize::from(self.models.contains_key(OTHERS));
-        if model == OTHERS || listed < MODELS {
-            self.models.insert(model.to_owned(), spent);
-            return;
-        }
-        let mut rest = spent;
-        let last = self.models.keys().rev().find(|name| *name != OTHERS).cloned();
-        if let Some(last) = last.filter(|last| model < last.as_str()) {
-            rest = self.models.remove(&last).unwrap_or_default();
-            self.models.insert(model.to_owned(), spent);
-        }
-        *self.models.entry(OTHERS.to_owned()).or_default() += rest;
+    fn group(&mut self, session: &Session) {
+        let agent = session.agent.as_deref().unwrap_or(&session.format);
+        let model = session.main_model().unwrap_or("(not said)");
+        let group = AgentGroup {
+            sessions: 1,
+            judged: u64::from(session.success.is_some()),
+            failed: u64::from(session.has_failed()),
+            looped: u64::from(!session.loops.is_empty()),
+            spent: session.spent,
+        };
+        add_named(&mut self.agents, &format!("{agent}, {model}"), group);
     }
 
     /// Stores a session if it is among the worst. Equal sessions are in the order of their files, lines

@@ -129,7 +129,7 @@ impl Engine {
         let Shared { mut stats, outcomes } =
             shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         // What the caller adds follows the files.
-        stats.set_position((u64::MAX, 0));
+        stats.move_to((u64::MAX, 0));
         Ok(Done { backtest, stats, outcomes, skipped })
     }
 
@@ -146,7 +146,7 @@ impl Engine {
         let next = || number.replace(number.get() + 1);
         let complain = |problem: &Problem| {
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.stats.set_position((next(), 0));
+            shared.stats.move_to((next(), 0));
             shared.stats.problem(problem);
         };
         let mut skipped = 0;
@@ -200,7 +200,7 @@ fn judge(
         let mut nth = 0;
         chunk.each(&mut |run: Result<Trajectory<'_>, Problem>| {
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.stats.set_position((number, nth));
+            shared.stats.move_to((number, nth));
             nth += 1;
             match run {
                 Ok(mut run) => {

@@ -6,7 +6,7 @@
 //! ```
 
 /// Returns the hash of several strings: FNV-1a, mixed so that each bit depends on all bytes.
-pub(super) fn stable_hash<'p>(parts: impl IntoIterator<Item = &'p str>) -> u64 {
+pub(crate) fn stable_hash<'p>(parts: impl IntoIterator<Item = &'p str>) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for part in parts {
         // No UTF-8 text contains 0xff, so it separates the parts.

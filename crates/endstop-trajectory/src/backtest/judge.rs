@@ -22,7 +22,7 @@ use super::judged_run::JudgedRun;
 use super::settings::Settings;
 use super::tallies::Tallies;
 use super::tally::Skipped;
-use crate::availability::without_results;
+use crate::availability::{AvailableData, Coverage, without_results};
 use crate::model::{Step, Trajectory};
 use crate::pricing::Prices;
 use crate::read::is_success;
@@ -43,6 +43,8 @@ pub struct Backtest {
     pub(super) tallies: Tallies,
     stopped: Vec<Option<u32>>,
     prices: Prices,
+    /// `true` if a candidate looks at the cost of steps.
+    needs_cost: bool,
 }
 
 /// The candidates that are rules, with their index among all candidates.
@@ -98,6 +100,7 @@ impl Backtest {
             tallies: Tallies::new(Settings::of(candidates)),
             stopped: Vec::new(),
             prices: Prices::new(),
+            needs_cost: candidates.iter().any(looks_at_cost),
         })
     }
 
@@ -121,7 +124,25 @@ impl Backtest {
     /// Counts a run of a dataset. Returns for each candidate the turn, from 1, at which it fires;
     /// `None` if the run is not judged.
     pub fn run(&mut self, dataset: &str, run: &Trajectory<'_>) -> Option<&[Option<u32>]> {
+        let priced = self.priced(run);
+        let run = priced.as_ref().unwrap_or(run);
         self.run_by(dataset, run, &|setting| through_the_kernel(run, setting))
+    }
+
+    /// Returns a run with the cost of each step from the price list, if a candidate needs it, the
+    /// recording has no cost at all, and each step can be priced. A part would fire too late.
+    fn priced<'r>(&self, run: &Trajectory<'r>) -> Option<Trajectory<'r>> {
+        if !self.needs_cost || run.turns().any(|step| step.cost_usd.is_some()) {
+            return None;
+        }
+        let costs: Option<Vec<f64>> = run.turns().map(|step| self.prices.usd(step, run)).collect();
+        let costs = costs.filter(|costs| !costs.is_empty())?;
+        let mut priced = run.clone();
+        let turns = priced.steps.iter_mut().filter(|step| step.is_turn());
+        for (step, cost) in turns.zip(costs) {
+            step.cost_usd = Some(cost);
+        }
+        Some(priced)
     }
 
     /// As [`run`](Self::run), for a run with a custom replay: `replay` returns the turn after which
@@ -179,6 +200,8 @@ impl Backtest {
 
     /// Evaluates each candidate on one run.
     pub fn judge(&mut self, run: &Trajectory<'_>) -> Judged {
+        let priced = self.priced(run);
+        let run = priced.as_ref().unwrap_or(run);
         self.judge_by(run, &|setting| through_the_kernel(run, setting))
     }
 
@@ -220,6 +243,16 @@ impl Backtest {
     }
 }
 
+/// Returns `true` if a candidate looks at the cost of steps, so that it judges less without one.
+fn looks_at_cost(candidate: &Candidate) -> bool {
+    let without = AvailableData::all_but_cost();
+    let coverage = match &candidate.trial {
+        Trial::Rule(rule) => without.rule(rule),
+        Trial::Kernel(setting) => without.setting(setting),
+    };
+    coverage != Coverage::Whole
+}
+
 /// Returns for each family the turns at which its rules fire; `None` if the family cannot evaluate the
 /// run.
 fn levels<'r>(
@@ -243,7 +276,7 @@ fn levels<'r>(
 }
 
 /// Returns the first turn, from 1, after which the reward was full, if the recording has rewards.
-fn full_from(run: &Trajectory<'_>) -> Option<u32> {
+pub(crate) fn full_from(run: &Trajectory<'_>) -> Option<u32> {
     let full = |step: &Step<'_>| step.reward.is_some_and(is_success);
     run.turns().position(full).map(|at| at as u32 + 1)
 }

@@ -27,7 +27,7 @@ impl<T, const MOST: usize> Default for Sample<T, MOST> {
 
 impl<T: Default, const MOST: usize> Sample<T, MOST> {
     /// Returns the value of a key, created if needed; `None` if the key is not in the sample.
-    pub(super) fn entry(&mut self, key: u64) -> Option<&mut T> {
+    pub(crate) fn entry(&mut self, key: u64) -> Option<&mut T> {
         if self.values.len() >= MOST && !self.values.contains_key(&key) {
             let (largest, _) = self.values.last_key_value()?;
             if key > *largest {
@@ -39,7 +39,7 @@ impl<T: Default, const MOST: usize> Sample<T, MOST> {
     }
 
     /// Adds another sample; `add` adds two values of the same key.
-    pub(super) fn merge(&mut self, other: Self, mut add: impl FnMut(&mut T, T)) {
+    pub(crate) fn merge(&mut self, other: Self, mut add: impl FnMut(&mut T, T)) {
         for (key, value) in other.values {
             // The usual case of a merge: one side is empty, and nothing needs to be added.
             if self.values.len() < MOST
@@ -53,12 +53,12 @@ impl<T: Default, const MOST: usize> Sample<T, MOST> {
     }
 
     /// Iterates over keys and values in the order of the hashes.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.values.iter().map(|(key, value)| (*key, value))
     }
 
     /// Iterates over the values in the order of the hashes.
-    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.values.values()
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of tasks of a dataset that are compared; runs of further tasks are counted as left
 /// out.
-pub(super) const MOST_TASKS: usize = 100_000;
+pub(crate) const MOST_TASKS: usize = 100_000;
 
 /// The runs of one task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

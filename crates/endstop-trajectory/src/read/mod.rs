@@ -23,14 +23,17 @@ mod formats;
 mod io;
 mod options;
 mod outcomes;
+mod parallel;
 mod problem;
 mod stats;
 #[doc(hidden)]
 pub mod testing;
+mod visited;
 
+pub(crate) use build::aside::is_aside;
 pub(crate) use build::{arguments, parts};
 pub use content::Content;
-pub(crate) use formats::agents::claude_code::is_aside;
+pub use formats::agents::opencode::session as opencode_session;
 pub use formats::formats;
 pub(crate) use formats::generic::atif::ours;
 pub use io::chunk::Chunk;
@@ -40,25 +43,13 @@ pub use io::source::{Source, Walk};
 pub use options::Options;
 pub use outcomes::Outcomes;
 pub(crate) use outcomes::is_success;
+pub use parallel::{Parallel, Summarise};
 pub use problem::{Problem, ProblemKind};
-pub use stats::{Finding, ReadStats};
+pub use stats::{Finding, Position, ReadStats};
+pub use visited::Visited;
 
 use crate::model::Trajectory;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-/// Counts of the files that were read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Visited {
-    /// Number of files with a known format.
-    pub files: u64,
-    /// Number of files of each format.
-    pub formats: BTreeMap<&'static str, u64>,
-    /// Number of entries of folders that were skipped: licences, images, hidden files, links to
-    /// folders.
-    pub skipped: u64,
-}
 
 /// The requested format does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -36,7 +36,7 @@ pub struct Finding {
 }
 
 /// The position of a run in the input: the number of its chunk, and its number in that chunk.
-pub(crate) type Position = (u64, u64);
+pub type Position = (u64, u64);
 
 impl Finding {
     fn add(&mut self, at: Position, name: impl FnOnce() -> String) {
@@ -105,7 +105,7 @@ impl ReadStats {
     }
 
     /// Sets the position of the next run or problem. Each one that is counted advances it.
-    pub(crate) fn set_position(&mut self, position: Position) {
+    pub fn move_to(&mut self, position: Position) {
         self.position = position;
     }
 
@@ -113,6 +113,16 @@ impl ReadStats {
         let (chunk, nth) = self.position;
         self.position = (chunk, nth + 1);
         (chunk, nth)
+    }
+
+    /// Counts a run, or a problem, at its position in the input. Runs that several threads read may be
+    /// counted in any order, and the examples are still the first of each kind.
+    pub fn run_at(&mut self, position: Position, run: Result<&Trajectory<'_>, &Problem>) {
+        self.position = position;
+        match run {
+            Ok(run) => self.run(run),
+            Err(problem) => self.problem(problem),
+        }
     }
 
     /// Counts a run.
@@ -256,7 +266,7 @@ mod tests {
     fn examples_are_in_input_order() {
         let mut stats = ReadStats::new();
         for (chunk, nth) in [(2, 0), (0, 1), (7, 3), (0, 0), (1, 9), (7, 0), (3, 0), (1, 8)] {
-            stats.set_position((chunk, nth));
+            stats.move_to((chunk, nth));
             stats.run(&Trajectory::new(format!("{chunk}-{nth}")));
         }
         let empty: Vec<&str> = stats.empty.first.iter().map(|name| &name[2..]).collect();

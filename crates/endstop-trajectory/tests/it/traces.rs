@@ -294,7 +294,7 @@ fn audit_maps_every_recorded_reason() {
         ("reward_threshold", "", How::Answered),
         ("plan_end", "", How::Answered),
         ("handoff", "", How::Answered),
-        ("user_stop", "a", How::Stopped),
+        ("user_stop", "a", How::Answered),
         ("cancelled", "a", How::Stopped),
         ("max_turns", "a", How::Limit),
         ("max_steps", "a", How::Limit),

@@ -16,7 +16,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
-    let candidates = candidates::of(args)?;
+    let (candidates, curves) = candidates::of(args)?;
     let new = |flag, path: &Option<PathBuf>| {
         path.as_deref().map(|path| NewFile::of(flag, path, args.overwrite)).transpose()
     };
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
     let report = judge(
         args,
         input,
-        candidates,
+        (candidates, curves),
         #[cfg(feature = "parquet")]
         rows,
     )?;

@@ -4,7 +4,7 @@
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::recorded::backtest::Input;
-use crate::recorded::journal_runs;
+use crate::recorded::{journal_runs, opencode};
 use crate::render::amounts::count;
 use crate::visible::shorten;
 use endstop_report::backtest::{fitted, usd};
@@ -43,6 +43,13 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
         } else {
             journal_runs::each_found(path, &mut take);
         }
+    }
+    for path in &input.databases {
+        opencode::each(path, &mut |run| {
+            if let Ok(run) = run {
+                look.at(run, None);
+            }
+        });
     }
     let found = look.found()?;
     if as_json {

@@ -52,6 +52,35 @@ impl Place {
     }
 }
 
+/// The folders of agents in a home directory: the agent, the folder, and the names of its sessions.
+type AtHome = (&'static str, &'static str, fn(&str) -> bool);
+
+/// Folders that no variable moves.
+const AT_HOME: &[AtHome] = &[
+    ("Gemini CLI", ".gemini/tmp", is_chat),
+    ("Qwen Code", ".qwen/projects", |name| ends(name, "jsonl")),
+    ("Copilot CLI", ".copilot/session-state", |name| name == "events.jsonl"),
+    ("Cursor", ".cursor/projects", |name| ends(name, "jsonl")),
+];
+
+/// Folders that a variable can move, at their default place.
+const MOVABLE: &[AtHome] = &[
+    ("Claude Code", ".claude/projects", is_transcript),
+    ("Codex", ".codex/sessions", is_rollout),
+    ("Codex", ".codex/archived_sessions", is_rollout),
+    ("pi", ".pi/agent/sessions", |name| ends(name, "jsonl")),
+    ("opencode", ".local/share/opencode", is_opencode),
+];
+
+/// Returns the session folders of agents in a folder that is a home directory, or a copy of one. A
+/// walk skips them, because their names begin with a dot.
+pub(crate) fn places_in(home: &Path) -> Vec<Place> {
+    let all = MOVABLE.iter().chain(AT_HOME);
+    let places =
+        all.map(|(agent, path, wants)| Place { agent, folder: home.join(path), wants: *wants });
+    places.filter(|place| place.folder.is_dir()).collect()
+}
+
 /// Returns the session folders of all agents whose formats are supported: those in the user's home,
 /// and those in the working folder.
 pub(crate) fn places() -> Vec<Place> {
@@ -67,6 +96,8 @@ pub(crate) fn places() -> Vec<Place> {
         config.map(|config| config.join("claude")),
     ];
     let codex = variable("CODEX_HOME").or_else(|| at_home(".codex"));
+    let pi = variable("PI_CODING_AGENT_DIR").or_else(|| at_home(".pi/agent"));
+    let data = variable("XDG_DATA_HOME").or_else(|| at_home(".local/share"));
     let logs = variable("INSPECT_LOG_DIR").unwrap_or_else(|| here.join("logs"));
     let mut places: Vec<Place> = Vec::new();
     let mut add = |agent, folder: PathBuf, wants| {
@@ -83,11 +114,16 @@ pub(crate) fn places() -> Vec<Place> {
     {
         add("Codex", folder, is_rollout);
     }
-    if let Some(folder) = at_home(".copilot/session-state") {
-        add("Copilot CLI", folder, |name| name == "events.jsonl");
+    for (agent, path, wants) in AT_HOME {
+        if let Some(folder) = at_home(path) {
+            add(agent, folder, *wants);
+        }
     }
-    if let Some(folder) = at_home(".cursor/projects") {
-        add("Cursor", folder, |name| ends(name, "jsonl"));
+    if let Some(folder) = pi.map(|pi| pi.join("sessions")) {
+        add("pi", folder, |name| ends(name, "jsonl"));
+    }
+    if let Some(folder) = data.map(|data| data.join("opencode")) {
+        add("opencode", folder, is_opencode);
     }
     if let Some(folder) = journal_path::usual().as_deref().and_then(Path::parent) {
         add("Endstop", folder.to_owned(), |name| ends(name, "db"));
@@ -107,6 +143,16 @@ fn is_transcript(name: &str) -> bool {
     ends(name, "jsonl") && name != "journal.jsonl"
 }
 
+/// Chats of Gemini CLI lie next to its logs, which are not sessions.
+fn is_chat(name: &str) -> bool {
+    name.starts_with("session-") && (ends(name, "jsonl") || ends(name, "json"))
+}
+
+/// Other channels have a database of their own, for example `opencode-dev.db`.
+fn is_opencode(name: &str) -> bool {
+    name.starts_with("opencode") && ends(name, "db")
+}
+
 fn is_rollout(name: &str) -> bool {
     let plain = name.strip_suffix(".zst").unwrap_or(name);
     name.starts_with("rollout-") && (ends(plain, "jsonl") || ends(plain, "json"))
@@ -117,11 +163,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn hidden_agent_folders_are_places() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(places_in(home.path()).is_empty());
+        for folder in [".claude/projects", ".qwen/projects", ".local/share/opencode", ".pi"] {
+            std::fs::create_dir_all(home.path().join(folder)).unwrap();
+        }
+        let found: Vec<_> = places_in(home.path()).iter().map(|place| place.agent).collect();
+        assert_eq!(found, ["Claude Code", "opencode", "Qwen Code"]);
+    }
+
+    #[test]
     fn session_files_are_recognised_by_name() {
         assert!(is_transcript("0193.jsonl") && is_transcript("agent-1.jsonl"));
         assert!(!is_transcript("journal.jsonl") && !is_transcript("agent-1.meta.json"));
         assert!(is_rollout("rollout-2026-01-01.jsonl") && is_rollout("rollout-1.jsonl.zst"));
         assert!(is_rollout("rollout-1.json"));
+        assert!(is_chat("session-2026-11-22T08-03-1.jsonl") && !is_chat("logs.json"));
+        assert!(is_opencode("opencode.db") && !is_opencode("opencode.db-wal"));
         assert!(!is_rollout("history.jsonl") && !is_rollout("rollout-1.txt"));
     }
 }

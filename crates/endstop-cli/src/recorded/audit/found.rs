@@ -2,13 +2,14 @@
 
 use super::progress::Progress;
 use crate::failure::Result;
-use crate::recorded::journal_runs;
+use crate::recorded::{journal_runs, opencode};
 use endstop_report::audit::{Looked, Report};
 use endstop_trajectory::audit::{Audit, Session, time_ms};
 use endstop_trajectory::backtest::Examples;
-use endstop_trajectory::read::{Finding, Problem, ReadStats};
+use endstop_trajectory::read::{Finding, Options, Parallel, Problem, ReadStats};
 use endstop_trajectory::{Prices, Trajectory};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// The results of a scan.
 pub(crate) struct Found {
@@ -25,6 +26,16 @@ pub(crate) struct Found {
     /// Number of files that are clearly not sessions.
     pub(crate) skipped: u64,
     pub(crate) progress: Progress,
+    /// The position of the next part of the input.
+    base: u64,
+}
+
+/// Returns `true` if all of a session was before this time. A session without times could be of any
+/// date, so it is not filtered out.
+fn is_old(run: &Trajectory<'_>, since_ms: Option<i64>) -> bool {
+    let Some(since) = since_ms else { return false };
+    let times = run.steps.iter().filter_map(|step| time_ms(step.at.as_deref()?));
+    times.max().is_some_and(|last| last < since)
 }
 
 impl Found {
@@ -39,6 +50,7 @@ impl Found {
             files: 0,
             skipped: 0,
             progress: Progress::new(),
+            base: 0,
         }
     }
 
@@ -56,14 +68,59 @@ impl Found {
         self.files += 1;
     }
 
+    /// Adds the sessions of a database of opencode.
+    pub(crate) fn database(&mut self, path: &Path) {
+        opencode::each(path, &mut |run| self.take(run));
+        self.files += 1;
+    }
+
+    /// Reads files and folders on several threads.
+    pub(crate) fn files(&mut self, paths: &[PathBuf], options: &Options) {
+        let stats = Mutex::new(std::mem::take(&mut self.stats));
+        let since_ms = self.since_ms;
+        let (audit, too_old, progress) = (&mut self.audit, &mut self.too_old, &mut self.progress);
+        let base = self.base;
+        let parallel = Parallel { options: options.clone(), ..Parallel::default() };
+        let read = parallel.each(
+            paths,
+            &Prices::new,
+            &|prices, (chunk, nth), run| {
+                let old = run.as_ref().is_ok_and(|run| is_old(run, since_ms));
+                if !old {
+                    let mut stats = stats.lock().unwrap_or_else(PoisonError::into_inner);
+                    stats.run_at((base + chunk, nth), run.as_ref());
+                }
+                let run = run.ok()?;
+                let file = run.origin.file.clone();
+                Some((file, (!old).then(|| Box::new(Session::of(&run, prices)))))
+            },
+            &mut |one| {
+                let Some((file, session)) = one else { return };
+                match session {
+                    Some(session) => audit.add(*session),
+                    None => *too_old += 1,
+                }
+                progress.show(audit.sessions + *too_old, &file);
+            },
+        );
+        self.stats = stats.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.files += read.files;
+        self.skipped += read.skipped;
+        self.advance();
+    }
+
+    /// Begins the next part of the input: what follows is counted after all that was read.
+    fn advance(&mut self) {
+        self.base += 1 << 32;
+        self.stats.move_to((self.base, 0));
+    }
+
     pub(crate) fn take(&mut self, run: std::result::Result<Trajectory<'_>, Problem>) {
         let run = match run {
             Ok(run) => run,
             Err(problem) => return self.stats.problem(&problem),
         };
-        let times = || run.steps.iter().filter_map(|step| time_ms(step.at.as_deref()?));
-        // A session without times could be of any date, so it is not filtered out.
-        if self.since_ms.is_some_and(|since| times().max().is_some_and(|last| last < since)) {
+        if is_old(&run, self.since_ms) {
             self.too_old += 1;
         } else {
             self.stats.run(&run);

@@ -1,16 +1,19 @@
 //! The candidates of a backtest: from the command line, from a file, or the defaults.
 
+use super::curve;
+use super::limits::limited;
 use crate::config::trust::file::toml_file;
 use crate::failure::{Failure, Result};
 use crate::input::Source;
 use crate::recorded_args::BacktestArgs;
 use endstop::policy::PolicyError;
+use endstop_report::backtest::Curve;
 use endstop_trajectory::backtest::Candidate;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Returns the requested candidates, or the default ones if none was requested.
-pub(crate) fn of(args: &BacktestArgs) -> Result<Vec<Candidate>> {
+pub(crate) fn of(args: &BacktestArgs) -> Result<(Vec<Candidate>, Vec<Curve>)> {
     let mut all: Vec<Candidate> = Vec::new();
     if let Some(set) = &args.policies {
         all.extend(named(set)?);
@@ -20,8 +23,17 @@ pub(crate) fn of(args: &BacktestArgs) -> Result<Vec<Candidate>> {
             .map_err(|error| Failure::usage(format!("--policy {spec}: {error}")))?;
         all.push(candidate);
     }
-    if !args.limits.is_empty() {
-        all.push(limits(&args.limits)?);
+    let (single, several): (Vec<String>, Vec<String>) =
+        args.limits.iter().cloned().partition(|text| !curve::is_one(text));
+    if !single.is_empty() {
+        // All limits that are given form one candidate.
+        all.push(limited("limits", &single)?);
+    }
+    let mut curves = Vec::new();
+    for text in &several {
+        let (curve, candidates) = curve::of(text)?;
+        add(&mut all, candidates);
+        curves.push(curve);
     }
     if args.sweep {
         add(&mut all, Candidate::grid().map_err(|error| fault(&error))?);
@@ -37,7 +49,7 @@ pub(crate) fn of(args: &BacktestArgs) -> Result<Vec<Candidate>> {
             )));
         }
     }
-    Ok(all)
+    Ok((all, curves))
 }
 
 /// Reads a set by its name, or from a file.
@@ -70,31 +82,6 @@ fn read(file: &str, list: &Value) -> Result<Vec<Candidate>> {
         return Err(Failure::usage(format!("{file}: no candidates found")));
     }
     Ok(read)
-}
-
-/// Builds one candidate from all given limits.
-fn limits(given: &[String]) -> Result<Candidate> {
-    let mut limits = Map::new();
-    for text in given {
-        let (name, value) = text.split_once('=').ok_or_else(|| {
-            Failure::usage(format!(
-                "invalid --limit `{text}`: expected NAME=VALUE, for example max_turns=20"
-            ))
-        })?;
-        // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-        limits.insert(name.trim().replace('-', "_"), value);
-    }
-    let list = json!([{"name": "limits", "limits": limits}]);
-    let mut read = Candidate::read(&list).map_err(|error| match error {
-        // The position of the candidate is dropped, because `--limit` makes only one.
-        PolicyError::BadSpec { problem } => {
-            let bare = problem.strip_prefix("candidate 1: ").unwrap_or(&problem);
-            Failure::usage(format!("--limit: {bare}"))
-        }
-        error => Failure::usage(format!("--limit: {error}")),
-    })?;
-    read.pop().ok_or_else(|| Failure::fault("limits gave no candidate"))
 }
 
 /// Returns the default candidates.

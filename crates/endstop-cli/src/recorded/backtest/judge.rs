@@ -5,9 +5,9 @@ use super::progress::Progress;
 #[cfg(feature = "parquet")]
 use super::rows;
 use crate::failure::{Failure, Result};
-use crate::recorded::journal_runs;
+use crate::recorded::{journal_runs, opencode};
 use crate::recorded_args::BacktestArgs;
-use endstop_report::backtest::{Census, Report};
+use endstop_report::backtest::{Census, Curve, Report};
 use endstop_trajectory::backtest::{Backtest, Candidate, Done, Engine, Family, GroupBy};
 use endstop_trajectory::read::Problem;
 
@@ -15,7 +15,7 @@ use endstop_trajectory::read::Problem;
 pub(crate) fn judge(
     args: &BacktestArgs,
     input: Input,
-    candidates: Vec<Candidate>,
+    (candidates, curves): (Vec<Candidate>, Vec<Curve>),
     #[cfg(feature = "parquet")] rows: Option<rows::Rows>,
 ) -> Result<Report> {
     let make = || {
@@ -26,6 +26,7 @@ pub(crate) fn judge(
             None => test,
         })
     };
+    let found = input.found();
     let wrong = |error: endstop::policy::PolicyError| Failure::usage(error.to_string());
     let each = |dataset: &str, run: &endstop_trajectory::Trajectory<'_>, fired: &[Option<u32>]| {
         #[cfg(feature = "parquet")]
@@ -64,6 +65,22 @@ pub(crate) fn judge(
             journal_runs::each_found(path, &mut take);
         }
     }
+    for path in &input.databases {
+        opencode::each(path, &mut |run| {
+            let mut run = match run {
+                Ok(run) => run,
+                Err(problem) => return done.stats.problem(&problem),
+            };
+            if let Some(outcomes) = &mut done.outcomes {
+                outcomes.apply(&mut run);
+            }
+            done.stats.run(&run);
+            let dataset = journal_runs::dataset(path);
+            if let Some(fired) = done.backtest.run(&dataset, &run) {
+                each(&dataset, &run, fired);
+            }
+        });
+    }
     #[cfg(feature = "parquet")]
     if let Some(rows) = rows {
         rows.finish()?;
@@ -75,11 +92,13 @@ pub(crate) fn judge(
             stats: Box::new(done.stats),
             outcomes: done.outcomes,
             // The readers skipped the journals in folders, but these were read here.
-            passed_over: done.skipped.saturating_sub((input.journals.len() - input.named) as u64),
+            passed_over: done.skipped.saturating_sub(found as u64),
         },
         max_harm: args.max_harm,
         alpha: args.calibrate,
-        sweep: args.sweep,
+        // The values of a curve are many candidates too.
+        sweep: args.sweep || !curves.is_empty(),
+        curves,
         model: args.model.clone(),
     })
 }

@@ -78,6 +78,9 @@ impl Before {
             ),
             (Termination::ErrorTimeout, limits.timeout.is_some_and(|max| outcome.duration >= max)),
         ];
+        // A terminate outranks the ending that was decided before the hand-over. A ceiling can decide
+        // it by refusing a call, and then is not reached.
+        let mut decided = self.phase == "wrapping_up" && matches!(self.event, EventKind::Terminate);
         for (other, met) in limits_met {
             // A success in the last allowed turn has not exceeded the limit.
             let crossed = other != Termination::ErrorMaxTurns || !outcome.is_success();
@@ -87,7 +90,7 @@ impl Before {
             // The time that is kept for the hand-over is not lost if none is possible.
             let early = other == Termination::ErrorTimeout
                 && working_time(limits).is_some_and(|time| outcome.duration >= time);
-            if !met && !early && also.contains(&other) {
+            if !met && !early && also.contains(&other) && !std::mem::take(&mut decided) {
                 return wrong(&format!("{other} was not true"));
             }
         }

@@ -9,7 +9,9 @@ pub(crate) mod benchmarks;
 pub(crate) mod generic;
 
 use super::format::Format;
-use agents::{claude_code, codex, copilot, cursor, openhands, swe_agent};
+use agents::{
+    claude_code, codex, copilot, cursor, gemini_cli, opencode, openhands, pi, qwen_code, swe_agent,
+};
 use benchmarks::{agentdojo, intercode, malt, react_log, tau_bench, tau2, tothf};
 use generic::{atif, inspect, messages, neutral, otel};
 
@@ -18,10 +20,15 @@ use generic::{atif, inspect, messages, neutral, otel};
 const FORMATS: &[&[Format]] = &[
     neutral::FORMATS,
     atif::FORMATS,
+    // Before Claude Code, whose records have similar members.
+    qwen_code::FORMATS,
     claude_code::FORMATS,
     codex::FORMATS,
     copilot::FORMATS,
     cursor::FORMATS,
+    gemini_cli::FORMATS,
+    pi::FORMATS,
+    opencode::FORMATS,
     inspect::FORMATS,
     otel::FORMATS,
     tau2::FORMATS,

@@ -44,7 +44,15 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
             }
         };
         match record.what {
-            What::Assistant(_) | What::User(_) => thread.take(record, &mut whole.fields),
+            What::Assistant(_) | What::User(_) => {
+                // A response came after the error, so a retry succeeded.
+                whole.failed = None;
+                thread.take(record, &mut whole.fields);
+            }
+            What::ApiError(what) => {
+                others.add("system/api_error");
+                whole.failed = Some(what);
+            }
             What::Init => whole.init(record.rest),
             What::Result => whole.result(record),
             What::MaxTurns(fields) => whole.max_turns = Some(fields),
@@ -91,6 +99,8 @@ struct Whole {
     model: Option<String>,
     version: Option<String>,
     max_turns: Option<Fields>,
+    /// The error of the last model call, if no message follows it.
+    failed: Option<String>,
     results: Vec<(Option<String>, Fields)>,
 }
 
@@ -119,6 +129,9 @@ impl Whole {
             run.model = Some(model.into());
         }
         run.tools = self.tools;
+        if let Some(error) = self.failed {
+            run.ending.get_or_insert_with(|| ending::api_error(&error));
+        }
         if let Some(mut limit) = self.max_turns {
             if let Some(turns) = limit.shift_remove("maxTurns") {
                 run.limits.insert("max_turns".to_owned(), turns);

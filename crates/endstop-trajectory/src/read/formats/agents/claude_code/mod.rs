@@ -30,8 +30,6 @@ mod ending;
 mod record;
 mod session;
 
-pub(crate) use ending::is_aside;
-
 use crate::model::Origin;
 use crate::read::build::conversation::Tally;
 use crate::read::build::fields::{Fields, peek};

@@ -40,6 +40,8 @@ pub(super) enum What {
     Result,
     /// The harness stopped at its turn limit.
     MaxTurns(Fields),
+    /// A model call failed; it is usually retried.
+    ApiError(String),
     /// The title of a session, with its original key.
     Title(&'static str, String),
     /// A record that is not a message; only its type is counted.
@@ -69,6 +71,7 @@ impl Record {
             What::Init => "system/init",
             What::Result => "result",
             What::MaxTurns(_) => "attachment/max_turns_reached",
+            What::ApiError(_) => "system/api_error",
             What::Title(kind, _) => kind,
             What::Other(kind) => kind,
         }
@@ -133,6 +136,7 @@ pub(super) fn read(mut map: Fields, line: u64) -> Result<Record, String> {
         "user" => What::User(said(&mut map)?),
         "result" if peek(&map, "subtype").is_some() => What::Result,
         "system" if peek(&map, "subtype") == Some("init") => What::Init,
+        "system" if peek(&map, "subtype") == Some("api_error") => api_error(&map),
         "system" => What::Other(named("system", peek(&map, "subtype"))),
         "attachment" => attachment(&mut map),
         "summary" => title("summary", peek(&map, "summary")),
@@ -205,6 +209,12 @@ fn attachment(map: &mut Fields) -> What {
         Some("max_turns_reached") => What::MaxTurns(what),
         kind => What::Other(named("attachment", kind)),
     }
+}
+
+fn api_error(map: &Fields) -> What {
+    let error = map.get("error").and_then(Value::as_object);
+    let said = error.and_then(|error| peek(error, "formatted").or_else(|| peek(error, "message")));
+    What::ApiError(said.unwrap_or("the provider failed").to_owned())
 }
 
 fn title(kind: &'static str, title: Option<&str>) -> What {

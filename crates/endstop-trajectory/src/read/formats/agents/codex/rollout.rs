@@ -40,7 +40,6 @@ const SAID_TWICE: &[&str] = &[
     "agent_reasoning_section_break",
     "agent_message_delta",
     "item_started",
-    "item_completed",
     "raw_response_item",
 ];
 
@@ -99,6 +98,7 @@ impl Rollout {
             "response_item" => self.item(payload, at),
             "event_msg" => self.event(payload),
             "compacted" => self.compacted(payload, at),
+            "token_usage_record" => self.usage_record(payload),
             other => self.others.add(other),
         }
         Ok(())
@@ -319,6 +319,11 @@ impl Rollout {
             "task_complete" | "turn_complete" => {
                 self.open = None;
                 let answer = text(&mut map, "last_agent_message");
+                // Since 2026 the error of a task that failed is part of this event.
+                if let Some(error) = fields::object(&mut map, "error") {
+                    let message = peek(&error, "message").unwrap_or_default();
+                    self.error = Some(ending::of_error(message, error.get("codex_error_info")));
+                }
                 // A task that failed also completes, but without a message.
                 self.ending = Some(match self.error.take() {
                     Some(error) if answer.is_none() => error,
@@ -356,10 +361,41 @@ impl Rollout {
                 });
                 self.outcome(map, Outcome { failed, ..Outcome::default() });
             }
+            "item_completed" => self.item_completed(map),
             other if SAID_TWICE.contains(&other) => {}
             "" => self.others.add("events without a type"),
             other => self.others.add(&format!("event {other}")),
         }
+    }
+
+    /// Handles an item that was completed. The item itself was read before; only the outcome of a
+    /// command is new.
+    fn item_completed(&mut self, mut map: Fields) {
+        let Some(mut item) = fields::object(&mut map, "item") else { return };
+        if peek(&item, "type") != Some("CommandExecution") {
+            return;
+        }
+        let exit_code = item.get("exit_code").and_then(Value::as_i64);
+        let failed = matches!(peek(&item, "status"), Some("failed" | "declined"))
+            || exit_code.is_some_and(|code| code != 0);
+        if let Some(id) = text(&mut item, "id") {
+            self.outcomes.insert(id, Outcome { exit_code, failed });
+        }
+    }
+
+    /// Handles the usage of a response, which is written before its token count. The count that
+    /// follows has the same total and is skipped.
+    fn usage_record(&mut self, mut map: Fields) {
+        let mut info = Fields::new();
+        for (from, to) in
+            [("thread_token_usage", "total_token_usage"), ("usage", "last_token_usage")]
+        {
+            if let Some(usage) = fields::object(&mut map, from) {
+                info.insert(to.to_owned(), Value::Object(usage));
+            }
+        }
+        let info = ("info".to_owned(), Value::Object(info));
+        self.tokens(std::iter::once(info).collect());
     }
 
     fn outcome(&mut self, mut map: Fields, outcome: Outcome) {

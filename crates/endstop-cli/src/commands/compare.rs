@@ -1,0 +1,41 @@
+//! `endstop compare`: two policies on the same recorded runs, or two sets of runs on the same tasks:
+//! the differences with their intervals, as text, as JSON, or as an HTML page.
+
+use crate::compare_args::CompareCommand;
+use crate::failure::Result;
+use crate::new_file::NewFile;
+use crate::output;
+use crate::recorded::compare::{policies, sets};
+use crate::render::compare::{html, json, text};
+
+pub(crate) fn run(command: &CompareCommand, as_json: bool) -> Result {
+    let common = match command {
+        CompareCommand::Policies(args) => &args.common,
+        CompareCommand::Sets(args) => &args.common,
+    };
+    // Recordings are files of other programs and may contain keys of this environment.
+    let keys = endstop::process::environment_secrets();
+    output::hide(&keys);
+    // Checked first, so that a long comparison does not end in a refused file.
+    let report = common.report.as_deref();
+    let report = report.map(|path| NewFile::of("--report", path, common.overwrite)).transpose()?;
+    let compared = match command {
+        CompareCommand::Policies(args) => policies(args)?,
+        CompareCommand::Sets(args) => sets(args)?,
+    };
+    if let Some(file) = &report {
+        file.write(&html::page(&compared))?;
+        output::note(&format!("written: {}", file.path().display()));
+    }
+    if as_json {
+        let _ = output::json_without(&json::json(&compared), &keys);
+    } else {
+        for line in text::report(&compared) {
+            // The reader of standard output is gone, for example `head`.
+            if output::raw_line(&line).is_err() {
+                break;
+            }
+        }
+    }
+    Ok(0)
+}
