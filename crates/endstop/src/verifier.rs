@@ -23,6 +23,7 @@
 //! ```
 
 use endstop_process::{Capture, CommandLine, StopTokens, environment_secrets};
+use std::fmt::Write as _;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -128,10 +129,10 @@ impl CommandVerifier {
         let mut output = done.output.text();
         if !done.success() {
             let newline = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
-            output.push_str(&format!("{newline}[{}]", done.how()));
+            let _ = write!(output, "{newline}[{}]", done.how());
         }
         for pid in &done.left {
-            output.push_str(&format!("\n[process {pid} could not be killed]"));
+            let _ = write!(output, "\n[process {pid} could not be killed]");
         }
         // The output goes to the model's server.
         let output = environment_secrets().out_of_text(&output).into_owned();

@@ -14,7 +14,10 @@ pub(super) fn without_middle(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    let head = text.floor_char_boundary(most / 4);
-    let tail = text.ceil_char_boundary(text.len() - (most - most / 4));
+    // The standard library's search for a boundary is newer than the oldest supported compiler.
+    let boundary = |at: &usize| text.is_char_boundary(*at);
+    let quarter = most / 4;
+    let head = (0..=quarter).rev().find(boundary).unwrap_or(0);
+    let tail = (text.len() - (most - quarter)..text.len()).find(boundary).unwrap_or(text.len());
     format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
 }

@@ -203,26 +203,28 @@ impl Machine {
                 _ if !context.is_guest() => return Continue(None),
                 phase => asked(phase.take(), *call, context, effects)?,
             },
-            EventKind::TurnEnded { call: id, turn } => match phase.take_call(id) {
-                Some(call) => turn_ended(&call, *turn, context, effects)?,
-                None => {
+            EventKind::TurnEnded { call: id, turn } => {
+                if let Some(call) = phase.take_call(id) {
+                    turn_ended(&call, *turn, context, effects)?
+                } else {
                     let Some((ending, call)) = phase.take_hand_over(id) else {
                         return Continue(None);
                     };
                     wrap_up::answered(&call, &turn, context, effects);
                     return Break(ending);
                 }
-            },
-            EventKind::TurnFailed { call: id, error, partial } => match phase.take_call(id) {
-                Some(call) => attempt_failed(&call, &error, partial.as_deref(), context, effects)?,
-                None => {
+            }
+            EventKind::TurnFailed { call: id, error, partial } => {
+                if let Some(call) = phase.take_call(id) {
+                    attempt_failed(&call, &error, partial.as_deref(), context, effects)?
+                } else {
                     let Some((ending, call)) = phase.take_hand_over(id) else {
                         return Continue(None);
                     };
                     wrap_up::failed(&call, &error, partial.as_deref(), context, effects);
                     return Break(ending);
                 }
-            },
+            }
             EventKind::ToolEnded { .. } if matches!(phase, Phase::Stopping { .. }) => {
                 stopping(phase.take(), &event, context, effects)
             }

@@ -192,13 +192,11 @@ pub(super) fn reserved(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Phase> {
-    match quote(true, Some(granted), context) {
-        Some(quoted) => Continue(call(ending, quoted, Some(id), context, effects)),
-        None => {
-            effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
-            Break(ending)
-        }
-    }
+    let Some(quoted) = quote(true, Some(granted), context) else {
+        effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
+        return Break(ending);
+    };
+    Continue(call(ending, quoted, Some(id), context, effects))
 }
 
 /// Handles streamed content of the hand-over. No policy and no rule reads it.

@@ -7,6 +7,7 @@ use crate::render::amounts::count;
 use crate::render::card::card;
 use crate::visible::shorten;
 use serde_json::Value;
+use std::fmt::Write as _;
 
 /// Writes a line with secrets redacted, because a journal of an older version may contain some.
 fn shown(line: &str) -> std::io::Result<()> {
@@ -176,7 +177,8 @@ fn open_call(event: &Value) -> String {
         event["hidden_chars"],
     );
     if usd("reserved") > 0.0 {
-        line += &format!(", ${:.4} reserved in addition to ${:.4}", usd("reserved"), usd("cost"));
+        let _ =
+            write!(line, ", ${:.4} reserved in addition to ${:.4}", usd("reserved"), usd("cost"));
     }
     if streamed.is_empty() { line } else { format!("{line}: {:?}", shorten(&streamed, 100)) }
 }
