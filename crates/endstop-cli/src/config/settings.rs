@@ -258,9 +258,7 @@ impl Settings {
             "system" => self.system = Some(text()?),
             "verify" => self.verify = Some(text()?),
             "price" => {
-                const EXPECTED: &str =
-                    "expected a string such as \"in=3,out=15\" or a table of prices in dollars";
-                let text = price_text(value).ok_or_else(|| wrong(EXPECTED))?;
+                let text = price_text(value).ok_or_else(|| wrong(PRICE_EXPECTED))?;
                 let price = parse_price(&text).map_err(|error| {
                     Failure::usage(format!("{name}: {}", shown(&error.to_string())))
                 })?;
@@ -273,10 +271,8 @@ impl Settings {
             "max_output_tokens" => self.max_output_tokens = Some(tokens()?),
             "context_window" => self.context_window = Some(tokens()?),
             "tools" => {
-                let names = value.as_array().and_then(|names| {
-                    names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
-                });
-                self.tools = names.ok_or_else(|| wrong("expected a list of tool names"))?;
+                self.tools =
+                    names_in(value).ok_or_else(|| wrong("expected a list of tool names"))?;
                 known_tools(&format!("{name}: `tools`"), &self.tools)?;
             }
             "mcp" => {
@@ -309,14 +305,25 @@ impl Settings {
                     "a limit belongs to the table [limits]; write `{limit} = …` below it"
                 )));
             }
-            _ => {
-                let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
-                let problem = endstop::core::limits::unknown_key(key, &known);
-                return Err(wrong(&shown(&problem)));
-            }
+            _ => return Err(wrong(&shown(&unknown(key)))),
         }
         Ok(())
     }
+}
+
+/// What is expected of `price`.
+const PRICE_EXPECTED: &str =
+    "expected a string such as \"in=3,out=15\" or a table of prices in dollars";
+
+/// Returns the strings of a list; `None` if the value is anything else.
+fn names_in(value: &Value) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
+/// Describes a key that no setting has.
+fn unknown(key: &str) -> String {
+    let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
+    endstop::core::limits::unknown_key(key, &known)
 }
 
 /// `true` if `--resume` can continue the run: its settings name a model or a server, and it was not
