@@ -265,24 +265,8 @@ pub fn go_on(
     if original.guest.is_some() {
         return Err(CannotGoOn::Guest);
     }
-    // First pass: find the event that decided the ending, if any.
-    let mut first = Replay::new(original);
-    let (mut decided, mut hand_over) = (None, HandOverCost::default());
-    for (at, event) in recorded.iter().enumerate() {
-        first.feed(event.clone());
-        if first.run().is_none_or(|run| is_over(run.phase())) && decided.is_none() {
-            decided = Some(at);
-        }
-        hand_over.saw(at, &event.kind, &first);
-    }
     let end = recorded.len();
-    if first.run().is_some_and(|run| run.phase() == RunPhase::WrappingUp) {
-        // The process died during the hand-over, which is charged as an aborted call.
-        let lost = Resumption { lost: first.lost(), ..Resumption::default() };
-        let kind = EventKind::Resumed(Box::new(lost));
-        first.feed(Event::new(first.at(), kind.clone()));
-        hand_over.saw(end, &kind, &first);
-    }
+    let (mut first, decided, mut hand_over) = until_decided(original, &recorded);
     // A success cannot be resumed: the caller continues it with a new run instead.
     if let Some(outcome) = first.outcome.take_if(|outcome| outcome.is_success()) {
         return Err(CannotGoOn::Succeeded(outcome));
@@ -331,28 +315,48 @@ pub fn go_on(
             feed(&mut again, event);
         }
     }
+    let at = again.at();
     if let Some(spent) = hand_over.of_event(end) {
-        let at = again.at();
         feed(&mut again, Event::new(at, spent));
     }
     // Only calls that no recorded result has answered are lost.
     let still = again.lost();
     let lost: Vec<EffectId> = before.into_iter().filter(|id| still.contains(id)).collect();
     if !lost.is_empty() {
-        let at = again.at();
         let resumed = Resumption { lost, ..Resumption::default() };
         feed(&mut again, Event::new(at, EventKind::Resumed(Box::new(resumed))));
     }
     if again.run().is_some_and(|run| run.phase() == RunPhase::WrappingUp) {
         // Only another hand-over is left, so the run would end again.
         let resumed = Resumption { lost: again.lost(), ..Resumption::default() };
-        let at = again.at();
         feed(&mut again, Event::new(at, EventKind::Resumed(Box::new(resumed))));
     }
     match finish(again, events, kept, perform)? {
         GoesOn { step: Step::Ended(outcome), .. } => Err(CannotGoOn::EndsAgain(outcome)),
         on => Ok(on),
     }
+}
+
+/// Replays all events. Returns the position of the event that decided the ending, if any, and the
+/// cost of the hand-over.
+fn until_decided(original: RunSpec, recorded: &[Event]) -> (Replay, Option<usize>, HandOverCost) {
+    let mut first = Replay::new(original);
+    let (mut decided, mut hand_over) = (None, HandOverCost::default());
+    for (at, event) in recorded.iter().enumerate() {
+        first.feed(event.clone());
+        if first.run().is_none_or(|run| is_over(run.phase())) && decided.is_none() {
+            decided = Some(at);
+        }
+        hand_over.saw(at, &event.kind, &first);
+    }
+    if first.run().is_some_and(|run| run.phase() == RunPhase::WrappingUp) {
+        // The process died during the hand-over, which is charged as an aborted call.
+        let lost = Resumption { lost: first.lost(), ..Resumption::default() };
+        let kind = EventKind::Resumed(Box::new(lost));
+        first.feed(Event::new(first.at(), kind.clone()));
+        hand_over.saw(recorded.len(), &kind, &first);
+    }
+    (first, decided, hand_over)
 }
 
 /// `true` if the ending of the run is decided.

@@ -12,7 +12,7 @@ use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId};
 use super::ending::Ending;
-use super::event::{Compaction, EventKind, HookDecision};
+use super::event::{Compaction, EventKind, HookDecision, TurnDelta};
 use super::guard::Flow;
 use super::ledger::Granted;
 use super::next::Next;
@@ -30,6 +30,8 @@ use super::tools::{advance, tool_ended, tools_timed_out};
 use super::turn::turn_ended;
 use super::verification::{judged, request_verdict, verdict_timed_out};
 use super::wrap_up::{self, end_or_wrap_up};
+use crate::error_class::ModelError;
+use crate::message::ModelTurn;
 use crate::termination::Termination;
 use crate::usage::Unreported;
 use std::ops::ControlFlow::{Break, Continue};
@@ -177,25 +179,11 @@ impl Machine {
     fn dispatch(&mut self, event: EventKind, effects: &mut Vec<Effect>) -> Flow<Option<Next>> {
         let Machine { context, phase, .. } = self;
         let next = match event {
-            EventKind::Start { seed, price, wall_ms } => match phase {
-                Phase::New => start(seed, price, wall_ms, context)?,
-                // A second `Start` would reset the budget and the jitter of a running run.
-                _ => return Continue(None),
-            },
-            EventKind::Delta { call: id, delta: piece } => {
-                if let Phase::WrappingUp(wrap_up) = phase
-                    && let Stage::Calling(call) = &mut wrap_up.stage
-                    && call.id == id
-                {
-                    wrap_up::delta(call, piece, context);
-                    return Continue(None);
-                }
-                // A delta of an aborted call may still be in the driver's queue; it is dropped.
-                if let Phase::Calling(call) = phase
-                    && call.id == id
-                {
-                    delta(call, piece, context, effects)?;
-                }
+            // A second `Start` would reset the budget and the jitter of a running run.
+            EventKind::Start { .. } if !matches!(phase, Phase::New) => return Continue(None),
+            EventKind::Start { seed, price, wall_ms } => start(seed, price, wall_ms, context)?,
+            EventKind::Delta { call, delta } => {
+                self.streamed(call, delta, effects)?;
                 return Continue(None);
             }
             EventKind::Asked { call } => match phase {
@@ -203,28 +191,14 @@ impl Machine {
                 _ if !context.is_guest() => return Continue(None),
                 phase => asked(phase.take(), *call, context, effects)?,
             },
-            EventKind::TurnEnded { call: id, turn } => {
-                if let Some(call) = phase.take_call(id) {
-                    turn_ended(&call, *turn, context, effects)?
-                } else {
-                    let Some((ending, call)) = phase.take_hand_over(id) else {
-                        return Continue(None);
-                    };
-                    wrap_up::answered(&call, &turn, context, effects);
-                    return Break(ending);
-                }
-            }
-            EventKind::TurnFailed { call: id, error, partial } => {
-                if let Some(call) = phase.take_call(id) {
-                    attempt_failed(&call, &error, partial.as_deref(), context, effects)?
-                } else {
-                    let Some((ending, call)) = phase.take_hand_over(id) else {
-                        return Continue(None);
-                    };
-                    wrap_up::failed(&call, &error, partial.as_deref(), context, effects);
-                    return Break(ending);
-                }
-            }
+            EventKind::TurnEnded { call: id, turn } => match phase.take_call(id) {
+                Some(call) => turn_ended(&call, *turn, context, effects)?,
+                None => return self.handed_over(id, Ok(&turn), effects),
+            },
+            EventKind::TurnFailed { call: id, error, partial } => match phase.take_call(id) {
+                Some(call) => attempt_failed(&call, &error, partial.as_deref(), context, effects)?,
+                None => return self.handed_over(id, Err((&error, partial.as_deref())), effects),
+            },
             EventKind::ToolEnded { .. } if matches!(phase, Phase::Stopping { .. }) => {
                 stopping(phase.take(), &event, context, effects)
             }
@@ -280,6 +254,39 @@ impl Machine {
             | EventKind::Resumed(_) => return Continue(None),
         };
         Continue(Some(next))
+    }
+
+    /// Hands streamed content to the call that it belongs to.
+    fn streamed(&mut self, id: EffectId, piece: TurnDelta, effects: &mut Vec<Effect>) -> Flow {
+        match &mut self.phase {
+            Phase::Calling(call) if call.id == id => delta(call, piece, &mut self.context, effects),
+            Phase::WrappingUp(wrap_up) => {
+                if let Stage::Calling(call) = &mut wrap_up.stage
+                    && call.id == id
+                {
+                    wrap_up::delta(call, piece, &self.context);
+                }
+                Continue(())
+            }
+            // A delta of an aborted call may still be in the driver's queue; it is dropped.
+            _ => Continue(()),
+        }
+    }
+
+    /// Ends the run with the response to its hand-over. A response to another call is ignored.
+    fn handed_over(
+        &mut self,
+        id: EffectId,
+        response: Result<&ModelTurn, (&ModelError, Option<&ModelTurn>)>,
+        effects: &mut Vec<Effect>,
+    ) -> Flow<Option<Next>> {
+        let Some((ending, call)) = self.phase.take_hand_over(id) else { return Continue(None) };
+        let context = &mut self.context;
+        match response {
+            Ok(turn) => wrap_up::answered(&call, turn, context, effects),
+            Err((error, partial)) => wrap_up::failed(&call, error, partial, context, effects),
+        }
+        Break(ending)
     }
 
     /// Hands the answer of a hook or a person to the phase that asked. An answer to another

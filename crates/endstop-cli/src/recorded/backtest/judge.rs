@@ -8,8 +8,10 @@ use crate::failure::{Failure, Result};
 use crate::recorded::{journal_runs, opencode};
 use crate::recorded_args::BacktestArgs;
 use endstop_report::backtest::{Census, Curve, Report};
+use endstop_trajectory::Trajectory;
 use endstop_trajectory::backtest::{Backtest, Candidate, Done, Engine, Family, GroupBy};
 use endstop_trajectory::read::Problem;
+use std::path::Path;
 
 /// Reads the runs and evaluates the candidates.
 pub(crate) fn judge(
@@ -28,7 +30,7 @@ pub(crate) fn judge(
     };
     let found = input.found();
     let wrong = |error: endstop::policy::PolicyError| Failure::usage(error.to_string());
-    let each = |dataset: &str, run: &endstop_trajectory::Trajectory<'_>, fired: &[Option<u32>]| {
+    let each = |dataset: &str, run: &Trajectory<'_>, fired: &[Option<u32>]| {
         #[cfg(feature = "parquet")]
         if let Some(rows) = &rows {
             rows.add(dataset, run, fired);
@@ -66,20 +68,7 @@ pub(crate) fn judge(
         }
     }
     for path in &input.databases {
-        opencode::each(path, &mut |run| {
-            let mut run = match run {
-                Ok(run) => run,
-                Err(problem) => return done.stats.problem(&problem),
-            };
-            if let Some(outcomes) = &mut done.outcomes {
-                outcomes.apply(&mut run);
-            }
-            done.stats.run(&run);
-            let dataset = journal_runs::dataset(path);
-            if let Some(fired) = done.backtest.run(&dataset, &run) {
-                each(&dataset, &run, fired);
-            }
-        });
+        judge_database(path, &mut done, &each);
     }
     #[cfg(feature = "parquet")]
     if let Some(rows) = rows {
@@ -101,4 +90,26 @@ pub(crate) fn judge(
         curves,
         model: args.model.clone(),
     })
+}
+
+/// Reads the sessions of a database of opencode, and evaluates the candidates on them.
+fn judge_database(
+    path: &Path,
+    done: &mut Done,
+    each: &impl Fn(&str, &Trajectory<'_>, &[Option<u32>]),
+) {
+    let dataset = journal_runs::dataset(path);
+    opencode::each(path, &mut |run| {
+        let mut run = match run {
+            Ok(run) => run,
+            Err(problem) => return done.stats.problem(&problem),
+        };
+        if let Some(outcomes) = &mut done.outcomes {
+            outcomes.apply(&mut run);
+        }
+        done.stats.run(&run);
+        if let Some(fired) = done.backtest.run(&dataset, &run) {
+            each(&dataset, &run, fired);
+        }
+    });
 }
