@@ -78,10 +78,13 @@ fn is_due(ending: &Ending, phase: &Phase, context: &RunContext) -> bool {
     let own = ending.decided_by.layer == Layer::Limit
         && ending.decided_by.decision != Decision::SharedBudget
         && ending.retry_after.is_none();
+    // A program whose own code fails while the run is stopped is not asked for more work.
+    let faulted = ending.outranked.iter().any(|other| other.decided_by.layer == Layer::Fault);
     let in_time = context.settings.limits.timeout.is_none_or(|timeout| context.now < timeout);
     context.wraps_up()
         && ceiling
         && own
+        && !faulted
         && in_time
         && context.counts.model_calls > 0
         && !matches!(phase, Phase::WrappingUp(_))

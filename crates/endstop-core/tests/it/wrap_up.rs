@@ -308,3 +308,17 @@ fn random_hand_overs_stay_within_ceilings() {
     let counts = format!("{on} runs with it, {wrapped} hand-overs, {resumed} resumed");
     assert!(on > 3_000 && wrapped > 200 && resumed > 100, "{counts}");
 }
+
+#[test]
+fn fault_during_stop_asks_for_nothing() {
+    let limits =
+        Limits { timeout: Some(Duration::from_secs(100)), wrap_up: true, ..Limits::default() };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    hand.answer(calls(&["read"])).at(95_000).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase().as_str(), "stopping");
+    hand.feed(EventKind::Fault { name: "tool".to_owned(), message: "it panicked".to_owned() });
+    let outcome = hand.outcome();
+    assert_eq!(outcome.termination, Termination::ErrorTimeout);
+    assert_eq!(outcome.also, [Termination::ErrorDuringExecution]);
+    assert_eq!(outcome.hand_over, None);
+}
