@@ -18,7 +18,10 @@ PAGES = [DOCS / "python.md", *sorted((DOCS / "python").glob("*.md"))]
 def blocks(page: Path) -> list[str]:
     code = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
     # An ellipsis stands for values of the reader, also among keywords.
-    return [block.replace(", …)", ")").replace("[…]", "[]").replace("(…)", "()").replace("…", "...") for block in code]
+    return [
+        block.replace(", …)", ")").replace("[…]", "[]").replace("(…)", "()").replace("…", "...")
+        for block in code
+    ]
 
 
 def names(source: str) -> set[str]:
