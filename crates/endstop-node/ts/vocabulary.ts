@@ -14,6 +14,7 @@ export const Termination = Object.freeze({
   ERROR_NO_PROGRESS: 'error_no_progress',
   ERROR_THINKING_STARVED: 'error_thinking_starved',
   ERROR_OUTPUT_TRUNCATED: 'error_output_truncated',
+  ERROR_NOT_VERIFIED: 'error_not_verified',
   ERROR_DURING_EXECUTION: 'error_during_execution',
   ERROR_SCHEMA_VALIDATION: 'error_schema_validation',
   ERROR_CONTENT_FILTERED: 'error_content_filtered',
@@ -120,7 +121,11 @@ export type LimitName =
   | 'max_retries'
   | 'max_empty_turns'
   | 'max_continuations'
+  | 'verify_rounds'
+  | 'verify_timeout'
   | 'tool_concurrency'
+  | 'wrap_up'
+  | 'tell_remaining'
   | 'accept_unknown_finish';
 
 /** A number, a duration such as `10m`, or null to switch the limit off. */
