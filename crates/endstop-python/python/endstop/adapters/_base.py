@@ -68,9 +68,10 @@ def feed(run: Run, responses: Iterable[Detection]) -> Fed:
 def feed_failure(run: Run, problem: Exception, seen: Iterable[Detection] = ()) -> None:
     """Feeds the exception of a model call. `seen` are the responses that the tap saw for it: a stream
     that broke was paid for until then, and only its bytes say how much that was."""
-    *failed, last = [*seen] or [None]
-    for attempt in failed:
-        if attempt is not None and attempt.error is not None:
+    attempts = list(seen)
+    last = attempts.pop() if attempts else None
+    for attempt in attempts:
+        if attempt.error is not None:
             run.turn(attempt)
     if last is not None and last.error is not None and (last.text or last.calls):
         run.turn(last)
