@@ -311,7 +311,7 @@ impl Settings {
     }
 }
 
-/// What is expected of `price`.
+/// The forms that `price` can have, for errors.
 const PRICE_EXPECTED: &str =
     "expected a string such as \"in=3,out=15\" or a table of prices in dollars";
 

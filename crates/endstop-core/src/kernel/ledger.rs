@@ -109,7 +109,7 @@ impl Ask {
 pub(crate) struct LaterCall {
     /// Upper bound on the tokens that its prompt has in addition.
     pub(crate) more: u64,
-    /// Its output cap.
+    /// The output cap of the later call, in tokens.
     pub(crate) output: u64,
 }
 

@@ -118,7 +118,7 @@ fn hanging_verifier_rejects() {
     assert!(hand.effects.contains(&Effect::Abandon { id }));
     let text = hand.run().messages().last().unwrap().plain_text();
     assert!(text.contains("did not end within 30s and was stopped"), "{text}");
-    // Its late verdict changes nothing.
+    // A verdict that comes after the end changes nothing.
     hand.feed(EventKind::Verified { id, passed: true, output: String::new() });
     assert!(hand.outcome.is_none());
 }

@@ -5,7 +5,7 @@ use crate::render::amounts::{count, thousands};
 use endstop_report::backtest::usd;
 use endstop_trajectory::compare::{Comparison, Difference, Measure, Pairing, Unit};
 
-/// What the report says first.
+/// The conclusion of a comparison, which the report begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// B succeeds more often.

@@ -1,8 +1,9 @@
 //! OpenAI Chat decoder: collects stream chunks, or a complete body, into a turn.
 
+use super::text_chunk::only_text;
 use super::usage::{Counts, counts, filled};
 use super::wire::{Call, Choice, Chunk, Content, CostDetails, Function, Logprobs, Message, XGroq};
-use crate::bounded::{First, Nesting, made_id};
+use crate::bounded::{Nesting, made_id};
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::codec::text_frame::TextFrame;
@@ -563,37 +564,7 @@ impl Accumulate for Accumulator {
     }
 }
 
-/// Returns the text of a chunk that adds nothing else to a turn which has read the same chunk before,
-/// with any text. The values that a chunk sets, such as its service tier, are set again to the same.
-fn only_text<'a>(chunk: &'a Chunk<'_, Counts<'_>>) -> Option<&'a str> {
-    let Chunk {
-        choices: Some(First(Some(choice))), usage: None, error: None, x_groq: None, ..
-    } = chunk
-    else {
-        return None;
-    };
-    let Choice {
-        delta: Some(delta), message: None, logprobs: None, usage: None, error: None, ..
-    } = choice
-    else {
-        return None;
-    };
-    let silent = |content: &Content<'_>| match content {
-        Content::None => true,
-        Content::Text(text) => text.is_empty(),
-        Content::Parts(_) => false,
-    };
-    let Content::Text(text) = &delta.content else { return None };
-    let alone = silent(&delta.reasoning_content)
-        && silent(&delta.reasoning)
-        && delta.refusal.filled().is_none()
-        && delta.reasoning_details.is_none()
-        && delta.tool_calls.as_ref().is_none_or(|calls| calls.is_empty())
-        && delta.function_call.is_none();
-    alone.then_some(text)
-}
-
-/// Returns whether each call of this model searches the web for a fee, which the usage does not show:
+/// `true` if each call of this model searches the web for a fee, which the usage does not show:
 /// OpenAI's search models, and Groq's compound systems.
 fn bills_searches(model: &str) -> bool {
     ["-search-preview", "-search-api"].iter().any(|name| model.contains(name))

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `encode` | encodes messages into a request, incrementally |
 //! | `decode` | collects a body or a stream's chunks into a turn |
+//! | `text_chunk` | recognises chunks that add text alone |
 //! | `usage` | reads a chunk with its usage |
 //! | `wire` | JSON shapes of responses |
 //! | `call_id` | derives call ids that a strict server accepts |
@@ -15,6 +16,7 @@
 mod call_id;
 mod decode;
 mod encode;
+mod text_chunk;
 mod usage;
 mod wire;
 

@@ -204,7 +204,7 @@ impl Thread {
         let at = text(&mut map, "timestamp").map(Into::into);
         let mut step = Step { text: parts.text.into(), at, ..Step::new(Role::User) };
         map.shift_remove("id");
-        // What the person saw, if it differs from what the model received.
+        // The text that the person saw, if the model received another one.
         merge_extra(&mut step.extra, map);
         if !parts.rest.is_empty() {
             add_extra(&mut step.extra, "content", Value::Array(parts.rest));
