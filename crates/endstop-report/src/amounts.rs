@@ -12,6 +12,7 @@ pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
+        // Counted from the right, because the first group may be shorter.
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
             out.push(',');
         }

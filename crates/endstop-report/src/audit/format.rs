@@ -33,6 +33,8 @@ pub(crate) fn how(how: How) -> &'static str {
 /// Formats dollars, with a sign if the amount is not exact.
 pub(crate) fn money(spent: &Spent) -> String {
     let lacks = spent.unpriced_tokens > 0 || spent.silent_turns > 0;
+    // Zero dollars are shown only if nothing is missing, because a session without a price was not
+    // free.
     if spent.usd.0 == 0 {
         return match (spent.turns, lacks) {
             (_, true) if spent.unpriced_tokens > 0 => "no price".to_owned(),
@@ -60,6 +62,7 @@ pub(crate) fn money(spent: &Spent) -> String {
 pub(crate) fn spent(spent: &Spent) -> String {
     let turns = count(spent.turns, "turn");
     match (spent.tokens(), spent.usd.0) {
+        // Turns without usage are not turns that used nothing.
         (0, 0) if spent.silent_turns > 0 => format!("{turns}, tokens not recorded"),
         (0, 1..) => format!("{turns}, {}", money(spent)),
         (tokens, _) => format!("{turns}, {}, {}", count(tokens, "token"), money(spent)),
@@ -76,6 +79,7 @@ pub(crate) fn cell(spent: &Spent) -> String {
 
 /// Formats Unix milliseconds as a day.
 pub(crate) fn day(ms: i64) -> String {
+    // A time before 1970 is a fault of the recording, and becomes the first day.
     let date = date(u64::try_from(ms).unwrap_or(0));
     date.split(' ').next().unwrap_or(&date).to_owned()
 }
@@ -168,6 +172,7 @@ enum Lack {
 fn lack(audit: &Audit) -> Lack {
     match audit.lacking_results {
         0 => Lack::None,
+        // If every session lacks results, a count of failures would be 0, which reads as good news.
         all if all >= audit.sessions => Lack::All,
         some => Lack::Some(some),
     }
@@ -310,9 +315,11 @@ pub(crate) fn head(session: &Session) -> String {
     let cost = match (question.usd.0, question.tokens()) {
         (0, 0) => count(question.turns, "turn"),
         (0, tokens) => format!("{} ({})", count(tokens, "token"), money(&question)),
+        // The same amount twice would look like a mistake.
         _ if question == whole => money(&whole),
         _ => format!("{} of {}", money(&question), money(&whole)),
     };
+    // Three, because a session with subagents can have many, and the heading is one line.
     let models: Vec<&str> = session.models.keys().map(String::as_str).take(3).collect();
     let when = session.last_ms.map_or_else(
         || "no date".to_owned(),
@@ -402,6 +409,7 @@ pub(crate) fn advice(session: &Session) -> Option<String> {
         advice.push(format!("`--verify {command}` checks the claim"));
     }
     if let Some(termination) = session.ended.termination {
+        // Only the card of a run knows the name that belongs there.
         advice.push(crate::advice::advice(termination).replace(" NAME", ""));
     }
     (!advice.is_empty()).then(|| format!("next: with `endstop run`, {}", advice.join("; ")))

@@ -18,6 +18,7 @@ pub fn json(report: &Report) -> Value {
         "twice": report.twice,
         "problems": problems,
     });
+    // The totals are members of this object, because programs read them at the top level.
     if let (Some(all), Ok(Value::Object(audit))) =
         (value.as_object_mut(), serde_json::to_value(&report.audit))
     {

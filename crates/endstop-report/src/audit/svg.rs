@@ -26,6 +26,7 @@ pub(crate) fn svg(report: &Report, width: f64, to: &Escaper) -> String {
     let size = (width, font);
     let by = by_ending(audit, false);
     bar((&mut out, &mut y), size, "sessions, by how they ended", &by, to);
+    // Without any price the bars show tokens, because dollars would all have length zero.
     let paid = audit.spent.usd.0 > 0;
     let what =
         if paid { "dollars, by how the session ended" } else { "tokens, by how the session ended" };
@@ -67,6 +68,7 @@ fn by_ending(audit: &Audit, spent: bool) -> Vec<Part> {
 fn in_question(audit: &Audit) -> Vec<Part> {
     let (all, doubt) = (&audit.spent, &audit.in_question);
     let (values, shown) = if all.usd.0 > 0 {
+        // Saturating, because counts that were merged from elsewhere may not add up.
         let fine = all.usd.saturating_sub(doubt.usd);
         let shown = [format::money(&Spent { usd: fine, ..*all }), format::money(doubt)];
         ([fine.to_usd(), doubt.usd.to_usd()], shown)
@@ -120,6 +122,8 @@ fn bar(
         let words = format!("{} {}", part.shown, part.name);
         // An estimate of the text width, because SVG has no text layout: 0.56 em for a letter.
         let wide = font * (1.6 + 0.56 * words.chars().count() as f64);
+        // The first entry of a line stays in it even if it is too wide, because no other line has
+        // more room.
         if x > 4.0 && x + wide > width {
             x = 4.0;
             *y += font * 1.4;

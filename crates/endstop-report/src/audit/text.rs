@@ -21,6 +21,7 @@ pub fn lines(report: &Report) -> Vec<String> {
     if audit.sessions == 0 {
         out.push("No sessions found.".to_owned());
         reading(report, &mut out);
+        // With folders or problems in the report, the reader already sees why nothing was found.
         if report.looked.is_empty() && report.problems.is_empty() {
             out.push(format!(
                 "{} scanned; `endstop audit --find` searches the default folders of known agents.",
@@ -150,6 +151,7 @@ fn one(nth: usize, session: &Session, out: &mut Vec<String>) {
     let indent = "    ";
     wrap(&format!("{nth:>2}. {}", format::head(session)), indent, out);
     let at = session.at.map_or_else(String::new, |at| format!(":{at}"));
+    // Not wrapped, so that the path can be copied; bounded, because a recording may have chosen it.
     out.push(format!("{indent}{}{at}", shorten(&session.file, 1000)));
     let mut tell = |line: &str| wrap(&format!("{indent}{line}"), "      ", out);
     if !session.task.is_empty() {
@@ -179,6 +181,7 @@ fn one(nth: usize, session: &Session, out: &mut Vec<String>) {
 /// Wraps text into lines of [`WIDTH`] columns. The first line keeps its own indent, and the others
 /// get `indent`.
 fn wrap(text: &str, indent: &str, out: &mut Vec<String>) {
+    // Made visible first, because that changes the width which is measured below.
     let text = crate::visible::visible(text).replace(['\n', '\t'], " ");
     let start = text.len() - text.trim_start().len();
     let mut line = text[..start].to_owned();
@@ -200,6 +203,8 @@ fn wrap(text: &str, indent: &str, out: &mut Vec<String>) {
             }
             // A word that is longer than a line is split; any other word moves to the next line.
             let alone = indent.chars().count() + wide > WIDTH;
+            // With fewer than ten columns left, the word starts on the next line, because a
+            // splinter of it would be hard to read.
             if alone && columns + gap < WIDTH - 10 {
                 let room = WIDTH - columns - gap;
                 let (head, tail) =

@@ -62,6 +62,7 @@ pub(crate) fn about(one: &Calibration) -> Vec<String> {
     let refused: Vec<String> = one
         .groups
         .iter()
+        // `needed` is set only in groups with too few good tasks.
         .filter_map(|group| Some((group, group.needed?)))
         .map(|(group, needed)| format!("{} ({} of {needed})", kind(group), group.good_tasks))
         .collect();
@@ -117,6 +118,7 @@ pub(crate) fn lines(report: &Report) -> Vec<(String, bool)> {
 pub(crate) fn left_out(dataset: &DatasetFigures) -> Option<String> {
     let lacks: Vec<&Calibrated> =
         dataset.calibrated.iter().filter(|one| one.left_out > 0).collect();
+    // One line names all of these rules, so it gives the largest of their numbers.
     let most = lacks.iter().map(|one| one.left_out).max()?;
     let names: Vec<&str> = lacks.iter().map(|one| one.family.as_str()).collect();
     Some(format!(

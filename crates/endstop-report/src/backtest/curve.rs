@@ -18,6 +18,7 @@ fn points<'c>(curve: &'c Curve, whole: &'c DatasetFigures) -> Points<'c> {
 
 /// Returns the share of all dollars that a candidate is worth, if dollars are known.
 fn dollars(one: &CandidateFigures, whole: &DatasetFigures) -> Option<f64> {
+    // Runs that were free have no share, because dividing by their total gives infinity or NaN.
     Some(one.net_usd? / whole.usd.filter(|usd| *usd > 0.0)?)
 }
 
@@ -69,6 +70,7 @@ pub(super) const MEANING: &str = "Good runs lost: of all or of those with 4 step
 
 /// States in how many runs a limit cannot be judged.
 pub(super) fn lacking(curve: &Curve, whole: &DatasetFigures) -> Option<String> {
+    // The first point stands for all, because every value of a limit needs the same data.
     let (_, one) = *points(curve, whole).first()?;
     (one.lacking > 0).then(|| {
         format!(
@@ -135,8 +137,10 @@ pub(super) fn chart(curve: &Curve, whole: &DatasetFigures, width: f64, to: &Esca
     let harms: Vec<_> = points.iter().map(|(_, one)| one.harm()).collect();
     let lost: Vec<f64> = harms.iter().map(|harm| harm.value.unwrap_or(0.0)).collect();
     let saved: Vec<f64> = points.iter().map(|(_, one)| one.net).collect();
+    // One unknown value removes the line, because a line across a gap would look like data.
     let money: Option<Vec<f64>> = points.iter().map(|(_, one)| dollars(one, whole)).collect();
     let all = || lost.iter().chain(&saved).chain(money.iter().flatten()).copied();
+    // At least 2 %, so that the axis does not magnify differences that mean nothing.
     let most = all().chain(harms.iter().map(|harm| harm.high)).fold(0.02, f64::max).min(1.0);
     // A limit that loses many good runs is worth less than nothing; far below, the curve is cut.
     let least = all().fold(0.0, f64::min).max(-most / 2.0);
@@ -195,6 +199,7 @@ pub(super) fn chart(curve: &Curve, whole: &DatasetFigures, width: f64, to: &Esca
 
 fn band(out: &mut String, area: &Area, bounds: &[(f64, f64)]) {
     let at = |(nth, share): (usize, f64)| format!("{:.1},{:.1}", area.x(nth), area.y(share));
+    // A polygon: the upper bounds from left to right, then the lower bounds back.
     let above = bounds.iter().enumerate().map(|(nth, (_, high))| at((nth, *high)));
     let below = bounds.iter().enumerate().rev().map(|(nth, (low, _))| at((nth, *low)));
     let points: Vec<String> = above.chain(below).collect();
@@ -209,6 +214,7 @@ fn axes(to: &Escaper, out: &mut String, area: &Area, points: &Points<'_>) {
     let steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5];
     let range = area.most - area.least;
     let step = steps.into_iter().find(|step| range / step <= 7.0).unwrap_or(0.5);
+    // Counted in whole steps, because repeatedly adding 0.1 would drift away from the labels.
     let (first, last) = ((area.least / step).ceil() as i32, (area.most / step).floor() as i32);
     for nth in first..=last {
         let share = f64::from(nth) * step;

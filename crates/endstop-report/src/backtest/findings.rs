@@ -86,6 +86,7 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
         for name in one.first.iter().take(NAMED) {
             lines.push(format!("    {}", visible(name).replace('\n', " ")));
         }
+        // Without an example above it, an ellipsis would continue nothing.
         if one.count > NAMED as u64 && !one.first.is_empty() {
             lines.push("    …".to_owned());
         }
@@ -142,6 +143,7 @@ fn of_skipped(files: u64) -> Option<String> {
 /// Describes all problems with their examples, for `--strict`; `None` if there are none.
 pub fn problems(report: &Report) -> Option<String> {
     let odd = odd(report);
+    // Ids that were not compared may be duplicates, so a strict check must not pass.
     let not_compared = report.census.not_compared();
     if odd.is_empty() && not_compared == 0 {
         return None;

@@ -20,6 +20,7 @@ pub(crate) fn percent(share: f64) -> String {
     } else if percent == 0.0 {
         "0".to_owned()
     } else if (percent - percent.round()).abs() < 1e-9 {
+        // Whole percentages have no decimals; the tolerance is for results such as 0.1 + 0.2.
         format!("{percent:.0}")
     } else if percent.abs() < 0.01 {
         // A share above zero must not be shown as zero.
@@ -27,6 +28,7 @@ pub(crate) fn percent(share: f64) -> String {
     } else if percent.abs() < 0.1 {
         format!("{percent:.2}")
     } else if percent.abs() < 9.95 {
+        // From 9.95 on, one decimal would be rounded to `10.0`, which is longer than what follows.
         format!("{percent:.1}")
     } else {
         format!("{percent:.0}")
@@ -97,6 +99,7 @@ pub(crate) fn effect(one: &CandidateFigures, whole: &DatasetFigures) -> String {
 
 /// Returns the number of runs of a share.
 fn killed(share: &Share, of: u64) -> u64 {
+    // The share was computed from this count, so rounding returns it exactly.
     (share.value.unwrap_or(0.0) * of as f64).round() as u64
 }
 
@@ -155,6 +158,7 @@ pub(crate) fn doubts(
         }
     }
     if let (Verdict::WorseThanACap, Some(cap)) = (one.verdict, &one.equal_cap)
+        // A cap on turns is not worse than itself.
         && !is_cap(report, &one.name)
     {
         doubts.push(format!(
@@ -232,6 +236,7 @@ pub(crate) fn of_unjudged(dataset: &Unjudged) -> impl Iterator<Item = (&str, u64
 /// Formats the steps that a candidate would have saved in runs without outcomes, or `no data` if it
 /// could evaluate none.
 pub(crate) fn saved_unjudged(dataset: &Unjudged, name: &str, saved: u64) -> String {
+    // 0 saved steps would claim that the candidate was evaluated.
     let lacks = |(own, all, _): (&str, u64, u64)| own == name && all >= dataset.runs;
     if of_unjudged(dataset).any(lacks) { "no data".to_owned() } else { thousands(saved) }
 }

@@ -34,6 +34,7 @@ pub(crate) fn headings(report: &Report) -> Vec<&'static str> {
 /// Returns the groups with the most steps first; none if there is only one group.
 pub(crate) fn rows(report: &Report) -> Vec<Row> {
     let mut groups: Vec<&GroupFigures> = report.figures.groups.iter().collect();
+    // A single group would repeat the totals.
     if groups.len() < 2 {
         return Vec::new();
     }
@@ -89,6 +90,7 @@ pub(crate) fn hopeless(report: &Report) -> Vec<String> {
         }
     }
     let mut lines = Vec::new();
+    // A kind of task with one model is a group itself, which is listed below.
     for ((_, kind), groups) in kinds.into_iter().filter(|(_, groups)| groups.len() > 1) {
         let sum = |of: &dyn Fn(&GroupFigures) -> u64| groups.iter().map(|one| of(one)).sum::<u64>();
         let good = share(sum(&|one| one.succeeded), sum(&|one| one.runs));

@@ -52,6 +52,7 @@ pub fn page(report: &Report, to: &Escaper) -> String {
 }
 
 fn head(report: &Report, to: &Escaper) -> Markup {
+    // Of several datasets, the last one is their sum, and is not counted.
     let sets = report.figures.datasets.len();
     let sets = if sets > 1 { sets - 1 } else { sets };
     html! {

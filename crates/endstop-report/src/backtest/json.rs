@@ -17,6 +17,8 @@ pub fn json(report: &Report) -> Value {
         "figures": report.figures,
         "census": findings::json(report),
         "pareto": by(&front),
+        // `null` without a calibration, because an empty object would mean that no rule kept its
+        // promise.
         "calibrated": report.alpha.map(|_| by(&chosen)),
         "recommended": report.recommended(),
         "strength": report.strength().map(Strength::as_str),

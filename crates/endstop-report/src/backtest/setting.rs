@@ -43,6 +43,8 @@ fn chosen(report: &Report) -> Result<(Candidate, String, Option<&Calibration>), 
     let all: Vec<&Calibration> = calibrated::chosen(report).collect();
     let named = |one: &&&Calibration| one.model == report.model;
     let one = match (&all[..], &report.model) {
+        // The named model takes precedence even if only one was calibrated, because it may be
+        // another one.
         (_, Some(model)) => *all
             .iter()
             .find(named)
@@ -76,6 +78,7 @@ fn promise(one: &Calibration, day: &str) -> Result<String, NoSettings> {
     let mut table = json!({"calibrated": {
         "date": day,
         "groups": promised().map(name).collect::<Vec<_>>(),
+        // The smallest group, because the promise is as weak as its weakest group.
         "good_tasks": promised().map(|group| group.good_tasks).min().unwrap_or(0),
         "promise": one.alpha,
         "endstop": env!("CARGO_PKG_VERSION"),
@@ -161,6 +164,7 @@ fn watch(rule: &Rule, mode: WatchMode) -> Value {
 
 /// Returns the limits of a candidate that differ from the defaults.
 fn limits(limits: &Limits) -> Map<String, Value> {
+    // Only the differences, so that the user gets later defaults for everything that was not tried.
     let usual = Limits::default();
     let changed = TABLE.iter().filter(|row| row.value(limits) != row.value(&usual));
     changed.map(|row| (row.name.to_owned(), row.value(limits).spelled())).collect()

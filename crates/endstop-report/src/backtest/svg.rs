@@ -63,6 +63,8 @@ impl Canvas<'_> {
     }
 
     fn is_free(&self, place: [f64; 4]) -> bool {
+        // A name may rise a little above the drawing area, because the topmost points have no other
+        // room.
         let inside = place[0] >= self.left
             && place[2] <= self.width - 4.0
             && place[1] >= self.top - self.font * 0.4
@@ -79,6 +81,8 @@ impl Canvas<'_> {
     /// Draws a name next to a point at the first free position, or no name if none is free.
     fn name(&mut self, x: f64, y: f64, style: &str, name: &str) {
         let (wide, tall) = (wide(name, self.font), self.font);
+        // Below the point first, because the line of the front mostly runs above it; then ever
+        // farther away.
         for (left, base) in [
             (x + 8.0, y + tall * 1.15),
             (x + 9.0, y + tall * 0.35),
@@ -119,6 +123,7 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &
     let baseline = table::baseline(report, dataset);
     let cap = cap_harm(baseline);
     let largest = dataset.candidates.iter().map(harm).fold(cap, f64::max);
+    // The recommended candidate also needs room for the upper end of its interval.
     let largest = best.map_or(largest, |one| largest.max(one.harm().high));
     // At least 2 %, so that the axis does not magnify differences that mean nothing.
     let most_harm = TICKS.into_iter().find(|tick| *tick >= largest.max(0.02)).unwrap_or(1.0);
@@ -148,6 +153,7 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &
         .iter()
         .map(|point| (point.name.as_str(), point.harm.value.unwrap_or(0.0), point.saved))
         .collect();
+    // In this order, because later shapes cover earlier ones.
     front_line(&mut canvas, &points);
     for point in front.iter().filter(|point| best.is_none_or(|one| one.name != point.name)) {
         front_point(&mut canvas, point);
@@ -158,6 +164,7 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &
     } else {
         refusal(&mut canvas, report);
     }
+    // Names come last, so that none takes the place of a point.
     for (name, harm, saved) in points {
         if best.is_none_or(|one| one.name != name) {
             let (x, y) = (canvas.x(harm), canvas.y(saved));
@@ -217,6 +224,7 @@ fn axes(canvas: &mut Canvas<'_>, report: &Report, narrow: bool) {
         allowed - left,
         bottom - top
     );
+    // At most six lines, so that the labels do not touch on a phone.
     let step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25]
         .into_iter()
         .find(|step| canvas.most_saved / step <= 6.0)
@@ -256,6 +264,7 @@ fn axes(canvas: &mut Canvas<'_>, report: &Report, narrow: bool) {
     canvas.taken.push([allowed - 2.0, top, allowed + 2.0, bottom]);
     let most = format!("at most {}", format::share(report.max_harm));
     let half = wide(&most, font) / 2.0;
+    // Kept inside the chart, and then to the right of the axis title, which is on the same line.
     let at = allowed.clamp(left + half, right - half);
     let start = at.max(6.0 + wide(over, font) + 14.0 + half);
     canvas.text(start, top - font * 0.7, "middle", "fill:var(--bad);font-weight:600", &most);
@@ -264,6 +273,7 @@ fn axes(canvas: &mut Canvas<'_>, report: &Report, narrow: bool) {
 /// Draws the candidates that another one beats in both figures.
 fn others(canvas: &mut Canvas<'_>, dataset: &DatasetFigures, front: &[&str]) {
     for one in &dataset.candidates {
+        // A candidate that saves nothing would cover the axis and the baseline that does nothing.
         if front.contains(&one.name.as_str()) || one.net_steps <= 0 {
             continue;
         }
@@ -279,6 +289,7 @@ fn front_line(canvas: &mut Canvas<'_>, points: &[(&str, f64, f64)]) {
     // A step line, because no candidate between two points of the front was tried.
     let mut path = format!("M{:.1} {:.1}", canvas.x(first.1), canvas.y(first.2));
     let mut before = (canvas.x(first.1), canvas.y(first.2));
+    // In bounds, because `points` has a first element.
     for (_, harm, saved) in &points[1..] {
         let (x, y) = (canvas.x(*harm), canvas.y(*saved));
         let _ = write!(path, "H{x:.1}V{y:.1}");

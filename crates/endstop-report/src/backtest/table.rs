@@ -114,6 +114,7 @@ fn candidate(one: &CandidateFigures, dataset: &DatasetFigures, best: bool, most:
         saved: if lacks { "no data".to_owned() } else { format::share(one.net) },
         tokens: one.net_tokens.map_or_else(|| "–".to_owned(), format::signed),
         usd: one.net_usd.map_or_else(|| "–".to_owned(), format::usd),
+        // An interval over tasks requires at least two of them.
         paired: if dataset.mixed_tasks < 2 { "–".to_owned() } else { paired },
         best,
         baseline: false,

@@ -54,6 +54,7 @@ pub fn lines(report: &Report, colours: bool) -> Vec<String> {
 }
 
 fn summary(report: &Report) -> String {
+    // Of several datasets, the last one is their sum, and is not counted.
     let sets = report.figures.datasets.len();
     let sets = if sets > 1 { sets - 1 } else { sets };
     let Some(whole) = report.whole() else {
@@ -223,6 +224,7 @@ fn unjudged(out: &mut Vec<String>, figures: &Figures) {
 fn recommendation(out: &mut Vec<String>, report: &Report, paint: Paint) {
     out.push(String::new());
     let (Some(one), Some(whole)) = (report.recommended(), report.whole()) else {
+        // Two headings, because more runs help in one of the cases only.
         let few = report.whole().is_some_and(|whole| !whole.has_enough_good_runs());
         out.push(paint.bold(if few { "NOT ENOUGH RUNS TO SAY" } else { "NOTHING IS RECOMMENDED" }));
         out.extend(format::wrapped(&format::refusal(report), WIDTH - 2, "  "));
@@ -234,6 +236,8 @@ fn recommendation(out: &mut Vec<String>, report: &Report, paint: Paint) {
         Some(Strength::Set) => {
             paint.best(&format!("SET {}: at most {most} of good runs stopped", one.name))
         }
+        // Yellow and not green, because a user who looks only at the colour must not take this for
+        // a promise.
         _ => paint.with(
             "1;33",
             &format!("TRY {}: not shown that it stops at most {most} of good runs", one.name),
