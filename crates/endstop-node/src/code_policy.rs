@@ -118,10 +118,12 @@ impl TerminationPolicy for CodePolicy {
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        // The kernel catches this, and ends the run as a failure of the policy.
         self.judge(step, context).unwrap_or_else(|fault| fault.raise())
     }
 
     fn reset(&mut self) {
+        // The factory makes a new function at the next step, because the state is in its closure.
         self.code = None;
     }
 }

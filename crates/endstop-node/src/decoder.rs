@@ -42,6 +42,8 @@ impl Delta {
             Wire::Reasoning(text) => of("reasoning", text),
             Wire::Refusal(text) => of("refusal", text),
             Wire::ToolCallStarted { index, id, name } => {
+                // Formats without ids for calls have an empty one here, which must not look like an
+                // id.
                 let id = Some(id.to_owned()).filter(|id| !id.is_empty());
                 Delta { index: u32::try_from(index).ok(), id, ..of("call", name) }
             }
@@ -100,6 +102,8 @@ impl State {
             let known = recognise(&all, status).ok();
             let blank = all.trim_ascii().is_empty();
             if blank || known.is_none() && all.len() <= MOST_HELD {
+                // Blank bytes are dropped, because a server may send any number of them to keep a
+                // connection open.
                 self.held = if blank { Vec::new() } else { all };
                 return false;
             }
@@ -113,6 +117,7 @@ impl State {
     }
 
     fn finish(&mut self, status: u16, reset: bool) -> NativeDetection {
+        // A run finishes a decoder that its caller may have finished before.
         if let Some(done) = &self.finished {
             return done.clone();
         }
@@ -121,9 +126,11 @@ impl State {
             let held = std::mem::take(&mut self.held);
             let known = self.dialect.or_else(|| recognise(&held, status).ok());
             self.dialect = known.or(Some(dialect::OPENAI_CHAT));
+            // Its increments are not needed: the caller gets the whole turn.
             self.push(status, &held, &mut Vec::new());
         }
         let dialect = self.dialect.unwrap_or(dialect::OPENAI_CHAT);
+        // There is still none if the body is empty, which is the error of a new decoder at its end.
         let decoder = self
             .decoder
             .take()

@@ -64,10 +64,12 @@ pub fn describe(given: Described) -> NativeDetection {
         args_valid: calls.iter().all(|call| call.parsed_arguments().is_ok()),
         text_blank: text.trim().is_empty(),
         refusal: refusal.is_some(),
+        // A framework that has a finish value has read the response to its end.
         terminated: given.finish.is_some(),
         ..TurnFacts::default()
     };
     let missing = raw.is_empty();
+    // The finish value announces a call that the framework does not show, so that it cannot run.
     let call_missing = facts.finish == Finish::ToolUse && calls.is_empty();
     let signal = signal(&facts);
     let mut parts = Vec::new();
@@ -108,6 +110,7 @@ pub fn describe(given: Described) -> NativeDetection {
 
 /// Returns the meaning of a finish value of an unknown format.
 fn finish_in_any(raw: &str) -> Finish {
+    // In the order of `ALL`, if formats that share a value disagree about it.
     let all = WireFormat::ALL.iter().map(|family| finish_of(*family, raw));
     all.into_iter().find(|found| *found != Finish::Unknown).unwrap_or(Finish::Unknown)
 }

@@ -110,6 +110,8 @@ impl NativeDetection {
     pub fn fields(&self) -> Result<DetectionFields> {
         let Decoded { turn, error, signal, complete, streamed, .. } = &self.decoded;
         let parts: &[Part] = turn.as_ref().map_or(&[], |turn| &turn.parts);
+        // Only a response that asks for its tools has whole calls; at any other end they may be
+        // cut.
         let whole = error.is_none() && signal.reason == SignalReason::ToolUse;
         let calls = turn.iter().flat_map(ModelTurn::tool_calls).cloned();
         let (calls, cut_calls): (Vec<_>, Vec<_>) =
@@ -168,6 +170,7 @@ pub fn detect(
 /// Returns the bytes of a body.
 pub(crate) fn bytes_of<'a>(body: &'a Either<&'a [u8], String>) -> &'a [u8] {
     match body {
+        // Not copied, because no JavaScript runs while the bytes are read.
         Either::A(bytes) => bytes,
         Either::B(text) => text.as_bytes(),
     }

@@ -24,6 +24,7 @@ impl NativePolicy {
     /// Returns a copy without state.
     pub(crate) fn copy(&self) -> Result<BoxPolicy> {
         let mut copy = self.rule.take("policy")?.clone();
+        // The original may have judged steps by hand, which no run should inherit.
         copy.reset();
         Ok(copy)
     }
@@ -97,6 +98,8 @@ impl NativePolicy {
         let context: StepContext = from_json(&context, "context")?;
         let mut policy = self.rule.take("policy")?;
         let judge = || with_policies(env, || policy.should_terminate(&step, &context));
+        // A policy reports its failure by a panic with this payload, because the kernel's trait has
+        // no error. Any other panic is a fault of Endstop, and continues.
         match catch_unwind(AssertUnwindSafe(judge)) {
             Ok(verdict) => Ok(Judged { verdict: Some(VerdictFields::of(&verdict)?), failed: None }),
             Err(payload) => match payload.downcast::<PolicyFault>() {

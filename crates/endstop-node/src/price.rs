@@ -48,6 +48,8 @@ impl PriceFields {
     /// Returns the price of the kernel.
     pub(crate) fn read(&self) -> Result<endstop_core::Price> {
         let given = [Some(self.input), Some(self.output), self.cached_input, self.cache_write];
+        // A negative price would lower the cost of a run, and an infinite one could not be added
+        // up.
         if given.into_iter().flatten().any(|usd| !usd.is_finite() || usd < 0.0) {
             let message = "a price must be a number of US dollars per million tokens, 0 or more";
             return Err(config(message));
@@ -66,6 +68,8 @@ impl PriceFields {
 /// Returns the price of a model (`provider/model`) from the catalogue, or null if it has none.
 #[napi(catch_unwind)]
 pub fn price_of(model: String) -> Result<Option<PriceFields>> {
+    // At the first slash only, because the ids of gateways contain others:
+    // `openrouter/openai/gpt-4o`.
     let Some((provider, id)) = model.split_once('/') else {
         return Err(config(format!(
             "invalid model `{model}`: expected provider/model, such as openai/gpt-4o"

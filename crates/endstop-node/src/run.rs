@@ -26,6 +26,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 /// A stop that came while another call used the run.
+// In the order of their strength, because `request` only ever replaces a weaker one.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Requested {
     Nothing,
@@ -99,6 +100,7 @@ impl NativeRun {
     ) -> Result<T> {
         let at = read_time(at);
         let mut state = self.state.take("run")?;
+        // A call that panicked had no chance to perform the stop that its policy requested.
         self.stop_if_requested(&mut state, at);
         let state = &mut *state;
         let done = with_policies(env, || work(state, at));
@@ -111,6 +113,8 @@ impl NativeRun {
         match self.requested.replace(Requested::Nothing) {
             Requested::Nothing => {}
             Requested::Cancel => {
+                // The caller reads the outcome from the state, because both stops have the same
+                // one.
                 let _ = state.guest.cancel(at);
             }
             Requested::Terminate => {
@@ -136,6 +140,8 @@ impl NativeRun {
         if self.requested.get() < stop {
             self.requested.set(stop);
         }
+        // A policy stops its own run: the call that asked the policy performs the stop when it
+        // returns.
         let Some(mut state) = self.state.try_take() else { return Ok(None) };
         with_policies(env, || self.stop_if_requested(&mut state, read_time(at)));
         state.outcome().map(|outcome| OutcomeFields::of(&outcome)).transpose()
@@ -150,6 +156,8 @@ impl NativeRun {
         let given = options.price.as_ref().map(PriceFields::read).transpose()?;
         let named = options.model.as_deref().and_then(|model| model.split_once('/'));
         let found = named.and_then(|(provider, id)| lookup(provider, id));
+        // The catalogue's entry must not stay next to a given price, because its service tiers
+        // would replace that price.
         let found = found.filter(|_| given.is_none());
         let pricing = Pricing {
             price: given.or(found.as_ref().map(|info| info.price)),
@@ -212,6 +220,7 @@ impl NativeRun {
         // The format of the last response is tried before the format is recognised anew.
         let last = self.state.take("run")?.api;
         if given.is_none()
+            // Before the first response `last` is empty, which is the name of no dialect.
             && let Ok(last) = endstop_wire::dialect::dialect(last)
         {
             let found = decode(bytes, Some(last), &facts)?;
@@ -234,6 +243,7 @@ impl NativeRun {
     #[napi(catch_unwind)]
     pub fn failed(&self, env: Env, at: f64, problem: ModelError) -> Result<bool> {
         let mut problem = problem.read()?;
+        // SDKs may quote the request in their messages, with its headers and the key.
         problem.message = secrets_out(&problem.message);
         self.continues(env, at, |state, at| state.failed(at, problem))
     }
@@ -335,6 +345,7 @@ impl NativeRun {
     #[napi(catch_unwind)]
     pub fn progress(&self) -> Result<Progress> {
         let state = self.state.take("run")?;
+        // A guest has either of these, because the kernel's run becomes the outcome when it ends.
         let (run, outcome) = (state.guest.run(), state.guest.outcome());
         let provisional = run.and_then(endstop_core::Run::provisional).map(|(ending, _)| ending);
         let ending = provisional.or(outcome.map(|outcome| outcome.termination));

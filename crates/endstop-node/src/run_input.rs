@@ -51,6 +51,7 @@ pub struct Report {
 
 impl Report {
     pub(crate) fn read(self) -> Result<ToolReport> {
+        // Without `skipped`, because only the kernel decides that a call is skipped.
         let choices = [
             ToolStatus::Ok,
             ToolStatus::Error,
@@ -86,6 +87,7 @@ pub(crate) fn read_delta(text: String, kind: &str) -> Result<TurnDelta> {
     let chars = text.chars().count() as u64;
     match kind {
         "text" => Ok(TurnDelta::Text(text)),
+        // Only their length is needed, to estimate the tokens of a response that is cut.
         "arguments" | "call" => Ok(TurnDelta::ToolArguments(chars)),
         // A refusal is content, but not text that a policy may read as an answer.
         "reasoning" | "refusal" => Ok(TurnDelta::Reasoning(chars)),

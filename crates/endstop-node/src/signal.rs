@@ -41,6 +41,7 @@ impl Signal {
             confidence: signal.confidence.as_str().to_owned(),
             original_field: specific.original_field.clone(),
             original_value: specific.original_value.clone(),
+            // Most signals have none, and a null costs JavaScript no parsing.
             metadata: if metadata.is_empty() { None } else { Some(to_json(metadata)?) },
             message: signal.message.clone(),
         })

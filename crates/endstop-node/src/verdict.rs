@@ -71,6 +71,7 @@ impl VerdictFields {
 
 /// Reads the termination that a policy may cause.
 fn read_end(name: &str) -> Result<PolicyEnd> {
+    // Only these, because every other ending is a fact about the run that a policy cannot know.
     let choices = [
         PolicyEnd::Submitted,
         PolicyEnd::NoProgress,
