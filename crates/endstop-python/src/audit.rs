@@ -41,6 +41,7 @@ impl Audit {
             let wrong = || {
                 format!("invalid `since` `{text}`: expected a day or a time, such as 2026-11-21")
             };
+            // Read now, because a wrong time should fail here and not in a worker process.
             let time = time_ms(text).ok_or_else(|| error(py, Exception::Config, wrong()))?;
             plan.since_ms = Some(time);
         }

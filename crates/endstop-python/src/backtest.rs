@@ -53,6 +53,7 @@ impl Backtest {
         let config = |message: String| error(py, Exception::Config, message);
         let policies = policies.map_or(Ok(Value::from("default")), read_policies)?;
         let candidates = candidates(&policies).map_err(config)?;
+        // Neither 0 nor 1: no rule keeps the one promise, and every rule keeps the other.
         if calibrate.is_some_and(|share| !(share > 0.0 && share < 1.0)) {
             return Err(config("invalid `calibrate`: expected a share between 0 and 1".to_owned()));
         }
@@ -177,6 +178,8 @@ fn read_policies(given: &Bound<'_, PyAny>) -> PyResult<Value> {
             continue;
         };
         let specification: Value = json::from_python(&item.getattr("specification")?, "policies")?;
+        // Parts are counted in other processes and without the interpreter lock, so that Python
+        // code cannot be called.
         if specification.is_null() {
             let message = format!(
                 "invalid `policies`: `{}` is Python code, which a backtest does not call; give \
@@ -214,6 +217,7 @@ fn candidates(policies: &Value) -> Result<Vec<Candidate>, String> {
             item => Candidate::read(&Value::from(vec![item.clone()])).map_err(wrong)?,
         };
         for one in read {
+            // Figures are found by the name of their candidate.
             if all.iter().any(|other| other.name == one.name) {
                 return Err(format!(
                     "invalid `policies`: duplicate name `{}`; give a dict with another `name`",

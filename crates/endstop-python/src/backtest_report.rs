@@ -123,6 +123,7 @@ impl BacktestReport {
     #[pyo3(signature = (mode = "observe", *, day = ""))]
     fn to_toml(&self, py: Python<'_>, mode: &str, day: &str) -> PyResult<String> {
         let config = |message: String| error(py, Exception::Config, message);
+        // By its JSON form, so that the names of the modes are listed in the kernel only.
         let mode = serde_json::from_value(mode.into()).map_err(|_| {
             config(format!("invalid `mode` `{mode}`: expected observe, warn, nudge or stop"))
         })?;

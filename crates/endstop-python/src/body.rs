@@ -47,6 +47,7 @@ impl<'py> Body<'py> {
         if response.is_instance_of::<PyList>() || response.is_instance_of::<PyTuple>() {
             return chunks(response).map(|bytes| Body::new(Content::Owned(bytes)));
         }
+        // From here on code of an SDK runs, which may give up the interpreter lock.
         let _inside = enter(response.py());
         if let Some(body) = of_sdk(response)? {
             return Ok(body);
@@ -106,6 +107,7 @@ fn of_sdk<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Body<'py>>> {
 /// Reads a response of `httpx`, `requests` or a similar client, whose body was read.
 fn of_http<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Body<'py>>> {
     let Some(content) = object.getattr_opt("content")? else { return Ok(None) };
+    // `content` of another type is not a body: messages of Anthropic's SDK have a list of blocks.
     let Ok(content) = content.cast_into::<PyBytes>() else { return Ok(None) };
     let mut body = Body::new(Content::Bytes(content));
     if let Some(status) = object.getattr_opt("status_code")? {
@@ -157,6 +159,7 @@ fn camel_case(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     let mut value: Value = serde_json::from_str(text).ok()?;
+    // The words that were found above may be in a text; here they must be fields.
     value.get("candidates").or_else(|| value.get("usage_metadata"))?;
     rename(&mut value);
     serde_json::to_vec(&value).ok()
@@ -171,6 +174,8 @@ fn rename(value: &mut Value) {
                 if name != "args" && name != "response" {
                     rename(&mut value);
                 }
+                // `model_dump` also writes fields that were never set, which would read as sent by
+                // the server.
                 if !value.is_null() {
                     fields.insert(camel(&name), value);
                 }

@@ -87,6 +87,7 @@ struct FileObject {
 
 impl FileObject {
     fn next(&self) -> PyResult<Vec<u8>> {
+        // The reader runs without the lock, and takes it for one chunk at a time.
         Python::attach(|py| {
             let object = self.object.bind(py);
             let chunk = object.call_method1("read", (CHUNK,))?;
@@ -110,6 +111,8 @@ impl Read for FileObject {
             match self.next() {
                 Ok(chunk) => self.chunk = Cursor::new(chunk),
                 Err(raised) => {
+                    // The reader needs an I/O error to end; `Given::read` then raises the exception
+                    // itself.
                     let told = Error::other("the file object raised an exception");
                     *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(raised);
                     return Err(told);

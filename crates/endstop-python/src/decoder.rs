@@ -46,6 +46,8 @@ impl Delta {
             Wire::Reasoning(text) => of("reasoning", text),
             Wire::Refusal(text) => of("refusal", text),
             Wire::ToolCallStarted { index, id, name } => {
+                // Formats without ids for calls have an empty one here, which must not look like an
+                // id.
                 let id = Some(id.to_owned()).filter(|id| !id.is_empty());
                 Delta { index: Some(index), id, ..of("call", name) }
             }
@@ -111,6 +113,8 @@ impl State {
             let known = recognise(&all, status).ok();
             let blank = all.trim_ascii().is_empty();
             if blank || known.is_none() && all.len() <= MOST_HELD {
+                // Blank bytes are dropped, because a server may send any number of them to keep a
+                // connection open.
                 self.held = if blank { Vec::new() } else { all };
                 return false;
             }
@@ -125,6 +129,7 @@ impl State {
     }
 
     fn finish(&mut self, status: u16, reset: bool) -> Detection {
+        // A run finishes a decoder that its caller may have finished before.
         if let Some(done) = &self.finished {
             return done.clone();
         }
@@ -133,9 +138,11 @@ impl State {
             let held = std::mem::take(&mut self.held);
             let known = self.dialect.or_else(|| recognise(&held, status).ok());
             self.dialect = known.or(Some(endstop_wire::dialect::OPENAI_CHAT));
+            // Its increments are not needed: the caller gets the whole turn.
             self.push(status, &held, &mut Vec::new());
         }
         let dialect = self.dialect.unwrap_or(endstop_wire::dialect::OPENAI_CHAT);
+        // There is still none if the body is empty, which is the error of a new decoder at its end.
         let decoder = self.decoder.take().unwrap_or_else(|| {
             endstop_wire::StreamDecoder::new(dialect, status, Headers::new(), self.facts)
         });

@@ -41,6 +41,7 @@ struct Stored {
     complete: bool,
     value_missing: bool,
     should_retry: Option<bool>,
+    // Missing in what earlier versions pickled.
     #[serde(default)]
     service_tier: Option<ServiceTier>,
 }
@@ -52,6 +53,8 @@ impl Detection {
 
     /// The calls of the response, if it is whole, else those that it has nevertheless.
     fn calls_if(&self, whole: bool) -> Vec<Call> {
+        // Only a response that asks for its tools has whole calls; at any other end they may be
+        // cut.
         let is_whole =
             self.decoded.error.is_none() && self.decoded.signal.reason == SignalReason::ToolUse;
         let calls = self.decoded.turn.iter().flat_map(ModelTurn::tool_calls);
@@ -170,6 +173,8 @@ impl Detection {
     #[staticmethod]
     fn _from_json(py: Python<'_>, text: &str) -> PyResult<Detection> {
         let stored: Stored = json::from_json(py, text, "detection")?;
+        // A format that this version does not know is shown as none, because nothing is decoded
+        // again.
         let api = dialect::dialect(&stored.api).map_or("", |dialect| dialect.name);
         let Stored { turn, error, signal, streamed, complete, value_missing, .. } = stored;
         let Stored { should_retry, service_tier, .. } = stored;
@@ -236,6 +241,7 @@ pub(crate) fn detect(
     request: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Detection> {
     let mut body = response;
+    // The argument takes precedence, because a saved body may have lost its status.
     body.status = status.or(body.status);
     if let Some(headers) = headers {
         body.headers = read_headers(headers)?;
@@ -260,6 +266,7 @@ pub(crate) fn decode(
         Ok(Detection { decoded, api: dialect.name })
     };
     let _inside = enter(py);
+    // Giving up the lock costs time, which only long work repays to the other threads.
     let found = if bytes.len() < DETACH_FROM { work() } else { py.detach(work) };
     found.map_err(|problem: DetectError| error(py, Exception::Format, problem.to_string()))
 }
@@ -299,6 +306,7 @@ pub(crate) enum GivenCall<'py> {
 
 /// Returns the meaning of a finish value of an unknown format.
 fn finish_in_any(raw: &str) -> Finish {
+    // In the order of `ALL`, if formats that share a value disagree about it.
     let all = WireFormat::ALL.iter().map(|family| finish_of(*family, raw));
     all.into_iter().find(|found| *found != Finish::Unknown).unwrap_or(Finish::Unknown)
 }
@@ -339,6 +347,7 @@ pub(crate) fn response(
         args_valid: calls.iter().all(|call| call.parsed_arguments().is_ok()),
         text_blank: text.trim().is_empty(),
         refusal: refusal.is_some(),
+        // A framework that has a finish value has read the response to its end.
         terminated: finish.is_some(),
         ..TurnFacts::default()
     };
@@ -361,6 +370,8 @@ pub(crate) fn response(
         cost: cost_usd.map(NanoUsd::from_usd),
         model,
         finish_missing: missing,
+        // The finish value announces a call that the framework does not show, so that it cannot
+        // run.
         call_missing: facts.finish == Finish::ToolUse && !has_calls,
         ..ModelTurn::new(parts, signal.clone())
     };

@@ -30,6 +30,7 @@ pub(crate) fn error(py: Python<'_>, kind: Exception, message: impl Into<String>)
     let class = CLASSES[kind as usize].import(py, "endstop._errors", name);
     match class {
         Ok(class) => PyErr::from_type(class.clone(), (message.into(),)),
+        // While the interpreter shuts down, the module may be gone; then that is the exception.
         Err(missing) => missing,
     }
 }

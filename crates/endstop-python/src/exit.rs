@@ -33,6 +33,7 @@ pub(crate) struct Inside(());
 /// Marks a call that runs Python code, or gives up the interpreter lock for a time.
 pub(crate) fn enter(py: Python<'_>) -> Inside {
     let depth = DEPTH.get();
+    // Each thread is counted once, because `leave` waits for threads and leaves out its own.
     if depth == 0 {
         if EXITS_ON.get().is_some_and(|thread| *thread != thread::current().id()) {
             py.detach(|| {
@@ -78,6 +79,8 @@ pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
 /// Lets the other threads leave the module.
 fn leave(py: Python<'_>) {
     let _ = EXITS_ON.set(thread::current().id());
+    // This thread is inside as well if the interpreter ends within a call, and cannot wait for
+    // itself.
     let own = usize::from(DEPTH.get() > 0);
     let began = Instant::now();
     py.detach(|| {

@@ -41,6 +41,8 @@ mod verdict;
 use pyo3::pymodule;
 
 /// The compiled half of the package `endstop`.
+// All shared values are in atomics or in slots, so that a free-threaded interpreter need not switch
+// its lock on for this module.
 #[pymodule(gil_used = false)]
 mod _endstop {
     #[pymodule_export]

@@ -33,6 +33,7 @@ pub(crate) fn member<'py>(
     };
     let by_value = MEMBERS[of as usize].get_or_try_init(py, || {
         let class = py.import("endstop._enums")?.getattr(name)?;
+        // Python's own table of the members, so that the class is called for none of them.
         let by_value = class.getattr("_value2member_map_")?.cast_into::<PyDict>()?;
         PyResult::Ok(by_value.unbind())
     })?;

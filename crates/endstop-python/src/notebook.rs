@@ -14,6 +14,7 @@ pub(crate) fn escaper() -> Escaper {
 /// Returns a page in a frame, so that its styles do not reach the rest of the notebook. The frame is
 /// a sandbox: the page runs no script and reaches nothing around it.
 pub(crate) fn framed(page: &str, height: u32) -> String {
+    // `&` first, because the escape of the quote contains one. Nothing else ends an attribute.
     let page = page.replace('&', "&amp;").replace('"', "&quot;");
     format!(
         "<iframe sandbox srcdoc=\"{page}\" style=\"width:100%;height:{height}px;border:0\"></iframe>"

@@ -44,6 +44,7 @@ impl Policy {
     /// Returns a copy without state.
     pub(crate) fn copy(&self, py: Python<'_>) -> PyResult<BoxPolicy> {
         let mut copy = self.rule.take(py, "policy")?.clone();
+        // The original may have judged steps by hand, which no run should inherit.
         copy.reset();
         Ok(copy)
     }
@@ -109,11 +110,14 @@ impl Policy {
         let context = context.map_or_else(StepContext::default, |given| given.get().0.clone());
         let _inside = enter(py);
         let mut policy = self.rule.take(py, "policy")?;
+        // A policy reports its failure by a panic, because the kernel's trait has no error. A
+        // policy in Python attaches to the interpreter again; a built-in one needs no lock.
         let judged = py
             .detach(|| catch_unwind(AssertUnwindSafe(|| policy.should_terminate(&step, &context))));
         match judged {
             Ok(verdict) => Ok(Verdict(verdict)),
             Err(payload) if payload.is::<PolicyFault>() => {
+                // The exception itself is raised, because it has the type and the traceback.
                 let unknown = || error(py, Exception::Config, "the policy failed");
                 Err(take_raised().unwrap_or_else(unknown))
             }

@@ -27,6 +27,8 @@ impl Price {
         cache_write: Option<f64>,
     ) -> PyResult<Price> {
         let given = [Some(input), Some(output), cached_input, cache_write];
+        // A negative price would lower the cost of a run, and an infinite one could not be added
+        // up.
         if given.into_iter().flatten().any(|usd| !usd.is_finite() || usd < 0.0) {
             let message = "a price must be a number of US dollars per million tokens, 0 or more";
             return Err(error(py, Exception::Config, message));
@@ -68,6 +70,7 @@ impl Price {
     /// True if every call has this price; False if it is the highest of several.
     #[getter]
     fn exact(&self) -> bool {
+        // A price that the caller gave has no entry, and holds for every call.
         self.info.as_ref().is_none_or(|info| info.exact)
     }
 
@@ -107,6 +110,8 @@ impl Price {
 /// highest is used.
 #[pyfunction]
 pub(crate) fn price(py: Python<'_>, model: &str) -> PyResult<Option<Price>> {
+    // At the first slash only, because the ids of gateways contain others:
+    // `openrouter/openai/gpt-4o`.
     let Some((provider, id)) = model.split_once('/') else {
         let message =
             format!("invalid model `{model}`: expected provider/model, such as openai/gpt-4o");

@@ -87,6 +87,7 @@ impl PythonPolicy {
         if let Ok(verdict) = returned.cast::<PyVerdict>() {
             let mut verdict = verdict.get().0.clone();
             if let Verdict::Stop(stop) = &mut verdict {
+                // `Verdict.stop` does not know the name of the policy that returns it.
                 name.clone_into(&mut stop.policy);
                 if stop.evidence.is_empty() {
                     stop.evidence = format!("`{name}` stopped the run");
@@ -97,6 +98,7 @@ impl PythonPolicy {
         if returned.is_none() {
             return Ok(Verdict::Continue);
         }
+        // Not the truth of any value, because a number or a list would then stop runs by accident.
         if let Ok(stops) = returned.extract::<bool>() {
             return Ok(if stops { stop(None) } else { Verdict::Continue });
         }
@@ -138,6 +140,7 @@ impl TerminationPolicy for PythonPolicy {
     }
 
     fn reset(&mut self) {
+        // The next step creates an instance, because its attributes are the state.
         self.instance = None;
     }
 }

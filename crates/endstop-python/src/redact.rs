@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 pub(crate) fn redact(py: Python<'_>, text: String, keys: Vec<String>) -> String {
     let _inside = enter(py);
     py.detach(|| {
+        // Known formats first, because a given key may be a part of a longer credential.
         let text = secrets_out(&text);
         KnownKeys::new(&keys).out_of_text(&text).into_owned()
     })

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 /// Stops that came while another call used the run.
 const CANCEL: u8 = 1;
+// The greater number, because `request` replaces a weaker stop by a stronger one with `fetch_max`.
 const TERMINATE: u8 = 2;
 
 /// A run of an agent's loop under the kernel: it observes the model's responses and the results of
@@ -59,6 +60,8 @@ impl Run {
         match &self.clock {
             None => Ok(self.began.elapsed()),
             Some(clock) => {
+                // A clock that went back behind the start is at the start, because the kernel has
+                // no negative time.
                 let seconds: f64 = clock.call0(py)?.extract(py)?;
                 Ok(Duration::try_from_secs_f64(seconds - self.clock_began).unwrap_or_default())
             }
@@ -72,9 +75,12 @@ impl Run {
         work: impl FnOnce(&mut RunState, Duration) -> T,
     ) -> PyResult<T> {
         let _inside = enter(py);
+        // Before the state is taken, because a clock in Python may use this run.
         let at = self.now(py)?;
         let mut state = self.state.take(py, "run")?;
+        // Another thread may have requested a stop after the previous call had looked for one.
         self.stop_if_requested(&mut state, at);
+        // An exception from before this step must not be reported as one of this step's policies.
         let _ = take_raised();
         let state = &mut *state;
         let done = work(state, at);
@@ -99,6 +105,8 @@ impl Run {
     /// Requests a stop, and performs it unless another call uses the run; that call does so then.
     fn request(&self, py: Python<'_>, stop: u8) -> PyResult<Option<Outcome>> {
         let at = self.now(py)?;
+        // First the request, then the attempt: if the attempt fails, the call that has the state
+        // still sees the request, or the next call or `outcome` does.
         self.requested.fetch_max(stop, Ordering::AcqRel);
         let Some(mut state) = self.state.try_take() else { return Ok(None) };
         self.stop_if_requested(&mut state, at);
@@ -139,6 +147,8 @@ impl Run {
         let given = price.map(read_price).transpose()?;
         let named = model.and_then(|model| model.split_once('/'));
         let found = named.and_then(|(provider, id)| lookup(provider, id));
+        // The catalogue's entry must not stay next to a given price, because its service tiers
+        // would replace that price.
         let found = found.filter(|_| given.is_none());
         let pricing = Pricing {
             price: given.or(found.as_ref().map(|info| info.price)),
@@ -232,6 +242,8 @@ impl Run {
     ) -> PyResult<Turn> {
         let facts = request.map(read_request).transpose()?;
         let facts = facts.unwrap_or_else(RequestFacts::default);
+        // Put back at once, because reading the response runs code of an SDK, which may use this
+        // run.
         let last = self.peek(py)?.api;
         let found = Response::of(response)?.decode(py, (api, last), status, &facts)?;
         self.step(py, |state, at| state.turn(at, found))
@@ -401,6 +413,7 @@ impl Run {
     #[getter]
     fn outcome(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
         let mut state = self.peek(py)?;
+        // A stop may come just as a call puts the state back; then this is the first to see it.
         if self.requested.load(Ordering::Acquire) != 0 {
             let at = self.now(py)?;
             self.stop_if_requested(&mut state, at);
@@ -460,6 +473,7 @@ impl Run {
     /// Seconds until `tick` must be called, because a deadline comes then; None if there is none.
     #[getter]
     fn wake_in(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        // Before the state is taken, because a clock in Python may use this run.
         let now = self.now(py)?;
         let wake = self.peek(py)?.guest.wake_at();
         Ok(wake.map(|at| at.saturating_sub(now).as_secs_f64()))
@@ -487,6 +501,7 @@ impl Run {
             let message = problem.str().map(|text| text.to_string_lossy().into_owned());
             let class = problem.get_type().name()?;
             let detail = format!("{class}: {}", message.unwrap_or_default());
+            // An exception without a message would leave the colon at the end.
             self.close(py, false, detail.trim_end_matches([':', ' ']))?;
         }
         Ok(false)
@@ -499,6 +514,7 @@ impl Run {
     }
 
     fn __repr__(&self) -> String {
+        // Without an error, because debuggers print objects while another thread uses them.
         match self.state.try_take() {
             None => "<endstop.Run, in use>".to_owned(),
             Some(state) => match (state.guest.run(), state.guest.outcome()) {

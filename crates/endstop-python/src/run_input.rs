@@ -99,6 +99,7 @@ pub(crate) fn report(
     let content = if let Ok(text) = output.cast::<PyString>() {
         text.to_string_lossy().into_owned()
     } else if output.is_instance_of::<PyBaseException>() {
+        // A status such as `timeout`, which the caller gave, describes the exception better.
         if found == ToolStatus::Ok {
             found = ToolStatus::Error;
         }
@@ -134,6 +135,7 @@ pub(crate) fn failure(
         })
     });
     let named = named.transpose()?;
+    // A class that the caller named takes precedence over the one that the response shows.
     if named.is_none()
         && let Some(of_response) = of_response(given)?
     {
@@ -153,12 +155,14 @@ fn of_response(given: &Bound<'_, PyAny>) -> PyResult<Option<endstop_core::ModelE
     // A streamed response that was not read has no content, so that nothing is known of its error.
     let Ok(body) = Body::of(&response) else { return Ok(None) };
     let py = given.py();
+    // If the format is unknown, the type of the exception decides.
     let decoded = decode(py, &body, None, &RequestFacts::default());
     Ok(decoded.ok().and_then(|found| found.decoded.error))
 }
 
 /// Guesses the class of an exception without a response by its type.
 fn class_of(given: &Bound<'_, PyAny>) -> ErrorClass {
+    // By its name, because the exceptions of the SDKs have no base class in common.
     let name = given.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     if given.is_instance_of::<PyTimeoutError>() || name.contains("Timeout") {
         ErrorClass::Timeout
@@ -189,6 +193,7 @@ pub(crate) fn is_cancel(problem: &Bound<'_, PyAny>) -> PyResult<bool> {
     {
         return Ok(true);
     }
+    // Imported only here, because most programs without asyncio never get to this line.
     let cancelled = problem.py().import("asyncio")?.getattr("CancelledError")?;
     problem.is_instance(&cancelled)
 }

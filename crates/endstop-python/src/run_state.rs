@@ -110,6 +110,7 @@ impl RunState {
     pub(crate) fn turn(&mut self, at: Duration, found: Detection) -> Turn {
         let Detection { mut decoded, api } = found;
         self.api = api;
+        // A loop that did not ask still counts against the limits that are checked before a turn.
         if self.call.is_none() {
             self.ask(at, Ask { streaming: decoded.streamed, ..Ask::default() });
         }
@@ -142,6 +143,7 @@ impl RunState {
             (None, Some(turn)) => self.guest.turn(at, call, turn),
             (error, partial) => {
                 let error = error.unwrap_or_else(no_content);
+                // With its partial content, because the provider bills that.
                 self.guest.failed(at, call, error, partial.map(Box::new))
             }
         };
@@ -166,6 +168,7 @@ impl RunState {
         for call in &invalid {
             let problem = call.parsed_arguments().err().map(|problem| problem.to_string());
             let report = ToolReport::new(ToolStatus::Error, problem.unwrap_or_default());
+            // Not started, so that the history does not claim an effect that the tool never had.
             self.result(at, &call.id, ToolReport { started: false, ..report });
         }
         if self.guest.run().is_some() {

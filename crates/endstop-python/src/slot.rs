@@ -33,6 +33,7 @@ impl<T> Slot<T> {
     pub(crate) fn try_take(&self) -> Option<Taken<'_, T>> {
         let mut place = match self.0.try_lock() {
             Ok(place) => place,
+            // The lock guards the move of a pointer, which no panic can leave half done.
             Err(TryLockError::Poisoned(place)) => place.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };

@@ -60,6 +60,7 @@ impl Step {
     #[getter]
     fn calls(&self) -> Vec<Call> {
         let calls = self.0.calls.iter().map(|call| ToolCall {
+            // Blank, because ids differ between runs, so that a policy should not depend on them.
             id: String::new(),
             name: call.name.clone(),
             arguments: call.arguments.clone(),
@@ -104,6 +105,7 @@ impl Context {
             variables: read(variables, "variables")?.unwrap_or_default(),
             metrics: read(metrics, "metrics")?.unwrap_or_default(),
             cost: cost_usd.map(NanoUsd::from_usd),
+            // Only a run knows of messages from outside.
             message_arrived: false,
         }))
     }

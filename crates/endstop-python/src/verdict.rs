@@ -32,6 +32,7 @@ impl Verdict {
         ends_as: &str,
         deliverable: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Verdict> {
+        // Only these, because every other ending is a fact about the run that a policy cannot know.
         let choices = [
             PolicyEnd::Submitted,
             PolicyEnd::NoProgress,
