@@ -49,6 +49,7 @@ impl Quiet {
         if self.settled || elapsed < QUIET {
             return None;
         }
+        // A second warning would say nothing new.
         self.settled = true;
         Some(QuietWarning { after: elapsed })
     }

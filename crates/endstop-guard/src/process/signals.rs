@@ -65,6 +65,7 @@ impl SignalRule {
         }
         self.stopping = true;
         let exit = match signal {
+            // The keys reach the program too, whose own status then is the answer.
             GuardSignal::Interrupt | GuardSignal::Quit => None,
             GuardSignal::Terminate | GuardSignal::Hangup => Some(143),
         };

@@ -152,9 +152,11 @@ fn pass<G: Gatekeeper>(
         parts.headers.insert(name, value);
     }
     let abort = waiting.abort.clone();
+    // With HTTP/2 a connection has several responses, so that none of them stands for it.
     if head.version != Version::HTTP_2 {
         connection.set_sending(Some(abort.clone()));
     }
+    // HTTP/1.0 has no chunks: without a length, the end of the connection is the end of the body.
     connection.set_ends_by_closing(head.version < Version::HTTP_11 && !has_length);
     let background = shared.background.clone();
     let options = (shared.largest_hold, has_length);
@@ -164,6 +166,7 @@ fn pass<G: Gatekeeper>(
 
 fn host_of(url: &Uri) -> Result<HeaderValue, ()> {
     let authority = url.authority().ok_or(())?.as_str();
+    // Without the standard port, because servers compare this header with their plain name.
     let standard = if url.scheme_str() == Some("https") { ":443" } else { ":80" };
     HeaderValue::from_str(authority.strip_suffix(standard).unwrap_or(authority)).map_err(|_| ())
 }
@@ -218,6 +221,7 @@ impl Drop for Waiting {
             return;
         };
         let limits = observed.client_gone();
+        // The request is dropped, and with it the call that would only cost money.
         if limits.time.is_zero() {
             return observed.end(End::ClientGone { whole: false });
         }

@@ -222,6 +222,7 @@ impl Guarded {
 
     /// Begins the journal's record of the run, if it has not begun.
     pub(super) fn begin_record(&mut self) {
+        // Taken out for the call, because the specification is made from the rest of the run.
         let mut record = std::mem::take(&mut self.record);
         record.begin(&self.id, self.wall_ms, || self.spec(Judged::Conversation));
         self.record = record;
@@ -239,6 +240,8 @@ impl Guarded {
             guest: Some(GuestMode { capped: settings.cap_output, ..GuestMode::default() }),
             reserve: true,
             shared_budget: self.budget.is_some(),
+            // Guard adds nothing to the requests of a program, so that no message would reach the
+            // model.
             nudge: false,
             run_id: Some(self.id.clone()),
             ..RunSpec::default()
@@ -271,6 +274,7 @@ impl Guarded {
         }
         let hits = thread.take_hits();
         if self.lead.as_ref() != Some(place) {
+            // Bounded, because a program may open any number of conversations.
             let room = MOST_HITS.saturating_sub(self.fired.len());
             self.fired.extend(hits.into_iter().take(room));
         }

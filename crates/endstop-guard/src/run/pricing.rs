@@ -46,6 +46,7 @@ impl Host {
         let url = provider.base_url;
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let name = rest.split(['/', ':']).next().unwrap_or(rest);
+        // At most one placeholder, as in every row of the catalogue.
         match (name.split_once('{'), name.split_once('}')) {
             (Some((start, _)), Some((_, end))) => Host { start, end: Some(end), provider },
             _ => Host { start: name, end: None, provider },

@@ -108,6 +108,7 @@ impl Default for Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the keys, and without the task in the journal's settings.
         f.debug_struct("Settings")
             .field("limits", &self.limits)
             .field("policy", &self.policy.is_some())

@@ -151,12 +151,14 @@ impl Thread {
         books: &mut Books,
         budget: Option<&SharedBudget>,
     ) -> Asked {
+        // First, so that ceilings hold for what all threads have spent together.
         self.hear(at, books, budget);
         let mut admission = self.guest.ask(at, call);
         self.enter(books, budget);
         if let Admission::Reserve { id, want, least, want_tokens, least_tokens } = admission {
             let want = Amount { usd: want, tokens: want_tokens };
             let least = Amount { usd: least, tokens: least_tokens };
+            // Without a shared budget nothing can refuse, and the whole request is granted.
             let answer = budget.map_or(Ok(want), |budget| budget.reserve_or_explain(want, least));
             let (granted, refused_by) = match answer {
                 Ok(granted) => {

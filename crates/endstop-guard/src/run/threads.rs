@@ -77,6 +77,8 @@ impl Guarded {
         if self.threads.len() < MOST_THREADS {
             return;
         }
+        // A conversation with a call in flight must stay, because its response is still to be
+        // booked.
         let busy: HashSet<&Place> = self.exchanges.values().map(|one| &one.place).collect();
         let stays = |place: &Place| {
             let place = Some(place);
