@@ -229,6 +229,7 @@ fn calls_of(calls: &Value) -> Result<Vec<StepCall>, String> {
         let name = call.get("name")?.as_str()?.to_owned();
         let arguments = match call.get("arguments") {
             None | Some(Value::Null) => "{}".to_owned(),
+            // Not parsed here, because a policy also compares arguments that are not valid JSON.
             Some(Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
         };

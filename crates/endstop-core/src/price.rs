@@ -170,6 +170,7 @@ impl Price {
     pub fn up_to_prompt(&self, tokens: u64) -> Price {
         let base = Price { long_prompts: LongPrompts::default(), ..*self };
         let reached = self.long_prompts.iter().filter(|long| long.above < tokens);
+        // The highest of each rate, because a threshold may raise one rate and lower another.
         reached.map(|long| self.of_long(long)).fold(base, |high, long| {
             let cached = |price: &Price| price.cached_input.unwrap_or(price.input);
             let written = |price: &Price| price.cache_write.unwrap_or(price.input);
@@ -206,6 +207,7 @@ impl Price {
         let price = self.for_prompt(usage.prompt_tokens());
         let (cached, written, for_hour) = usage.cache_tokens();
         let input = usage.input_tokens.unwrap_or(0);
+        // Some providers count cached tokens as a part of the prompt, others in addition to it.
         let plain = if usage.cache_apart {
             input
         } else {

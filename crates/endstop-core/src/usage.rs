@@ -63,6 +63,8 @@ impl fmt::Display for NanoUsd {
         let text = format!("{:.6}", self.to_usd());
         let kept = text.trim_end_matches('0');
         let decimals = kept.len() - kept.find('.').map_or(0, |dot| dot + 1);
+        // At least two decimals, as amounts of money have. The text has six, so the index is in
+        // bounds.
         write!(f, "${}", &text[..kept.len() + 2usize.saturating_sub(decimals)])
     }
 }
@@ -197,6 +199,7 @@ impl Usage {
     /// Tokens read from a cache, written to one for the default time, and written for an hour.
     pub(crate) fn cache_tokens(&self) -> (u64, u64, u64) {
         let written = self.cache_write_tokens.unwrap_or(0);
+        // Bounded by the sum, because a server may report a part that is larger.
         let for_hour = self.cache_write_1h_tokens.unwrap_or(0).min(written);
         (self.cached_input_tokens.unwrap_or(0), written - for_hour, for_hour)
     }

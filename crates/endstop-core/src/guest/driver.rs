@@ -120,6 +120,8 @@ impl Guest {
     /// is not open is ignored.
     pub fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) -> Reply {
         let tool = self.run().and_then(|run| run.open_tool(call_id));
+        // Even if the call is not open: the effects of the call before must not be read as those of
+        // this one.
         self.effects.clear();
         if let Some(tool) = tool {
             self.feed(at, EventKind::ToolEnded { tool, report });
@@ -147,6 +149,8 @@ impl Guest {
 
     /// Reports that the time of [`wake_at`](Guest::wake_at) has come.
     pub fn tick(&mut self, at: Duration) -> Reply {
+        // The kernel asks for another wake-up only if there is one, so the one that came must not
+        // stay.
         if self.wake.is_some_and(|wake| wake <= at) {
             self.wake = None;
         }
@@ -283,6 +287,7 @@ impl Guest {
             Effect::WakeAt { at } => Some(*at),
             _ => None,
         });
+        // The last request counts, because it replaces the earlier ones.
         self.wake = wakes.next().or(self.wake);
     }
 
@@ -305,6 +310,7 @@ impl Guest {
     fn after_panic(&mut self) -> Arc<Outcome> {
         let (name, message) = ("driver".to_owned(), "the kernel panicked".to_owned());
         let fault = Event::new(Duration::ZERO, EventKind::Fault { name, message });
+        // A run without history, because nothing of the lost one can be trusted.
         let outcome = Run::new(RunSpec::default()).finish(fault, &mut Vec::new());
         let outcome: Arc<Outcome> = Arc::from(outcome);
         self.state = State::Ended(Arc::clone(&outcome));

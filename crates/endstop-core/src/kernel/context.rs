@@ -190,6 +190,7 @@ impl RunContext {
     /// the hand-over.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let timeout = self.settings.limits.timeout?;
+        // A tenth, so that a short run has most of its time for the work.
         let kept = if self.wraps_up() { timeout / 10 } else { Duration::ZERO };
         Some(timeout.saturating_sub(kept.min(LONGEST_HAND_OVER)))
     }

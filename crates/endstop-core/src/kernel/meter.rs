@@ -107,6 +107,7 @@ pub(super) fn admit(granted: Option<Granted>, context: &mut RunContext) -> Flow<
             }
             (None, _) => None,
         };
+        // A call without room for output would pay for its prompt and return nothing.
         let Some(output) = output.filter(|output| *output > 0) else {
             return Break(does_not_fit(ceiling, left, (tokens, cost), context));
         };

@@ -312,6 +312,8 @@ impl OpenCalls {
             }
             match results.remove(&call.id) {
                 Some(result) => {
+                    // The model's call determines the name, because many formats return results by
+                    // their id only.
                     let result = ToolResult { name: call.name.clone(), ..result };
                     *state = CallState::Done(result, Duration::ZERO);
                 }
@@ -382,6 +384,7 @@ impl OpenCalls {
         report: &ToolReport,
     ) -> Option<(usize, Duration)> {
         let place = self.running.iter().position(|running| running.id == id)?;
+        // Their order has no meaning, because each result goes to the place of its call.
         let running = self.running.swap_remove(place);
         let mut attachments = Vec::new();
         let (status, content) = if let Some(limit) = running.timed_out {

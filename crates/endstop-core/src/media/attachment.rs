@@ -111,6 +111,8 @@ impl Image {
     /// damaged.
     pub fn size(&self) -> Option<(u32, u32)> {
         let Image::Base64 { data, .. } = self else { return None };
+        // Only the beginning at first, because the data may be megabytes and the size is in its
+        // header.
         size::of(&decoded(data, HEADER)?)
             .or_else(|| size::of(&decoded(data, usize::MAX)?))
             .filter(|(width, height)| *width > 0 && *height > 0)
@@ -210,6 +212,8 @@ impl Attachment {
         match self {
             Attachment::Image(Image::Base64 { data, .. })
             | Attachment::Document(Document { data, .. }) => {
+                // Computed from the length, because decoding the data only to count it would be
+                // slow.
                 let padding = data.bytes().rev().take_while(|byte| *byte == b'=').count();
                 (data.len() / 4 * 3).saturating_sub(padding)
             }
@@ -255,6 +259,7 @@ impl fmt::Display for Attachment {
 
 /// Returns the registered name of a media type.
 fn usual(media_type: &str) -> &str {
+    // A frequent mistake, which providers reject.
     if media_type == "image/jpg" { "image/jpeg" } else { media_type }
 }
 
@@ -277,6 +282,7 @@ fn check_type(what: &'static str, stated: &str, bytes: &[u8]) -> Result<(), Medi
 
 /// Decodes the first bytes of base64.
 pub(super) fn decoded(data: &str, bytes: usize) -> Option<Vec<u8>> {
+    // Whole groups of four characters, because a part of a group does not decode.
     let end = (bytes / 3).saturating_mul(4).min(data.len());
     STANDARD.decode(data.as_bytes().get(..end)?).ok()
 }

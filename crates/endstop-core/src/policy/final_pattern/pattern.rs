@@ -22,6 +22,7 @@ const MAX_DEPTH: u32 = 200;
 
 const WORD: &str = r"[\p{L}\p{N}_]";
 const DIGIT: &str = r"\p{Nd}";
+// Python's white space, which has the separators 0x1c to 0x1f; those of Unicode's class are fewer.
 const SPACE: &str = r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]";
 
 /// Parses a pattern.
@@ -341,6 +342,7 @@ impl Parser {
                 }
             };
             let range =
+                // A hyphen before the closing bracket is a member, as in `[a-]`.
                 self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|&c| c != ']');
             let mut high = low;
             if range {
@@ -353,6 +355,7 @@ impl Parser {
             }
             chars.push(ClassUnicodeRange::new(low, high));
         }
+        // Before the classes are added, because Python folds only the characters of a set.
         if flags.ignore_case {
             fold(&mut chars);
         }
@@ -391,6 +394,7 @@ impl Parser {
             'D' => return negated(DIGIT),
             'S' => return negated(SPACE),
             'W' => return negated(WORD),
+            // A backspace, because a set has no word boundary.
             'b' if in_set => Escape::Char('\x08'),
             'b' => Escape::Look(Look::WordUnicode),
             'B' if !in_set => Escape::Look(Look::WordUnicodeNegate),
@@ -424,6 +428,7 @@ impl Parser {
     fn octal(&mut self, first: char, in_set: bool) -> Result<Escape, String> {
         let is_octal = |c: Option<&char>| c.is_some_and(|c| ('0'..='7').contains(c));
         let two_more = is_octal(self.chars.get(self.at)) && is_octal(self.chars.get(self.at + 1));
+        // In Python a number is octal if it begins with 0, has three octal digits, or is in a set.
         if first != '0' && !(is_octal(Some(&first)) && (two_more || in_set)) {
             return Err("a back-reference cannot run in linear time".to_owned());
         }
@@ -466,6 +471,7 @@ fn literal(c: char, flags: Flags) -> Hir {
 /// Adds the characters that are equal if case is ignored, by Python's rules.
 fn fold(class: &mut ClassUnicode) {
     const I: [char; 4] = ['I', 'i', '\u{130}', '\u{131}'];
+    // Unicode's simple folding keeps the four letters apart that Python treats as equal.
     class.case_fold_simple();
     let is_i = |r: &ClassUnicodeRange| I.iter().any(|&c| r.start() <= c && c <= r.end());
     if class.ranges().iter().any(is_i) {

@@ -162,6 +162,7 @@ impl Expression {
     pub(crate) fn literal(text: &str) -> String {
         let mut pattern = String::with_capacity(text.len());
         for c in text.chars() {
+            // Letters and digits are left alone, because a backslash would give them a meaning.
             if c.is_ascii() && !c.is_ascii_alphanumeric() {
                 pattern.push('\\');
             }
