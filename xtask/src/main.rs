@@ -13,6 +13,7 @@
 mod api;
 mod arrows;
 mod faults;
+mod figures;
 mod llama;
 mod models;
 mod source;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Some("style") => style::run(&rest),
         Some("models") => models::run(&rest),
         _ => Err("usage: cargo xtask api | arrows [--list | --write] | faults [NAME…] | llama | \
-                  models FILE | style"
+                  models FILE | style [--count [REV]]"
             .to_owned()),
     };
     match result {

@@ -3,8 +3,10 @@
 //! The patterns are in `xtask/dialect.txt`, the rules in `docs/STYLE.md`. Rust sources are searched
 //! in comments and string literals only, Markdown outside code. The task fails on a match, on an
 //! example that does not compile (`ignore`), and on more than 0.5 % of a crate's doc comments
-//! that open with a word such as "What".
+//! that open with a word such as "What". `--count [REV]` only prints the figures, with the subjects
+//! of the commits since a revision; it does not fail.
 
+use crate::figures::{Figures, count_subjects, print_table};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,17 +29,18 @@ const PLACES: [&str; 11] = [
 ];
 /// Pages that quote the old words on purpose, or quote others.
 const EXEMPT: [&str; 1] = ["docs/STYLE.md"];
-/// Words that no summary line of a doc comment should open with.
-const OPENERS: [&str; 11] =
-    ["It", "Its", "What", "Whether", "How", "Which", "That", "Who", "Where", "When", "Why"];
 /// Share of doc comments, in percent, that may open with such a word.
 const MOST_OPENERS: f64 = 0.5;
 
 /// Runs the task.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    if let Some(other) = args.first() {
-        return Err(format!("unknown argument `{other}`: cargo xtask style takes none"));
-    }
+    let counts_only = match args {
+        [] => false,
+        [flag] | [flag, _] if flag == "--count" => true,
+        [other, ..] => {
+            return Err(format!("unknown argument `{other}`: expected nothing, or --count [REV]"));
+        }
+    };
     let patterns = patterns()?;
     let mut problems = Vec::new();
     let mut figures: BTreeMap<String, Figures> = BTreeMap::new();
@@ -50,7 +53,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             let lines = if file.extension().is_some_and(|ext| ext == "rs") {
                 let group: PathBuf = file.iter().take(2).collect();
                 let group = figures.entry(group.display().to_string()).or_default();
-                group.read(&file, &text, &mut problems);
+                group.read(&file, &text);
                 rust_text(&text)
             } else {
                 markdown_text(&text)
@@ -68,20 +71,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             }
         }
     }
-    println!(
-        "{:<28}{:>7}{:>7}{:>9}{:>7}{:>10}{:>10}",
-        "per 10,000 comment words:", "words", "if", "because", "where", "openers %", "// : code"
-    );
+    print_table(&figures);
+    if counts_only {
+        return args.get(1).map_or(Ok(()), |since| count_subjects(since));
+    }
     for (name, figures) in &figures {
         let openers = figures.share_of_openers();
-        println!(
-            "{name:<28}{:>7}{:>7.1}{:>9.1}{:>7.1}{openers:>10.1}{:>10.3}",
-            figures.words,
-            figures.per_words(figures.ifs),
-            figures.per_words(figures.becauses),
-            figures.per_words(figures.wheres),
-            figures.inline as f64 / figures.code.max(1) as f64,
-        );
         if openers > MOST_OPENERS {
             problems.push(format!(
                 "{name}: {openers:.1} % of the doc comments open with a word such as `What`; \
@@ -89,71 +84,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
                 figures.openers.join(", ")
             ));
         }
+        let sketch = |at: &String| format!("{at}: an example that does not compile");
+        problems.extend(figures.ignored.iter().map(sketch));
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
-}
-
-#[derive(Default)]
-struct Figures {
-    words: usize,
-    ifs: usize,
-    becauses: usize,
-    wheres: usize,
-    docs: usize,
-    /// Places of doc comments that open with such a word.
-    openers: Vec<String>,
-    inline: usize,
-    code: usize,
-}
-
-impl Figures {
-    fn read(&mut self, file: &Path, text: &str, problems: &mut Vec<String>) {
-        let is_source = file.iter().any(|part| part == "src");
-        let mut in_doc = false;
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim_start();
-            let Some(comment) = line.strip_prefix("//") else {
-                in_doc = false;
-                self.code += usize::from(is_source && !line.is_empty());
-                continue;
-            };
-            let doc = comment.strip_prefix(['/', '!']);
-            let words: Vec<&str> = doc
-                .unwrap_or(comment)
-                .split(|c: char| !c.is_ascii_alphabetic() && c != '\'')
-                .filter(|word| !word.is_empty())
-                .collect();
-            self.words += words.len();
-            let count =
-                |wanted: &str| words.iter().filter(|w| w.eq_ignore_ascii_case(wanted)).count();
-            self.ifs += count("if");
-            self.becauses += count("because");
-            self.wheres += count("where");
-            if doc.is_none() {
-                self.inline += usize::from(is_source);
-            } else if !in_doc {
-                self.docs += 1;
-                if words.first().is_some_and(|word| OPENERS.contains(word)) {
-                    self.openers.push(format!("{}:{}", file.display(), number + 1));
-                }
-            }
-            in_doc = doc.is_some();
-            let fence = doc.and_then(|doc| doc.trim_start().strip_prefix("```"));
-            if fence.is_some_and(|info| info.split(',').any(|word| word.trim() == "ignore")) {
-                let at = file.display();
-                let number = number + 1;
-                problems.push(format!("{at}:{number}: an example that does not compile"));
-            }
-        }
-    }
-
-    fn per_words(&self, count: usize) -> f64 {
-        count as f64 * 1e4 / self.words.max(1) as f64
-    }
-
-    fn share_of_openers(&self) -> f64 {
-        self.openers.len() as f64 * 100.0 / self.docs.max(1) as f64
-    }
 }
 
 fn patterns() -> Result<Vec<(Regex, String)>, String> {
