@@ -33,7 +33,7 @@ const FAULTS: &[Fault] = &[
     fault("turn-cap-one-late", "precheck.rs", "value >= *limit", "value > *limit"),
     fault(
         "two-checks-swapped",
-        "pre_turn.rs",
+        "precheck.rs",
         "    PreTurnCheck::MaxTurns,\n    PreTurnCheck::Mistakes,\n    PreTurnCheck::BudgetUsd,",
         "    PreTurnCheck::Mistakes,\n    PreTurnCheck::MaxTurns,\n    PreTurnCheck::BudgetUsd,",
     ),

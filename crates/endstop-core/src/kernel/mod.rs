@@ -41,7 +41,7 @@
 //! | `machine.rs`, `next.rs` | the dispatch of events, and the loop over the steps that follow |
 //! | `phase.rs`, `call.rs`, `open_calls.rs` | the phases with their data |
 //! | `context.rs`, `prompt.rs`, `guard.rs` | the state that all phases share |
-//! | `boundary.rs`, `pre_turn.rs`, `precheck.rs` | checks before a turn, in a fixed order |
+//! | `boundary.rs`, `precheck.rs` | checks before a turn, in a fixed order |
 //! | `consult.rs` | answers of hooks |
 //! | `request.rs`, `quote.rs` | the model call: its output cap, its reservation |
 //! | `stream.rs`, `turn.rs` | a response: its chunks, its usage, its message |
@@ -124,7 +124,6 @@ mod outcome;
 mod outcome_display;
 mod outcome_json;
 mod phase;
-mod pre_turn;
 mod precheck;
 mod prompt;
 mod quote;
@@ -163,7 +162,7 @@ pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, VerifyRound,
     WouldFit,
 };
-pub use pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
+pub use precheck::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolPolicy};
 pub use watch::{RuleHit, Watch};

@@ -1,17 +1,79 @@
 //! Checks the limits before each turn.
 //!
-//! The order is one table, [`PRE_TURN`]. If several limits are reached at once, the first one in
-//! the table decides, so that the same run always ends for the same reason. Terminate, cancel and
-//! halt are not in the table, because they are decided as soon as their event arrives.
+//! The order is one table, [`PRE_TURN`]; then come compaction and the `pre_iteration` hook. If
+//! several limits are reached at once, the first one in the table decides, so that the same run
+//! always ends for the same reason. Terminate, cancel and halt are not in the table, because they are
+//! decided as soon as their event arrives.
 
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::ending::Ending;
 use super::guard::Flow;
-use super::pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 use crate::termination::Termination;
+use serde::Serialize;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
+
+/// A limit that is checked before each turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PreTurnCheck {
+    /// `max_turns`.
+    MaxTurns,
+    /// `max_consecutive_mistakes`.
+    Mistakes,
+    /// `max_budget_usd`.
+    BudgetUsd,
+    /// `max_tokens`.
+    BudgetTokens,
+    /// `timeout`.
+    BudgetTime,
+    /// `max_unproductive_turns`.
+    NoProgress,
+}
+
+/// The limits checked before each turn, in this order; then come compaction and the `pre_iteration`
+/// hook.
+pub const PRE_TURN: [PreTurnCheck; 6] = [
+    PreTurnCheck::MaxTurns,
+    PreTurnCheck::Mistakes,
+    PreTurnCheck::BudgetUsd,
+    PreTurnCheck::BudgetTokens,
+    PreTurnCheck::BudgetTime,
+    PreTurnCheck::NoProgress,
+];
+
+impl PreTurnCheck {
+    /// Returns the termination of a run that reached this limit.
+    pub const fn termination(self) -> Termination {
+        match self {
+            PreTurnCheck::MaxTurns => Termination::ErrorMaxTurns,
+            PreTurnCheck::Mistakes => Termination::ErrorConsecutiveMistakes,
+            PreTurnCheck::BudgetUsd => Termination::ErrorMaxBudgetUsd,
+            PreTurnCheck::BudgetTokens => Termination::ErrorMaxTokens,
+            PreTurnCheck::BudgetTime => Termination::ErrorTimeout,
+            PreTurnCheck::NoProgress => Termination::ErrorNoProgress,
+        }
+    }
+}
+
+/// A limit that is checked before each turn, with its current value.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CheckState {
+    /// The limit.
+    #[serde(skip)]
+    pub check: PreTurnCheck,
+    /// The name of the limit, as configuration spells it.
+    pub limit: &'static str,
+    /// Unit of the values: `turns`, `usd`, `tokens` or `seconds`.
+    pub unit: &'static str,
+    /// Current value.
+    pub value: f64,
+    /// The limit; `None`: off.
+    pub max: Option<f64>,
+    /// `true` if the limit is reached.
+    pub met: bool,
+}
 
 /// Returns the current value of a limit.
 pub(super) fn check_state(context: &RunContext, check: PreTurnCheck) -> CheckState {

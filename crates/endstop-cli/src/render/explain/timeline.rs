@@ -280,11 +280,9 @@ impl Timeline {
                     Some(outcome.cost_upper.unwrap_or(outcome.cost).to_usd())
                 }
                 PreTurnCheck::BudgetTime => Some(ms(outcome) / 1e3),
-                // The outcome does not contain the final value of these, but a limit that decided
-                // was reached.
-                PreTurnCheck::Mistakes | PreTurnCheck::BudgetTokens | PreTurnCheck::NoProgress => {
-                    check.max.filter(|_| decided)
-                }
+                // The outcome does not contain the final value of the others, but a limit that
+                // decided was reached.
+                _ => check.max.filter(|_| decided),
             };
             check.value = value.unwrap_or(check.value);
             check.met |= decided || check.max.is_some_and(|max| check.value >= max);
