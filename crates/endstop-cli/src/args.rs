@@ -1,11 +1,12 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
+use crate::acp_args::AcpArgs;
 use crate::assert_args::AssertArgs;
 use crate::compare_args::CompareCommand;
 use crate::http_args::HttpArgs;
 use crate::limit_args::LimitArgs;
 use crate::param_args::ParamArgs;
-use crate::quantity::Bound;
+use crate::quantity::{Bound, tokens};
 use crate::recorded_args::{AuditArgs, BacktestArgs};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run any agent program under limits, through a local proxy.
     Guard(Box<GuardArgs>),
+    /// Serve an agent to an editor over the Agent Client Protocol, on standard input and output.
+    Acp(Box<AcpArgs>),
     /// Show an ending live, without a key: fix, loop, cut, budget, cancel, filtered.
     Demo(DemoArgs),
     /// Read a provider's raw response and report why the turn ended.
@@ -301,14 +304,6 @@ pub(crate) struct RunArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-}
-
-/// Parses a number of tokens; 0 is refused because a model cannot work with it.
-fn tokens(text: &str) -> Result<u64, &'static str> {
-    text.parse()
-        .ok()
-        .filter(|tokens| *tokens > 0)
-        .ok_or("expected a whole number of tokens, 1 or more")
 }
 
 #[derive(Clone, Debug, clap::Args)]

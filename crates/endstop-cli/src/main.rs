@@ -1,6 +1,7 @@
 //! The `endstop` command. `main` parses the arguments, calls a command, and turns its result into
 //! the exit status; no other place sets the status.
 
+mod acp_args;
 mod args;
 mod assert_args;
 mod commands;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run, json),
         Command::Guard(guard) => commands::guard::run(&guard, json),
+        Command::Acp(acp) => commands::acp::run(&acp, json),
         Command::Demo(demo) => commands::demo::run(&demo, json),
         Command::Detect(detect) => commands::detect::run(&detect),
         Command::Decide(decide) => commands::decide::run(&decide),

@@ -31,6 +31,14 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     if bytes < (1u64 << 53) as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
+/// Parses a number of tokens; 0 is refused because a model cannot work with it.
+pub(crate) fn tokens(text: &str) -> Result<u64, &'static str> {
+    text.parse()
+        .ok()
+        .filter(|tokens| *tokens > 0)
+        .ok_or("expected a whole number of tokens, 1 or more")
+}
+
 /// Parses an age: `12h`, `30d`. A unit is required, because a bare number would be seconds, and a
 /// forgotten `d` would remove almost all runs.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {

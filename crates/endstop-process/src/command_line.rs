@@ -11,6 +11,7 @@ use crate::finished::Finished;
 use crate::pipe::{into_stdout, reached, read_some};
 use crate::running::{Running, Starting};
 use crate::stop::StopTokens;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,11 +27,13 @@ const DRAIN: Duration = Duration::from_millis(100);
 const DEATH: Duration = Duration::from_secs(2);
 
 /// A shell command line and how to run it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CommandLine {
     line: String,
     dir: Option<PathBuf>,
     allowed: Vec<String>,
+    /// Variables of this command only, with their values.
+    variables: Vec<(String, String)>,
     whole_environment: bool,
     hunt_orphans: bool,
 }
@@ -42,6 +45,7 @@ impl CommandLine {
             line: line.into(),
             dir: None,
             allowed: Vec::new(),
+            variables: Vec::new(),
             whole_environment: false,
             hunt_orphans: true,
         }
@@ -58,6 +62,14 @@ impl CommandLine {
     #[must_use]
     pub fn allow_variable(mut self, name: impl Into<String>) -> CommandLine {
         self.allowed.push(name.into());
+        self
+    }
+
+    /// Sets an environment variable for this command. A value that looks like a secret reaches the
+    /// command, too, because the caller named it.
+    #[must_use]
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> CommandLine {
+        self.variables.push((name.into(), value.into()));
         self
     }
 
@@ -181,6 +193,30 @@ impl CommandLine {
                 command.env_remove(name);
             }
         }
+        // After the removal, because a variable set here may have the name of a withheld one.
+        for (name, value) in &self.variables {
+            // The system ends a name at `=` and a value at NUL, so another variable would be set.
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                let problem = format!("invalid environment variable {name:?}");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+            }
+            command.env(name, value);
+        }
         Ok(starting)
+    }
+}
+
+impl fmt::Debug for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Only the names of the variables: their values may be keys.
+        let names: Vec<&str> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("CommandLine")
+            .field("line", &self.line)
+            .field("dir", &self.dir)
+            .field("allowed", &self.allowed)
+            .field("variables", &names)
+            .field("whole_environment", &self.whole_environment)
+            .field("hunt_orphans", &self.hunt_orphans)
+            .finish()
     }
 }

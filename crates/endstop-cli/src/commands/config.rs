@@ -12,13 +12,14 @@ use endstop::wire::catalog::providers::provider;
 use endstop::wire::redact::{address, secrets_out};
 use endstop::{Limits, Watch, policy::TerminationPolicy as _};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 
 /// The replacement for a value that may be a secret.
 const REDACTED: &str = "[redacted]";
 
 pub(crate) fn show(args: &RunArgs, json: bool) -> Result {
-    let layers = Layers::find(args)?;
+    let layers = Layers::find(args, Path::new("."))?;
     let (mut settings, refused) = layers.merged()?;
     settings.above(args)?;
     layers.announce(&settings);

@@ -1,5 +1,6 @@
 //! The commands, one file for each.
 
+pub(crate) mod acp;
 pub(crate) mod assert;
 pub(crate) mod audit;
 pub(crate) mod backtest;

@@ -15,7 +15,12 @@ use std::path::Path;
 impl Settings {
     /// Reads the settings of a new run: the files, and the flags over them.
     pub(crate) fn of(args: &RunArgs) -> Result<Settings> {
-        let layers = Layers::find(args)?;
+        Settings::in_folder(args, Path::new("."))
+    }
+
+    /// Reads the settings of a new run in this folder: the files, and the flags over them.
+    pub(crate) fn in_folder(args: &RunArgs, folder: &Path) -> Result<Settings> {
+        let layers = Layers::find(args, folder)?;
         let mut settings = layers.settings(args)?;
         settings.above(args)?;
         layers.announce(&settings);

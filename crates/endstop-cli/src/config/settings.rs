@@ -13,6 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::input::Source;
 use endstop::compaction::CompactionConfig;
 use endstop::journal::RunHeader;
+use endstop::mcp::McpServer;
 use endstop::schema::OutputSchema;
 use endstop::wire::catalog::prices::parse_price;
 use endstop::{
@@ -131,6 +132,18 @@ impl Settings {
             members.insert(seal::MEMBER.to_owned(), seal.into());
         }
         saved
+    }
+
+    /// Builds the MCP servers, with variables expanded.
+    ///
+    /// # Errors
+    /// Names the server whose variable is not set.
+    pub(crate) fn servers(&self) -> Result<Vec<McpServer>> {
+        let build = |one: &ServerSettings| {
+            one.server(self.dir.as_deref(), self.allow_http)
+                .map_err(|problem| Failure::usage(format!("MCP server `{}`: {problem}", one.name)))
+        };
+        self.mcp.iter().map(build).collect()
     }
 
     /// Returns the verifier that runs after the run. With rounds it runs before, as part of the run.

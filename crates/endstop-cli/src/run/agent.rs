@@ -10,6 +10,7 @@ use crate::run::servers::Servers;
 use endstop::Permission;
 use endstop::agent::{Agent, AgentBuilder};
 use endstop::journal::SqliteJournal;
+use endstop::mcp::McpServer;
 use endstop::provider::Provider as _;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::verifier::CommandVerifier;
@@ -26,6 +27,15 @@ pub(crate) struct Built {
     pub(crate) questions: Cell<Option<Questions>>,
 }
 
+/// The place where a person is asked about tool calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskedOn {
+    /// The terminal of this command.
+    Terminal,
+    /// Another program, which receives the questions as events.
+    Events,
+}
+
 /// Builds the agent of these settings, and connects its servers.
 pub(crate) fn build(
     settings: Settings,
@@ -34,14 +44,27 @@ pub(crate) fn build(
     journal: Option<&SqliteJournal>,
     runtime: &Runtime,
 ) -> Result<Built> {
+    let building = built(settings, Vec::new(), attached, cassette, journal, AskedOn::Terminal);
+    runtime.block_on(building)
+}
+
+/// Builds the agent of these settings with further servers, and connects all of them.
+pub(crate) async fn built(
+    settings: Settings,
+    more_servers: Vec<McpServer>,
+    attached: &Attached,
+    cassette: &mut Cassette,
+    journal: Option<&SqliteJournal>,
+    asked_on: AskedOn,
+) -> Result<Built> {
     let saved = settings.saved();
-    check(&settings)?;
+    check(&settings, asked_on)?;
     let provider = cassette.provider(|| http_provider(&settings))?;
     attached.check(&provider)?;
     // Connected before the first model call, so that a server that cannot be used is an error that
     // costs nothing.
-    let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
-    let servers = runtime.block_on(connecting)?;
+    let own = settings.servers()?;
+    let servers = Servers::connect(own.into_iter().chain(more_servers)).await?;
     let params = settings.params.built()?;
     let sent = KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()));
     // A password that is a word is known to be a secret only from the address.
@@ -64,9 +87,14 @@ pub(crate) fn build(
     builder = with_tools(builder, &settings, &servers)?;
     let questions = Cell::default();
     if settings.ask {
-        let (approver, asked) = AskOnTerminal::new();
-        questions.set(Some(asked));
-        builder = builder.approver(approver);
+        builder = match asked_on {
+            AskedOn::Terminal => {
+                let (approver, asked) = AskOnTerminal::new();
+                questions.set(Some(asked));
+                builder.approver(approver)
+            }
+            AskedOn::Events => builder.approval_events(true),
+        };
     }
     let agent = with_settings(builder, settings).build();
     let agent = agent.map_err(|error| Failure::usage(error.to_string()))?;
@@ -78,11 +106,12 @@ fn has_tools(settings: &Settings) -> bool {
 }
 
 /// Refuses settings that no run can use.
-fn check(settings: &Settings) -> Result<()> {
+fn check(settings: &Settings, asked_on: AskedOn) -> Result<()> {
     if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
         return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
     }
-    if settings.ask && has_tools(settings) && !io::stdin().is_terminal() {
+    let on_terminal = settings.ask && asked_on == AskedOn::Terminal;
+    if on_terminal && has_tools(settings) && !io::stdin().is_terminal() {
         // Refused here, because otherwise the model would be paid for calls that are all denied.
         return Err(Failure::usage(
             "--ask: standard input is not a terminal, on which the question would be asked; run in a terminal with the task as an argument, or remove `ask`",
@@ -131,7 +160,8 @@ fn with_tools(
         builder = builder.shared_tool(tool);
     }
     // Without tools the model has no work to finish, and its text is the answer.
-    Ok(builder.finish_tool(has_tools(settings)))
+    let has_tools = has_tools(settings) || servers.tools().next().is_some();
+    Ok(builder.finish_tool(has_tools))
 }
 
 /// Passes on the settings that the agent takes unchanged.

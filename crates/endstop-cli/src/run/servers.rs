@@ -1,13 +1,11 @@
 //! The connected MCP servers of a run.
 
-use crate::config::servers::ServerSettings;
 use crate::failure::{Failure, Result};
 use crate::output;
-use endstop::mcp::McpTools;
+use endstop::mcp::{McpServer, McpTools};
 use endstop::tool::Tool;
 use endstop::wire::redact::KnownKeys;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -20,18 +18,11 @@ pub(crate) struct Servers {
 
 impl Servers {
     /// Connects to all servers at the same time; the first one that cannot be used is the error.
-    pub(crate) async fn connect(
-        settings: &[ServerSettings],
-        dir: Option<&Path>,
-        allow_http: bool,
-    ) -> Result<Servers> {
+    pub(crate) async fn connect(servers: impl Iterator<Item = McpServer>) -> Result<Servers> {
         let mut secrets = KnownKeys::default();
         // Dropping the set aborts the other connections if one fails.
         let mut connecting = JoinSet::new();
-        for (at, settings) in settings.iter().enumerate() {
-            let server = settings.server(dir, allow_http).map_err(|problem| {
-                Failure::usage(format!("MCP server `{}`: {problem}", settings.name))
-            })?;
+        for (at, server) in servers.enumerate() {
             secrets = secrets.and(&server.known_keys());
             connecting.spawn(async move { (at, server.connect().await) });
         }

@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+mod acp;
 mod addresses;
 #[cfg(target_os = "linux")]
 mod approval;

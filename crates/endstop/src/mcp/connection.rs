@@ -79,9 +79,9 @@ impl Connection {
         let wrong = |problem| McpError::new(&server.name, McpErrorKind::Config, problem);
         let gone = CancellationToken::new();
         match &server.place {
-            Place::Process { line, dir, allowed } => {
+            Place::Process { line, dir, variables } => {
                 let line = line.as_ref().map_err(|problem| wrong(problem.clone()))?;
-                let started = Process::start(line, dir.as_deref(), allowed, gone.clone());
+                let started = Process::start(line, dir.as_deref(), variables, gone.clone());
                 let (process, lines) = started.map_err(|error| {
                     let problem = format!("it could not be started: {error}");
                     McpError::new(&server.name, McpErrorKind::Start, problem)

@@ -43,6 +43,7 @@ mod stdio;
 mod tool;
 mod tools;
 mod top_level;
+mod variables;
 
 pub use error::{McpError, McpErrorKind};
 pub use server::McpServer;

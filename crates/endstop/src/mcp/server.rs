@@ -5,6 +5,7 @@
 //! ```
 
 use super::stdio;
+use super::variables::Variables;
 use endstop_wire::redact::{KnownKeys, address};
 use std::fmt;
 use std::path::PathBuf;
@@ -28,8 +29,8 @@ pub struct McpServer {
 
 #[derive(Clone)]
 pub(super) enum Place {
-    /// A command line for the shell, its folder, and the variables that it may see.
-    Process { line: Result<String, String>, dir: Option<PathBuf>, allowed: Vec<String> },
+    /// A command line for the shell, and where and with which variables it runs.
+    Process { line: Result<String, String>, dir: Option<PathBuf>, variables: Variables },
     /// An address, and the headers of each request.
     Address { url: String, headers: Vec<(String, String)>, allow_http: bool },
 }
@@ -52,7 +53,7 @@ impl McpServer {
     }
 
     fn process(name: String, line: Result<String, String>) -> McpServer {
-        McpServer::at(name, Place::Process { line, dir: None, allowed: Vec::new() })
+        McpServer::at(name, Place::Process { line, dir: None, variables: Variables::default() })
     }
 
     /// Creates a server that is reached at an address over streamable HTTP.
@@ -88,8 +89,18 @@ impl McpServer {
     /// Lets a server process see an environment variable that looks like a secret.
     #[must_use]
     pub fn allow_variable(mut self, name: impl Into<String>) -> McpServer {
-        if let Place::Process { allowed, .. } = &mut self.place {
-            allowed.push(name.into());
+        if let Place::Process { variables, .. } = &mut self.place {
+            variables.allowed.push(name.into());
+        }
+        self
+    }
+
+    /// Sets an environment variable for a server process. Has no effect on a server that is reached
+    /// over HTTP.
+    #[must_use]
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> McpServer {
+        if let Place::Process { variables, .. } = &mut self.place {
+            variables.set.push((name.into(), value.into()));
         }
         self
     }
@@ -124,7 +135,8 @@ impl McpServer {
         self
     }
 
-    /// Returns the values of the headers, which must not be written to a journal or a log.
+    /// Returns the values of the headers, and of the variables that look like secrets. They must not
+    /// be written to a journal or a log.
     pub fn known_keys(&self) -> KnownKeys {
         match &self.place {
             Place::Address { headers, .. } => {
@@ -133,7 +145,9 @@ impl McpServer {
                     [value.as_str(), value.split_once(' ').map_or("", |(_, rest)| rest)]
                 }))
             }
-            Place::Process { .. } => KnownKeys::default(),
+            Place::Process { variables, .. } => {
+                KnownKeys::of_variables(variables.set.iter().cloned())
+            }
         }
     }
 }
@@ -144,8 +158,9 @@ impl fmt::Debug for McpServer {
         shown.field("name", &self.name);
         match &self.place {
             // A command line may contain a key, so it is not shown.
-            Place::Process { dir, allowed, .. } => {
-                shown.field("dir", dir).field("allowed", allowed);
+            Place::Process { dir, variables, .. } => {
+                let set: Vec<&str> = variables.set.iter().map(|(name, _)| name.as_str()).collect();
+                shown.field("dir", dir).field("allowed", &variables.allowed).field("set", &set);
             }
             Place::Address { url, headers, .. } => {
                 let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();

@@ -1,13 +1,14 @@
 //! Runs the process of a stdio server: starts it, reads its standard error, and ends it.
 //!
 //! ```text
-//! let (process, lines) = Process::start(line, dir, &allowed, gone)?;
+//! let (process, lines) = Process::start(line, dir, &variables, gone)?;
 //! process.said.short(); // its log output
 //! process.close().await; // closes its input, then SIGTERM, then SIGKILL
 //! ```
 
 use super::lines::Lines;
 use super::log_output::Said;
+use super::variables::Variables;
 use endstop_process::CommandLine;
 use endstop_process::pipe::{reached, read_some};
 use endstop_process::talk::{self, KillOnDrop, Talk};
@@ -43,14 +44,16 @@ impl Process {
     pub(super) fn start(
         line: &str,
         dir: Option<&Path>,
-        allowed: &[String],
+        variables: &Variables,
         gone: CancellationToken,
     ) -> io::Result<(Process, Lines)> {
         let mut command = CommandLine::new(line);
         if let Some(dir) = dir {
             command = command.in_dir(dir);
         }
-        let command = allowed.iter().fold(command, CommandLine::allow_variable);
+        let command = variables.allowed.iter().fold(command, CommandLine::allow_variable);
+        let set = variables.set.iter();
+        let command = set.fold(command, |command, (name, value)| command.variable(name, value));
         let Talk { command, input, output, errors } = talk::start(&command)?;
         let said = Said::new();
         let lines = Lines::new(input, output, said.clone());

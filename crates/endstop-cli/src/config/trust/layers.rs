@@ -85,11 +85,11 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// Reads the files that apply with these flags.
+    /// Reads the files that apply in this folder with these flags.
     ///
     /// # Errors
     /// A file cannot be read or is not TOML, or another user owns the user's own file.
-    pub(crate) fn find(args: &RunArgs) -> Result<Layers> {
+    pub(crate) fn find(args: &RunArgs, folder: &Path) -> Result<Layers> {
         let user = user_file()?;
         // `--config` replaces the folder's file, so that `--config /dev/null` runs without it.
         let (folder, config) = match &args.config {
@@ -97,7 +97,7 @@ impl Layers {
                 let bytes = file::named(path)?;
                 (None, Some(SettingsFile::parse(file::name_of(path), bytes)?))
             }
-            None => (FolderFile::find(Path::new("."))?, None),
+            None => (FolderFile::find(folder)?, None),
         };
         Ok(Layers { user, folder, config })
     }
