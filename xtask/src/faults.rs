@@ -216,6 +216,36 @@ const FAULTS: &[Fault] = &[
         "clock(\"first_content_timeout\", self.started, limits.stall_timeout)",
     ),
     fault(
+        "suspension-is-a-stall",
+        "call.rs",
+        "        self.last_content = self.last_content.map(later);\n",
+        "",
+    ),
+    fault(
+        "suspension-is-thinking",
+        "call.rs",
+        "        self.thinks_since = self.thinks_since.map(later);\n",
+        "",
+    ),
+    fault(
+        "text-is-thinking",
+        "call.rs",
+        "TurnDelta::Text(_) | TurnDelta::ToolArguments(_) => self.thinks_since = None,",
+        "TurnDelta::Text(_) | TurnDelta::ToolArguments(_) => {}",
+    ),
+    fault(
+        "start-of-thinking-is-merged",
+        "machine.rs",
+        "if !thought && self.phase.thinks() && self.has_thinking_limit() {",
+        "if false {",
+    ),
+    fault(
+        "thinks-without-an-end",
+        "attempt.rs",
+        "std::mem::replace(&mut context.attempts.starved_this_turn, true);",
+        "context.attempts.starved_this_turn;",
+    ),
+    fault(
         "starved-twice",
         "turn.rs",
         "            context.attempts.starved_this_turn = true;\n",

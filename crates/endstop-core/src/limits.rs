@@ -314,6 +314,17 @@ limits! {
         tighter: Lower,
         reached: "the attempt fails, and may be retried",
     }
+    /// Maximum time that a streamed response only reasons: from its first reasoning, or the first one
+    /// after visible output, to the next text or tool call.
+    ///
+    /// Such an attempt is repeated once at most. Silence before the first reasoning does not count.
+    thinking_timeout: Option<Duration> = None, {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the attempt fails; after one retry `error_thinking_starved`",
+    }
     /// Maximum time of one tool call.
     ///
     /// A tool may set its own limit instead.

@@ -111,6 +111,7 @@ export type LimitName =
   | 'turn_timeout'
   | 'first_content_timeout'
   | 'stall_timeout'
+  | 'thinking_timeout'
   | 'tool_timeout'
   | 'max_tool_timeout'
   | 'cancel_grace'

@@ -69,6 +69,7 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
         turn_timeout: None,
         first_content_timeout: None,
         stall_timeout: None,
+        thinking_timeout: None,
         tool_timeout: None,
         // The recording already fixed the order, so the replay must not queue calls.
         tool_concurrency: u32::MAX,

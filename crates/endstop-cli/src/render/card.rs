@@ -109,6 +109,10 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
         row("agent", &shorten(agent, 400));
     }
     row("spent", &spent(outcome, limits));
+    if !outcome.suspended.is_zero() {
+        let time = seconds(outcome.suspended);
+        row("paused", &format!("{time} suspended, which no timeout of a model call includes"));
+    }
     if let Some(cache) = &outcome.cache {
         row("cache", &cached(cache));
     }

@@ -10,7 +10,7 @@ use endstop::event::AgentEvent;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The live view of a run.
 pub(crate) struct Screen {
@@ -170,6 +170,13 @@ impl Screen {
             AgentEvent::Verified { round, rounds, passed, output, .. } => {
                 self.end_line();
                 self.note(&verdict(*round, *rounds, *passed, output));
+            }
+            AgentEvent::Suspended { duration_ms, .. } => {
+                self.end_line();
+                let time = seconds(Duration::from_millis(*duration_ms));
+                self.note(&format!(
+                    "· the process was suspended for {time}, which counts against `timeout` only"
+                ));
             }
             AgentEvent::Stopping { reason, running, .. } => {
                 self.end_line();

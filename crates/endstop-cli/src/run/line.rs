@@ -98,6 +98,7 @@ impl Lines {
                 RunEvent::Verified { round, rounds, passed, output }
             }
             AgentEvent::HandOver { text, .. } => RunEvent::HandOver { text },
+            AgentEvent::Suspended { duration_ms, .. } => RunEvent::Suspended { duration_ms },
             AgentEvent::Stopping { reason, running, .. } => RunEvent::Stopping { reason, running },
             AgentEvent::Warning { message, .. } => {
                 return Some(Line::Warning(WarningLine { kind: "warning", message }));

@@ -54,6 +54,7 @@ mod run_endings;
 mod secrets;
 #[cfg(target_os = "linux")]
 mod signals;
+mod suspended;
 mod telemetry;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -79,8 +79,29 @@ fn retry_after(error: &ModelError, context: &mut RunContext) -> Retry {
     }
 }
 
+/// The cause of a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailedBy {
+    /// The provider or the network, or a response that did not arrive in time.
+    Provider,
+    /// The response only reasoned for longer than `thinking_timeout`.
+    Thinking,
+}
+
 /// Handles a failed attempt: books its usage, then retries, compacts or ends the run.
 pub(super) fn attempt_failed(
+    call: &Call,
+    error: &ModelError,
+    partial: Option<&ModelTurn>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    attempt_failed_by(FailedBy::Provider, call, error, partial, context, effects)
+}
+
+/// Handles an attempt that failed for this cause.
+pub(super) fn attempt_failed_by(
+    by: FailedBy,
     call: &Call,
     error: &ModelError,
     partial: Option<&ModelTurn>,
@@ -94,7 +115,11 @@ pub(super) fn attempt_failed(
         emit_failed(error, Some(Duration::ZERO), context, effects);
         return Continue(Next::Retry { wait: Duration::ZERO });
     }
-    let retry = retry_after(error, context);
+    // A model that reasons without an end usually does so again, so one retry is all it gets. It is
+    // the same retry that a turn without visible output gets.
+    let starved_again = by == FailedBy::Thinking
+        && std::mem::replace(&mut context.attempts.starved_this_turn, true);
+    let retry = if starved_again { Retry::Never } else { retry_after(error, context) };
     if !matches!(retry, Retry::Never) {
         // Do not wait for an attempt that the budget cannot pay for.
         if let Break(ending) = check_budgets(context) {
@@ -133,7 +158,7 @@ pub(super) fn attempt_failed(
     emit_failed(error, None, context, effects);
     if context.is_guest() {
         // The client may retry, so the text is not appended yet.
-        let provisional = Some(failure(error, context));
+        let provisional = Some(failure(by, error, context));
         let idle = Idle { provisional, partial: text, ..Idle::default() };
         return Continue(Next::Wait(Phase::Guest(idle)));
     }
@@ -141,7 +166,7 @@ pub(super) fn attempt_failed(
     if let Some(text) = text {
         context.state.push(Role::Assistant, vec![Part::Text { text }]);
     }
-    Break(failure(error, context))
+    Break(failure(by, error, context))
 }
 
 /// Books the usage of a failed attempt. Returns the text that it had streamed.
@@ -193,8 +218,15 @@ fn emit_failed(
 }
 
 /// Builds the ending of a run whose model call failed for good.
-fn failure(error: &ModelError, context: &RunContext) -> Box<Ending> {
-    let termination = error.class.termination();
+fn failure(by: FailedBy, error: &ModelError, context: &RunContext) -> Box<Ending> {
+    let (termination, layer, decision) = match by {
+        FailedBy::Provider => {
+            (error.class.termination(), Layer::Provider, Decision::CallFailed(error.class))
+        }
+        FailedBy::Thinking => {
+            (Termination::ErrorThinkingStarved, Layer::Limit, Decision::ThinkingTimeout)
+        }
+    };
     let mut evidence = error.to_string();
     if context.attempts.attempt > 1 {
         evidence = format!("{evidence} (attempt {})", context.attempts.attempt);
@@ -202,9 +234,7 @@ fn failure(error: &ModelError, context: &RunContext) -> Box<Ending> {
     if termination == Termination::ErrorPromptTooLong && context.compactions.any() {
         evidence = format!("{evidence}; {}", context.compactions.told());
     }
-    let ending =
-        Ending::new(termination, Layer::Provider, Decision::CallFailed(error.class), evidence);
-    with_error(ending, error)
+    with_error(Ending::new(termination, layer, decision, evidence), error)
 }
 
 fn with_error(ending: Box<Ending>, error: &ModelError) -> Box<Ending> {

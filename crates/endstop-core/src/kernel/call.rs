@@ -1,19 +1,26 @@
 //! The model call in progress, and the timeouts that apply to it.
 
 use super::effect::EffectId;
+use super::event::TurnDelta;
 use super::ledger::Ceiling;
 use super::meter::Meter;
 use crate::limits::Limits;
 use crate::usage::NanoUsd;
 use std::time::Duration;
 
+/// The name of the limit on reasoning without visible output.
+pub(super) const THINKING: &str = "thinking_timeout";
+
 /// The model call in progress.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) id: EffectId,
+    /// Time of the request, later by the times in which the process was suspended.
     pub(super) started: Duration,
     /// Time of the last content; `None` before the first.
     pub(super) last_content: Option<Duration>,
+    /// Time at which the reasoning began that no visible output has followed yet.
+    pub(super) thinks_since: Option<Duration>,
     pub(super) text: String,
     /// The policy requested a stop mid-stream, but the stop had to wait for the complete turn.
     pub(super) deferred_stop: bool,
@@ -51,7 +58,7 @@ impl Call {
     /// Returns the timeouts that apply now. A stall is only detectable between two pieces of
     /// content, because a model that reasons without streaming its reasoning is silent before the
     /// first one.
-    pub(super) fn clocks(&self, limits: &Limits, streaming: bool) -> [Option<CallClock>; 2] {
+    pub(super) fn clocks(&self, limits: &Limits, streaming: bool) -> [Option<CallClock>; 3] {
         let clock = |name, since, limit: Option<Duration>| {
             limit.map(|limit| CallClock { name, since, limit })
         };
@@ -61,6 +68,27 @@ impl Call {
             Some(last) => clock("stall_timeout", last, limits.stall_timeout),
             None => clock("first_content_timeout", self.started, limits.first_content_timeout),
         };
-        [clock("turn_timeout", self.started, limits.turn_timeout), content]
+        let thinks = self.thinks_since.filter(|_| streaming);
+        let thinks = thinks.and_then(|since| clock(THINKING, since, limits.thinking_timeout));
+        [clock("turn_timeout", self.started, limits.turn_timeout), thinks, content]
+    }
+
+    /// Notes the time of streamed content that is not empty.
+    pub(super) fn note_content(&mut self, delta: &TurnDelta, now: Duration) {
+        self.last_content = Some(now);
+        match delta {
+            TurnDelta::Reasoning(_) => {
+                self.thinks_since.get_or_insert(now);
+            }
+            TurnDelta::Text(_) | TurnDelta::ToolArguments(_) => self.thinks_since = None,
+        }
+    }
+
+    /// Excludes a time in which the process did not run, and therefore could not receive content.
+    pub(super) fn skip_suspension(&mut self, time: Duration, now: Duration) {
+        let later = |since: Duration| since.saturating_add(time).min(now);
+        self.started = later(self.started);
+        self.last_content = self.last_content.map(later);
+        self.thinks_since = self.thinks_since.map(later);
     }
 }

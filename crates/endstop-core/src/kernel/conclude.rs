@@ -75,6 +75,7 @@ pub(super) fn conclude(
         tokens_upper,
         overrun: context.ledger.overrun,
         duration: context.now,
+        suspended: context.suspended,
         turns: context.counts.turns,
         model_calls: context.counts.model_calls,
         tool_calls: context.counts.tool_calls,

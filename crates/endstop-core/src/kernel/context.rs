@@ -50,6 +50,8 @@ pub(super) struct RunContext {
     pub(super) said: Said,
     pub(super) prompt: PromptSize,
     pub(super) guest: GuestState,
+    /// Time in which the process was suspended during model calls.
+    pub(super) suspended: Duration,
 }
 
 /// The text of the model so far.
@@ -172,6 +174,7 @@ impl RunContext {
             said: Said::default(),
             prompt: PromptSize::default(),
             guest: GuestState::default(),
+            suspended: Duration::ZERO,
             settings: spec,
         }
     }

@@ -157,6 +157,8 @@ decisions! {
         SharedBudget = "shared_budget",
         /// The limit `timeout`.
         Timeout = "timeout",
+        /// The limit `thinking_timeout`.
+        ThinkingTimeout = "thinking_timeout",
         /// The limit `max_unproductive_turns`.
         MaxUnproductiveTurns = "max_unproductive_turns",
         /// The limit `max_empty_turns`.

@@ -418,6 +418,11 @@ pub enum RunEvent {
         /// Text of the hand-over.
         text: String,
     },
+    /// The process was suspended during a model call, whose timeouts do not include that time.
+    Suspended {
+        /// The time in milliseconds.
+        duration_ms: u64,
+    },
     /// The run is being stopped; running tools must still end.
     Stopping {
         /// The termination that the run will have.

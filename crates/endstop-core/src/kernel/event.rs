@@ -167,6 +167,13 @@ pub enum EventKind {
     /// The previous driver is gone (its process died or was stopped), and another one resumes the
     /// run.
     Resumed(Box<Resumption>),
+    /// The process did not run for this time before the event, because it or its machine was
+    /// suspended. The timeouts of a model call in progress do not include the time, because the
+    /// process could not receive content. The run's `timeout` includes it.
+    Suspended {
+        /// The time.
+        time: Duration,
+    },
     /// Time has passed; answers [`Effect::WakeAt`](super::Effect::WakeAt).
     Tick,
     /// The caller cancels the run: running tools get a grace period.
@@ -202,6 +209,7 @@ impl EventKind {
             EventKind::Reserved { .. } => "reserved",
             EventKind::Observe { .. } => "observe",
             EventKind::Resumed(_) => "resumed",
+            EventKind::Suspended { .. } => "suspended",
             EventKind::Tick => "tick",
             EventKind::Cancel => "cancel",
             EventKind::Terminate => "terminate",

@@ -50,6 +50,7 @@ impl GuestMode {
             limits.turn_timeout = None;
             limits.first_content_timeout = None;
             limits.stall_timeout = None;
+            limits.thinking_timeout = None;
             limits.tool_timeout = None;
         }
     }

@@ -2,7 +2,7 @@
 //! the handler returns until the run waits or ends.
 
 use super::asked::asked;
-use super::attempt::attempt_failed;
+use super::attempt::{attempt_failed, attempt_failed_by};
 use super::boundary::{chat_params, pre_call, pre_iteration, start, start_turn};
 use super::call::CallClock;
 use super::closed::closed;
@@ -23,7 +23,7 @@ use super::request::{request_call, reserved};
 use super::resume::resumed;
 use super::spec::RunSpec;
 use super::stopping::{cancelled, faulted, stop, stopping, terminated};
-use super::stream::{delta, timed_out};
+use super::stream::{delta, skip_suspension, timed_out};
 use super::success::validated;
 use super::tool_answer::tool_answered;
 use super::tools::{advance, tool_ended, tools_timed_out};
@@ -177,13 +177,19 @@ impl Machine {
     /// Hands an event to the handler of the phase. `None` if the run continues to wait, also for an
     /// event that does not fit the phase.
     fn dispatch(&mut self, event: EventKind, effects: &mut Vec<Effect>) -> Flow<Option<Next>> {
-        let Machine { context, phase, .. } = self;
+        let Machine { context, phase, armed } = self;
         let next = match event {
             // A second `Start` would reset the budget and the jitter of a running run.
             EventKind::Start { .. } if !matches!(phase, Phase::New) => return Continue(None),
             EventKind::Start { seed, price, wall_ms } => start(seed, price, wall_ms, context)?,
             EventKind::Delta { call, delta } => {
+                let thought = self.phase.thinks();
                 self.streamed(call, delta, effects)?;
+                // A journal merges deltas that request nothing, and would lose the time at which
+                // the reasoning began. The request for a tick gives this delta its own record.
+                if !thought && self.phase.thinks() && self.has_thinking_limit() {
+                    self.armed = None;
+                }
                 return Continue(None);
             }
             EventKind::Asked { call } => match phase {
@@ -243,6 +249,13 @@ impl Machine {
                 context.observe(variables, metrics);
                 return Continue(None);
             }
+            EventKind::Suspended { time } => {
+                if skip_suspension(phase, time, context, effects) {
+                    // The requested tick comes too early now, or has been missed.
+                    *armed = None;
+                }
+                return Continue(None);
+            }
             EventKind::Tick => return self.tick(effects),
             // All handled above; listed so that a new event kind does not compile until it is
             // handled.
@@ -254,6 +267,10 @@ impl Machine {
             | EventKind::Resumed(_) => return Continue(None),
         };
         Continue(Some(next))
+    }
+
+    fn has_thinking_limit(&self) -> bool {
+        self.context.settings.limits.thinking_timeout.is_some()
     }
 
     /// Hands streamed content to the call that it belongs to.
@@ -322,11 +339,11 @@ impl Machine {
         match phase {
             Phase::Calling(call) => {
                 let id = call.id;
-                let Some(error) = timed_out(call, context, effects) else {
+                let Some((error, by)) = timed_out(call, context, effects) else {
                     return Continue(None);
                 };
                 let Some(call) = phase.take_call(id) else { return Continue(None) };
-                Continue(Some(attempt_failed(&call, &error, None, context, effects)?))
+                Continue(Some(attempt_failed_by(by, &call, &error, None, context, effects)?))
             }
             Phase::Backoff { until } if *until <= now => Continue(Some(Next::Call)),
             Phase::Tools(_) => {
@@ -433,17 +450,10 @@ impl Machine {
     pub(super) fn arm(&mut self, effects: &mut Vec<Effect>) {
         let settings = &self.context.settings;
         let phase = match &self.phase {
-            Phase::Calling(call) => {
+            Phase::Calling(_) | Phase::WrappingUp(_) => self.phase.call().and_then(|call| {
                 let clocks = call.clocks(&settings.limits, settings.streaming);
                 clocks.into_iter().flatten().map(CallClock::deadline).min()
-            }
-            Phase::WrappingUp(wrap_up) => match &wrap_up.stage {
-                Stage::Calling(call) => {
-                    let clocks = call.clocks(&settings.limits, settings.streaming);
-                    clocks.into_iter().flatten().map(CallClock::deadline).min()
-                }
-                Stage::Consulting(_) | Stage::Reserving(_) => None,
-            },
+            }),
             Phase::Backoff { until } | Phase::Stopping { until, .. } => Some(*until),
             Phase::Tools(calls) => calls.next_deadline(),
             Phase::Verifying { since, .. } => {

@@ -175,6 +175,15 @@ outcome! {
     /// Time from start to end.
     #[serde(rename = "duration_ms", with = "milliseconds", default)]
     pub duration: Duration,
+    /// Part of `duration` in which the process was suspended during model calls. The timeouts of the
+    /// calls do not include it, the run's `timeout` does.
+    #[serde(
+        rename = "suspended_ms",
+        with = "milliseconds",
+        default,
+        skip_serializing_if = "Duration::is_zero"
+    )]
+    pub suspended: Duration,
     /// Wait time that the provider asked for, if that is why the run ended.
     #[serde(rename = "retry_after_ms", with = "optional_milliseconds", default)]
     pub retry_after: Option<Duration>,

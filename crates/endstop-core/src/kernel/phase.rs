@@ -96,6 +96,35 @@ impl Phase {
         std::mem::replace(self, Phase::New)
     }
 
+    /// Returns the model call in progress, also that of a hand-over.
+    pub(super) fn call(&self) -> Option<&Call> {
+        match self {
+            Phase::Calling(call) => Some(call),
+            Phase::WrappingUp(wrap_up) => match &wrap_up.stage {
+                Stage::Calling(call) => Some(call),
+                Stage::Consulting(_) | Stage::Reserving(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Like [`call`](Phase::call), to change it.
+    pub(super) fn call_mut(&mut self) -> Option<&mut Call> {
+        match self {
+            Phase::Calling(call) => Some(call),
+            Phase::WrappingUp(wrap_up) => match &mut wrap_up.stage {
+                Stage::Calling(call) => Some(call),
+                Stage::Consulting(_) | Stage::Reserving(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// `true` if the last content of the model call in progress was reasoning.
+    pub(super) fn thinks(&self) -> bool {
+        self.call().is_some_and(|call| call.thinks_since.is_some())
+    }
+
     /// Takes the model call with this id; `None` if it is not in progress.
     pub(super) fn take_call(&mut self, id: EffectId) -> Option<Call> {
         match self.take() {

@@ -166,6 +166,7 @@ fn call(
         id,
         started: context.now,
         last_content: None,
+        thinks_since: None,
         text: String::new(),
         deferred_stop: false,
         hidden: 0,

@@ -1,13 +1,16 @@
 //! A response that is still streamed: its content, and the timeouts that wait for content.
 
-use super::call::{Call, CallClock};
+use super::attempt::FailedBy;
+use super::call::{Call, CallClock, THINKING};
 use super::context::RunContext;
-use super::effect::Effect;
+use super::effect::{Effect, RunEvent};
 use super::event::TurnDelta;
 use super::guard::Flow;
 use super::judge::Facts;
+use super::phase::Phase;
 use crate::error_class::{ErrorClass, ModelError};
 use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
 
 /// Handles streamed content. A policy or watch rule may end the run mid-stream.
 pub(super) fn delta(
@@ -19,7 +22,7 @@ pub(super) fn delta(
     if delta.is_empty() {
         return Continue(());
     }
-    call.last_content = Some(context.now);
+    call.note_content(&delta, context.now);
     let used_up = call.meter.as_mut().and_then(|meter| meter.add(delta.size()));
     let piece = match delta {
         TurnDelta::Text(text) => text,
@@ -55,20 +58,44 @@ pub(super) fn delta(
     }
 }
 
-/// Aborts a call whose timeout has passed. Returns the error of the attempt; `None` if there is
-/// time left.
+/// Excludes a time in which the process was suspended from the timeouts of the model call. Returns
+/// `true` if there is such a call: no other wait ends when content arrives.
+pub(super) fn skip_suspension(
+    phase: &mut Phase,
+    time: Duration,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> bool {
+    let Some(call) = phase.call_mut() else { return false };
+    // At most the time of the call, whatever the driver has measured.
+    let time = time.min(context.now.saturating_sub(call.started));
+    if time.is_zero() {
+        return false;
+    }
+    call.skip_suspension(time, context.now);
+    context.suspended = context.suspended.saturating_add(time);
+    let duration_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    effects.push(Effect::Emit(RunEvent::Suspended { duration_ms }));
+    true
+}
+
+/// Aborts a call whose timeout has passed. Returns the error of the attempt and its cause; `None` if
+/// there is time left.
 pub(super) fn timed_out(
     call: &Call,
     context: &RunContext,
     effects: &mut Vec<Effect>,
-) -> Option<ModelError> {
+) -> Option<(ModelError, FailedBy)> {
     let settings = &context.settings;
     let clocks = call.clocks(&settings.limits, settings.streaming);
     let clock = clocks.into_iter().flatten().find(|clock| clock.deadline() <= context.now)?;
     let CallClock { name, limit, .. } = clock;
     effects.push(Effect::AbortModel { id: call.id });
-    // `turn_timeout` bounds the whole call; the others wait for content.
-    let problem = if name == "turn_timeout" { "did not end" } else { "sent no content" };
+    let (problem, by) = match name {
+        "turn_timeout" => ("did not end", FailedBy::Provider),
+        THINKING => ("sent only reasoning and no text or tool call", FailedBy::Thinking),
+        _ => ("sent no content", FailedBy::Provider),
+    };
     let message = format!("{name}: the model call {problem} within {limit:?}");
-    Some(ModelError::new(ErrorClass::Timeout, message))
+    Some((ModelError::new(ErrorClass::Timeout, message), by))
 }

@@ -148,6 +148,7 @@ fn call(
         id,
         started: context.now,
         last_content: None,
+        thinks_since: None,
         text: String::new(),
         deferred_stop: false,
         hidden: 0,
@@ -207,7 +208,7 @@ pub(super) fn delta(call: &mut Call, delta: TurnDelta, context: &RunContext) {
     if delta.is_empty() {
         return;
     }
-    call.last_content = Some(context.now);
+    call.note_content(&delta, context.now);
     match delta {
         TurnDelta::Text(text) => call.text.push_str(&text),
         TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
@@ -269,7 +270,7 @@ pub(super) fn timed_out(
     let settings = &context.settings;
     let clocks = match &wrap_up.stage {
         Stage::Calling(call) => call.clocks(&settings.limits, settings.streaming),
-        Stage::Consulting(_) | Stage::Reserving(_) => [None, None],
+        Stage::Consulting(_) | Stage::Reserving(_) => [None, None, None],
     };
     if clocks.into_iter().flatten().any(|clock| clock.deadline() <= context.now) {
         return Break(given_up(wrap_up, context, effects));

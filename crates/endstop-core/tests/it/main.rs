@@ -11,6 +11,7 @@
 )]
 
 mod cache_prices;
+mod call_clocks;
 mod ceilings;
 mod changes;
 mod clocks;

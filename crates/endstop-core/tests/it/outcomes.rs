@@ -169,6 +169,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             tokens_upper,
             overrun,
             duration: Duration::from_micros(times.0),
+            suspended: Duration::from_micros(times.0 / 3),
             retry_after: times.1.map(Duration::from_millis),
             no_progress_snapshot,
             error_diagnostic,
@@ -200,7 +201,7 @@ proptest! {
 }
 
 /// The decisions of the kernel, by layer and name. The names are a part of the JSON.
-const DECISIONS: [(Layer, &str); 28] = [
+const DECISIONS: [(Layer, &str); 29] = [
     (Layer::Turn, "natural_completion"),
     (Layer::Turn, "token_limit_reached"),
     (Layer::Turn, "content_filtered"),
@@ -224,6 +225,7 @@ const DECISIONS: [(Layer, &str); 28] = [
     (Layer::Limit, "timeout"),
     (Layer::Limit, "max_unproductive_turns"),
     (Layer::Limit, "max_empty_turns"),
+    (Layer::Limit, "thinking_timeout"),
     (Layer::Limit, "max_structured_output_retries"),
     (Layer::Limit, "compaction"),
     (Layer::Caller, "cancel"),
@@ -287,6 +289,7 @@ fn over_budget() -> (Outcome, &'static str) {
         tokens_upper: Some(1_350),
         overrun: NanoUsd(1),
         duration: Duration::from_nanos(1_234_567_890),
+        suspended: Duration::ZERO,
         retry_after: Some(Duration::from_micros(2_500_999)),
         no_progress_snapshot: Some(NoProgressSnapshot {
             unproductive_turns: 3,
@@ -369,6 +372,7 @@ fn submitted() -> (Outcome, &'static str) {
         tokens_upper: None,
         overrun: NanoUsd::ZERO,
         duration: Duration::from_secs(3),
+        suspended: Duration::ZERO,
         retry_after: None,
         no_progress_snapshot: None,
         error_diagnostic: None,

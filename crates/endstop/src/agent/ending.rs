@@ -79,6 +79,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         verified: None,
         verify_rounds: Vec::new(),
         hand_over: None,
+        suspended: Duration::ZERO,
     }
 }
 

@@ -278,6 +278,14 @@ pub enum AgentEvent {
         /// Text of the hand-over.
         text: String,
     },
+    /// The process was suspended during a model call, whose timeouts do not include that time.
+    Suspended {
+        /// The run and the turn.
+        #[serde(flatten)]
+        origin: Origin,
+        /// The time in milliseconds.
+        duration_ms: u64,
+    },
     /// The run is being stopped; running tools must still end.
     Stopping {
         /// The run and the turn.
@@ -339,6 +347,7 @@ macro_rules! in_any_variant {
             | AgentEvent::CompactionFailed { origin: $origin, .. }
             | AgentEvent::Verified { origin: $origin, .. }
             | AgentEvent::HandOver { origin: $origin, .. }
+            | AgentEvent::Suspended { origin: $origin, .. }
             | AgentEvent::Stopping { origin: $origin, .. }
             | AgentEvent::Warning { origin: $origin, .. }
             | AgentEvent::NestedFinished { origin: $origin, .. }
@@ -419,6 +428,7 @@ impl AgentEvent {
             AgentEvent::CompactionFailed { .. } => "compaction_failed",
             AgentEvent::Verified { .. } => "verified",
             AgentEvent::HandOver { .. } => "hand_over",
+            AgentEvent::Suspended { .. } => "suspended",
             AgentEvent::Stopping { .. } => "stopping",
             AgentEvent::Warning { .. } => "warning",
             AgentEvent::NestedFinished { .. } => "nested_finished",

@@ -82,6 +82,9 @@ impl AgentEvent {
                     AgentEvent::Verified { origin, round, rounds, passed, output }
                 }
                 RunEvent::HandOver { text } => AgentEvent::HandOver { origin, text },
+                RunEvent::Suspended { duration_ms } => {
+                    AgentEvent::Suspended { origin, duration_ms }
+                }
                 RunEvent::Stopping { reason, running } => {
                     AgentEvent::Stopping { origin, reason, running }
                 }

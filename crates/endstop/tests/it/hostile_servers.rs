@@ -245,6 +245,62 @@ async fn meaningless_bytes_do_not_prevent_stall() {
 }
 
 #[tokio::test]
+async fn pings_run_until_turn_timeout() {
+    // No other clock applies, so pings keep the connection alive until this limit.
+    let limits = Limits {
+        first_content_timeout: None,
+        stall_timeout: None,
+        turn_timeout: Some(Duration::from_millis(400)),
+        ..limits()
+    };
+    let ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+    for (api, first, nothing) in [
+        ("openai-chat", String::new(), ": still here\n\n"),
+        ("openai-chat", piece(&json!({"content": "It"})), ": still here\n\n"),
+        ("anthropic-messages", String::new(), ping),
+    ] {
+        let reply = Reply::new(200, "text/event-stream", first + &nothing.repeat(2_000));
+        let server = Server::start(move |_| reply.clone().drip(Duration::from_millis(5))).unwrap();
+        let outcome = run(&server.base_url(), api, limits.clone()).await;
+        failed(&outcome, "turn_timeout: the model call did not end within 400ms");
+        assert!(server.until(|server| server.open_connections() == 0).await);
+    }
+}
+
+/// An event of the format `openai-chat` with this delta.
+fn piece(delta: &Value) -> String {
+    format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}))
+}
+
+#[tokio::test]
+async fn endless_reasoning_ends_by_limit() {
+    let thinks = json!({"type": "content_block_delta", "index": 0,
+        "delta": {"type": "thinking_delta", "thinking": "hm "}});
+    let begins = json!({"type": "content_block_start", "index": 0,
+        "content_block": {"type": "thinking", "thinking": ""}});
+    let event =
+        |data: &Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap());
+    for (api, first, more) in [
+        ("openai-chat", String::new(), piece(&json!({"reasoning_content": "hm "}))),
+        ("anthropic-messages", event(&begins), event(&thinks)),
+    ] {
+        let reply = Reply::new(200, "text/event-stream", first + &more.repeat(20_000));
+        let server = Server::start(move |_| reply.clone().drip(Duration::from_millis(1))).unwrap();
+        // The reasoning itself is content, so neither silence nor a stall ends the call.
+        let limits = Limits {
+            thinking_timeout: Some(Duration::from_millis(400)),
+            max_retries: None,
+            ..patient()
+        };
+        let outcome = run(&server.base_url(), api, limits).await;
+        assert_eq!(outcome.termination, Termination::ErrorThinkingStarved, "{outcome:?}");
+        assert_eq!(outcome.decided_by.decision.as_str(), "thinking_timeout", "{outcome:?}");
+        assert_eq!(outcome.model_calls, 2, "one retry: {outcome:?}");
+        assert!(server.until(|server| server.open_connections() == 0).await);
+    }
+}
+
+#[tokio::test]
 async fn slow_content_runs_until_turn_timeout() {
     // Far below the stall timeout, because a busy machine makes the pauses longer.
     let dripping = Turn::pieces(&["word "; 40]).pace(Duration::from_millis(100));

@@ -42,6 +42,7 @@ mod sessions;
 #[cfg(target_os = "linux")]
 mod shell;
 mod support;
+mod suspension;
 mod telemetry;
 mod testkit;
 mod tools;

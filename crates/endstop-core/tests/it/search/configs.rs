@@ -26,6 +26,8 @@ pub struct Config {
     pub(super) pieces: Vec<Piece>,
     /// Possible reports of a tool; the first is a success.
     pub(super) reports: Vec<Report>,
+    /// `true` if the process may be suspended during a model call.
+    pub(super) suspends: bool,
     /// Possible answers of hooks and people. The first lets the run continue, the second refuses.
     pub(super) answers: Vec<Said>,
 }
@@ -150,6 +152,7 @@ pub fn configs() -> Vec<Config> {
         tools(),
         approval(),
         deadline(),
+        suspended(),
         hooks(),
         changes(),
         budget(),
@@ -203,7 +206,32 @@ fn plain() -> Config {
         ],
         pieces: vec![Piece::Text(""), Piece::Text("so"), Piece::Hidden(8)],
         reports: vec![OK],
+        suspends: false,
         answers: vec![Said::Proceed],
+    }
+}
+
+/// A model that reasons for too long, in a process that is suspended.
+fn suspended() -> Config {
+    Config {
+        name: "suspended process",
+        deeper: 3,
+        spec: || RunSpec {
+            limits: Limits {
+                timeout: Some(Duration::from_millis(500)),
+                thinking_timeout: Some(Duration::from_millis(60)),
+                stall_timeout: Some(Duration::from_millis(80)),
+                ..limits()
+            },
+            tools: vec![tool("read", Permission::Allow)],
+            ..spec()
+        },
+        replies: vec![DONE, READ],
+        failures: vec![],
+        pieces: vec![Piece::Text("so"), Piece::Hidden(4)],
+        reports: vec![OK],
+        suspends: true,
+        ..plain()
     }
 }
 

@@ -210,11 +210,14 @@ impl Before {
             Termination::ErrorPromptTooLong => {
                 failed == Some(outcome.termination) || matches!(event, EventKind::Compacted { .. })
             }
-            Termination::ErrorThinkingStarved => turn(&[
-                SignalReason::TokenLimitReached,
-                SignalReason::NaturalCompletion,
-                SignalReason::ToolUse,
-            ]),
+            Termination::ErrorThinkingStarved => match event {
+                EventKind::Tick => limits.thinking_timeout.is_some() && layer == "limit",
+                _ => turn(&[
+                    SignalReason::TokenLimitReached,
+                    SignalReason::NaturalCompletion,
+                    SignalReason::ToolUse,
+                ]),
+            },
             Termination::ErrorOutputTruncated => match event {
                 // With another finish value only a call can be truncated: if the output fills its
                 // cap.

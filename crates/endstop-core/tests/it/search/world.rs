@@ -22,6 +22,12 @@ use std::time::Duration;
 /// Maximum number of deltas of one model call.
 const MOST_PIECES: u8 = 2;
 
+/// The time for which the process is suspended: longer than most timeouts of a call.
+const SUSPENSION: Duration = Duration::from_millis(100);
+
+/// No suspension begins after this time, so that the search has an end.
+const MOST_TIME: Duration = Duration::from_millis(600);
+
 /// A failure of user code.
 fn scripted_fault() -> EventKind {
     EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
@@ -42,6 +48,8 @@ pub(super) enum Action {
     Reach,
     /// Time passes to a millisecond after that tick; the kernel gets no event.
     Overrun,
+    /// The process is suspended for [`SUSPENSION`] and then continues.
+    Suspend,
     /// Streamed content, by index.
     Piece(u8),
     /// An answer to an open effect, by index, with the variant of the answer.
@@ -172,6 +180,9 @@ impl<'a> World<'a> {
                 all.push(Action::Overrun);
             }
         }
+        if self.config.suspends && self.now < MOST_TIME {
+            all.push(Action::Suspend);
+        }
         for (at, open) in self.open.iter().enumerate() {
             if matches!(open, Open::Call { pieces, .. } if *pieces < MOST_PIECES) {
                 all.extend((0..self.config.pieces.len() as u8).map(Action::Piece));
@@ -268,6 +279,10 @@ impl<'a> World<'a> {
             Action::Tick => {
                 self.wake = self.wake.filter(|wake| *wake > self.now);
                 EventKind::Tick
+            }
+            Action::Suspend => {
+                self.now += SUSPENSION;
+                EventKind::Suspended { time: SUSPENSION }
             }
             Action::Piece(which) => self.piece(which)?,
             Action::Answer { open, with } => {

@@ -6,6 +6,7 @@ use crate::changes::SECRET;
 use crate::laws::shortened;
 use endstop_core::*;
 use serde_json::{Map, json};
+use std::time::Duration;
 
 impl World {
     /// Returns an event that answers nothing: late, repeated, never requested, or only informative.
@@ -16,7 +17,7 @@ impl World {
             let at = self.rng.below(self.old.len() as u64) as usize;
             self.old[at].id()
         };
-        match self.rng.below(12) {
+        match self.rng.below(13) {
             0 => EventKind::Start { seed: 1, price: None, wall_ms: None },
             1 => EventKind::Delta { call: id, delta: TurnDelta::Text("late [submit]".to_owned()) },
             2 => EventKind::TurnEnded {
@@ -42,6 +43,11 @@ impl World {
                 refused_by: None,
             },
             9 => EventKind::Tick,
+            11 => {
+                let time = Duration::from_millis(self.rng.below(400));
+                self.now += time;
+                EventKind::Suspended { time }
+            }
             10 => EventKind::Verified { id, passed: true, output: "late".to_owned() },
             _ => {
                 let mut metrics = Map::new();

@@ -65,7 +65,7 @@ fn scripted_fault() -> EventKind {
     EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
 }
 
-pub const KINDS: [&str; 15] = [
+pub const KINDS: [&str; 16] = [
     "start",
     "delta",
     "turn_ended",
@@ -77,6 +77,7 @@ pub const KINDS: [&str; 15] = [
     "verified",
     "reserved",
     "observe",
+    "suspended",
     "tick",
     "cancel",
     "terminate",

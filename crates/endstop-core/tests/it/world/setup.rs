@@ -143,6 +143,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         turn_timeout: rng.chance(50).then(|| Duration::from_millis(400)),
         first_content_timeout: rng.chance(70).then(|| Duration::from_millis(200)),
         stall_timeout: rng.chance(70).then(|| Duration::from_millis(150)),
+        thinking_timeout: rng.chance(40).then(|| Duration::from_millis(40 + rng.below(80))),
         cancel_grace: Duration::from_millis(rng.below(3) * 20),
         // Some of these are set below.
         max_budget_usd: None,

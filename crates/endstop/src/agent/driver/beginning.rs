@@ -4,6 +4,7 @@
 //! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params, schema));
 //! ```
 
+use super::alarm::Alarm;
 use super::outer::Outer;
 use super::teller::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
@@ -66,7 +67,7 @@ impl Driver {
             reserved: BTreeMap::new(),
             outer: outer.map(|context| Box::new(Outer::new(context))),
             hooks: None,
-            timer: None,
+            alarm: Alarm::default(),
             queue: VecDeque::new(),
             finished: false,
             shared,

@@ -26,7 +26,7 @@ impl Driver {
         // Close the provider first: an open stream would keep generating, and costing, in the
         // meantime.
         self.close();
-        self.timer = None;
+        self.alarm.stop();
         for (_, context) in &self.tools {
             context.stop_now();
         }

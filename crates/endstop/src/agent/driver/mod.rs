@@ -4,6 +4,7 @@
 //! Dropping it (because its task is aborted, or the runtime shuts down) stops all of them and still
 //! delivers the run's one outcome.
 
+mod alarm;
 mod beginning;
 mod closing;
 mod outer;
@@ -33,6 +34,7 @@ use crate::provider::{
 use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
+use alarm::{Alarm, wake_interval};
 use endstop_core::{
     Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Price, Run,
     Step, TerminationSignal, TurnDelta,
@@ -40,13 +42,12 @@ use endstop_core::{
 use endstop_wire::redact::KnownKeys;
 use outer::Outer;
 use std::collections::{BTreeMap, VecDeque};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use teller::Teller;
 use tokio::task::{AbortHandle, Id, JoinSet, coop};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// The work that a task performs.
 enum Work {
@@ -157,7 +158,7 @@ pub(crate) struct Driver {
     outer: Option<Box<Outer>>,
     /// Boxed, and only there if a hook needs it, so that a waiting run uses less memory.
     hooks: Option<Box<RunHooks>>,
-    timer: Option<Pin<Box<Sleep>>>,
+    alarm: Alarm,
     queue: VecDeque<EventKind>,
     finished: bool,
 }
@@ -178,7 +179,12 @@ impl Driver {
             let mut outcome = self.begin().await;
             // If the kernel is lost, no event can end the run; the `Drop` implementation does.
             while outcome.is_none() && self.run.is_some() {
-                let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
+                let event = std::future::poll_fn(|cx| {
+                    let polled = self.poll_next(cx);
+                    self.alarm.set_idle(polled.is_pending());
+                    polled
+                })
+                .await;
                 outcome = self.feed(event).await;
             }
             if let Some(outcome) = outcome {
@@ -200,6 +206,11 @@ impl Driver {
             Poll::Pending
         })
         .await;
+    }
+
+    /// Returns the interval between two wakes of the timer; `None` without a model call.
+    fn wake_interval(&self) -> Option<Duration> {
+        self.call.as_ref().and_then(|_| wake_interval(&self.shared.config.limits))
     }
 
     /// Returns the time on the run's clock.
@@ -226,11 +237,11 @@ impl Driver {
         if let Some(event) = self.queue.pop_front() {
             return Poll::Ready(event);
         }
-        if let Some(timer) = &mut self.timer
-            && timer.as_mut().poll(cx).is_ready()
-        {
-            self.timer = None;
-            return Poll::Ready(EventKind::Tick);
+        // Before the stream of the call: content that has arrived while the process was suspended
+        // must not look as if it had come in time, or too late.
+        let interval = self.wake_interval();
+        if let Some(event) = self.alarm.poll(interval, cx) {
+            return Poll::Ready(event);
         }
         if let Poll::Ready(Some(joined)) = self.tasks.poll_join_next_with_id(cx) {
             let event = self.joined(joined);

@@ -54,11 +54,7 @@ impl Driver {
             Effect::WakeAt { at } => {
                 // The kernel counts from the start of the run, also if an earlier process drove
                 // part of it.
-                let at = self.began + at.saturating_sub(self.earlier);
-                match &mut self.timer {
-                    Some(timer) => timer.as_mut().reset(at),
-                    None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
-                }
+                self.alarm.set(self.began + at.saturating_sub(self.earlier), self.wake_interval());
             }
             Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
                 let want = Amount { usd: want, tokens: want_tokens };
@@ -149,7 +145,10 @@ impl Driver {
             in_provider(provider, || trace.in_call(|| session.call(call)))
         });
         match called {
-            Some(Ok(stream)) => self.call = Some(Call { id, stream, started: false }),
+            Some(Ok(stream)) => {
+                self.call = Some(Call { id, stream, started: false });
+                self.alarm.watch(self.wake_interval());
+            }
             Some(Err(panicked)) => {
                 self.trace.call_panicked();
                 self.queue.push_back(panicked.into());

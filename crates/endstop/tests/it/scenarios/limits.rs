@@ -99,6 +99,17 @@ async fn every_limit_is_enforced() {
             T::ErrorDuringExecution,
         ),
         (
+            "thinking_timeout",
+            Limits {
+                thinking_timeout: Some(s(5)),
+                stall_timeout: None,
+                turn_timeout: None,
+                ..off.clone()
+            },
+            ScriptedModel::new([Turn::text("late").reasoning("hm").pace(LONG)]).repeat_last(),
+            T::ErrorThinkingStarved,
+        ),
+        (
             "tool_timeout",
             Limits { tool_timeout: Some(s(1)), max_consecutive_mistakes: Some(2), ..off.clone() },
             call("hang"),
@@ -151,7 +162,7 @@ async fn every_limit_is_enforced() {
             "max_tokens" => assert!(outcome.usage.total_tokens() <= 2_000),
             "timeout" => assert_eq!(took.as_secs(), 30, "{took:?}"),
             // Two attempts, and at most one backoff between them.
-            "turn_timeout" | "first_content_timeout" | "stall_timeout" => {
+            "turn_timeout" | "first_content_timeout" | "stall_timeout" | "thinking_timeout" => {
                 assert!(took >= s(10) && took < s(15), "{name}: {took:?}");
                 assert_eq!(outcome.model_calls, 2);
             }
