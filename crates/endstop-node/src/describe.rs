@@ -2,11 +2,8 @@
 
 use crate::detection::NativeDetection;
 use crate::usage::count;
-use endstop_core::{ErrorClass, ModelError, ModelTurn, NanoUsd, Part, ToolCall};
-use endstop_wire::Decoded;
-use endstop_wire::dialect::WireFormat;
-use endstop_wire::signal::finish::{Finish, finish_of};
-use endstop_wire::signal::precedence::{TurnFacts, signal};
+use endstop_core::ToolCall;
+use endstop_guest::describe::Description;
 use napi_derive::napi;
 
 /// A tool call as a framework describes it.
@@ -52,65 +49,19 @@ pub fn describe(given: Described) -> NativeDetection {
         name: call.name,
         arguments: call.arguments,
     });
-    let calls: Vec<ToolCall> = calls.collect();
-    let text = given.text.unwrap_or_default();
-    let refusal = given.refusal.filter(|text| !text.is_empty());
-    let raw = given.finish.as_deref().unwrap_or_default();
-    let facts = TurnFacts {
-        finish: finish_in_any(raw),
-        field: "finish_reason",
-        raw,
-        calls: calls.len(),
-        args_valid: calls.iter().all(|call| call.parsed_arguments().is_ok()),
-        text_blank: text.trim().is_empty(),
-        refusal: refusal.is_some(),
-        // A framework that has a finish value has read the response to its end.
-        terminated: given.finish.is_some(),
-        ..TurnFacts::default()
-    };
-    let missing = raw.is_empty();
-    // The finish value announces a call that the framework does not show, so that it cannot run.
-    let call_missing = facts.finish == Finish::ToolUse && calls.is_empty();
-    let signal = signal(&facts);
-    let mut parts = Vec::new();
-    if !text.is_empty() {
-        parts.push(Part::Text { text });
-    }
-    parts.extend(refusal.map(|text| Part::Refusal { text }));
-    parts.extend(calls.into_iter().map(Part::ToolCall));
-    let turn = ModelTurn {
+    let decoded = endstop_guest::describe::describe(Description {
+        text: given.text.unwrap_or_default(),
+        finish: given.finish,
+        calls: calls.collect(),
+        refusal: given.refusal,
         usage: endstop_core::Usage {
             input_tokens: given.input_tokens.map(count),
             output_tokens: given.output_tokens.map(count),
             cached_input_tokens: given.cached_input_tokens.map(count),
             ..endstop_core::Usage::default()
         },
-        cost: given.cost_usd.map(NanoUsd::from_usd),
+        cost_usd: given.cost_usd,
         model: given.model,
-        finish_missing: missing,
-        call_missing,
-        ..ModelTurn::new(parts, signal.clone())
-    };
-    let error = missing.then(|| {
-        let message = "the response has no finish value and may be cut";
-        ModelError::new(ErrorClass::IncompleteStream, message)
     });
-    let decoded = Decoded {
-        turn: Some(turn),
-        error,
-        signal,
-        service_tier: None,
-        streamed: false,
-        complete: !missing,
-        value_missing: missing,
-        should_retry: None,
-    };
     NativeDetection { decoded, api: "" }
-}
-
-/// Returns the meaning of a finish value of an unknown format.
-fn finish_in_any(raw: &str) -> Finish {
-    // In the order of `ALL`, if formats that share a value disagree about it.
-    let all = WireFormat::ALL.iter().map(|family| finish_of(*family, raw));
-    all.into_iter().find(|found| *found != Finish::Unknown).unwrap_or(Finish::Unknown)
 }

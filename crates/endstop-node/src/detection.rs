@@ -4,11 +4,11 @@ use crate::call::Call;
 use crate::errors::{Code, Result, config, from_json, to_json};
 use crate::signal::{ModelError, Signal};
 use crate::usage::Usage;
-use endstop_core::{ModelTurn, Part, SignalReason};
-use endstop_wire::detect::{DetectError, printed, request_facts};
+use endstop_core::{ModelTurn, Part};
+use endstop_guest::response::{Body, split_calls};
+use endstop_wire::detect::{printed, request_facts};
 use endstop_wire::dialect::{self, Dialect};
-use endstop_wire::stream::sniff::formats;
-use endstop_wire::{Decoded, Headers, RequestFacts, decode_body};
+use endstop_wire::{Decoded, Headers, RequestFacts};
 use napi::Either;
 use napi_derive::napi;
 
@@ -33,6 +33,10 @@ impl ResponseFacts {
             headers.push(&pair[0], &pair[1]);
         }
         headers
+    }
+
+    pub(crate) fn status(&self) -> u16 {
+        self.status.unwrap_or(200)
     }
 
     pub(crate) fn dialect(&self) -> Result<Option<&'static Dialect>> {
@@ -110,12 +114,7 @@ impl NativeDetection {
     pub fn fields(&self) -> Result<DetectionFields> {
         let Decoded { turn, error, signal, complete, streamed, .. } = &self.decoded;
         let parts: &[Part] = turn.as_ref().map_or(&[], |turn| &turn.parts);
-        // Only a response that asks for its tools has whole calls; at any other end they may be
-        // cut.
-        let whole = error.is_none() && signal.reason == SignalReason::ToolUse;
-        let calls = turn.iter().flat_map(ModelTurn::tool_calls).cloned();
-        let (calls, cut_calls): (Vec<_>, Vec<_>) =
-            calls.partition(|call| whole && call.parsed_arguments().is_ok());
+        let (calls, cut_calls) = split_calls(&self.decoded);
         let reasoning = parts.iter().filter_map(|part| match part {
             Part::Reasoning { text } => Some(text.as_str()),
             _ => None,
@@ -150,6 +149,7 @@ impl NativeDetection {
     #[napi(catch_unwind)]
     pub fn printed(&self) -> Result<String> {
         let mut object = printed(&self.decoded);
+        // A response that was described by hand has no format.
         if !self.api.is_empty() {
             object.insert("api".to_owned(), self.api.into());
         }
@@ -163,8 +163,7 @@ pub fn detect(
     body: Either<&[u8], String>,
     facts: Option<ResponseFacts>,
 ) -> Result<NativeDetection> {
-    let facts = facts.unwrap_or_default();
-    decode(bytes_of(&body), facts.dialect()?, &facts)
+    decode(bytes_of(&body), &facts.unwrap_or_default(), "")
 }
 
 /// Returns the bytes of a body.
@@ -176,31 +175,14 @@ pub(crate) fn bytes_of<'a>(body: &'a Either<&'a [u8], String>) -> &'a [u8] {
     }
 }
 
-/// Decodes a body.
-pub(crate) fn decode(
-    bytes: &[u8],
-    given: Option<&'static Dialect>,
-    facts: &ResponseFacts,
-) -> Result<NativeDetection> {
-    let request = facts.request()?;
-    let status = facts.status.unwrap_or(200);
-    let found = given.map_or_else(|| recognise(bytes, status), Ok);
-    let dialect = found.map_err(|problem| napi::Error::new(Code::Format, problem.to_string()))?;
-    let decoded = decode_body(dialect, status, &facts.headers(), bytes, &request);
-    Ok(NativeDetection { decoded, api: dialect.name })
-}
-
-/// Recognises the format of a body.
-pub(crate) fn recognise(
-    bytes: &[u8],
-    status: u16,
-) -> std::result::Result<&'static Dialect, DetectError> {
-    match formats(bytes)[..] {
-        [family] => Ok(family.dialect()),
-        // The status of an error, and an empty body, mean the same in every format.
-        [] if status >= 300 || bytes.trim_ascii().is_empty() => Ok(dialect::OPENAI_CHAT),
-        // Formats that share the shape of an error read it alike.
-        [family, ..] if status >= 300 => Ok(family.dialect()),
-        ref several => Err(DetectError::Format(several.to_vec())),
-    }
+/// Decodes a body in this format, or in the format that is recognised. `last` is the format of a
+/// run's last response, which is tried before.
+pub(crate) fn decode(bytes: &[u8], facts: &ResponseFacts, last: &str) -> Result<NativeDetection> {
+    let (given, headers, request) = (facts.dialect()?, facts.headers(), facts.request()?);
+    let body = Body { bytes, status: facts.status(), headers: &headers, request: &request };
+    let as_last = if given.is_none() { body.decode_as_last(last) } else { None };
+    let found = as_last.map_or_else(|| body.decode(given), Ok);
+    let (decoded, api) =
+        found.map_err(|problem| napi::Error::new(Code::Format, problem.to_string()))?;
+    Ok(NativeDetection { decoded, api })
 }

@@ -23,7 +23,6 @@ mod price;
 mod redact;
 mod run;
 mod run_input;
-mod run_state;
 mod signal;
 mod slot;
 mod turn;

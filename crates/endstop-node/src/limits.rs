@@ -26,6 +26,7 @@ pub(crate) fn read_limits(json: &str) -> Result<Limits> {
     let given: Map<String, Value> = from_json(json, "limits")?;
     let mut limits = Limits::default();
     for (name, value) in given {
+        // By name through the kernel's table, so that a new limit needs no line here.
         limits.set(&name, &value).map_err(config)?;
     }
     Ok(limits)

@@ -116,6 +116,7 @@ impl OutcomeFields {
             retry_after_ms: outcome.retry_after.map(|time| time.as_secs_f64() * 1e3),
             error_diagnostic: outcome.error_diagnostic.clone(),
             exit_status: outcome.exit_status(),
+            // The whole outcome, because the members above leave out what few programs read.
             json: to_json(outcome)?,
         })
     }

@@ -104,6 +104,7 @@ impl NativePolicy {
             Ok(verdict) => Ok(Judged { verdict: Some(VerdictFields::of(&verdict)?), failed: None }),
             Err(payload) => match payload.downcast::<PolicyFault>() {
                 Ok(fault) => Ok(Judged { verdict: None, failed: Some(fault.evidence) }),
+                // The binding turns it into an exception of JavaScript.
                 Err(panic) => resume_unwind(panic),
             },
         }

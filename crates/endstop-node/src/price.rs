@@ -39,6 +39,7 @@ impl PriceFields {
             output: price.output.to_usd(),
             cached_input: price.cached_input.map(NanoUsd::to_usd),
             cache_write: price.cache_write.map(NanoUsd::to_usd),
+            // The caller's price is taken as it is, for every call.
             exact: true,
             context_window: None,
             source: "given by the user".to_owned(),
@@ -47,21 +48,8 @@ impl PriceFields {
 
     /// Returns the price of the kernel.
     pub(crate) fn read(&self) -> Result<endstop_core::Price> {
-        let given = [Some(self.input), Some(self.output), self.cached_input, self.cache_write];
-        // A negative price would lower the cost of a run, and an infinite one could not be added
-        // up.
-        if given.into_iter().flatten().any(|usd| !usd.is_finite() || usd < 0.0) {
-            let message = "a price must be a number of US dollars per million tokens, 0 or more";
-            return Err(config(message));
-        }
-        let mut price = endstop_core::Price::usd_per_million_tokens(self.input, self.output);
-        if let Some(usd) = self.cached_input {
-            price = price.cached_input_usd(usd);
-        }
-        if let Some(usd) = self.cache_write {
-            price = price.cache_write_usd(usd);
-        }
-        Ok(price)
+        let (cached, written) = (self.cached_input, self.cache_write);
+        endstop_guest::pricing::read_price(self.input, self.output, cached, written).map_err(config)
     }
 }
 

@@ -5,20 +5,21 @@
 use crate::call::Call;
 use crate::code_policy::with_policies;
 use crate::detection::{NativeDetection, ResponseFacts, bytes_of, decode};
-use crate::errors::Result;
+use crate::errors::{Result, config};
 use crate::limits::read_limits;
 use crate::outcome::OutcomeFields;
 use crate::policy::NativePolicy;
 use crate::price::PriceFields;
-use crate::run_input::{AskFields, Report, read_delta, read_map, read_time};
-use crate::run_state::{Pricing, RunState};
+use crate::run_input::{AskFields, Report, read_map, read_time};
 use crate::signal::{ModelError, Signal, read_class};
 use crate::slot::Slot;
 use crate::turn::TurnFields;
 use crate::usage::{Usage, count};
-use endstop_core::guest::{Guest, GuestStart, Spending};
+use endstop_core::guest::Spending;
 use endstop_core::{GuestMode, Message, NanoUsd, RunSpec};
-use endstop_wire::catalog::prices::lookup;
+use endstop_guest::choice;
+use endstop_guest::pricing::Pricing;
+use endstop_guest::run_state::RunState;
 use endstop_wire::redact::secrets_out;
 use napi::{Either, Env};
 use napi_derive::napi;
@@ -132,11 +133,12 @@ impl NativeRun {
     ) -> Result<bool> {
         self.step(env, at, |state, at| {
             work(state, at);
-            state.guest.run().is_some()
+            state.is_running()
         })
     }
 
     fn request(&self, env: Env, at: f64, stop: Requested) -> Result<Option<OutcomeFields>> {
+        // A stop only becomes stronger, because a cancellation must not undo a termination.
         if self.requested.get() < stop {
             self.requested.set(stop);
         }
@@ -154,20 +156,10 @@ impl NativeRun {
     #[napi(constructor, catch_unwind)]
     pub fn new(options: RunOptions, policy: Option<&NativePolicy>) -> Result<NativeRun> {
         let given = options.price.as_ref().map(PriceFields::read).transpose()?;
-        let named = options.model.as_deref().and_then(|model| model.split_once('/'));
-        let found = named.and_then(|(provider, id)| lookup(provider, id));
-        // The catalogue's entry must not stay next to a given price, because its service tiers
-        // would replace that price.
-        let found = found.filter(|_| given.is_none());
-        let pricing = Pricing {
-            price: given.or(found.as_ref().map(|info| info.price)),
-            source: found,
-            is_fixed: given.is_some(),
-            provider: named.map(|(provider, _)| provider.to_owned()),
-            looked_up: named.map(|(_, id)| id.to_owned()),
-        };
+        let pricing = Pricing::new(given, options.model.as_deref());
         let task = options.task.unwrap_or_default();
-        let bytes = task.len() as u64;
+        // A run without a task has no message, because an empty one would be part of the
+        // conversation.
         let messages = if task.is_empty() { Vec::new() } else { vec![Message::user(task)] };
         let inject = options.inject.unwrap_or(false);
         let spec = RunSpec {
@@ -178,12 +170,13 @@ impl NativeRun {
                 .map(endstop_core::BoxPolicy::into_inner),
             variables: read_map(options.variables.as_deref(), "variables")?,
             model: options.model.clone(),
-            provider: pricing.provider.clone(),
+            provider: pricing.provider().map(str::to_owned),
+            // Without `inject` the kernel has no messages for the model, because no request would
+            // carry them.
             guest: Some(GuestMode { inject, ..GuestMode::default() }),
             ..RunSpec::new(messages)
         };
-        let start = GuestStart { price: pricing.price, ..GuestStart::default() };
-        let state = RunState::new(Guest::new(spec, start), pricing, bytes);
+        let state = RunState::new(spec, pricing);
         Ok(NativeRun { state: Slot::new(state), requested: Cell::new(Requested::Nothing) })
     }
 
@@ -203,6 +196,7 @@ impl NativeRun {
     /// Feeds a response that was decoded.
     #[napi(catch_unwind)]
     pub fn turn(&self, env: Env, at: f64, response: &NativeDetection) -> Result<TurnFields> {
+        // A copy, because JavaScript has the object and may feed it to another run as well.
         self.feed(env, at, response.clone())
     }
 
@@ -215,27 +209,16 @@ impl NativeRun {
         body: Either<&[u8], String>,
         facts: Option<ResponseFacts>,
     ) -> Result<TurnFields> {
-        let (bytes, facts) = (bytes_of(&body), facts.unwrap_or_default());
-        let given = facts.dialect()?;
         // The format of the last response is tried before the format is recognised anew.
-        let last = self.state.take("run")?.api;
-        if given.is_none()
-            // Before the first response `last` is empty, which is the name of no dialect.
-            && let Ok(last) = endstop_wire::dialect::dialect(last)
-        {
-            let found = decode(bytes, Some(last), &facts)?;
-            // In a wrong format nothing is found, least of all a finish value.
-            if found.decoded.error.is_none() && !found.decoded.value_missing {
-                return self.feed(env, at, found);
-            }
-        }
-        self.feed(env, at, decode(bytes, given, &facts)?)
+        let last = self.state.take("run")?.api();
+        let found = decode(bytes_of(&body), &facts.unwrap_or_default(), last)?;
+        self.feed(env, at, found)
     }
 
     /// Feeds streamed content while it arrives. False: stop reading, the run has ended.
     #[napi(catch_unwind)]
     pub fn delta(&self, env: Env, at: f64, text: String, kind: String) -> Result<bool> {
-        let delta = read_delta(text, &kind)?;
+        let delta = choice::delta(text, &kind).map_err(config)?;
         self.continues(env, at, |state, at| state.delta(at, delta))
     }
 
@@ -276,6 +259,8 @@ impl NativeRun {
     pub fn spent(&self, env: Env, at: f64, spent: SpentFields) -> Result<bool> {
         let spending = Spending {
             usage: endstop_core::Usage {
+                // Missing counts are 0 and not unknown, because the caller states all that was
+                // spent.
                 input_tokens: Some(spent.input_tokens.map_or(0, count)),
                 output_tokens: Some(spent.output_tokens.map_or(0, count)),
                 ..endstop_core::Usage::default()
@@ -345,20 +330,13 @@ impl NativeRun {
     #[napi(catch_unwind)]
     pub fn progress(&self) -> Result<Progress> {
         let state = self.state.take("run")?;
-        // A guest has either of these, because the kernel's run becomes the outcome when it ends.
-        let (run, outcome) = (state.guest.run(), state.guest.outcome());
-        let provisional = run.and_then(endstop_core::Run::provisional).map(|(ending, _)| ending);
-        let ending = provisional.or(outcome.map(|outcome| outcome.termination));
-        let no_usage = endstop_core::Usage::default();
-        let usage = run.map(endstop_core::Run::usage).or(outcome.map(|outcome| &outcome.usage));
-        let cost = run.map(endstop_core::Run::spent).or(outcome.map(|outcome| outcome.cost));
-        let turns = run.map(endstop_core::Run::turns).or(outcome.map(|outcome| outcome.turns));
+        let outcome = state.outcome();
         Ok(Progress {
-            outcome: outcome.map(|outcome| OutcomeFields::of(outcome)).transpose()?,
-            ending: ending.map(|one| one.as_str().to_owned()),
-            turns: turns.unwrap_or(0),
-            usage: Usage::from(usage.unwrap_or(&no_usage)),
-            cost_usd: cost.unwrap_or_default().to_usd(),
+            outcome: outcome.map(|outcome| OutcomeFields::of(&outcome)).transpose()?,
+            ending: state.ending().map(|one| one.as_str().to_owned()),
+            turns: state.turns(),
+            usage: Usage::from(&state.usage()),
+            cost_usd: state.cost().to_usd(),
             wake_at: state.guest.wake_at().map(|at| at.as_secs_f64() * 1e3),
         })
     }
@@ -366,8 +344,9 @@ impl NativeRun {
 
 impl NativeRun {
     fn feed(&self, env: Env, at: f64, found: NativeDetection) -> Result<TurnFields> {
-        let turn = self.step(env, at, |state, at| state.turn(at, found))?;
-        let ended = turn.outcome.as_ref().map(|outcome| outcome.termination);
+        let NativeDetection { decoded, api } = found;
+        let turn = self.step(env, at, |state, at| state.turn(at, decoded, api))?;
+        let ending = turn.ending_or_end();
         Ok(TurnFields {
             text: turn.text,
             calls: turn.calls.into_iter().map(Call::from).collect(),
@@ -375,7 +354,7 @@ impl NativeRun {
             signal: Signal::of(&turn.signal)?,
             usage: Usage::from(&turn.usage),
             error: turn.error.as_ref().map(ModelError::from),
-            ending: turn.ending.or(ended).map(|one| one.as_str().to_owned()),
+            ending: ending.map(|one| one.as_str().to_owned()),
             stopped: turn.outcome.is_some(),
             outcome: turn.outcome.map(|outcome| OutcomeFields::of(&outcome)).transpose()?,
         })

@@ -1,8 +1,9 @@
 //! The input of a run: its options, model calls, and the results of tools.
 
 use crate::errors::{Result, config, from_json};
-use crate::run_state::Ask;
-use endstop_core::{ToolReport, ToolStatus, TurnDelta};
+use endstop_core::ToolReport;
+use endstop_guest::choice;
+use endstop_guest::run_state::Ask;
 use napi_derive::napi;
 use std::time::Duration;
 
@@ -51,21 +52,7 @@ pub struct Report {
 
 impl Report {
     pub(crate) fn read(self) -> Result<ToolReport> {
-        // Without `skipped`, because only the kernel decides that a call is skipped.
-        let choices = [
-            ToolStatus::Ok,
-            ToolStatus::Error,
-            ToolStatus::Denied,
-            ToolStatus::Timeout,
-            ToolStatus::Aborted,
-        ];
-        let Some(status) = choices.into_iter().find(|one| one.as_str() == self.status) else {
-            let names: Vec<&str> = choices.iter().map(|one| one.as_str()).collect();
-            let given = self.status;
-            let message =
-                format!("invalid `status` `{given}`: expected one of {}", names.join(", "));
-            return Err(config(message));
-        };
+        let status = choice::tool_status(&self.status).map_err(config)?;
         let mut report = ToolReport::new(status, self.content);
         report.variables = read_map(self.variables.as_deref(), "variables")?;
         report.metrics = read_map(self.metrics.as_deref(), "metrics")?;
@@ -80,19 +67,6 @@ pub(crate) fn read_map(
     name: &str,
 ) -> Result<serde_json::Map<String, serde_json::Value>> {
     json.map(|json| from_json(json, name)).transpose().map(Option::unwrap_or_default)
-}
-
-/// Reads streamed content.
-pub(crate) fn read_delta(text: String, kind: &str) -> Result<TurnDelta> {
-    let chars = text.chars().count() as u64;
-    match kind {
-        "text" => Ok(TurnDelta::Text(text)),
-        // Only their length is needed, to estimate the tokens of a response that is cut.
-        "arguments" | "call" => Ok(TurnDelta::ToolArguments(chars)),
-        // A refusal is content, but not text that a policy may read as an answer.
-        "reasoning" | "refusal" => Ok(TurnDelta::Reasoning(chars)),
-        _ => Err(config(format!("invalid `kind` `{kind}`: expected the kind of a Delta"))),
-    }
 }
 
 /// Reads a time since the start of the run, in milliseconds.

@@ -2,6 +2,7 @@
 
 use crate::errors::{Result, config, to_json};
 use endstop_core::{ErrorClass, TerminationSignal};
+use endstop_guest::choice::error_class;
 use napi_derive::napi;
 
 /// The reason why the model stopped its turn, with the provider's own value.
@@ -92,8 +93,5 @@ impl ModelError {
 
 /// Reads the name of an error class.
 pub(crate) fn read_class(kind: &str) -> Result<ErrorClass> {
-    ErrorClass::ALL.into_iter().find(|class| class.as_str() == kind).ok_or_else(|| {
-        let names: Vec<&str> = ErrorClass::ALL.iter().map(|class| class.as_str()).collect();
-        config(format!("invalid `kind` `{kind}`: expected one of {}", names.join(", ")))
-    })
+    error_class(kind).map_err(config)
 }

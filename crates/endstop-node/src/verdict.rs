@@ -2,6 +2,7 @@
 
 use crate::errors::{Result, config, from_json, to_json};
 use endstop_core::{PolicyEnd, Stop, Termination, Verdict};
+use endstop_guest::choice::policy_end;
 use napi_derive::napi;
 
 /// The decision of a policy about a step: continue, continue with a message for the model, or stop.
@@ -71,18 +72,7 @@ impl VerdictFields {
 
 /// Reads the termination that a policy may cause.
 fn read_end(name: &str) -> Result<PolicyEnd> {
-    // Only these, because every other ending is a fact about the run that a policy cannot know.
-    let choices = [
-        PolicyEnd::Submitted,
-        PolicyEnd::NoProgress,
-        PolicyEnd::ConsecutiveMistakes,
-        PolicyEnd::Halted,
-    ];
-    let named = |end: &PolicyEnd| Termination::from(*end).as_str();
-    choices.into_iter().find(|end| named(end) == name).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(named).collect();
-        config(format!("invalid `endsAs` `{name}`: expected one of {}", names.join(", ")))
-    })
+    policy_end("endsAs", name).map_err(config)
 }
 
 /// Checks the name of a termination that a policy may cause.

@@ -8,16 +8,14 @@ use crate::json;
 use crate::members::{Enumeration, member};
 use crate::signal::{ModelError, Signal};
 use crate::usage::Usage;
-use endstop_core::{
-    ErrorClass, ModelTurn, NanoUsd, Part, SignalReason, TerminationSignal, ToolCall,
-};
+use endstop_core::{ModelTurn, Part, TerminationSignal, ToolCall};
+use endstop_guest::describe::{Description, describe};
+use endstop_guest::response as guest_response;
+use endstop_guest::response::split_calls;
 use endstop_wire::codec::ServiceTier;
 use endstop_wire::detect::{DetectError, printed, request_facts};
-use endstop_wire::dialect::{self, Dialect, WireFormat};
-use endstop_wire::signal::finish::{Finish, finish_of};
-use endstop_wire::signal::precedence::{TurnFacts, signal};
-use endstop_wire::stream::sniff::formats;
-use endstop_wire::{Decoded, RequestFacts, decode_body};
+use endstop_wire::dialect::{self, Dialect};
+use endstop_wire::{Decoded, RequestFacts};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -49,19 +47,6 @@ struct Stored {
 impl Detection {
     fn parts(&self) -> &[Part] {
         self.decoded.turn.as_ref().map_or(&[], |turn| &turn.parts)
-    }
-
-    /// The calls of the response, if it is whole, else those that it has nevertheless.
-    fn calls_if(&self, whole: bool) -> Vec<Call> {
-        // Only a response that asks for its tools has whole calls; at any other end they may be
-        // cut.
-        let is_whole =
-            self.decoded.error.is_none() && self.decoded.signal.reason == SignalReason::ToolUse;
-        let calls = self.decoded.turn.iter().flat_map(ModelTurn::tool_calls);
-        calls
-            .filter(|call| (is_whole && call.parsed_arguments().is_ok()) == whole)
-            .map(|call| Call(call.clone()))
-            .collect()
     }
 }
 
@@ -121,13 +106,13 @@ impl Detection {
     /// arguments are not a JSON object, is never among them.
     #[getter]
     fn calls(&self) -> Vec<Call> {
-        self.calls_if(true)
+        split_calls(&self.decoded).0.into_iter().map(Call).collect()
     }
 
     /// The tool calls that must not run, because they are cut or invalid.
     #[getter]
     fn cut_calls(&self) -> Vec<Call> {
-        self.calls_if(false)
+        split_calls(&self.decoded).1.into_iter().map(Call).collect()
     }
 
     /// Token usage.
@@ -163,6 +148,7 @@ impl Detection {
     /// Returns the object that `endstop detect` prints, as a dict.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut object = printed(&self.decoded);
+        // A response that was described by hand has no format.
         if !self.api.is_empty() {
             object.insert("api".to_owned(), self.api.into());
         }
@@ -247,23 +233,25 @@ pub(crate) fn detect(
         body.headers = read_headers(headers)?;
     }
     let facts = request.map(read_request).transpose()?.unwrap_or_default();
-    decode(py, &body, api, &facts)
+    decode(py, &body, (api, ""), &facts)
 }
 
-/// Decodes a body.
+/// Decodes a body. `api` is the format that the caller names, and the format of the run's last
+/// response, which is tried before the format is recognised anew.
 pub(crate) fn decode(
     py: Python<'_>,
     body: &Body<'_>,
-    api: Option<&str>,
+    (api, last): (Option<&str>, &str),
     facts: &RequestFacts,
 ) -> PyResult<Detection> {
     let given = api.map(|name| read_api(py, name)).transpose()?;
     let (bytes, headers) = (body.bytes(), &body.headers);
     let status = body.status.unwrap_or(200);
+    let body = guest_response::Body { bytes, status, headers, request: facts };
     let work = || {
-        let dialect = given.map_or_else(|| recognise(bytes, status), Ok)?;
-        let decoded = decode_body(dialect, status, headers, bytes, facts);
-        Ok(Detection { decoded, api: dialect.name })
+        let as_last = if given.is_none() { body.decode_as_last(last) } else { None };
+        let (decoded, api) = as_last.map_or_else(|| body.decode(given), Ok)?;
+        Ok(Detection { decoded, api })
     };
     let _inside = enter(py);
     // Giving up the lock costs time, which only long work repays to the other threads.
@@ -274,18 +262,6 @@ pub(crate) fn decode(
 /// Returns the dialect with this name.
 pub(crate) fn read_api(py: Python<'_>, name: &str) -> PyResult<&'static Dialect> {
     dialect::dialect(name).map_err(|problem| error(py, Exception::Config, problem.to_string()))
-}
-
-/// Recognises the format of a body.
-pub(crate) fn recognise(bytes: &[u8], status: u16) -> Result<&'static Dialect, DetectError> {
-    match formats(bytes)[..] {
-        [family] => Ok(family.dialect()),
-        // The status of an error, and an empty body, mean the same in every format.
-        [] if status >= 300 || bytes.trim_ascii().is_empty() => Ok(dialect::OPENAI_CHAT),
-        // Formats that share the shape of an error read it alike.
-        [family, ..] if status >= 300 => Ok(family.dialect()),
-        ref several => Err(DetectError::Format(several.to_vec())),
-    }
 }
 
 /// Reads the facts that decoding needs from a request: bytes, text or a dict.
@@ -302,13 +278,6 @@ pub(crate) fn read_request(request: &Bound<'_, PyAny>) -> PyResult<RequestFacts>
 pub(crate) enum GivenCall<'py> {
     Call(Bound<'py, Call>),
     Fields(String, String, String),
-}
-
-/// Returns the meaning of a finish value of an unknown format.
-fn finish_in_any(raw: &str) -> Finish {
-    // In the order of `ALL`, if formats that share a value disagree about it.
-    let all = WireFormat::ALL.iter().map(|family| finish_of(*family, raw));
-    all.into_iter().find(|found| *found != Finish::Unknown).unwrap_or(Finish::Unknown)
 }
 
 /// Describes a response by hand, for a framework that does not show the provider's bytes.
@@ -336,58 +305,19 @@ pub(crate) fn response(
         GivenCall::Call(call) => call.get().0.clone(),
         GivenCall::Fields(id, name, arguments) => ToolCall { id, name, arguments },
     });
-    let calls: Vec<ToolCall> = calls.collect();
-    let raw = finish.unwrap_or_default();
-    let refusal = refusal.filter(|text| !text.is_empty());
-    let facts = TurnFacts {
-        finish: finish_in_any(raw),
-        field: "finish_reason",
-        raw,
-        calls: calls.len(),
-        args_valid: calls.iter().all(|call| call.parsed_arguments().is_ok()),
-        text_blank: text.trim().is_empty(),
-        refusal: refusal.is_some(),
-        // A framework that has a finish value has read the response to its end.
-        terminated: finish.is_some(),
-        ..TurnFacts::default()
-    };
-    let missing = finish.is_none_or(str::is_empty);
-    let signal = signal(&facts);
-    let mut parts = Vec::new();
-    if !text.is_empty() {
-        parts.push(Part::Text { text: text.to_owned() });
-    }
-    parts.extend(refusal.map(|text| Part::Refusal { text }));
-    let has_calls = !calls.is_empty();
-    parts.extend(calls.into_iter().map(Part::ToolCall));
-    let turn = ModelTurn {
+    let decoded = describe(Description {
+        text: text.to_owned(),
+        finish: finish.map(str::to_owned),
+        calls: calls.collect(),
+        refusal,
         usage: endstop_core::Usage {
             input_tokens,
             output_tokens,
             cached_input_tokens,
             ..endstop_core::Usage::default()
         },
-        cost: cost_usd.map(NanoUsd::from_usd),
+        cost_usd,
         model,
-        finish_missing: missing,
-        // The finish value announces a call that the framework does not show, so that it cannot
-        // run.
-        call_missing: facts.finish == Finish::ToolUse && !has_calls,
-        ..ModelTurn::new(parts, signal.clone())
-    };
-    let error = missing.then(|| {
-        let message = "the response has no finish value and may be cut";
-        endstop_core::ModelError::new(ErrorClass::IncompleteStream, message)
     });
-    let decoded = Decoded {
-        turn: Some(turn),
-        error,
-        signal,
-        service_tier: None,
-        streamed: false,
-        complete: !missing,
-        value_missing: missing,
-        should_retry: None,
-    };
     Detection { decoded, api: "" }
 }

@@ -20,6 +20,7 @@ pub(crate) fn dumps<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyStr
     let dumps = DUMPS.import(py, "json", "dumps")?;
     let options = PyDict::new(py);
     options.set_item("default", py.get_type::<PyString>())?;
+    // Without blanks, because only programs read this text.
     options.set_item("separators", (",", ":"))?;
     Ok(dumps.call((value,), Some(&options))?.cast_into::<PyString>()?)
 }

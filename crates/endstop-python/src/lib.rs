@@ -30,7 +30,6 @@ mod redact;
 mod run;
 mod run_files;
 mod run_input;
-mod run_state;
 mod signal;
 mod slot;
 mod step;

@@ -40,6 +40,7 @@ pub(crate) fn read_limits(given: Option<&Bound<'_, PyDict>>) -> PyResult<Limits>
             }
             None => json::from_python(&value, &name)?,
         };
+        // By name through the kernel's table, so that a new limit needs no line here.
         limits
             .set(&name, &value)
             .map_err(|problem| error(py, Exception::Config, problem.to_string()))?;

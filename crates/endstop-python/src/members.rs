@@ -1,6 +1,5 @@
 //! Members of the string enumerations of `endstop._enums`, looked up once each.
 
-use endstop_core::{Category, Confidence, ErrorClass, SignalReason, Termination, ToolStatus};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -44,22 +43,5 @@ pub(crate) fn member<'py>(
 /// test compares `endstop._enums` with them.
 #[pyfunction]
 pub(crate) fn members() -> Vec<(&'static str, Vec<&'static str>)> {
-    let categories = [Category::Success, Category::Retryable, Category::Capacity, Category::Fatal];
-    let confidences = [Confidence::Low, Confidence::Medium, Confidence::High];
-    let statuses = [
-        ToolStatus::Ok,
-        ToolStatus::Error,
-        ToolStatus::Denied,
-        ToolStatus::Timeout,
-        ToolStatus::Aborted,
-        ToolStatus::Skipped,
-    ];
-    vec![
-        ("Termination", Termination::all().iter().map(|one| one.as_str()).collect()),
-        ("Category", categories.iter().map(|one| one.as_str()).collect()),
-        ("SignalReason", SignalReason::ALL.iter().map(|one| one.as_str()).collect()),
-        ("Confidence", confidences.iter().map(|one| one.as_str()).collect()),
-        ("ErrorClass", ErrorClass::ALL.iter().map(|one| one.as_str()).collect()),
-        ("ToolStatus", statuses.iter().map(|one| one.as_str()).collect()),
-    ]
+    endstop_guest::choice::members()
 }

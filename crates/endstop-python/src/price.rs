@@ -26,20 +26,8 @@ impl Price {
         cached_input: Option<f64>,
         cache_write: Option<f64>,
     ) -> PyResult<Price> {
-        let given = [Some(input), Some(output), cached_input, cache_write];
-        // A negative price would lower the cost of a run, and an infinite one could not be added
-        // up.
-        if given.into_iter().flatten().any(|usd| !usd.is_finite() || usd < 0.0) {
-            let message = "a price must be a number of US dollars per million tokens, 0 or more";
-            return Err(error(py, Exception::Config, message));
-        }
-        let mut price = endstop_core::Price::usd_per_million_tokens(input, output);
-        if let Some(usd) = cached_input {
-            price = price.cached_input_usd(usd);
-        }
-        if let Some(usd) = cache_write {
-            price = price.cache_write_usd(usd);
-        }
+        let price = endstop_guest::pricing::read_price(input, output, cached_input, cache_write)
+            .map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
         Ok(Price { price, info: None })
     }
 

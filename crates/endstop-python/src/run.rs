@@ -1,6 +1,6 @@
 //! A run of a framework's loop, or of a loop in Python, under the kernel.
 
-use crate::detection::read_request;
+use crate::detection::{Detection, read_request};
 use crate::errors::{Exception, error};
 use crate::exit::enter;
 use crate::json;
@@ -11,14 +11,15 @@ use crate::policy::read_policy;
 use crate::price::read_price;
 use crate::python_policy::{not_a_failure, take_raised};
 use crate::run_input::{Response, call_id, failure, is_cancel, read_input, report};
-use crate::run_state::{Ask, Pricing, RunState};
 use crate::slot::{Slot, Taken};
 use crate::turn::Turn;
 use crate::usage::Usage;
-use endstop_core::guest::{Guest, GuestStart, Spending};
-use endstop_core::{GuestMode, Message, NanoUsd, RunSpec, TurnDelta};
+use endstop_core::guest::Spending;
+use endstop_core::{GuestMode, Message, NanoUsd, RunSpec};
+use endstop_guest::choice;
+use endstop_guest::pricing::Pricing;
+use endstop_guest::run_state::{Ask, RunState};
 use endstop_wire::RequestFacts;
-use endstop_wire::catalog::prices::lookup;
 use endstop_wire::redact::secrets_out;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -110,7 +111,7 @@ impl Run {
         self.requested.fetch_max(stop, Ordering::AcqRel);
         let Some(mut state) = self.state.try_take() else { return Ok(None) };
         self.stop_if_requested(&mut state, at);
-        Ok(state.outcome())
+        Ok(state.outcome().map(Outcome))
     }
 
     fn peek(&self, py: Python<'_>) -> PyResult<Taken<'_, RunState>> {
@@ -145,18 +146,9 @@ impl Run {
         clock: Option<Py<PyAny>>,
     ) -> PyResult<Run> {
         let given = price.map(read_price).transpose()?;
-        let named = model.and_then(|model| model.split_once('/'));
-        let found = named.and_then(|(provider, id)| lookup(provider, id));
-        // The catalogue's entry must not stay next to a given price, because its service tiers
-        // would replace that price.
-        let found = found.filter(|_| given.is_none());
-        let pricing = Pricing {
-            price: given.or(found.as_ref().map(|info| info.price)),
-            source: found,
-            is_fixed: given.is_some(),
-            provider: named.map(|(provider, _)| provider.to_owned()),
-            looked_up: named.map(|(_, id)| id.to_owned()),
-        };
+        let pricing = Pricing::new(given, model);
+        // A run without a task has no message, because an empty one would be part of the
+        // conversation.
         let messages = if task.is_empty() { Vec::new() } else { vec![Message::user(task)] };
         let variables = variables.map(|given| json::from_python(given.as_any(), "variables"));
         let spec = RunSpec {
@@ -164,7 +156,9 @@ impl Run {
             policy: policy.map(read_policy).transpose()?.map(endstop_core::BoxPolicy::into_inner),
             variables: variables.transpose()?.unwrap_or_default(),
             model: model.map(str::to_owned),
-            provider: pricing.provider.clone(),
+            provider: pricing.provider().map(str::to_owned),
+            // Without `inject` the kernel has no messages for the model, because no request would
+            // carry them.
             guest: Some(GuestMode { inject, ..GuestMode::default() }),
             ..RunSpec::new(messages)
         };
@@ -172,8 +166,7 @@ impl Run {
             Some(clock) => clock.call0(py)?.extract(py)?,
             None => 0.0,
         };
-        let start = GuestStart { price: pricing.price, ..GuestStart::default() };
-        let state = RunState::new(Guest::new(spec, start), pricing, task.len() as u64);
+        let state = RunState::new(spec, pricing);
         Ok(Run {
             state: Slot::new(state),
             requested: AtomicU8::new(0),
@@ -244,28 +237,20 @@ impl Run {
         let facts = facts.unwrap_or_else(RequestFacts::default);
         // Put back at once, because reading the response runs code of an SDK, which may use this
         // run.
-        let last = self.peek(py)?.api;
+        let last = self.peek(py)?.api();
         let found = Response::of(response)?.decode(py, (api, last), status, &facts)?;
-        self.step(py, |state, at| state.turn(at, found))
+        let Detection { decoded, api } = found;
+        self.step(py, |state, at| Turn(state.turn(at, decoded, api)))
     }
 
     /// Feeds streamed text while it arrives. False: stop reading, the run has ended.
     #[pyo3(signature = (text, *, kind = "text"))]
     fn delta(&self, py: Python<'_>, text: String, kind: &str) -> PyResult<bool> {
-        let chars = text.chars().count() as u64;
-        let delta = match kind {
-            "text" => TurnDelta::Text(text),
-            "arguments" | "call" => TurnDelta::ToolArguments(chars),
-            // A refusal is content, but not text that a policy may read as an answer.
-            "reasoning" | "refusal" => TurnDelta::Reasoning(chars),
-            _ => {
-                let message = format!("invalid `kind` `{kind}`: expected the kind of a Delta");
-                return Err(error(py, Exception::Config, message));
-            }
-        };
+        let delta = choice::delta(text, kind)
+            .map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
         self.step(py, |state, at| {
             state.delta(at, delta);
-            state.guest.run().is_some()
+            state.is_running()
         })
     }
 
@@ -281,7 +266,7 @@ impl Run {
         let problem = failure(problem, kind)?;
         self.step(py, |state, at| {
             state.failed(at, problem);
-            state.guest.run().is_some()
+            state.is_running()
         })
     }
 
@@ -305,7 +290,7 @@ impl Run {
         let report = report(output, status, variables, metrics, halt)?;
         self.step(py, |state, at| {
             state.result(at, &id, report);
-            state.guest.run().is_some()
+            state.is_running()
         })
     }
 
@@ -324,7 +309,7 @@ impl Run {
         let metrics = read(metrics, "metrics")?.unwrap_or_default();
         self.step(py, |state, at| {
             let _ = state.guest.observe(at, variables, metrics);
-            state.guest.run().is_some()
+            state.is_running()
         })
     }
 
@@ -352,7 +337,7 @@ impl Run {
         };
         self.step(py, |state, at| {
             let _ = state.guest.spent(at, spending);
-            state.guest.run().is_some()
+            state.is_running()
         })
     }
 
@@ -362,7 +347,7 @@ impl Run {
         let limits = read_limits(Some(limits))?;
         self.step(py, |state, at| {
             let _ = state.guest.limits(at, limits);
-            state.guest.run().is_some()
+            state.is_running()
         })
     }
 
@@ -370,7 +355,7 @@ impl Run {
     fn tick(&self, py: Python<'_>) -> PyResult<bool> {
         self.step(py, |state, at| {
             let _ = state.guest.tick(at);
-            state.guest.run().is_some()
+            state.is_running()
         })
     }
 
@@ -418,7 +403,7 @@ impl Run {
             let at = self.now(py)?;
             self.stop_if_requested(&mut state, at);
         }
-        Ok(state.outcome())
+        Ok(state.outcome().map(Outcome))
     }
 
     /// Returns the outcome, and raises ConfigError if the run has not ended.
@@ -436,38 +421,26 @@ impl Run {
     /// answer or failed.
     #[getter]
     fn ending<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let ending = {
-            let state = self.peek(py)?;
-            let provisional = state.guest.run().and_then(endstop_core::Run::provisional);
-            let ended = state.guest.outcome().map(|outcome| outcome.termination);
-            provisional.map(|(ending, _)| ending).or(ended)
-        };
+        let ending = self.peek(py)?.ending();
         ending.map(|one| member(py, Enumeration::Termination, one.as_str())).transpose()
     }
 
     /// Number of responses that became part of the conversation.
     #[getter]
     fn turns(&self, py: Python<'_>) -> PyResult<u32> {
-        let state = self.peek(py)?;
-        let ended = state.guest.outcome().map(|outcome| outcome.turns);
-        Ok(state.guest.run().map(endstop_core::Run::turns).or(ended).unwrap_or(0))
+        Ok(self.peek(py)?.turns())
     }
 
     /// Token usage so far.
     #[getter]
     fn usage(&self, py: Python<'_>) -> PyResult<Usage> {
-        let state = self.peek(py)?;
-        let ended = state.guest.outcome().map(|outcome| outcome.usage.clone());
-        Ok(Usage(state.guest.run().map(|run| run.usage().clone()).or(ended).unwrap_or_default()))
+        Ok(Usage(self.peek(py)?.usage()))
     }
 
     /// Known cost so far in US dollars.
     #[getter]
     fn cost_usd(&self, py: Python<'_>) -> PyResult<f64> {
-        let state = self.peek(py)?;
-        let ended = state.guest.outcome().map(|outcome| outcome.cost);
-        let cost = state.guest.run().map(endstop_core::Run::spent).or(ended);
-        Ok(cost.unwrap_or_default().to_usd())
+        Ok(self.peek(py)?.cost().to_usd())
     }
 
     /// Seconds until `tick` must be called, because a deadline comes then; None if there is none.

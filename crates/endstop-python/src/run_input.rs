@@ -8,6 +8,7 @@ use crate::errors::{Exception, error};
 use crate::json;
 use crate::signal::ModelError;
 use endstop_core::{ErrorClass, ToolReport, ToolStatus};
+use endstop_guest::choice::{InvalidChoice, error_class, tool_status};
 use endstop_wire::RequestFacts;
 use endstop_wire::redact::secrets_out;
 use pyo3::exceptions::{
@@ -50,14 +51,7 @@ impl<'py> Response<'py> {
             Response::Decoded(detection) => Ok(*detection),
             Response::Body(mut body) => {
                 body.status = status.or(body.status);
-                if api.is_none() && !last.is_empty() {
-                    let found = decode(py, &body, Some(last), facts)?;
-                    // In a wrong format nothing is found, least of all a finish value.
-                    if found.decoded.error.is_none() && !found.decoded.value_missing {
-                        return Ok(found);
-                    }
-                }
-                decode(py, &body, api, facts)
+                decode(py, &body, (api, last), facts)
             }
         }
     }
@@ -84,18 +78,8 @@ pub(crate) fn report(
     halt: Option<String>,
 ) -> PyResult<ToolReport> {
     let py = output.py();
-    let choices = [
-        ToolStatus::Ok,
-        ToolStatus::Error,
-        ToolStatus::Denied,
-        ToolStatus::Timeout,
-        ToolStatus::Aborted,
-    ];
-    let Some(mut found) = choices.into_iter().find(|one| one.as_str() == status) else {
-        let names: Vec<&str> = choices.iter().map(|one| one.as_str()).collect();
-        let message = format!("invalid `status` `{status}`: expected one of {}", names.join(", "));
-        return Err(error(py, Exception::Config, message));
-    };
+    let invalid = |problem: InvalidChoice| error(py, Exception::Config, problem.to_string());
+    let mut found = tool_status(status).map_err(invalid)?;
     let content = if let Ok(text) = output.cast::<PyString>() {
         text.to_string_lossy().into_owned()
     } else if output.is_instance_of::<PyBaseException>() {
@@ -126,15 +110,8 @@ pub(crate) fn failure(
     if let Ok(known) = given.cast::<ModelError>() {
         return Ok(known.get().0.clone());
     }
-    let named = kind.map(|kind| {
-        let class = ErrorClass::ALL.into_iter().find(|class| class.as_str() == kind);
-        class.ok_or_else(|| {
-            let names: Vec<&str> = ErrorClass::ALL.iter().map(|class| class.as_str()).collect();
-            let message = format!("invalid `kind` `{kind}`: expected one of {}", names.join(", "));
-            error(py, Exception::Config, message)
-        })
-    });
-    let named = named.transpose()?;
+    let invalid = |problem: InvalidChoice| error(py, Exception::Config, problem.to_string());
+    let named = kind.map(error_class).transpose().map_err(invalid)?;
     // A class that the caller named takes precedence over the one that the response shows.
     if named.is_none()
         && let Some(of_response) = of_response(given)?
@@ -156,7 +133,7 @@ fn of_response(given: &Bound<'_, PyAny>) -> PyResult<Option<endstop_core::ModelE
     let Ok(body) = Body::of(&response) else { return Ok(None) };
     let py = given.py();
     // If the format is unknown, the type of the exception decides.
-    let decoded = decode(py, &body, None, &RequestFacts::default());
+    let decoded = decode(py, &body, (None, ""), &RequestFacts::default());
     Ok(decoded.ok().and_then(|found| found.decoded.error))
 }
 

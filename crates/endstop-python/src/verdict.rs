@@ -3,7 +3,8 @@
 use crate::errors::{Exception, error};
 use crate::json;
 use crate::members::{Enumeration, member};
-use endstop_core::{PolicyEnd, Stop, Termination};
+use endstop_core::{Stop, Termination};
+use endstop_guest::choice::policy_end;
 use pyo3::prelude::*;
 
 /// The decision of a policy about a step: continue, continue with a message for the model, or stop.
@@ -32,21 +33,8 @@ impl Verdict {
         ends_as: &str,
         deliverable: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Verdict> {
-        // Only these, because every other ending is a fact about the run that a policy cannot know.
-        let choices = [
-            PolicyEnd::Submitted,
-            PolicyEnd::NoProgress,
-            PolicyEnd::ConsecutiveMistakes,
-            PolicyEnd::Halted,
-        ];
-        let named = |end: &PolicyEnd| Termination::from(*end).as_str();
-        let Some(end) = choices.into_iter().find(|end| named(end) == ends_as) else {
-            let message = format!(
-                "invalid `ends_as` `{ends_as}`: expected one of {}",
-                choices.iter().map(named).collect::<Vec<_>>().join(", ")
-            );
-            return Err(error(py, Exception::Config, message));
-        };
+        let end = policy_end("ends_as", ends_as)
+            .map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
         let deliverable = deliverable.map(|v| json::from_python(v, "deliverable")).transpose()?;
         let stop = Stop::submitted("", evidence);
         let stop = Stop { ends_as: end, answer, deliverable, ..stop };

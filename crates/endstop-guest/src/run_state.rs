@@ -1,110 +1,102 @@
-//! A guest's run of the kernel, with additional data of the binding: the open call, the price, and
-//! the messages for the model.
+//! A guest's run of the kernel, with additional data of a binding: the open call, the price, and the
+//! messages for the model.
 
-use crate::detection::NativeDetection;
-use endstop_core::guest::{Admission, Guest, Reply};
+use crate::pricing::Pricing;
+use endstop_core::guest::{Admission, Guest, GuestStart, Reply};
 use endstop_core::{
-    Effect, EffectId, GuestCall, Message, ModelError, ModelTurn, Outcome, Price, RunEvent,
-    SignalReason, Termination, TerminationSignal, ToolCall, ToolReport, ToolStatus, Usage,
+    Effect, EffectId, GuestCall, Message, ModelError, ModelTurn, NanoUsd, Outcome, Run, RunEvent,
+    RunSpec, SignalReason, Termination, TerminationSignal, ToolCall, ToolReport, ToolStatus,
+    TurnDelta, Usage,
 };
 use endstop_wire::Decoded;
-use endstop_wire::catalog::prices::{ModelInfo, lookup};
-use endstop_wire::dialect::dialect;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The state of a run between two calls.
-pub(crate) struct RunState {
-    pub(crate) guest: Guest,
+pub struct RunState {
+    /// The run of the kernel.
+    pub guest: Guest,
     /// The model call that waits for its response.
     call: Option<EffectId>,
     /// Bytes of the conversation so far: an upper bound on the tokens of the next prompt, if the
     /// caller gives none.
     known_bytes: u64,
-    pub(crate) pricing: Pricing,
+    pricing: Pricing,
     /// The format of the last response; empty if none is known.
-    pub(crate) api: &'static str,
+    api: &'static str,
     /// Messages of the kernel for the next request.
     notes: Vec<String>,
 }
 
 /// The result of feeding a response.
-pub(crate) struct Turn {
-    pub(crate) text: String,
+#[derive(Clone)]
+pub struct Turn {
+    /// The visible text.
+    pub text: String,
     /// The calls that may run.
-    pub(crate) calls: Vec<ToolCall>,
+    pub calls: Vec<ToolCall>,
     /// The calls that must not run.
-    pub(crate) held_back: Vec<ToolCall>,
-    pub(crate) signal: TerminationSignal,
-    pub(crate) usage: Usage,
-    pub(crate) error: Option<ModelError>,
+    pub held_back: Vec<ToolCall>,
+    /// The reason why the model stopped.
+    pub signal: TerminationSignal,
+    /// Token usage of the response.
+    pub usage: Usage,
+    /// The error that the response is, or that ended it.
+    pub error: Option<ModelError>,
     /// The ending of the run if its loop ends now.
-    pub(crate) ending: Option<Termination>,
-    pub(crate) outcome: Option<Arc<Outcome>>,
+    pub ending: Option<Termination>,
+    /// The outcome, if the run has ended.
+    pub outcome: Option<Arc<Outcome>>,
 }
 
-/// The price of the run's calls.
-pub(crate) struct Pricing {
-    /// The price of the next call.
-    pub(crate) price: Option<Price>,
-    /// `true` if the caller gave the price, so that the catalogue is not asked.
-    pub(crate) is_fixed: bool,
-    /// The provider, if the caller named it.
-    pub(crate) provider: Option<String>,
-    /// The model whose price was looked up last.
-    pub(crate) looked_up: Option<String>,
-    /// The source of the price, if that is the catalogue, which also has prices of service tiers.
-    pub(crate) source: Option<ModelInfo>,
-}
-
-impl Pricing {
-    /// Looks the price of the model up that answered, if it is another than before.
-    fn follow(&mut self, api: &str, turn: &ModelTurn) {
-        let Some(model) = turn.model.as_deref().filter(|_| !self.is_fixed) else { return };
-        if self.looked_up.as_deref() == Some(model) {
-            return;
-        }
-        self.looked_up = Some(model.to_owned());
-        let of_format = || dialect(api).ok().map(|dialect| dialect.family.provider());
-        let provider = self.provider.as_deref().or_else(of_format);
-        // A model that the catalogue does not know may still be the one that the caller named.
-        if let Some(known) = provider.and_then(|provider| lookup(provider, model)) {
-            self.price = Some(known.price);
-            self.source = Some(known);
-        }
+impl Turn {
+    /// Returns the ending that the run has, or has if its loop ends now.
+    pub fn ending_or_end(&self) -> Option<Termination> {
+        self.ending.or(self.outcome.as_ref().map(|outcome| outcome.termination))
     }
 }
 
 /// A model call that the caller is about to make.
-#[derive(Default)]
-pub(crate) struct Ask {
-    pub(crate) input: Vec<String>,
-    pub(crate) prompt_bytes: Option<u64>,
-    pub(crate) output_cap: Option<u64>,
-    pub(crate) streaming: bool,
-    pub(crate) retry: bool,
+#[derive(Clone, Debug, Default)]
+pub struct Ask {
+    /// Messages of the user that continue the conversation.
+    pub input: Vec<String>,
+    /// Bytes of the prompt: an upper bound on its tokens.
+    pub prompt_bytes: Option<u64>,
+    /// Most tokens of output that the call allows.
+    pub output_cap: Option<u64>,
+    /// `true` if the response is streamed.
+    pub streaming: bool,
+    /// `true` if the call repeats the last one.
+    pub retry: bool,
 }
 
 impl RunState {
-    pub(crate) fn new(guest: Guest, pricing: Pricing, known_bytes: u64) -> RunState {
+    /// Starts a run of the kernel. The price comes from `pricing`, and the bytes of the conversation
+    /// so far from the messages of `spec`.
+    pub fn new(spec: RunSpec, pricing: Pricing) -> RunState {
+        let known_bytes = spec.messages.iter().map(|message| message.plain_text().len() as u64);
+        let known_bytes = known_bytes.sum();
+        let start = GuestStart { price: pricing.price(), ..GuestStart::default() };
+        let guest = Guest::new(spec, start);
         RunState { guest, call: None, known_bytes, pricing, api: "", notes: Vec::new() }
     }
 
-    /// The outcome, if the run has ended.
-    pub(crate) fn outcome(&self) -> Option<Arc<Outcome>> {
+    /// Returns the outcome, if the run has ended.
+    pub fn outcome(&self) -> Option<Arc<Outcome>> {
         self.guest.outcome().map(Arc::clone)
     }
 
     /// Asks if the model may be called. `false`: the run has ended.
-    pub(crate) fn ask(&mut self, at: Duration, ask: Ask) -> bool {
+    pub fn ask(&mut self, at: Duration, ask: Ask) -> bool {
         let text: usize = ask.input.iter().map(String::len).sum();
         self.known_bytes = self.known_bytes.saturating_add(text as u64);
         let call = GuestCall {
             input: ask.input.into_iter().map(Message::user).collect(),
             prompt_bytes: ask.prompt_bytes.unwrap_or(self.known_bytes),
             output_cap: ask.output_cap,
-            price: self.pricing.price,
+            price: self.pricing.price(),
             streaming: ask.streaming,
             attempt_of_previous: ask.retry,
             ..GuestCall::default()
@@ -119,9 +111,8 @@ impl RunState {
         self.call.is_some()
     }
 
-    /// Feeds a response, after asking for its call if the caller did not.
-    pub(crate) fn turn(&mut self, at: Duration, found: NativeDetection) -> Turn {
-        let NativeDetection { mut decoded, api } = found;
+    /// Feeds a response in the format `api`, after asking for its call if the caller did not.
+    pub fn turn(&mut self, at: Duration, mut decoded: Decoded, api: &'static str) -> Turn {
         self.api = api;
         // A loop that did not ask still counts against the limits that are checked before a turn.
         if self.call.is_none() {
@@ -130,18 +121,18 @@ impl RunState {
         let Some(call) = self.call.take() else {
             return self.ended_turn(decoded.signal, decoded.error);
         };
-        let asked_price = self.pricing.price;
+        let asked_price = self.pricing.price();
         if let Some(turn) = &decoded.turn {
             self.pricing.follow(api, turn);
         }
-        decoded.price_service_tier(self.pricing.source.as_ref());
+        decoded.price_service_tier(self.pricing.source());
         let Decoded { mut turn, error, signal, .. } = decoded;
         if let Some(turn) = &mut turn
             && turn.cost.is_none()
-            && self.pricing.price != asked_price
+            && self.pricing.price() != asked_price
         {
             // The call was admitted without this price.
-            turn.cost = self.pricing.price.map(|price| price.cost(&turn.usage));
+            turn.cost = self.pricing.price().map(|price| price.cost(&turn.usage));
         }
         let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
         // Of a response that asks for its tools only invalid calls can be held back.
@@ -164,8 +155,7 @@ impl RunState {
         let released = if let Reply::Tools(calls) = reply { calls } else { Vec::new() };
         let (calls, mut held_back) = self.split_invalid(at, released);
         held_back.extend(requested.into_iter().filter(|call| !calls.contains(call)));
-        let run = self.guest.run();
-        let ending = run.and_then(endstop_core::Run::provisional).map(|(ending, _)| ending);
+        let ending = self.provisional();
         Turn { text, calls, held_back, signal, usage, error, ending, outcome: self.outcome() }
     }
 
@@ -206,7 +196,7 @@ impl RunState {
     }
 
     /// Feeds the failure of a model call.
-    pub(crate) fn failed(&mut self, at: Duration, error: ModelError) {
+    pub fn failed(&mut self, at: Duration, error: ModelError) {
         if self.call.is_none() {
             self.ask(at, Ask::default());
         }
@@ -217,7 +207,7 @@ impl RunState {
     }
 
     /// Feeds streamed content of the open call.
-    pub(crate) fn delta(&mut self, at: Duration, delta: endstop_core::TurnDelta) {
+    pub fn delta(&mut self, at: Duration, delta: TurnDelta) {
         if self.call.is_none() {
             self.ask(at, Ask { streaming: true, ..Ask::default() });
         }
@@ -228,7 +218,7 @@ impl RunState {
     }
 
     /// Feeds the result of a tool.
-    pub(crate) fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) {
+    pub fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) {
         self.known_bytes = self.known_bytes.saturating_add(report.content.len() as u64);
         let _ = self.guest.result(at, call_id, report);
         self.collect_notes();
@@ -236,15 +226,52 @@ impl RunState {
 
     /// Ends the run with its last response if that was an answer, or a response from which a plain
     /// loop cannot continue.
-    pub(crate) fn end_if_answered(&mut self, at: Duration) {
-        let decided = self.guest.run().is_some_and(|run| run.provisional().is_some());
-        if decided {
+    pub fn end_if_answered(&mut self, at: Duration) {
+        if self.provisional().is_some() {
             self.guest.close(at, true, "");
         }
     }
 
+    /// `true` unless the run has ended.
+    pub fn is_running(&self) -> bool {
+        self.guest.run().is_some()
+    }
+
+    /// Returns the format of the last response; empty if none is known.
+    pub fn api(&self) -> &'static str {
+        self.api
+    }
+
+    /// Returns the ending that the run has if its loop ends now, or its ending.
+    pub fn ending(&self) -> Option<Termination> {
+        self.provisional().or(self.guest.outcome().map(|outcome| outcome.termination))
+    }
+
+    fn provisional(&self) -> Option<Termination> {
+        self.guest.run().and_then(Run::provisional).map(|(ending, _)| ending)
+    }
+
+    /// Returns the number of responses that became part of the conversation.
+    pub fn turns(&self) -> u32 {
+        // The kernel's run becomes the outcome when it ends, so that a guest has one of both.
+        let ended = self.guest.outcome().map(|outcome| outcome.turns);
+        self.guest.run().map(Run::turns).or(ended).unwrap_or(0)
+    }
+
+    /// Returns the token usage so far.
+    pub fn usage(&self) -> Usage {
+        let ended = self.guest.outcome().map(|outcome| &outcome.usage);
+        self.guest.run().map(Run::usage).or(ended).cloned().unwrap_or_default()
+    }
+
+    /// Returns the known cost so far.
+    pub fn cost(&self) -> NanoUsd {
+        let ended = self.guest.outcome().map(|outcome| outcome.cost);
+        self.guest.run().map(Run::spent).or(ended).unwrap_or_default()
+    }
+
     /// Takes the messages for the next request.
-    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+    pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 

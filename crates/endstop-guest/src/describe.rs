@@ -1,0 +1,85 @@
+//! A response that a framework describes, because it does not show the provider's bytes.
+
+use endstop_core::{ErrorClass, ModelError, ModelTurn, NanoUsd, Part, ToolCall, Usage};
+use endstop_wire::Decoded;
+use endstop_wire::dialect::WireFormat;
+use endstop_wire::signal::finish::{Finish, finish_of};
+use endstop_wire::signal::precedence::{TurnFacts, signal};
+
+/// The content of a described response.
+#[derive(Default)]
+pub struct Description {
+    /// The visible text.
+    pub text: String,
+    /// The provider's finish value as it sent it, in any format. If it is missing or blank, the
+    /// response counts as cut, and never as a success.
+    pub finish: Option<String>,
+    /// The tool calls.
+    pub calls: Vec<ToolCall>,
+    /// The text with which the model refused.
+    pub refusal: Option<String>,
+    /// Token usage.
+    pub usage: Usage,
+    /// Cost in US dollars.
+    pub cost_usd: Option<f64>,
+    /// The model that answered.
+    pub model: Option<String>,
+}
+
+/// Makes a decoded response of a description.
+pub fn describe(given: Description) -> Decoded {
+    let Description { text, finish, calls, refusal, usage, cost_usd, model } = given;
+    let refusal = refusal.filter(|text| !text.is_empty());
+    let raw = finish.as_deref().unwrap_or_default();
+    let facts = TurnFacts {
+        finish: finish_in_any(raw),
+        field: "finish_reason",
+        raw,
+        calls: calls.len(),
+        args_valid: calls.iter().all(|call| call.parsed_arguments().is_ok()),
+        text_blank: text.trim().is_empty(),
+        refusal: refusal.is_some(),
+        // A framework that has a finish value has read the response to its end.
+        terminated: finish.is_some(),
+        ..TurnFacts::default()
+    };
+    let missing = raw.is_empty();
+    // The finish value announces a call that the framework does not show, so that it cannot run.
+    let call_missing = facts.finish == Finish::ToolUse && calls.is_empty();
+    let signal = signal(&facts);
+    let mut parts = Vec::new();
+    if !text.is_empty() {
+        parts.push(Part::Text { text });
+    }
+    parts.extend(refusal.map(|text| Part::Refusal { text }));
+    parts.extend(calls.into_iter().map(Part::ToolCall));
+    let turn = ModelTurn {
+        usage,
+        cost: cost_usd.map(NanoUsd::from_usd),
+        model,
+        finish_missing: missing,
+        call_missing,
+        ..ModelTurn::new(parts, signal.clone())
+    };
+    let error = missing.then(|| {
+        let message = "the response has no finish value and may be cut";
+        ModelError::new(ErrorClass::IncompleteStream, message)
+    });
+    Decoded {
+        turn: Some(turn),
+        error,
+        signal,
+        service_tier: None,
+        streamed: false,
+        complete: !missing,
+        value_missing: missing,
+        should_retry: None,
+    }
+}
+
+/// Returns the meaning of a finish value of an unknown format.
+fn finish_in_any(raw: &str) -> Finish {
+    // In the order of `ALL`, if formats that share a value disagree about it.
+    let all = WireFormat::ALL.iter().map(|family| finish_of(*family, raw));
+    all.into_iter().find(|found| *found != Finish::Unknown).unwrap_or(Finish::Unknown)
+}
