@@ -6,6 +6,7 @@ use crate::compare_args::CompareCommand;
 use crate::http_args::HttpArgs;
 use crate::limit_args::LimitArgs;
 use crate::param_args::ParamArgs;
+use crate::park_args::{AnswerArgs, PendingArgs};
 use crate::quantity::{Bound, tokens};
 use crate::recorded_args::{AuditArgs, BacktestArgs};
 use clap::{Parser, Subcommand};
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "endstop", version, about, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 success, 10 retryable, 20 capacity (a limit), 30 fatal, \
-    130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, or an expectation \
+    75 parked, 130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, or an expectation \
     of `assert` does not hold, 2 usage or bad input, 70 an internal fault.")]
 pub(crate) struct Args {
     /// Print JSON instead of text.
@@ -44,7 +45,11 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// List the stored runs, newest first, or the live ones.
     Runs(RunsArgs),
-    /// Cancel a live run, also of another process.
+    /// List the requests of parked runs.
+    Pending(PendingArgs),
+    /// Decide the request of a parked run: approve, deny or answer it.
+    Answer(AnswerArgs),
+    /// Cancel a live run, also of another process, or a parked one.
     Cancel(CancelArgs),
     /// Change the limits of a live run of `endstop guard`.
     Limits(LiveLimitsArgs),
@@ -207,9 +212,19 @@ pub(crate) struct RunArgs {
     /// May be repeated; set keys and headers in endstop.toml.
     #[arg(long, value_name = "SERVER")]
     pub(crate) mcp: Vec<String>,
-    /// Ask before each tool call.
-    #[arg(long)]
-    pub(crate) ask: bool,
+    /// Ask before each tool call: on the terminal, or with `park`: store the request in the
+    /// journal, and exit with status 75. `endstop answer` decides, and --resume continues [default:
+    /// terminal].
+    #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "terminal")]
+    pub(crate) ask: Option<String>,
+    /// With --ask park: the time after which a request counts as denied by timeout; for example 1h
+    /// [default: never].
+    #[arg(long, value_name = "TIME", value_parser = crate::quantity::time)]
+    pub(crate) park_expiry: Option<std::time::Duration>,
+    /// A command that runs when the run is parked or has ended; it reads a line of JSON from its
+    /// standard input.
+    #[arg(long, value_name = "CMD")]
+    pub(crate) notify: Option<String>,
     /// The folder that tools work in; it is not a sandbox.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
@@ -373,8 +388,12 @@ pub(crate) struct RunsArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CancelArgs {
-    /// The run: its id, or a prefix of the id (`endstop runs --live` lists them).
+    /// The run: its id, or a prefix of the id (`endstop runs --live` and `endstop pending` list
+    /// them).
     pub(crate) run: String,
+    /// The journal file of a parked run [default: journal.db in the user's state folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -15,6 +15,7 @@ mod limit_args;
 mod new_file;
 mod output;
 mod param_args;
+mod park_args;
 mod quantity;
 mod recorded;
 mod recorded_args;
@@ -87,6 +88,8 @@ fn main() -> ExitCode {
         Command::Decide(decide) => commands::decide::run(&decide),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Runs(runs) => commands::runs::run(&runs, json),
+        Command::Pending(pending) => commands::pending::list(&pending, json),
+        Command::Answer(answer) => commands::pending::answer(&answer, json),
         Command::Cancel(cancel) => commands::live::cancel(&cancel, json),
         Command::Limits(limits) => commands::live::limits(&limits, json),
         Command::Explain(explain) => commands::explain::run(&explain, json),

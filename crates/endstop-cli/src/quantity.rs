@@ -47,6 +47,13 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     age.ok_or_else(|| "expected an age of up to 365 days, for example 12h or 30d".to_owned())
 }
 
+/// Parses a time with a unit: `90s`, `24h`.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
+    let time = parse_duration(text).filter(|_| has_unit);
+    time.ok_or_else(|| "expected a time of up to 365 days, for example 30m or 24h".to_owned())
+}
+
 pub(crate) fn size_or_off(text: &str) -> Result<Bound, String> {
     or_off(text, size)
 }

@@ -22,13 +22,14 @@
 //! ```
 
 pub use crate::compaction::{CompactionFuture, Compactor};
-pub use endstop_core::{ChangedResult, ConsultPoint, HookDecision, Hooks};
+pub use endstop_core::{ChangedResult, ConsultPoint, HookDecision, Hooks, Park};
 
 use crate::event::AgentEvent;
 use crate::provider::{ModelParams, ToolDefinition};
 use endstop_core::{Message, ToolCall};
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 /// The future of a hook's answer.
 pub type HookFuture<'a> = Pin<Box<dyn Future<Output = HookDecision> + Send + 'a>>;
@@ -83,7 +84,48 @@ pub struct ModelRequest<'a> {
 pub trait Approver: Send + Sync {
     /// Returns the decision. The future is dropped if the run ends first; a prompt should then be
     /// dismissed.
+    ///
+    /// [`HookDecision::Park`] parks the run until a decision is made ([`park`](crate::park)). It
+    /// needs a journal: without one, and in a run that is nested in another one, the call is
+    /// denied.
     fn approve(&self, call: ToolCall) -> HookFuture<'_>;
+}
+
+/// An approver that decides nothing and parks the run at each request ([`park`](crate::park)).
+///
+/// ```
+/// use endstop::hook::ParkApprovals;
+/// use std::time::Duration;
+/// let approver = ParkApprovals::new().expires_after(Duration::from_secs(3600));
+/// # let _ = approver;
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct ParkApprovals(Park);
+
+impl ParkApprovals {
+    /// Creates an approver whose requests never expire.
+    pub fn new() -> ParkApprovals {
+        ParkApprovals::default()
+    }
+
+    /// Sets the time after which a request counts as denied by timeout.
+    pub fn expires_after(mut self, time: Duration) -> ParkApprovals {
+        self.0.expires_after_ms = Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Sets the reason that is shown with each request.
+    pub fn reason(mut self, reason: impl Into<String>) -> ParkApprovals {
+        self.0.reason = Some(reason.into());
+        self
+    }
+}
+
+impl Approver for ParkApprovals {
+    fn approve(&self, _: ToolCall) -> HookFuture<'_> {
+        Box::pin(async move { HookDecision::Park(self.0.clone()) })
+    }
 }
 
 /// `true` if `points` includes the one of `point`.

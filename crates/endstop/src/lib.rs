@@ -35,6 +35,7 @@ pub mod hook;
 pub mod journal;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+pub mod park;
 pub mod policy;
 pub mod provider;
 mod redacted;
@@ -65,7 +66,7 @@ pub mod process {
     #[doc(inline)]
     pub use endstop_process::{
         Capture, CommandLine, Finished, Orphans, StopTokens, environment_secrets,
-        hide_from_other_processes, keeper,
+        hide_from_other_processes, keeper, talk,
     };
 }
 
@@ -98,6 +99,9 @@ mod documents {
     #[cfg(feature = "journal")]
     #[doc = include_str!("../../../docs/src/journal.md")]
     struct Journal;
+    #[cfg(feature = "journal")]
+    #[doc = include_str!("../../../docs/src/parked.md")]
+    struct Parked;
     #[cfg(feature = "mcp")]
     #[doc = include_str!("../../../docs/src/mcp.md")]
     struct Mcp;

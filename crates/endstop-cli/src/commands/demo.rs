@@ -79,6 +79,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
         named_journal: None,
         demo: true,
         answer_only: false,
+        notify: None,
         accept_divergence: false,
         servers,
         secrets,

@@ -46,8 +46,16 @@ pub(crate) fn list(json: bool) -> Result {
 
 #[cfg(unix)]
 pub(crate) fn cancel(args: &CancelArgs, json: bool) -> Result {
+    use super::pending::cancel;
     use crate::control::{Request, client::find};
-    let found = find(&args.run)?;
+    let found = match find(&args.run) {
+        Ok(found) => found,
+        Err(failure) => {
+            let run = cancel(&args.run, args.journal.as_deref())?.ok_or(failure)?;
+            done("cancelled", &run, json);
+            return Ok(0);
+        }
+    };
     found.ask(&Request::Cancel { run: found.run.run_id.clone() })?;
     done("cancelled", &found.run.run_id, json);
     Ok(0)

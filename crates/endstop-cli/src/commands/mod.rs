@@ -16,6 +16,7 @@ pub(crate) mod live;
 mod one_run;
 #[cfg(feature = "pages")]
 pub(crate) mod pages;
+pub(crate) mod pending;
 pub(crate) mod policies;
 mod print_env;
 pub(crate) mod providers;

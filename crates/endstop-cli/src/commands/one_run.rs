@@ -91,7 +91,9 @@ fn read(path: &Path) -> Result<Vec<Value>> {
                     .map_err(|error| wrong(&format!("not an outcome: {error}")))?;
             }
             // These lines come from the agent loop, so they are not events of the kernel.
-            Some("delta" | "warning" | "thread_started" | "limit_told" | "refusal") => {}
+            Some(
+                "delta" | "warning" | "thread_started" | "limit_told" | "refusal" | "run_parked",
+            ) => {}
             Some(_) => {
                 RunEvent::deserialize(&event)
                     .map_err(|error| wrong(&format!("not an event: {error}")))?;

@@ -3,6 +3,7 @@
 use super::demo;
 use crate::args::{DemoArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
+use crate::config::park::with_task;
 use crate::config::settings::Settings;
 use crate::config::trust;
 use crate::failure::{Failure, Result};
@@ -27,6 +28,7 @@ const NO_TASK: &str = "no task: give it as an argument, or on standard input";
 const EMPTY_TASK: &str = "the task is empty: give it as an argument, or on standard input";
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
+    let args = &with_task(args)?;
     if args.answer_only && json {
         return Err(Failure::usage(
             "--answer-only cannot be combined with --json, whose last line already contains the answer",
@@ -81,6 +83,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         named_journal,
         demo: false,
         answer_only: args.answer_only,
+        notify: args.notify.clone(),
         accept_divergence: args.accept_divergence,
         servers,
         secrets,
@@ -136,6 +139,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
         named_journal: args.journal.clone(),
         demo: false,
         answer_only: args.answer_only,
+        notify: args.notify.clone(),
         accept_divergence: false,
         servers,
         secrets,

@@ -48,6 +48,7 @@ fn line(run: &RunSummary, now: u64) -> String {
         Some(name) if run.verified == Some(false) => format!("{}, rejected", one_line(name, 60)),
         Some(name) => one_line(name, 60),
         None if run.running => "(running)".to_owned(),
+        None if run.parked => "(parked)".to_owned(),
         None => "(its process died)".to_owned(),
     };
     let turns = run.turns.map_or_else(|| "–".to_owned(), |turns| turns.to_string());

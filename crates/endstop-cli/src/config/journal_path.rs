@@ -75,6 +75,11 @@ pub(crate) fn to_write(place: &JournalPath) -> Result<Option<SqliteJournal>> {
 /// Opens the journal for writing to continue a run that it stores. It must be there, also if it is
 /// the default journal.
 pub(crate) fn to_resume(place: &JournalPath) -> Result<SqliteJournal> {
+    to_change(place, "--resume")
+}
+
+/// Opens the journal for writing, for a command that changes a run in it.
+pub(crate) fn to_change(place: &JournalPath, command: &str) -> Result<SqliteJournal> {
     let path = place.path()?;
     match SqliteJournal::open(path) {
         Ok(journal) => Ok(ready(journal, path)),
@@ -82,7 +87,7 @@ pub(crate) fn to_resume(place: &JournalPath) -> Result<SqliteJournal> {
             Err(Failure::usage(format!("--journal {error}")))
         }
         Err(error) => Err(Failure::usage(format!(
-            "--resume: the journal could not be opened: {error}; set its file with --journal FILE"
+            "{command}: the journal could not be opened: {error}; set its file with --journal FILE"
         ))),
     }
 }

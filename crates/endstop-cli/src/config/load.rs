@@ -63,6 +63,7 @@ impl Settings {
             tools: saved.tools,
             mcp: saved.mcp,
             ask: saved.ask,
+            park: saved.park,
             dir: saved.dir,
             max_output_tokens: saved.max_output_tokens,
             verify: saved.verify,

@@ -6,6 +6,7 @@ pub(crate) mod http;
 pub(crate) mod journal_path;
 mod load;
 pub(crate) mod params;
+pub(crate) mod park;
 pub(crate) mod servers;
 pub(crate) mod settings;
 pub(crate) mod state;

@@ -5,6 +5,7 @@ use crate::args::RunArgs;
 use crate::config::calibrated::Calibrated;
 use crate::config::http::HttpSettings;
 use crate::config::params::ParamSettings;
+use crate::config::park::{ParkSettings, park_above};
 use crate::config::servers::ServerSettings;
 use crate::config::trust::file::{Entry, toml_file};
 use crate::config::trust::keys::KEYS;
@@ -35,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) tools: Vec<String>,
     pub(crate) mcp: Vec<ServerSettings>,
     pub(crate) ask: bool,
+    /// If set, a call that needs approval parks the run.
+    pub(crate) park: Option<ParkSettings>,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) max_output_tokens: Option<u64>,
     pub(crate) verify: Option<String>,
@@ -73,6 +76,8 @@ pub(super) struct Saved {
     #[serde(default)]
     pub(super) mcp: Vec<ServerSettings>,
     pub(super) ask: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) park: Option<ParkSettings>,
     pub(super) dir: Option<PathBuf>,
     pub(super) max_output_tokens: Option<u64>,
     pub(super) verify: Option<String>,
@@ -107,6 +112,7 @@ impl Settings {
             tools: self.tools.clone(),
             mcp: self.mcp.iter().map(ServerSettings::saved).collect(),
             ask: self.ask,
+            park: self.park,
             // Stored as an absolute path, because the run may be resumed from another folder.
             dir: std::env::current_dir().ok().map(|here| match &self.dir {
                 Some(dir) => here.join(dir),
@@ -193,8 +199,8 @@ impl Settings {
             settings.mcp.push(server);
         }
         settings.replay = args.replay.is_some();
+        park_above(&mut settings.ask, &mut settings.park, args)?;
         // Combined with `or`, because these flags can only switch something on.
-        settings.ask |= args.ask;
         settings.allow_http |= args.allow_http;
         settings.no_stream |= args.no_stream;
         settings.params.above(&args.params)?;

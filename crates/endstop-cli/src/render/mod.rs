@@ -9,6 +9,7 @@ pub(crate) mod date;
 pub(crate) mod explain;
 pub(crate) mod html;
 pub(crate) mod junit;
+pub(crate) mod parked;
 pub(crate) mod screen;
 
 pub(crate) use endstop_report::amounts;

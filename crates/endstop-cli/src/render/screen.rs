@@ -1,6 +1,7 @@
 //! The live view of a run: the model's text on standard output; calls, cost and limits on standard
 //! error. On a terminal, the last line is a status line that is redrawn.
 
+use super::parked::decision_words;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::Flow;
 use crate::visible::{shorten, visible};
@@ -177,6 +178,9 @@ impl Screen {
                 self.note(&format!(
                     "· the process was suspended for {time}, which counts against `timeout` only"
                 ));
+            }
+            AgentEvent::Decided { decision, .. } => {
+                self.note(&format!("? the request was {}", decision_words(decision)));
             }
             AgentEvent::Stopping { reason, running, .. } => {
                 self.end_line();

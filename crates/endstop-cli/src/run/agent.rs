@@ -58,7 +58,7 @@ pub(crate) async fn built(
     asked_on: AskedOn,
 ) -> Result<Built> {
     let saved = settings.saved();
-    check(&settings, asked_on)?;
+    check(&settings, asked_on, journal.is_some())?;
     let provider = cassette.provider(|| http_provider(&settings))?;
     attached.check(&provider)?;
     // Connected before the first model call, so that a server that cannot be used is an error that
@@ -87,13 +87,14 @@ pub(crate) async fn built(
     builder = with_tools(builder, &settings, &servers)?;
     let questions = Cell::default();
     if settings.ask {
-        builder = match asked_on {
-            AskedOn::Terminal => {
+        builder = match (asked_on, settings.park) {
+            (AskedOn::Events, _) => builder.approval_events(true),
+            (AskedOn::Terminal, Some(park)) => builder.approver(park.approver()),
+            (AskedOn::Terminal, None) => {
                 let (approver, asked) = AskOnTerminal::new();
                 questions.set(Some(asked));
                 builder.approver(approver)
             }
-            AskedOn::Events => builder.approval_events(true),
         };
     }
     let agent = with_settings(builder, settings).build();
@@ -106,15 +107,20 @@ fn has_tools(settings: &Settings) -> bool {
 }
 
 /// Refuses settings that no run can use.
-fn check(settings: &Settings, asked_on: AskedOn) -> Result<()> {
+fn check(settings: &Settings, asked_on: AskedOn, stored: bool) -> Result<()> {
     if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
         return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
     }
-    let on_terminal = settings.ask && asked_on == AskedOn::Terminal;
+    if settings.park.is_some() && !stored {
+        return Err(Failure::usage(
+            "--ask park: the run is not stored, so it cannot be parked; set a journal with --journal FILE",
+        ));
+    }
+    let on_terminal = settings.ask && settings.park.is_none() && asked_on == AskedOn::Terminal;
     if on_terminal && has_tools(settings) && !io::stdin().is_terminal() {
         // Refused here, because otherwise the model would be paid for calls that are all denied.
         return Err(Failure::usage(
-            "--ask: standard input is not a terminal, on which the question would be asked; run in a terminal with the task as an argument, or remove `ask`",
+            "--ask: standard input is not a terminal, on which the question would be asked; run in a terminal with the task as an argument, park the run with --ask park, or remove `ask`",
         ));
     }
     Ok(())

@@ -99,6 +99,10 @@ impl Lines {
             }
             AgentEvent::HandOver { text, .. } => RunEvent::HandOver { text },
             AgentEvent::Suspended { duration_ms, .. } => RunEvent::Suspended { duration_ms },
+            AgentEvent::Parked { request, .. } => RunEvent::Parked(request),
+            AgentEvent::Decided { id, decision, wall_ms, .. } => {
+                RunEvent::Decided { id, decision, wall_ms }
+            }
             AgentEvent::Stopping { reason, running, .. } => RunEvent::Stopping { reason, running },
             AgentEvent::Warning { message, .. } => {
                 return Some(Line::Warning(WarningLine { kind: "warning", message }));

@@ -9,6 +9,7 @@ pub(crate) mod earlier;
 pub(crate) mod events;
 pub(crate) mod guard_lines;
 mod line;
+mod notify;
 pub(crate) mod retention;
 pub(crate) mod servers;
 pub(crate) mod session;

@@ -5,6 +5,7 @@ use super::cassette::Cassette;
 use super::earlier::{Earlier, accepted};
 use super::events::{EventFile, Keep};
 use super::line::Line;
+use super::notify;
 use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
 use super::stream::StreamedText;
@@ -16,12 +17,15 @@ use crate::new_file::NewFile;
 use crate::output;
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
 use crate::render::card::{Beside, card};
+use crate::render::date::now_ms;
+use crate::render::parked::{request_lines, resume_command};
 use crate::render::screen::Screen;
 use crate::telemetry::Telemetry;
 use crate::visible::visible;
 use endstop::agent::{Agent, RunHandle};
 use endstop::event::AgentEvent;
 use endstop::journal::SqliteJournal;
+use endstop::park::{ParkRequest, RunStatus};
 use endstop::provider::replay::Warning;
 use endstop::wire::redact::KnownKeys;
 use endstop::{Limits, Outcome, Resume, RunInput, StartError, Termination};
@@ -41,6 +45,9 @@ struct Ended<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     diverged: Option<&'a Warning>,
 }
+
+/// The exit status of a run that was parked (`EX_TEMPFAIL`).
+const PARKED: u8 = 75;
 
 /// A run with everything around it: event file, signals, screen, verifier and card.
 pub(crate) struct RunSession {
@@ -65,6 +72,8 @@ pub(crate) struct RunSession {
     pub(crate) allow_http: bool,
     /// The approval questions, if calls need approval; taken when the run starts.
     pub(crate) questions: Cell<Option<Questions>>,
+    /// The command that runs when the run parks or ends.
+    pub(crate) notify: Option<String>,
     pub(crate) json: bool,
 }
 
@@ -76,6 +85,22 @@ struct View {
     streamed: StreamedText,
     /// The facts for other commands.
     own: Option<Arc<OwnRun>>,
+}
+
+/// The state in which this process leaves a run.
+enum Stopped {
+    Ended(Arc<Outcome>),
+    Parked(Arc<ParkRequest>),
+}
+
+impl Stopped {
+    fn of(status: RunStatus) -> Result<Stopped> {
+        match status {
+            RunStatus::Ended(outcome) => Ok(Stopped::Ended(outcome)),
+            RunStatus::Parked(request) => Ok(Stopped::Parked(request)),
+            _ => Err(Failure::fault("the run ended without an outcome")),
+        }
+    }
 }
 
 /// The start of a run: a new task, or a resume.
@@ -125,13 +150,19 @@ impl RunSession {
         // Bound to a name, because dropping it closes the socket.
         let _control = Control::open(Arc::clone(&own) as Arc<dyn Controlled>);
         view.own = Some(own);
-        let (outcome, mut heard) = self.follow(agent, &mut handle, &mut view, &mut signals).await?;
+        let (stopped, mut heard) = self.follow(agent, &mut handle, &mut view, &mut signals).await?;
         // Tools may outlive the outcome by their grace time; servers close only when no tool uses
         // them.
         agent.settled().await;
         self.servers.close().await;
-        let mut outcome = Arc::unwrap_or_clone(outcome);
         view.screen.end_line();
+        let outcome = match stopped {
+            Stopped::Ended(outcome) => outcome,
+            Stopped::Parked(request) => {
+                return Ok(self.parked(handle.run_id(), &request, &mut view).await);
+            }
+        };
+        let mut outcome = Arc::unwrap_or_clone(outcome);
         let mut unverified = false;
         if let Some(command) = self.verify.as_ref().filter(|_| outcome.is_success()) {
             if heard == StopSignal::Nothing {
@@ -157,6 +188,9 @@ impl RunSession {
             let card = card(&outcome, limits, &beside, view.screen.color());
             output::painted_note(&format!("\n{card}"));
         }
+        if let Some(command) = &self.notify {
+            notify::notify(command, &notify::ended(&outcome), &self.secrets).await;
+        }
         Ok(match heard {
             StopSignal::Terminate => 143,
             // The run succeeded, but the verifier gave no result, so the status must not be 0.
@@ -166,6 +200,30 @@ impl RunSession {
             StopSignal::Nothing if diverged.is_some() && !self.accept_divergence => 2,
             StopSignal::Nothing | StopSignal::Interrupt => outcome.exit_status(),
         })
+    }
+
+    /// Prints the request of the parked run, and returns the exit status.
+    async fn parked(&self, run_id: &str, request: &ParkRequest, view: &mut View) -> u8 {
+        let line = notify::parked(run_id, request);
+        if let Some(events) = &mut view.events {
+            events.write(&line, Keep::Now);
+            events.finish();
+        }
+        if self.json {
+            let _ = output::json_without(&line, &self.secrets);
+        } else if let Some(journal) = &self.journal {
+            let named = self.named_journal.as_deref();
+            let resume = resume_command(journal, run_id, named);
+            let stored = journal.pending().unwrap_or_default();
+            if let Some(parked) = stored.iter().find(|parked| parked.run_id == run_id) {
+                let lines = request_lines(parked, &resume, now_ms(), named);
+                output::note(&output::hidden(&format!("\nparked: {lines}")));
+            }
+        }
+        if let Some(command) = &self.notify {
+            notify::notify(command, &line, &self.secrets).await;
+        }
+        PARKED
     }
 
     /// Builds the additional rows of the card, and stores the verifier's result in the journal.
@@ -225,7 +283,7 @@ impl RunSession {
         handle: &mut RunHandle,
         view: &mut View,
         signals: &mut Signals,
-    ) -> Result<(Arc<Outcome>, StopSignal)> {
+    ) -> Result<(Stopped, StopSignal)> {
         let mut heard = StopSignal::Nothing;
         let mut told = false;
         let mut questions = self.questions.take();
@@ -256,7 +314,7 @@ impl RunSession {
                         for line in view.streamed.rest() {
                             self.write(&line, view);
                         }
-                        return Ok((outcome, heard));
+                        return Ok((Stopped::Ended(outcome), heard));
                     }
                     Some(event) => {
                         self.show(event, view);
@@ -264,10 +322,7 @@ impl RunSession {
                             cancel_unread(agent, &mut told);
                         }
                     }
-                    None => {
-                        let fault = || Failure::fault("the run ended without an outcome");
-                        return Ok((handle.try_outcome().ok_or_else(fault)?, heard));
-                    }
+                    None => return Ok((Stopped::of(handle.status())?, heard)),
                 },
                 // Reached only if no event is ready.
                 () = std::future::ready(()), if view.streamed.is_waiting() => {

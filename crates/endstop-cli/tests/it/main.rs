@@ -45,6 +45,8 @@ mod outputs;
 #[cfg(target_os = "linux")]
 mod packed_bombs;
 mod params;
+#[cfg(unix)]
+mod parked;
 mod record;
 mod recorded;
 mod replay;

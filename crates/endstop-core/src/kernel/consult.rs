@@ -39,7 +39,7 @@ pub(super) fn consulted(
             context.inject_message(InjectionReason::Hook, text, effects);
         }
         HookDecision::OutputCap(cap) => context.output_cap = Some(cap),
-        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) => {
+        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) | HookDecision::Park(_) => {
             return Break(misplaced(&decision, &answer));
         }
         // `split_notes` leaves no `WithNote`.

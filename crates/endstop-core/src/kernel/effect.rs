@@ -1,5 +1,7 @@
 //! Effects: the output of the kernel. Each has an id that the answering event carries.
 
+pub use super::effect_id::EffectId;
+use super::park::{ParkDecision, ParkRequest};
 use super::watch::RuleHit;
 use crate::error_class::ModelError;
 use crate::message::{MessageId, ToolCall, ToolResult, ToolStatus};
@@ -9,17 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::time::Duration;
-
-/// Identifies an effect within its run; never reused, so that a late answer cannot be confused with
-/// a new one.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct EffectId(
-    /// The number of the effect, from 1 in each run.
-    pub u64,
-);
 
 /// A request to the driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -422,6 +413,17 @@ pub enum RunEvent {
     Suspended {
         /// The time in milliseconds.
         duration_ms: u64,
+    },
+    /// The run is parked until its request is decided.
+    Parked(Box<ParkRequest>),
+    /// The request of the parked run was decided.
+    Decided {
+        /// Id of the request.
+        id: EffectId,
+        /// The decision.
+        decision: ParkDecision,
+        /// Time of the decision in Unix milliseconds.
+        wall_ms: u64,
     },
     /// The run is being stopped; running tools must still end.
     Stopping {

@@ -6,6 +6,7 @@
 use super::effect::EffectId;
 use super::guest_mode::GuestCall;
 use super::nested_ending::NestedEnding;
+use super::park::{Park, ParkDecision, ParkRequest};
 use super::spec::ToolPolicy;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
@@ -120,6 +121,23 @@ pub enum EventKind {
         /// The answer.
         answer: HookDecision,
     },
+    /// The run is parked: it waits for the answer to a question, and its process may exit.
+    Parked {
+        /// The request, which names the question.
+        request: Box<ParkRequest>,
+    },
+    /// A decision about the request of a parked run was made, also by another process. It takes
+    /// effect when the driver answers the question.
+    Decided {
+        /// Id of the question.
+        id: EffectId,
+        /// The decision.
+        decision: ParkDecision,
+        /// The digest of the request that the decision is for.
+        digest: String,
+        /// Time of the decision in Unix milliseconds.
+        wall_ms: u64,
+    },
     /// A compaction ended.
     Compacted {
         /// Id of the compaction.
@@ -203,6 +221,8 @@ impl EventKind {
             EventKind::Asked { .. } => "asked",
             EventKind::Closed { .. } => "closed",
             EventKind::Answered { .. } => "answered",
+            EventKind::Parked { .. } => "parked",
+            EventKind::Decided { .. } => "decided",
             EventKind::Compacted { .. } => "compacted",
             EventKind::Validated { .. } => "validated",
             EventKind::Verified { .. } => "verified",
@@ -369,6 +389,9 @@ pub enum HookDecision {
     Deny(String),
     /// End the run, with the reason. A declared answer stands; the halt is then listed in `also`.
     Halt(String),
+    /// Park the run until a decision is made, maybe in another process (approval, reply). The
+    /// driver parks it, so the kernel refuses this answer as one that is not valid at its point.
+    Park(Park),
 }
 
 impl HookDecision {
@@ -383,6 +406,7 @@ impl HookDecision {
             HookDecision::WithNote { .. } => "with_note",
             HookDecision::Deny(_) => "deny",
             HookDecision::Halt(_) => "halt",
+            HookDecision::Park(_) => "park",
         }
     }
 

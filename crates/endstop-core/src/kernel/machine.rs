@@ -17,6 +17,7 @@ use super::guard::Flow;
 use super::ledger::Granted;
 use super::next::Next;
 use super::open_calls::{OpenCalls, earliest};
+use super::parked::{decided, parked};
 use super::phase::{Idle, Phase, Stage};
 use super::precheck::time_used;
 use super::request::{request_call, reserved};
@@ -213,6 +214,14 @@ impl Machine {
                 None => return Continue(None),
             },
             EventKind::Answered { id, answer } => return self.answered(id, answer, effects),
+            EventKind::Parked { request } => {
+                parked(phase, request, effects);
+                return Continue(None);
+            }
+            EventKind::Decided { id, decision, wall_ms, .. } => {
+                decided(phase, id, decision, wall_ms, effects);
+                return Continue(None);
+            }
             EventKind::Compacted { id, result } => match phase {
                 Phase::Compacting { id: waited, forced, before } if *waited == id => {
                     compacted(*forced, *before, result, context, effects)?

@@ -104,6 +104,7 @@ mod consult;
 mod context;
 mod decided_by;
 mod effect;
+mod effect_id;
 mod ending;
 mod event;
 mod excerpt;
@@ -123,6 +124,8 @@ mod open_calls;
 mod outcome;
 mod outcome_display;
 mod outcome_json;
+mod park;
+mod parked;
 mod phase;
 mod precheck;
 mod prompt;
@@ -162,6 +165,7 @@ pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, VerifyRound,
     WouldFit,
 };
+pub use park::{Park, ParkDecision, ParkRequest, RequestKind};
 pub use precheck::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolPolicy};

@@ -47,6 +47,8 @@ pub(super) struct Running {
 pub(super) struct OpenCall {
     pub(super) call: ToolCall,
     pub(super) state: CallState,
+    /// `true` if the run was parked for an approval of the call, which then runs at most once.
+    pub(super) parked: bool,
 }
 
 impl OpenCall {
@@ -98,7 +100,7 @@ pub(super) enum Progress {
 
 impl OpenCalls {
     pub(super) fn new(calls: Vec<ToolCall>) -> OpenCalls {
-        let open = |call| OpenCall { call, state: CallState::Waiting };
+        let open = |call| OpenCall { call, state: CallState::Waiting, parked: false };
         OpenCalls { calls: calls.into_iter().map(open).collect(), ..OpenCalls::default() }
     }
 
@@ -124,6 +126,21 @@ impl OpenCalls {
             }
         }
         asked
+    }
+
+    /// Marks the call whose approval is asked for under this id; `false` if there is none.
+    pub(super) fn park(&mut self, id: EffectId) -> bool {
+        let asked =
+            |open: &&mut OpenCall| matches!(open.state, CallState::Approval(of) if of == id);
+        let Some(open) = self.calls.iter_mut().find(asked) else { return false };
+        open.parked = true;
+        true
+    }
+
+    /// `true` if the run was parked for the approval that is asked for under this id.
+    pub(super) fn is_parked(&self, id: EffectId) -> bool {
+        let asked = |state: &CallState| matches!(state, CallState::Approval(of) if *of == id);
+        self.calls.iter().any(|open| open.parked && asked(&open.state))
     }
 
     /// `true` while a person is asked about a call.
@@ -306,7 +323,7 @@ impl OpenCalls {
             running.into_iter().map(|running| (running.at, running.started)).collect();
         let mut ended = Vec::new();
         for at in 0..self.calls.len() {
-            let OpenCall { call, state } = &mut self.calls[at];
+            let OpenCall { call, state, .. } = &mut self.calls[at];
             if matches!(state, CallState::Done(..)) {
                 continue;
             }
@@ -344,7 +361,8 @@ impl OpenCalls {
         Some(&self.calls.get(running.at)?.call.name)
     }
 
-    /// Restarts a running call under another id; `None` if the call was asked to stop.
+    /// Restarts a running call under another id; `None` if the call was asked to stop, or may run
+    /// only once.
     pub(super) fn restart_call(
         &mut self,
         id: EffectId,
@@ -356,7 +374,7 @@ impl OpenCalls {
         if running.timed_out.is_some() {
             return None;
         }
-        let call = self.calls.get(running.at)?.call.clone();
+        let call = self.calls.get(running.at).filter(|open| !open.parked)?.call.clone();
         let arguments = call.parsed_arguments().unwrap_or_default();
         running.id = new;
         running.started = now;

@@ -121,7 +121,7 @@ pub(super) fn reply_answered(
             context.state.push(Role::User, vec![Part::Text { text }]);
             return Continue(Next::Boundary);
         }
-        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) => {
+        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) | HookDecision::Park(_) => {
             ending.outranked.push(*misplaced(&Decision::ReplyHook, &answer));
         }
         HookDecision::Proceed | HookDecision::OutputCap(_) | HookDecision::WithNote { .. } => {}
@@ -157,7 +157,7 @@ pub(super) fn stop_hook_answered(
             ask_verifier(ending, context)
         }
         // A finished answer takes precedence over a fault.
-        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) => {
+        HookDecision::ChangeCall(_) | HookDecision::ChangeResult(_) | HookDecision::Park(_) => {
             ending.outranked.push(*misplaced(&Decision::StopHook, &answer));
             ask_verifier(ending, context)
         }

@@ -12,11 +12,13 @@ use super::event::{ChangedResult, HookDecision};
 use super::guard::{fault, misplaced};
 use super::next::Next;
 use super::open_calls::{CallState, OpenCalls};
+use super::parked::check_again;
 use super::phase::Phase;
 use super::results::emit_ended;
 use super::tools::{approve, tool_halted};
 use crate::message::{ToolCall, ToolStatus};
 use std::fmt::Write;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 /// Least number of bytes that a changed result may have. A longer one is cut, unless the tool's own
@@ -57,7 +59,7 @@ pub(super) fn tool_answered(
             emit_ended(&open, at, Duration::ZERO, effects);
             return Next::Tools(open);
         }
-        HookDecision::ChangeResult(_) => {
+        HookDecision::ChangeResult(_) | HookDecision::Park(_) => {
             open.calls[at].state = CallState::Waiting;
             return Next::Stop { ending: misplaced(&point, &answer), calls: open };
         }
@@ -77,7 +79,22 @@ pub(super) fn tool_answered(
             emit_ended(&open, at, Duration::ZERO, effects);
         }
         Ok(_) if point == Decision::PreToolHook => approve(&mut open, at, None, context, effects),
-        Ok(arguments) => open.calls[at].state = CallState::Ready(arguments),
+        Ok(arguments) => {
+            if open.calls[at].parked {
+                match check_again(&mut open, at, context) {
+                    Break(ending) => {
+                        open.calls[at].state = CallState::Waiting;
+                        return Next::Stop { ending, calls: open };
+                    }
+                    Continue(false) => {
+                        emit_ended(&open, at, Duration::ZERO, effects);
+                        return Next::Tools(open);
+                    }
+                    Continue(true) => {}
+                }
+            }
+            open.calls[at].state = CallState::Ready(arguments);
+        }
     }
     Next::Tools(open)
 }
@@ -131,7 +148,9 @@ fn reviewed(
         HookDecision::Halt(reason) => {
             Some(Ending::halted(Layer::Hook, Decision::PostToolHook, reason.clone()))
         }
-        HookDecision::ChangeCall(_) => Some(misplaced(&Decision::PostToolHook, &answer)),
+        HookDecision::ChangeCall(_) | HookDecision::Park(_) => {
+            Some(misplaced(&Decision::PostToolHook, &answer))
+        }
         _ => None,
     };
     if let Some(ending) = ending {

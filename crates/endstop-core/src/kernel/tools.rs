@@ -15,7 +15,7 @@ use super::phase::Phase;
 use super::results::emit_ended;
 use super::spec::{Permission, RunSpec, ToolPolicy};
 use super::tool_step::tools_done;
-use crate::message::ToolStatus;
+use crate::message::{ToolCall, ToolStatus};
 use serde_json::{Map, Value};
 use std::ops::ControlFlow::Continue;
 use std::time::Duration;
@@ -172,10 +172,8 @@ fn is_finish(name: &str, settings: &RunSpec) -> bool {
     settings.finish_tool && name == "finish"
 }
 
-/// Decides about a new call: refuse it, ask, or let it start.
-fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mut Vec<Effect>) {
-    let call = &open.calls[at].call;
-    let arguments = call.parsed_arguments();
+/// Returns the reason for which a call may not run at all: no such tool, or no permission.
+pub(super) fn refusal(call: &ToolCall, context: &RunContext) -> Option<(ToolStatus, String)> {
     let tool = tool(&call.name, &context.settings);
     if tool.is_none() && !is_finish(&call.name, &context.settings) {
         let mut names: Vec<&str> =
@@ -190,12 +188,19 @@ fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mu
         } else {
             format!("unknown tool `{name}`; there are: {}", names.join(", "))
         };
-        open.finished(at, ToolStatus::Error, problem, false);
-        return;
+        return Some((ToolStatus::Error, problem));
     }
-    if tool.is_some_and(|tool| tool.permission == Permission::Deny) {
-        let problem = format!("permission denied: `{}` may not be run", call.name);
-        open.finished(at, ToolStatus::Denied, problem, false);
+    let denied = tool.is_some_and(|tool| tool.permission == Permission::Deny);
+    denied
+        .then(|| (ToolStatus::Denied, format!("permission denied: `{}` may not be run", call.name)))
+}
+
+/// Decides about a new call: refuse it, ask, or let it start.
+fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mut Vec<Effect>) {
+    let call = &open.calls[at].call;
+    let arguments = call.parsed_arguments();
+    if let Some((status, problem)) = refusal(call, context) {
+        open.finished(at, status, problem, false);
         return;
     }
     // Checked before the hook and the approver, because neither should decide about a call that

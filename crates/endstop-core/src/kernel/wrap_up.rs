@@ -183,7 +183,8 @@ pub(super) fn consulted(
         HookDecision::Deny(_)
         | HookDecision::Halt(_)
         | HookDecision::ChangeCall(_)
-        | HookDecision::ChangeResult(_) => return Break(ending),
+        | HookDecision::ChangeResult(_)
+        | HookDecision::Park(_) => return Break(ending),
     }
     reserve(ending, context, effects)
 }

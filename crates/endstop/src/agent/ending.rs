@@ -6,33 +6,58 @@
 //! let outcome = ending.wait().await;
 //! ```
 
-use endstop_core::{DecidedBy, Decision, Layer, NanoUsd, Outcome, Termination, Usage};
+use endstop_core::{DecidedBy, Decision, Layer, NanoUsd, Outcome, ParkRequest, Termination, Usage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::SetOnce;
 
 /// A cell for an outcome that is written once. Only the handle of the run waits for it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EndingCell(Arc<SetOnce<Arc<Outcome>>>);
+pub(crate) struct EndingCell(Arc<Ending>);
+
+#[derive(Debug, Default)]
+struct Ending {
+    outcome: SetOnce<Arc<Outcome>>,
+    /// The request, if the run was parked. The outcome is then that of its part in this process.
+    parked: OnceLock<Arc<ParkRequest>>,
+}
 
 impl EndingCell {
     /// Writes the outcome. Returns `false` and changes nothing if there already is one.
     pub(crate) fn write(&self, outcome: impl Into<Arc<Outcome>>) -> bool {
         // The waker is the caller's code. The outcome is written before it is called, so a panic
         // of the waker changes nothing; it must not reach the driver.
-        let written = catch_unwind(AssertUnwindSafe(|| self.0.set(outcome.into()).is_ok()));
+        let written = catch_unwind(AssertUnwindSafe(|| self.0.outcome.set(outcome.into()).is_ok()));
         written.unwrap_or(true)
     }
 
-    /// Returns the outcome if it is written.
+    /// Writes that the run is parked. `part` is the outcome for a caller that waits for one.
+    pub(crate) fn park(&self, request: Arc<ParkRequest>, part: Outcome) {
+        // First, so that the caller that the outcome wakes sees that the run is parked.
+        let _ = self.0.parked.set(request);
+        self.write(part);
+    }
+
+    /// Returns the outcome if the run has ended.
     pub(crate) fn get(&self) -> Option<Arc<Outcome>> {
-        self.0.get().map(Arc::clone)
+        let ended = self.0.outcome.get().filter(|_| self.parked().is_none());
+        ended.map(Arc::clone)
+    }
+
+    /// Returns the request if the run is parked.
+    pub(crate) fn parked(&self) -> Option<Arc<ParkRequest>> {
+        self.0.parked.get().filter(|_| self.0.outcome.get().is_some()).map(Arc::clone)
+    }
+
+    /// `true` if this process has finished its part of the run.
+    pub(crate) fn is_written(&self) -> bool {
+        self.0.outcome.get().is_some()
     }
 
     /// Waits for the outcome.
     pub(crate) async fn wait(&self) -> Arc<Outcome> {
-        Arc::clone(self.0.wait().await)
+        Arc::clone(self.0.outcome.wait().await)
     }
 }
 

@@ -9,6 +9,7 @@ use super::shared::Shared;
 use crate::control::Control;
 use crate::event::queue::{EventSink, EventSource, queue};
 use crate::event::{AgentEvent, RequestId, RunPlace};
+use crate::park::RunStatus;
 use endstop_core::Outcome;
 use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
@@ -159,12 +160,33 @@ impl RunHandle {
         self.cancel_on_drop = false;
     }
 
+    /// Returns the status of the run.
+    pub fn status(&self) -> RunStatus {
+        match (self.ending.parked(), self.ending.get()) {
+            (Some(request), _) => RunStatus::Parked(request),
+            (None, Some(outcome)) => RunStatus::Ended(outcome),
+            (None, None) => RunStatus::Running,
+        }
+    }
+
+    /// Waits until the run is parked or has ended, and discards all further events.
+    pub async fn wait_for_status(mut self) -> RunStatus {
+        self.events.close();
+        self.ending.wait().await;
+        self.status()
+    }
+
     /// Returns the outcome if the run has ended.
     pub fn try_outcome(&self) -> Option<Arc<Outcome>> {
         self.ending.get()
     }
 
     /// Waits for the outcome and discards all further events.
+    ///
+    /// A run that is [parked](crate::park) has no outcome yet. What this returns then is that of
+    /// its part in this process: `cancelled`, with the cost so far, and evidence that names the
+    /// park. The journal does not have it. An agent whose runs may be parked should be awaited with
+    /// [`wait_for_status`](Self::wait_for_status).
     pub async fn outcome(mut self) -> Outcome {
         self.events.close();
         let outcome = self.ending.wait().await;
@@ -192,7 +214,7 @@ impl IntoFuture for RunHandle {
 
 impl Drop for RunHandle {
     fn drop(&mut self) {
-        if self.cancel_on_drop && self.ending.get().is_none() {
+        if self.cancel_on_drop && !self.ending.is_written() {
             self.control.cancel();
         }
     }

@@ -135,6 +135,26 @@ impl Recorder {
         self.log.is_some() || self.writing.is_some()
     }
 
+    /// `true` if every event so far is on disk.
+    pub(super) fn is_stored(&self) -> bool {
+        self.writing.is_none() && self.batch.is_empty() && self.log.is_some()
+    }
+
+    /// Returns the journal's failure, if there was one.
+    pub(super) fn failure(&self) -> Option<JournalError> {
+        self.problem.clone()
+    }
+
+    /// Returns the secrets that the records do not contain.
+    pub(super) fn secrets(&self) -> &KnownKeys {
+        &self.all_keys
+    }
+
+    /// Takes the journal of a run that this process releases.
+    pub(super) fn take_log(&mut self) -> Option<Box<dyn RunJournal>> {
+        self.log.take()
+    }
+
     pub(super) fn before(&mut self, event: &Event) -> Option<Before> {
         if !self.is_recording() {
             return None;

@@ -39,11 +39,14 @@ use super::run_setup::Opened;
 use super::session::Session;
 use super::shared::Agent;
 use super::start_error::StartError;
+use crate::clock::wall_ms;
 use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
+use crate::park::{Answer, AnswerRefused, ParkHistory, decided};
 use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
 use endstop_core::replay::{GoesOn, close, go_on};
 use endstop_core::{Event, MessageId, Outcome, Price, Replay, Resumption, RunSpec, Step};
+use endstop_wire::redact::KnownKeys;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +57,7 @@ pub struct Resume {
     run: String,
     params: ModelParams,
     schema: Option<Arc<OutputSchema>>,
+    answer: Option<Answer>,
     accept_changes: bool,
     accept_redacted: bool,
 }
@@ -65,6 +69,7 @@ impl Resume {
             run: run.into(),
             params: ModelParams::default(),
             schema: None,
+            answer: None,
             accept_changes: false,
             accept_redacted: false,
         }
@@ -94,6 +99,14 @@ impl Resume {
     /// ```
     pub fn output_schema(mut self, schema: OutputSchema) -> Resume {
         self.schema = Some(Arc::new(schema));
+        self
+    }
+
+    /// Decides the request of a [parked](crate::park) run, and resumes it. The journal has the
+    /// decision before the run continues. A run that waits for no decision, or whose request was
+    /// decided before, is not resumed.
+    pub fn answer(mut self, answer: Answer) -> Resume {
+        self.answer = Some(answer);
         self
     }
 
@@ -167,14 +180,18 @@ fn find(
     opened: Opened,
     how: &Resume,
 ) -> Result<Again, StartError> {
-    let (recorded, mut log) = take_over(journal, &how.run)?;
+    let (mut recorded, mut log) = take_over(journal, &how.run)?;
     let nothing = Conversation { messages: Vec::new(), epoch: 0 };
     let now = opened.spec(config, nothing, how.run.clone());
     let header = opened.header(config, &now);
     check(&recorded, &header, how)?;
+    let keys = config.provider.known_keys().and(&opened.known_keys());
+    if let Some(answer) = &how.answer {
+        log = Some(decide(journal, &mut recorded, log.take(), answer, &keys)?);
+    }
+    let parks = ParkHistory::of(&recorded.events);
     let with = resumption(&recorded, now, opened.price(config));
     let past = Past { config, how, recorded, with };
-    let keys = config.provider.known_keys().and(&opened.known_keys());
     let (resumes, input) = (how.run.clone(), past.input());
     // The process may have died after the ending was decided and before it was written.
     if let Some((events, mut outcome)) = log.as_ref().and_then(|_| past.decided())
@@ -189,7 +206,7 @@ fn find(
             let (step, at) = (Step::Ended(outcome), Duration::ZERO);
             let (perform, recorder) = (Vec::new(), Box::new(recorder));
             let id = how.run.clone();
-            return Ok(Again { opened, step, perform, at, recorder, resumes, id, input });
+            return Ok(Again { opened, step, perform, at, recorder, resumes, id, input, parks });
         }
         recorder.ended(&mut outcome);
     }
@@ -202,7 +219,7 @@ fn find(
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
     past.record(&mut recorder, &on, spec);
     let (step, perform, recorder) = (on.step, on.perform, Box::new(recorder));
-    Ok(Again { opened, step, perform, at, recorder, resumes, id, input })
+    Ok(Again { opened, step, perform, at, recorder, resumes, id, input, parks })
 }
 
 /// Loads the run. If it has not ended, takes it over from the process that drove it, and returns
@@ -219,6 +236,46 @@ fn take_over(
     // that.
     let log = journal.go_on(run)?;
     Ok((journal.load(run)?, Some(log)))
+}
+
+/// Journals the decision about the request of a parked run.
+fn decide(
+    journal: &dyn Journal,
+    recorded: &mut RecordedRun,
+    log: Option<Box<dyn RunJournal>>,
+    answer: &Answer,
+    keys: &KnownKeys,
+) -> Result<Box<dyn RunJournal>, StartError> {
+    let run = recorded.header.id.clone();
+    let Some(log) = log else {
+        let ended = recorded.outcome.as_ref().and_then(|outcome| outcome["termination"].as_str());
+        let termination = ended.unwrap_or("unknown").to_owned();
+        return Err(AnswerRefused::Ended { run, termination }.into());
+    };
+    let (history, now_ms) = (ParkHistory::of(&recorded.events), wall_ms());
+    let (kind, refused) = match (decided(&run, &history, answer, now_ms), history.open()) {
+        (Ok(kind), _) => (kind, None),
+        // The expiry is journalled as well, so that a clock that is set back changes nothing.
+        (Err(refused @ AnswerRefused::Expired { .. }), Some(request)) => {
+            (ParkHistory::expiry(request, now_ms), Some(refused))
+        }
+        (Err(refused), _) => return Err(refused.into()),
+    };
+    let at = recorded.events.last().map(|event| event.at).unwrap_or_default();
+    let event = Event::new(at, kind);
+    let mut recorder = Recorder::new(journal, log, keys.clone());
+    recorder.add(&event);
+    recorder.write();
+    if let Some(problem) = recorder.failure() {
+        return Err(problem.into());
+    }
+    if let Some(refused) = refused {
+        return Err(refused.into());
+    }
+    recorded.events.push(event);
+    recorded.wall_ms.push(now_ms);
+    recorded.effects.push(Vec::new());
+    recorder.take_log().ok_or(StartError::NoJournal)
 }
 
 /// Checks that the run is complete, and that the caller accepts how it differs from the agent's.

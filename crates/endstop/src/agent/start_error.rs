@@ -6,6 +6,7 @@
 //! ```
 
 use crate::journal::{Change, JournalError};
+use crate::park::AnswerRefused;
 use crate::provider::{ParamError, UnsupportedMedia};
 use endstop_core::history::HistoryProblem;
 use endstop_core::replay::CannotGoOn;
@@ -68,6 +69,9 @@ pub enum StartError {
     /// The journal could not provide the run to resume.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The decision about the request of a parked run was refused.
+    #[error(transparent)]
+    Answer(#[from] AnswerRefused),
     /// The configuration differs from the one the run started with. Pass
     /// [`Resume::accept_changes`](crate::Resume::accept_changes) to resume anyway.
     #[error("the configuration differs from the original run{}", list(.0))]

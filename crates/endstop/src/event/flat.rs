@@ -7,7 +7,8 @@
 use super::origin::{CallId, Origin};
 use super::request_id::RequestId;
 use endstop_core::{
-    InjectionReason, ModelError, NanoUsd, Outcome, RuleHit, TerminationSignal, ToolStatus, Usage,
+    EffectId, InjectionReason, ModelError, NanoUsd, Outcome, ParkDecision, ParkRequest, RuleHit,
+    TerminationSignal, ToolStatus, Usage,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 ///
 /// The order within a turn is `TurnStarted`, deltas, `Usage`, `TurnFinished`, and then
 /// `ToolStarted` and `ToolFinished` of its calls. [`Finished`](AgentEvent::Finished) is always the last
-/// event. A reader that lags may miss the rest of a turn's deltas, but no other event.
+/// event, unless the run is [parked](AgentEvent::Parked). A reader that lags may miss the rest of a turn's deltas, but no other event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -286,6 +287,27 @@ pub enum AgentEvent {
         /// The time in milliseconds.
         duration_ms: u64,
     },
+    /// The run is parked until its request is decided ([`park`](crate::park)). The last event that
+    /// this process sends of the run.
+    Parked {
+        /// The run and the turn.
+        #[serde(flatten)]
+        origin: Origin,
+        /// The request.
+        request: Box<ParkRequest>,
+    },
+    /// The request of the run was decided, while it was parked.
+    Decided {
+        /// The run and the turn.
+        #[serde(flatten)]
+        origin: Origin,
+        /// Id of the request.
+        id: EffectId,
+        /// The decision.
+        decision: ParkDecision,
+        /// Time of the decision in Unix milliseconds.
+        wall_ms: u64,
+    },
     /// The run is being stopped; running tools must still end.
     Stopping {
         /// The run and the turn.
@@ -348,6 +370,8 @@ macro_rules! in_any_variant {
             | AgentEvent::Verified { origin: $origin, .. }
             | AgentEvent::HandOver { origin: $origin, .. }
             | AgentEvent::Suspended { origin: $origin, .. }
+            | AgentEvent::Parked { origin: $origin, .. }
+            | AgentEvent::Decided { origin: $origin, .. }
             | AgentEvent::Stopping { origin: $origin, .. }
             | AgentEvent::Warning { origin: $origin, .. }
             | AgentEvent::NestedFinished { origin: $origin, .. }
@@ -429,6 +453,8 @@ impl AgentEvent {
             AgentEvent::Verified { .. } => "verified",
             AgentEvent::HandOver { .. } => "hand_over",
             AgentEvent::Suspended { .. } => "suspended",
+            AgentEvent::Parked { .. } => "parked",
+            AgentEvent::Decided { .. } => "decided",
             AgentEvent::Stopping { .. } => "stopping",
             AgentEvent::Warning { .. } => "warning",
             AgentEvent::NestedFinished { .. } => "nested_finished",

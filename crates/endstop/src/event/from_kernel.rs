@@ -85,6 +85,10 @@ impl AgentEvent {
                 RunEvent::Suspended { duration_ms } => {
                     AgentEvent::Suspended { origin, duration_ms }
                 }
+                RunEvent::Parked(request) => AgentEvent::Parked { origin, request },
+                RunEvent::Decided { id, decision, wall_ms } => {
+                    AgentEvent::Decided { origin, id, decision, wall_ms }
+                }
                 RunEvent::Stopping { reason, running } => {
                     AgentEvent::Stopping { origin, reason, running }
                 }

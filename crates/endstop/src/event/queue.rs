@@ -92,7 +92,7 @@ impl State {
         } else if !self.lagging.is_empty() && matches!(event, AgentEvent::TurnStarted { .. }) {
             self.lagging.retain(|lagging| !Arc::ptr_eq(lagging, run));
         }
-        self.ended = matches!(event, AgentEvent::Finished { .. });
+        self.ended = matches!(event, AgentEvent::Finished { .. } | AgentEvent::Parked { .. });
         true
     }
 }

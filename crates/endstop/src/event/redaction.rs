@@ -67,7 +67,7 @@ impl Redaction {
             let within = event.is_delta()
                 || matches!(event, AgentEvent::Warning { .. } | AgentEvent::RuleHit { .. });
             if !within {
-                let last = matches!(event, AgentEvent::Finished { .. });
+                let last = matches!(event, AgentEvent::Finished { .. } | AgentEvent::Parked { .. });
                 self.finish(|open| last || open.run == run, out);
             }
             return out(event);

@@ -4,6 +4,8 @@
 //! if error.kind == JournalErrorKind::Busy { … }
 //! ```
 
+use crate::park::AnswerRefused;
+
 /// Error of a journal operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{journal}: {problem}")]
@@ -25,6 +27,18 @@ impl JournalError {
     ) -> JournalError {
         JournalError { journal: journal.into(), problem: problem.into(), kind }
     }
+}
+
+/// The reason why the request of a parked run could not be decided.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecideError {
+    /// No decision is possible.
+    #[error(transparent)]
+    Refused(#[from] AnswerRefused),
+    /// The journal has no such run, or cannot be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
 }
 
 /// Category of a [`JournalError`].

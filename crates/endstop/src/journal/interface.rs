@@ -56,6 +56,16 @@ pub trait RunJournal: Send {
         None
     }
 
+    /// Releases a run that is [parked](crate::park), so that another process can decide its request
+    /// and resume it. Nothing follows. The default implementation does nothing; the journal is then
+    /// dropped.
+    ///
+    /// # Errors
+    /// The run is not released before this process ends.
+    fn parked(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
     /// Stores the messages that the run ended with, without `keys` and apart from its outcome, so
     /// that runs of one conversation share them. Called right before [`ended`](Self::ended), which
     /// may write them in the same transaction. The default implementation returns `false`; the

@@ -41,7 +41,7 @@ mod stored;
 
 pub use brief::brief;
 pub(crate) use brief::briefs;
-pub use error::{JournalError, JournalErrorKind};
+pub use error::{DecideError, JournalError, JournalErrorKind};
 pub use interface::{Journal, Record, RunJournal};
 pub use recorded::{Change, RecordedRun, RunHeader};
 pub(crate) use redaction::{with_one_more, without_secrets};

@@ -32,6 +32,7 @@ mod many_calls;
 mod nested;
 mod ollama;
 mod params;
+mod parked;
 #[cfg(target_os = "linux")]
 #[path = "../../../endstop-process/tests/kept/processes.rs"]
 mod processes;

@@ -35,7 +35,7 @@ pub(crate) fn given(args: &RunArgs) -> BTreeMap<String, String> {
         ("allow_http", args.allow_http),
         ("system", args.system.is_some()),
         ("tools", !args.tools.is_empty()),
-        ("ask", args.ask),
+        ("ask", args.ask.is_some()),
         ("dir", args.dir.is_some()),
         ("max_output_tokens", args.max_output_tokens.is_some()),
         ("verify", args.verify.is_some()),

@@ -27,6 +27,7 @@ pub(crate) fn no_outcome(state: &str) -> &'static str {
     match state {
         "running" => "no outcome: the run is in progress",
         "ended" => "no outcome: it cannot be read",
+        "parked" => "no outcome: the run is parked until its request is decided",
         "interrupted" => "no outcome: its process died before the run ended",
         _ => "no outcome: the file ends before the run did (it was killed, or is still running)",
     }

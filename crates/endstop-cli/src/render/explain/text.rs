@@ -204,6 +204,8 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
         "closed" => closed(event),
         "open_call" => open_call(event),
         "spent_elsewhere" => spent_elsewhere(event),
+        "parked" => parked(event),
+        "decided" => format!("? the request was {}", decided(&event["decision"])),
         "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
         "verified" => verdict(event),
         "hand_over" => format!("  hand-over: {}", short("text", 300)),
@@ -214,6 +216,26 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
         "stopping" => format!("■ stopping: {}", text(&event["reason"])),
         _ => return None,
     })
+}
+
+/// Formats the request of a parked run.
+fn parked(event: &Value) -> String {
+    let subject = shorten(event["subject"].as_str().unwrap_or_default(), 200).replace('\n', " ");
+    let tool = event["tool"].as_str().map(|tool| format!("`{}` ", shorten(tool, 60)));
+    let kind = text(&event["kind"]);
+    format!("? parked: waits for {kind}: {}{subject}", tool.unwrap_or_default().replace('\n', " "))
+}
+
+/// Formats the decision about a request.
+fn decided(decision: &Value) -> String {
+    let why = |name: &str| decision[name].as_str().map(|why| shorten(why, 160).replace('\n', " "));
+    match (decision.as_str(), why("deny"), why("text")) {
+        (Some("approve"), ..) => "approved".to_owned(),
+        (Some("expired"), ..) => "denied by timeout: no decision came in time".to_owned(),
+        (_, Some(why), _) => format!("denied: {why}"),
+        (_, _, Some(text)) => format!("answered: {text}"),
+        _ => "decided".to_owned(),
+    }
 }
 
 /// Formats a verdict of the verifier.

@@ -5,7 +5,7 @@ use super::open_call::open_call;
 use super::repeats::{Repeat, repeats_of};
 use super::turns::{Turn, turns_of};
 use crate::failure::{Failure, Result};
-use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, of_demo};
+use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
 use crate::render::card::Beside;
 use endstop::core::{PreTurnCheck, RunEvent};
 use endstop::journal::{RecordedRun, brief};
@@ -23,7 +23,7 @@ use std::path::Path;
 pub(crate) struct Timeline {
     /// The run's header, if it comes from a journal.
     pub(crate) run: Option<About>,
-    /// `ended`, `running`, `interrupted`, or `cut`: the events end for an unknown reason.
+    /// `ended`, `running`, `parked`, `interrupted`, or `cut`: the events end for an unknown reason.
     pub(crate) state: &'static str,
     /// Problems that make the timeline incomplete or uncertain.
     pub(crate) problems: Vec<String>,
@@ -133,6 +133,7 @@ impl Timeline {
         timeline.state = match (&timeline.outcome, running) {
             (Some(_), _) => "ended",
             (None, true) => "running",
+            (None, false) if parked(run) => "parked",
             (None, false) => "interrupted",
         };
         timeline.next = timeline.advice(run, journal);
@@ -183,7 +184,13 @@ impl Timeline {
     /// Returns what the user can do next, for a run that has ended or was interrupted.
     fn advice(&self, run: &RecordedRun, journal: Option<&Path>) -> Option<String> {
         let header = &run.header;
-        if self.state == "interrupted" {
+        if self.state == "parked"
+            && run.events.last().is_some_and(|last| last.kind.name() == "parked")
+        {
+            let command = in_journal(&format!("endstop answer {} --approve", header.id), journal);
+            return Some(format!("decide: {command} (or --deny WHY)"));
+        }
+        if self.state == "interrupted" || self.state == "parked" {
             let again = Again::of_interrupted(run, &header.id, journal);
             return again.map(|again| format!("resume: {}", again.command()));
         }
@@ -199,7 +206,12 @@ impl Timeline {
         let (outcome, entries): (Vec<Value>, Vec<Value>) =
             events.into_iter().partition(|event| event["type"] == "outcome");
         let outcome = outcome.into_iter().next_back();
-        let state = if outcome.is_some() { "ended" } else { "cut" };
+        let parked = entries.last().is_some_and(|last| last["type"] == "run_parked");
+        let state = match (&outcome, parked) {
+            (Some(_), _) => "ended",
+            (None, true) => "parked",
+            (None, false) => "cut",
+        };
         let calls = started_calls(&entries);
         // Turns are counted for each conversation of a guarded run, so only the first is shown.
         let entries = entries.into_iter().filter(|event| {
@@ -300,6 +312,12 @@ impl Timeline {
         let last = self.entries.iter().rev().find_map(|event| event["at_ms"].as_f64());
         last.unwrap_or(0.0).max(self.ending.as_ref().map_or(0.0, ms))
     }
+}
+
+/// `true` if the records end with a request or its decision.
+fn parked(run: &RecordedRun) -> bool {
+    let last = run.events.last().map(|event| &event.kind);
+    matches!(last, Some(EventKind::Parked { .. } | EventKind::Decided { .. }))
 }
 
 /// Counts the calls that started, by tool.

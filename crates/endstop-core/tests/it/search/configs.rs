@@ -28,6 +28,8 @@ pub struct Config {
     pub(super) reports: Vec<Report>,
     /// `true` if the process may be suspended during a model call.
     pub(super) suspends: bool,
+    /// `true` if the run may be parked for an approval, and its process may die once.
+    pub(super) parks: bool,
     /// Possible answers of hooks and people. The first lets the run continue, the second refuses.
     pub(super) answers: Vec<Said>,
 }
@@ -151,6 +153,7 @@ pub fn configs() -> Vec<Config> {
         plain(),
         tools(),
         approval(),
+        parked(),
         deadline(),
         suspended(),
         hooks(),
@@ -207,6 +210,7 @@ fn plain() -> Config {
         pieces: vec![Piece::Text(""), Piece::Text("so"), Piece::Hidden(8)],
         reports: vec![OK],
         suspends: false,
+        parks: false,
         answers: vec![Said::Proceed],
     }
 }
@@ -288,6 +292,29 @@ fn approval() -> Config {
         pieces: vec![],
         reports: vec![OK, NO],
         answers: vec![Said::Proceed, Said::Deny, Said::Halt],
+        ..plain()
+    }
+}
+
+/// Approvals of repeatable tools, in a run that may be parked, and whose process may die.
+fn parked() -> Config {
+    Config {
+        name: "parked",
+        deeper: 3,
+        spec: || RunSpec {
+            tools: vec![
+                ToolPolicy { repeatable: true, ..tool("read", Permission::Ask) },
+                ToolPolicy { repeatable: true, ..tool("write", Permission::Ask) },
+            ],
+            finish_tool: true,
+            ..spec()
+        },
+        parks: true,
+        replies: vec![DONE, MIXED],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![],
+        reports: vec![OK, NO],
+        answers: vec![Said::Proceed, Said::Deny],
         ..plain()
     }
 }

@@ -15,6 +15,7 @@
 mod answers;
 mod checks;
 mod configs;
+mod parks;
 mod possible;
 mod watch;
 mod world;

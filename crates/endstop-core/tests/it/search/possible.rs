@@ -140,6 +140,7 @@ impl Before {
                     | EventKind::Reserved { .. }
                     | EventKind::Compacted { .. }
                     | EventKind::Start { .. }
+                    | EventKind::Resumed(_)
                     | EventKind::Tick
             );
         let shared = outcome.decided_by.decision == Decision::SharedBudget;

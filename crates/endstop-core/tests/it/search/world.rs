@@ -8,6 +8,7 @@
 
 use super::checks::only_begins_no_work;
 use super::configs::Config;
+use super::parks::approval;
 use super::possible::Before;
 use super::watch::Seen;
 use crate::laws::{
@@ -61,6 +62,10 @@ pub(super) enum Action {
     Late(u8),
     /// A running tool spends something on its own model calls, once per run.
     Spend,
+    /// The run is parked for an open approval, by index.
+    Park(u8),
+    /// The process dies and another one resumes the run, once per run.
+    Resume,
 }
 
 /// An effect that the kernel waits for, or waited for.
@@ -76,7 +81,7 @@ pub(super) enum Open {
 }
 
 impl Open {
-    fn id(&self) -> EffectId {
+    pub(super) fn id(&self) -> EffectId {
         match self {
             Open::Call { id, .. }
             | Open::Tool { id, .. }
@@ -107,6 +112,11 @@ pub(super) struct World<'a> {
     pub(super) tool_budget: [u64; 2],
     /// The rest when it granted the last reservation.
     pub(super) offered: Option<(u64, u64)>,
+    /// The calls of this turn for whose approval the run was parked.
+    pub(super) parked: Vec<String>,
+    /// Those of them that have started.
+    pub(super) started: Vec<String>,
+    pub(super) resumed: bool,
     /// The termination to come, if the run is being stopped.
     stopping: Option<String>,
     pub(super) cancelled: bool,
@@ -130,12 +140,15 @@ impl fmt::Debug for World<'_> {
             stopping,
             cancelled,
             calls,
+            parked,
+            started,
+            resumed,
             ..
         } = self;
         let spent = self.spent_by_tools;
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{tool_budget:?}")?;
-        write!(f, "{stopping:?}{cancelled}{calls} {spent}")
+        write!(f, "{stopping:?}{cancelled}{calls} {spent}{parked:?}{started:?}{resumed}")
     }
 }
 
@@ -157,6 +170,9 @@ impl<'a> World<'a> {
             held: Vec::new(),
             tool_budget: config.tool_budget,
             offered: None,
+            parked: Vec::new(),
+            started: Vec::new(),
+            resumed: false,
             stopping: None,
             cancelled: false,
             calls: 0,
@@ -189,8 +205,16 @@ impl<'a> World<'a> {
             }
             let ways = self.ways(open);
             all.extend((0..ways).map(|with| Action::Answer { open: at as u8, with }));
+            if self.config.parks
+                && matches!(approval(open), Some(call) if !self.parked.contains(&call.id))
+            {
+                all.push(Action::Park(at as u8));
+            }
         }
         all.extend((0..self.closed.len() as u8).map(Action::Late));
+        if self.config.parks && !self.resumed && self.phase() != "new" {
+            all.push(Action::Resume);
+        }
         let runs = matches!(self.phase(), "tools" | "stopping");
         if runs && self.config.spends > self.spent_by_tools && self.config.spends <= self.left() {
             all.push(Action::Spend);
@@ -292,6 +316,8 @@ impl<'a> World<'a> {
                 kind
             }
             Action::Late(which) => self.late(&self.closed[which as usize]),
+            Action::Park(which) => self.park(which)?,
+            Action::Resume => self.resume(),
             Action::Spend => {
                 self.spent_by_tools = self.config.spends;
                 let cost = NanoUsd(self.config.spends);
@@ -368,7 +394,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn close(&mut self, open: Open) {
+    pub(super) fn close(&mut self, open: Open) {
         self.closed.retain(|old| std::mem::discriminant(old) != std::mem::discriminant(&open));
         self.closed.push(open);
     }
@@ -388,6 +414,8 @@ impl<'a> World<'a> {
     fn take(&mut self, effect: Effect, step: &Step) -> Result<(), String> {
         match effect {
             Effect::CallModel { id, output_cap, .. } => {
+                self.parked.clear();
+                self.started.clear();
                 self.calls += 1;
                 let Step::Continue(run) = step else {
                     return Err("a call was made by a run that ended".to_owned());
@@ -420,6 +448,7 @@ impl<'a> World<'a> {
             }
             Effect::StartTools { calls } => {
                 for ToolStart { id, call, .. } in calls {
+                    self.starts_once(&call.id)?;
                     self.open.push(Open::Tool { id, call: call.id, told_to_stop: false });
                 }
             }

@@ -17,7 +17,8 @@ impl World {
             let at = self.rng.below(self.old.len() as u64) as usize;
             self.old[at].id()
         };
-        match self.rng.below(13) {
+        match self.rng.below(14) {
+            13 => self.parks(id),
             0 => EventKind::Start { seed: 1, price: None, wall_ms: None },
             1 => EventKind::Delta { call: id, delta: TurnDelta::Text("late [submit]".to_owned()) },
             2 => EventKind::TurnEnded {
@@ -55,6 +56,31 @@ impl World {
                 EventKind::Observe { variables: Map::new(), metrics }
             }
         }
+    }
+
+    /// Returns the park of a question, or a decision about it.
+    pub(super) fn parks(&mut self, id: EffectId) -> EventKind {
+        let digest = "d1".to_owned();
+        if self.rng.chance(50) {
+            let decision = match self.rng.below(3) {
+                0 => ParkDecision::Approve,
+                1 => ParkDecision::Deny("not so".to_owned()),
+                _ => ParkDecision::Expired,
+            };
+            return EventKind::Decided { id, decision, digest, wall_ms: 2 };
+        }
+        let request = ParkRequest {
+            id,
+            kind: RequestKind::Approval,
+            tool: Some("write".to_owned()),
+            call_id: None,
+            subject: "{}".to_owned(),
+            digest,
+            reason: None,
+            asked_ms: 1,
+            expires_ms: None,
+        };
+        EventKind::Parked { request: Box::new(request) }
     }
 
     fn text(&mut self) -> String {

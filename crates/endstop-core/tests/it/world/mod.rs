@@ -65,13 +65,15 @@ fn scripted_fault() -> EventKind {
     EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
 }
 
-pub const KINDS: [&str; 16] = [
+pub const KINDS: [&str; 18] = [
     "start",
     "delta",
     "turn_ended",
     "turn_failed",
     "tool_ended",
     "answered",
+    "parked",
+    "decided",
     "compacted",
     "validated",
     "verified",
@@ -404,6 +406,12 @@ impl World {
         }
         self.idle = 0;
         let at = self.rng.below(self.waiting.len() as u64) as usize;
+        if let Waiting::Consult(id, ConsultPoint::Approval { .. } | ConsultPoint::Reply) =
+            self.waiting[at]
+            && self.rng.chance(30)
+        {
+            return self.parks(id);
+        }
         if let Waiting::Call { id, .. } = self.waiting[at]
             && self.rng.chance(55)
         {

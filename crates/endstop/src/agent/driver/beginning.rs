@@ -6,6 +6,7 @@
 
 use super::alarm::Alarm;
 use super::outer::Outer;
+use super::parks::Parks;
 use super::teller::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
 use crate::agent::approvals::Approvals;
@@ -65,6 +66,7 @@ impl Driver {
             tool_budget: None,
             asked: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            parks: None,
             outer: outer.map(|context| Box::new(Outer::new(context))),
             hooks: None,
             alarm: Alarm::default(),
@@ -125,7 +127,8 @@ impl Driver {
 
     /// Sets up a run at the point where it was interrupted.
     fn set_up_resumed(&mut self, again: Again) {
-        let Again { opened, step, perform, at, recorder, resumes, id, input } = again;
+        let Again { opened, step, perform, at, recorder, resumes, id, input, parks } = again;
+        self.parks = Some(parks).filter(|parks| !parks.is_empty()).map(Parks::of).map(Box::new);
         let named = (opened.provider.as_deref(), opened.model.as_deref());
         let config = &self.shared.config;
         self.trace = Trace::begin(&*config.provider, named, config.streaming, None);

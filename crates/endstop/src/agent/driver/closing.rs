@@ -1,5 +1,5 @@
 //! Ends a run: stops the work in progress and delivers the one outcome, even if the run's task was
-//! dropped.
+//! dropped. Or parks it: releases it without an outcome.
 //!
 //! ```text
 //! driver.finish(outcome).await;
@@ -8,12 +8,18 @@
 use super::{Driver, in_provider};
 use crate::agent::ending::lost;
 use crate::agent::pending::Pending;
+use crate::agent::user_code;
 use crate::budget::Amount;
 use crate::control::Request;
 use crate::event::AgentEvent;
+use crate::journal::RunJournal;
 use crate::tool::Spent;
-use endstop_core::{Effect, EffectId, Event, EventKind, Message, Outcome, Role, Step, Termination};
+use endstop_core::{
+    Effect, EffectId, Event, EventKind, HookDecision, Message, Outcome, ParkRequest, Role, Step,
+    Termination,
+};
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,6 +175,74 @@ impl Driver {
         if let Some(event) = event {
             self.teller.send(event);
         }
+    }
+
+    /// Parks the run. Returns its outcome if it ends instead, for example at its deadline.
+    pub(super) async fn park(&mut self, request: Box<ParkRequest>) -> Option<Box<Outcome>> {
+        let id = request.id;
+        let event = EventKind::Parked { request: request.clone() };
+        if let Some(outcome) = self.feed(event).await {
+            return Some(outcome);
+        }
+        if self.control.pending(self.heard).is_some() {
+            // The run was stopped meanwhile, which takes precedence.
+            return None;
+        }
+        if !self.is_stored() {
+            let why = "the run could not be parked, because its journal cannot store the request";
+            let answer = HookDecision::Deny(why.to_owned());
+            self.queue.push_back(EventKind::Answered { id, answer });
+            return None;
+        }
+        self.close();
+        self.alarm.stop();
+        if let Some(log) = self.recorder.as_mut().and_then(|recorder| recorder.take_log()) {
+            self.release(log).await;
+        }
+        self.give_parked(request);
+        None
+    }
+
+    /// Releases the run in its journal, on a thread that may block.
+    async fn release(&mut self, log: Box<dyn RunJournal>) {
+        let under_way = self.owner.under_way();
+        let mut pending = Pending::spawn((log, Ok(())), move |(log, released)| {
+            let parked = AssertUnwindSafe(|| log.parked());
+            *released = match catch_unwind(parked) {
+                Ok(released) => released.map_err(|problem| problem.to_string()),
+                Err(_) => Err("the journal's code panicked".to_owned()),
+            };
+            drop(under_way);
+        });
+        let (log, released) = poll_fn(|cx| pending.poll(cx)).await;
+        user_code::let_go(Some(log));
+        if let Err(problem) = released {
+            let message = format!(
+                "the run is parked, but it can be decided only after this process ends: {problem}"
+            );
+            self.tell(|origin| AgentEvent::Warning { origin, message });
+        }
+    }
+
+    /// Tells the handle that the run is parked, and ends the work of this process on it.
+    fn give_parked(&mut self, request: Box<ParkRequest>) {
+        let Some(run) = self.run.take() else { return };
+        self.finished = true;
+        let at = self.now();
+        let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
+        for id in reserved {
+            self.settle(id, Amount::ZERO);
+        }
+        // For a caller that only waits for an outcome. The journal does not have it.
+        let mut part = run.finish(Event::new(at, EventKind::Cancel), &mut Vec::new());
+        part.decided_by.evidence = format!(
+            "the run is parked and has not ended: it waits for a decision about {}",
+            request.tool.as_deref().map_or("a question".to_owned(), |tool| format!("`{tool}`"))
+        );
+        self.owner.finished(self.number, None);
+        self.ending.park(Arc::new(ParkRequest::clone(&request)), *part);
+        // The last event, so after everything that a reader may do next is possible.
+        self.tell(|origin| AgentEvent::Parked { origin, request });
     }
 }
 

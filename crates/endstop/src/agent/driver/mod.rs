@@ -8,6 +8,7 @@ mod alarm;
 mod beginning;
 mod closing;
 mod outer;
+mod parks;
 mod perform;
 mod spending;
 mod teller;
@@ -28,6 +29,7 @@ use crate::budget::{Amount, SharedBudget};
 use crate::control::{Control, Request};
 use crate::event::{AgentEvent, RunPlace};
 use crate::journal::RunHeader;
+use crate::park::ParkHistory;
 use crate::provider::{
     CallEvent, CallStream, ModelParams, ModelSession, Provider, Response, SessionSpec,
 };
@@ -36,11 +38,12 @@ use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use alarm::{Alarm, wake_interval};
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Price, Run,
-    Step, TerminationSignal, TurnDelta,
+    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, ParkRequest,
+    Price, Run, Step, TerminationSignal, TurnDelta,
 };
 use endstop_wire::redact::KnownKeys;
 use outer::Outer;
+use parks::Parks;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -105,6 +108,8 @@ pub(crate) struct Again {
     pub(super) id: String,
     /// The newest message of the run's original input.
     pub(super) input: Option<MessageId>,
+    /// The requests and decisions of the run so far.
+    pub(super) parks: ParkHistory,
 }
 
 /// The first thing a driver does.
@@ -154,6 +159,8 @@ pub(crate) struct Driver {
     tool_budget: Option<SharedBudget>,
     asked: BTreeMap<EffectId, AbortHandle>,
     reserved: BTreeMap<EffectId, Amount>,
+    /// The parks of the run, if it has any. Boxed, because few runs have.
+    parks: Option<Box<Parks>>,
     /// The tool call of another run on whose behalf this run works.
     outer: Option<Box<Outer>>,
     /// Boxed, and only there if a hook needs it, so that a waiting run uses less memory.
@@ -186,6 +193,12 @@ impl Driver {
                 })
                 .await;
                 outcome = self.feed(event).await;
+                if outcome.is_none()
+                    && let Some(request) = self.ready_to_park()
+                {
+                    // Boxed for the same reason as below.
+                    outcome = Box::pin(self.park(request)).await;
+                }
             }
             if let Some(outcome) = outcome {
                 // Boxed because its state would take up most of a waiting run's task.
@@ -390,12 +403,29 @@ impl Driver {
                 self.recorded().await;
                 self.tell_problem();
             }
-            for effect in effects {
+            for mut effect in effects {
+                if let (Effect::StartTools { calls }, Some(parks)) = (&mut effect, &self.parks)
+                    && !self.is_stored()
+                {
+                    self.queue.extend(parks.refuse_unrecorded(calls));
+                }
                 self.perform(effect);
             }
             self.trace.settle();
             outcome
         }
+    }
+
+    /// Returns the request with which the run can be parked now: nothing of the run is in progress.
+    fn ready_to_park(&mut self) -> Option<Box<ParkRequest>> {
+        let idle = self.call.is_none() && self.tasks.is_empty() && self.queue.is_empty();
+        let parks = self.parks.as_mut()?;
+        parks.request.take_if(|_| idle && self.control.pending(self.heard).is_none())
+    }
+
+    /// `true` if every event so far is on disk, or if there is no journal.
+    fn is_stored(&self) -> bool {
+        self.recorder.as_ref().is_none_or(|recorder| recorder.is_stored())
     }
 
     /// Feeds an event to the kernel, and hands it to the journal. Performs only the effects that

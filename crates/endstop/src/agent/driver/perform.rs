@@ -5,6 +5,7 @@
 //! for effect in effects { driver.perform(effect); }
 //! ```
 
+use super::parks::{event_of, subject};
 use super::validating::{self, Validation, finished, validation};
 use super::{Call, Driver, Work, in_provider};
 use crate::agent::consult::{Question, whose};
@@ -18,7 +19,7 @@ use crate::tool::{Tool, ToolContext};
 use crate::verifier::{Verdict, bounded};
 use endstop_core::{
     Compaction, ConsultPoint, Effect, EffectId, ErrorClass, EventKind, MessageId, ModelError, Run,
-    ToolReport, ToolStart, ToolStatus,
+    RunEvent, ToolReport, ToolStart, ToolStatus,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -81,12 +82,17 @@ impl Driver {
                 self.compact(id, forced, task, target);
             }
             Effect::Abandon { id } => {
+                if let Some(parks) = &mut self.parks {
+                    parks.request.take_if(|request| request.id == id);
+                }
                 if let Some(task) = self.asked.remove(&id) {
                     task.abort();
                 }
                 // Returns the reservation if the effect was one; otherwise this does nothing.
                 self.settle(id, Amount::ZERO);
             }
+            // Reported by `give_parked`, because the run can still be stopped before that.
+            Effect::Emit(RunEvent::Parked(_)) => {}
             Effect::Emit(event) => {
                 self.trace.told(&event);
                 self.tell_of_run(event);
@@ -199,6 +205,16 @@ impl Driver {
 
     /// Asks the hooks or the approver at a point.
     pub(super) fn consult(&mut self, id: EffectId, point: ConsultPoint) {
+        // A run that works for another one is not parked, because that one waits for it.
+        let recorder = self.recorder.as_deref().filter(|_| self.outer.is_none());
+        let subject = subject(&point, recorder, self.run.as_ref());
+        let parks = self.parks.as_deref();
+        let decided = parks.map(|parks| parks.answer(id, subject.as_ref())).unwrap_or_default();
+        if !decided.is_empty() {
+            self.queue.extend(decided);
+            return;
+        }
+        let earlier = parks.and_then(|parks| parks.earlier(id, subject.as_ref()));
         let mut question = Question::new(&self.shared.config);
         if let Some(hooks) = &self.hooks
             && matches!(point, ConsultPoint::PreCall { .. })
@@ -219,10 +235,11 @@ impl Driver {
             self.tell_approval(request_id, call);
         }
         let (name, what) = whose(&point);
+        let approval = matches!(point, ConsultPoint::Approval { .. });
         let control = self.control.clone();
         self.ask(id, name, what, async move {
             match question.answer(point, &control).await {
-                Some(answer) => EventKind::Answered { id, answer },
+                Some(answer) => event_of(id, answer, subject, earlier, approval),
                 // The question was not asked because the run was stopped. The driver sees the
                 // request before this event, which does nothing.
                 None => EventKind::Tick,
@@ -321,6 +338,10 @@ impl Driver {
         }
         let provider = &*self.shared.config.provider;
         match (result, work) {
+            (Ok(EventKind::Parked { request }), _) => {
+                self.parks.get_or_insert_default().request = Some(request);
+                EventKind::Tick
+            }
             (Ok(event), _) => event,
             // The question was cancelled, so its result no longer matters.
             (Err(_), Some(Work::Question { .. }) | None) if !waited => EventKind::Tick,

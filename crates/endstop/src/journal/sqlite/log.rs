@@ -208,6 +208,17 @@ impl RunJournal for Log {
         Some(written)
     }
 
+    fn parked(&mut self) -> Result<(), JournalError> {
+        let driver = self.journal.driver()?.name.clone();
+        self.journal.writing(|connection| {
+            let sql = "UPDATE runs SET driver = NULL WHERE number = ?1 AND driver = ?2";
+            connection.execute(sql, params![self.run, driver])
+        })?;
+        // There is nothing left to release.
+        self.ended = true;
+        Ok(())
+    }
+
     fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
         let keys = self.journal.keys().and(keys);
         let known = &self.journal.0.known;

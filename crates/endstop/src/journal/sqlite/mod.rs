@@ -19,6 +19,8 @@ mod hardening;
 mod header;
 mod journal;
 mod log;
+mod parked;
+mod parked_rows;
 mod prune;
 mod read;
 mod schema;

@@ -3,7 +3,8 @@
 use super::failure::problem;
 use super::hardening::Room;
 use super::journal::SqliteJournal;
-use super::{driver, header, texts};
+use super::parked_rows::is_parked;
+use super::{driver, header, tables, texts};
 use crate::journal::redaction::{cuts_for_model, cuts_of};
 use crate::journal::{JournalError, JournalErrorKind, RecordedRun};
 use endstop_core::{Event, EventKind, NanoUsd, bounded_json};
@@ -41,6 +42,8 @@ pub struct RunSummary {
     pub verified: Option<bool>,
     /// `true` if the run has not ended and a live process drives it.
     pub running: bool,
+    /// `true` if the run is parked: it waits for a decision, or was decided and waits to be resumed.
+    pub parked: bool,
 }
 
 impl SqliteJournal {
@@ -52,17 +55,19 @@ impl SqliteJournal {
         let mut select = connection
             .prepare_cached(
                 "SELECT id, continues, started_ms, ended_ms, provider, model, task, termination,
-                 category, turns, cost_usd, verified, driver
+                 category, turns, cost_usd, verified, driver, rowid
                  FROM runs ORDER BY rowid DESC LIMIT ?1",
             )
             .map_err(wrong)?;
         let rows = select
-            .query_map([most], |row| Ok((summary(row)?, row.get::<_, Option<String>>(12)?)))
+            .query_map([most], |row| {
+                Ok((summary(row)?, row.get::<_, Option<String>>(12)?, row.get::<_, i64>(13)?))
+            })
             .map_err(wrong)?;
         let mut runs = Vec::new();
         let mut room = Room::of(self.path());
         for row in rows {
-            let (mut run, driver) = row.map_err(wrong)?;
+            let (mut run, driver, number) = row.map_err(wrong)?;
             // A damaged file can have a tree of pages that leads back to itself and then lists runs
             // without end.
             if !room.take(run.task.len()) {
@@ -71,6 +76,11 @@ impl SqliteJournal {
             }
             run.running = run.termination.is_none()
                 && driver.is_some_and(|name| driver::is_alive(self.path(), &name));
+            // Earlier versions of the tables have no parked runs.
+            run.parked = run.termination.is_none()
+                && !run.running
+                && self.0.version == tables::VERSION
+                && is_parked(&connection, number).map_err(wrong)?;
             runs.push(run);
         }
         Ok(runs)
@@ -324,6 +334,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
         cost: row.get::<_, Option<f64>>(10)?.map(NanoUsd::from_usd),
         verified: row.get(11)?,
         running: false,
+        parked: false,
     })
 }
 

@@ -1,7 +1,8 @@
-//! Each answer at each point: the table of `docs/src/hooks.md`, one test per cell.
+//! Each answer at each point: the table of `docs/src/hooks.md`, one test per cell. The runs have no
+//! journal; `parked.rs` parks runs that have one.
 
 use super::{Asks, Model, Ran, act, results};
-use endstop::hook::{ChangedResult, ConsultPoint, HookDecision, Hooks};
+use endstop::hook::{ChangedResult, ConsultPoint, HookDecision, Hooks, Park};
 use endstop::{Agent, Message, Outcome, Permission, Role, Termination, ToolCall};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +52,7 @@ fn answer(kind: &str, call: Option<ToolCall>) -> HookDecision {
         "change_result" => HookDecision::ChangeResult(ChangedResult::ok("changed")),
         "deny" => HookDecision::Deny("the note".to_owned()),
         "halt" => HookDecision::Halt("the note".to_owned()),
+        "park" => HookDecision::Park(Park::default()),
         other => panic!("{other}"),
     }
 }
@@ -195,21 +197,25 @@ macro_rules! cells {
 
 cells! {
     prompt: proceed => Nothing, proceed_with => Told, output_cap => Cap, change_call => Fault,
-        change_result => Fault, deny => Halts, halt => Halts;
+        change_result => Fault, deny => Halts, halt => Halts, park => Fault;
     pre_iteration: proceed => Nothing, proceed_with => Told, output_cap => Cap,
-        change_call => Fault, change_result => Fault, deny => Halts, halt => Halts;
+        change_call => Fault, change_result => Fault, deny => Halts, halt => Halts, park => Fault;
     chat_params: proceed => Nothing, proceed_with => Told, output_cap => Cap,
-        change_call => Fault, change_result => Fault, deny => Halts, halt => Halts;
+        change_call => Fault, change_result => Fault, deny => Halts, halt => Halts, park => Fault;
     pre_call: proceed => Nothing, proceed_with => Told, output_cap => Cap, change_call => Fault,
-        change_result => Fault, deny => Halts, halt => Halts;
+        change_result => Fault, deny => Halts, halt => Halts, park => Fault;
     pre_tool: proceed => Nothing, proceed_with => Told, output_cap => Nothing,
-        change_call => Changed, change_result => Fault, deny => Denied, halt => Halts;
+        change_call => Changed, change_result => Fault, deny => Denied, halt => Halts,
+        park => Fault;
     approval: proceed => Nothing, proceed_with => Told, output_cap => Nothing,
         change_call => Changed, change_result => Fault, deny => Denied, halt => Halts;
     post_tool: proceed => Nothing, proceed_with => Told, output_cap => Nothing,
-        change_call => Fault, change_result => NewResult, deny => Withheld, halt => Halts;
+        change_call => Fault, change_result => NewResult, deny => Withheld, halt => Halts,
+        park => Fault;
     reply: proceed => Nothing, proceed_with => Replied, output_cap => Nothing,
-        change_call => AlsoFault, change_result => AlsoFault, deny => Replied, halt => AlsoHalted;
+        change_call => AlsoFault, change_result => AlsoFault, deny => Replied, halt => AlsoHalted,
+        park => AlsoFault;
     stop: proceed => Nothing, proceed_with => ToldLater, output_cap => Nothing,
-        change_call => AlsoFault, change_result => AlsoFault, deny => Vetoed, halt => AlsoHalted;
+        change_call => AlsoFault, change_result => AlsoFault, deny => Vetoed, halt => AlsoHalted,
+        park => AlsoFault;
 }

@@ -1,0 +1,18 @@
+//! The id of an effect, which the answering event carries.
+//!
+//! ```text
+//! Effect::Consult { id: EffectId(7), .. } ─► EventKind::Answered { id: EffectId(7), .. }
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// Identifies an effect within its run; never reused, so that a late answer cannot be confused with
+/// a new one.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct EffectId(
+    /// The number of the effect, from 1 in each run.
+    pub u64,
+);
