@@ -361,6 +361,12 @@ const FAULTS: &[Fault] = &[
         "        let _ = (id, spent, tokens);\n",
     ),
     fault(
+        "approved-call-runs-again",
+        "open_calls.rs",
+        "self.calls.get(running.at).filter(|open| !open.parked)?",
+        "self.calls.get(running.at)?",
+    ),
+    fault(
         "schema-is-not-asked",
         "success.rs",
         "    if context.settings.output_schema {\n        return",
