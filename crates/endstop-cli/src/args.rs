@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Answer(AnswerArgs),
     /// Cancel a live run, also of another process, or a parked one.
     Cancel(CancelArgs),
-    /// Change the limits of a live run of `endstop guard`.
+    /// Change the limits of a live run.
     Limits(LiveLimitsArgs),
     /// Show the timeline of a run, the limits at each turn, and what ended it.
     Explain(ExplainArgs),
@@ -270,6 +270,10 @@ pub(crate) struct RunArgs {
     /// If a replay differs from the recorded run, exit with the replayed run's status instead of 2.
     #[arg(long, requires = "replay")]
     pub(crate) accept_divergence: bool,
+    /// A FIFO whose lines the model receives as messages of the user while the run works, each before
+    /// its next call. On a terminal, lines can also be typed.
+    #[arg(long, value_name = "FIFO")]
+    pub(crate) steer: Option<PathBuf>,
     /// Resume a stored run: one whose process died, or one that did not succeed and can now
     /// continue (raise the limit that ended it). Give its id, a prefix of the id, or `last`. Task
     /// and settings come from the stored run; flags override them.

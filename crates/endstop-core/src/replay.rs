@@ -56,7 +56,8 @@ impl Replay {
     }
 
     /// Feeds the next event and returns the effects that the run requested. After the end, spending
-    /// of tools that outlived the run is added to the outcome; other events are ignored.
+    /// of tools that outlived the run is added to the outcome, and so is a message of the user; other
+    /// events are ignored.
     pub fn feed(&mut self, event: Event) -> &[Effect] {
         self.effects.clear();
         self.at = self.at.max(event.at);
@@ -65,6 +66,9 @@ impl Replay {
                 outcome.turns = outcome.turns.saturating_add(*turns);
                 let more = unreported.unwrap_or(Unreported::of_unknown(*cost_unknown));
                 outcome.add_spent(usage, *cost, *cost_unknown, more);
+            }
+            if let EventKind::Said { text } = event.kind {
+                outcome.add_said(text);
             }
             return &self.effects;
         }
@@ -293,6 +297,7 @@ pub fn go_on(
         perform.extend(again.feed(event.clone()).iter().cloned());
         events.push(event);
     };
+    let has_limits = with.limits.is_some();
     let resumed = Resumption { lost: Vec::new(), call_again: true, ..with };
     let at = again.at();
     feed(&mut again, Event::new(at, EventKind::Resumed(Box::new(resumed))));
@@ -303,7 +308,9 @@ pub fn go_on(
             continue;
         }
         let stands = match &event.kind {
-            EventKind::ToolEnded { .. } | EventKind::Spent { .. } => true,
+            EventKind::ToolEnded { .. } | EventKind::Spent { .. } | EventKind::Said { .. } => true,
+            // The limits that end the run again must not outrank those of the resumption.
+            EventKind::LimitsChanged { .. } => !has_limits,
             EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => false,
             // Another compactor may do better, so ask again.
             EventKind::Compacted { .. } if not_shortened => false,

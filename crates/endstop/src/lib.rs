@@ -49,13 +49,13 @@ pub mod verifier;
 
 pub use agent::{
     Agent, AgentBuilder, Approval, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,
-    SessionSnapshot, StartError, TypedHandle, TypedOutcome,
+    SessionSnapshot, StartError, SteerError, Steering, TypedHandle, TypedOutcome,
 };
 pub use endstop_core as core;
 pub use endstop_core::{
-    Attachment, CacheUse, Category, DecidedBy, Document, Image, Limits, MediaError, Message,
-    MessageId, NanoUsd, Outcome, Part, Permission, Price, Role, Termination, ToolCall, ToolResult,
-    ToolStatus, Unsuccessful, Usage, Watch, WatchMode,
+    Attachment, CacheUse, Category, DecidedBy, Document, Image, LimitChanges, Limits, MediaError,
+    Message, MessageId, NanoUsd, Outcome, Part, Permission, Price, Role, Termination, ToolCall,
+    ToolResult, ToolStatus, Unsuccessful, Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;
 pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
@@ -86,6 +86,8 @@ mod documents {
     struct DefiningTools;
     #[doc = include_str!("../../../docs/src/events.md")]
     struct Events;
+    #[doc = include_str!("../../../docs/src/steering.md")]
+    struct Steering;
     #[doc = include_str!("../../../docs/src/guests.md")]
     struct Guests;
     #[doc = include_str!("../../../docs/src/coming-from.md")]

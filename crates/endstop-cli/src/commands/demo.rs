@@ -10,6 +10,7 @@ use crate::run::agent::runtime;
 use crate::run::cassette::Cassette;
 use crate::run::servers::Servers;
 use crate::run::session::{Begin, RunSession};
+use crate::run::steer::Steer;
 use endstop::agent::{Agent, AgentBuilder};
 use endstop::journal::SqliteJournal;
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -85,6 +86,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
         secrets,
         allow_http: false,
         questions,
+        steer: Steer::default(),
         json,
     };
     let task = match *name {

@@ -15,6 +15,7 @@ use crate::run::earlier::Earlier;
 use crate::run::events::EventFile;
 use crate::run::retention::Retention;
 use crate::run::session::{Begin, RunSession};
+use crate::run::steer::Steer;
 use endstop::Resume;
 use endstop::journal::JournalError;
 use std::io::{self, IsTerminal, Read};
@@ -89,6 +90,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         secrets,
         allow_http,
         questions,
+        steer: steer(args, json),
         json,
     };
     let begin = Begin::Task(Box::new(attached.with(task)));
@@ -145,10 +147,17 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
         secrets,
         allow_http,
         questions,
+        steer: steer(args, json),
         json,
     };
     let begin = Begin::Again(Box::new(how), Box::new(Earlier::of(&id, &recorded)));
     session.perform(runtime, &agent, begin, &limits, dir.as_deref())
+}
+
+/// Returns the sources of messages for the model while the run works.
+fn steer(args: &RunArgs, json: bool) -> Steer {
+    let terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+    Steer { fifo: args.steer.clone(), typed: terminal && !json }
 }
 
 /// Refuses a missing or blank task without reading standard input, so that no server is started for

@@ -71,7 +71,7 @@ impl Settings {
             no_stream: saved.no_stream,
             params: saved.params.into(),
             price: saved.price,
-            limits: run.limits().clone(),
+            limits: run.limits(),
             policy: None,
             // Always set, because the default rules of this version may differ from those of the
             // run.

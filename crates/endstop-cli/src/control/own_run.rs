@@ -1,8 +1,9 @@
 //! The run of `endstop run`, under control.
 
 use super::protocol::{Controlled, LiveRun, Reply};
-use endstop::agent::Agent;
+use endstop::agent::{Agent, RunHandle};
 use endstop::event::AgentEvent;
+use endstop::{LimitChanges, SteerError, Steering};
 use serde_json::{Map, Value};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -10,6 +11,7 @@ use std::time::Instant;
 /// The run of this process, as its events show it.
 pub(crate) struct OwnRun {
     agent: Agent,
+    steering: Steering,
     run_id: String,
     began: Instant,
     facts: Mutex<Facts>,
@@ -24,9 +26,10 @@ struct Facts {
 }
 
 impl OwnRun {
-    pub(crate) fn new(agent: Agent, run_id: &str) -> OwnRun {
+    pub(crate) fn new(agent: Agent, run: &RunHandle) -> OwnRun {
         let facts = Mutex::new(Facts { phase: "waiting", ..Facts::default() });
-        OwnRun { agent, run_id: run_id.to_owned(), began: Instant::now(), facts }
+        let (steering, run_id) = (run.steering(), run.run_id().to_owned());
+        OwnRun { agent, steering, run_id, began: Instant::now(), facts }
     }
 
     /// Follows the run by its events.
@@ -74,14 +77,18 @@ impl Controlled for OwnRun {
         Reply::Done
     }
 
-    fn limits(&self, run: &str, _limits: &Map<String, Value>) -> Reply {
+    fn limits(&self, run: &str, limits: &Map<String, Value>) -> Reply {
         if run != self.run_id {
             return Reply::UnknownRun;
         }
-        Reply::NotSupported(
-            "the limits of `endstop run` cannot be changed while it works; cancel it, and resume it \
-             with `endstop run --resume` and other limits"
-                .to_owned(),
-        )
+        let changes = match LimitChanges::read(limits) {
+            Ok(changes) => changes,
+            Err(error) => return Reply::Invalid(error.to_string()),
+        };
+        match self.steering.set_limits(changes) {
+            Ok(()) => Reply::Done,
+            Err(SteerError::Ended) => Reply::UnknownRun,
+            Err(error) => Reply::Invalid(error.to_string()),
+        }
     }
 }

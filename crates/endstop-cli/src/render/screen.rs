@@ -5,9 +5,10 @@ use super::parked::decision_words;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::Flow;
 use crate::visible::{shorten, visible};
-use endstop::Limits;
 use endstop::core::{NanoUsd, Usage, WatchMode};
 use endstop::event::AgentEvent;
+use endstop::{LimitChanges, Limits};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
@@ -171,6 +172,12 @@ impl Screen {
             AgentEvent::Verified { round, rounds, passed, output, .. } => {
                 self.end_line();
                 self.note(&verdict(*round, *rounds, *passed, output));
+            }
+            // The limits of a nested run are not shown.
+            AgentEvent::LimitsChanged { limits, .. } if event.path().is_empty() => {
+                limits.apply(&mut self.limits);
+                self.end_line();
+                self.note(&format!("! limits changed: {}", changed(limits)));
             }
             AgentEvent::Suspended { duration_ms, .. } => {
                 self.end_line();
@@ -383,4 +390,11 @@ fn verdict(round: u32, rounds: Option<u32>, passed: bool, output: &str) -> Strin
     }
     let last = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     format!("✗ rejected by the verifier{of}: {}", shorten(last, 200))
+}
+
+/// Formats new values of limits.
+fn changed(limits: &LimitChanges) -> String {
+    let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let named = limits.values().iter().map(|(name, new)| format!("{name} = {}", value(new)));
+    named.collect::<Vec<_>>().join(", ")
 }

@@ -98,6 +98,7 @@ impl Lines {
                 RunEvent::Verified { round, rounds, passed, output }
             }
             AgentEvent::HandOver { text, .. } => RunEvent::HandOver { text },
+            AgentEvent::LimitsChanged { limits, .. } => RunEvent::LimitsChanged { limits },
             AgentEvent::Suspended { duration_ms, .. } => RunEvent::Suspended { duration_ms },
             AgentEvent::Parked { request, .. } => RunEvent::Parked(request),
             AgentEvent::Decided { id, decision, wall_ms, .. } => {

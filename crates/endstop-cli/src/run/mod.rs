@@ -14,5 +14,10 @@ pub(crate) mod retention;
 pub(crate) mod servers;
 pub(crate) mod session;
 pub(crate) mod signals;
+#[cfg(unix)]
+pub(crate) mod steer;
+#[cfg(not(unix))]
+#[path = "steer_unsupported.rs"]
+pub(crate) mod steer;
 mod stream;
 pub(crate) mod verify;

@@ -8,6 +8,7 @@ use super::line::Line;
 use super::notify;
 use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
+use super::steer::{Messages, Steer, Steered};
 use super::stream::StreamedText;
 use super::verify::verified;
 use crate::control::own_run::OwnRun;
@@ -74,6 +75,8 @@ pub(crate) struct RunSession {
     pub(crate) questions: Cell<Option<Questions>>,
     /// The command that runs when the run parks or ends.
     pub(crate) notify: Option<String>,
+    /// The sources of messages for the model while the run works.
+    pub(crate) steer: Steer,
     pub(crate) json: bool,
 }
 
@@ -83,6 +86,8 @@ struct View {
     screen: Screen,
     /// Streamed text that may still be the beginning of a secret.
     streamed: StreamedText,
+    /// The limits that apply now.
+    limits: Limits,
     /// The facts for other commands.
     own: Option<Arc<OwnRun>>,
 }
@@ -140,17 +145,23 @@ impl RunSession {
             Some(file) => Some(EventFile::create(file, self.secrets.clone())?),
             None => None,
         };
+        // Before the run starts, so that a wrong file costs nothing.
+        let questions = self.questions.take();
+        let mut messages = Messages::open(&self.steer, questions.is_some())?;
+        self.questions.set(questions);
         // Registered before the run starts, because until then a signal kills the process.
         let mut signals = Signals::listen()?;
         let streamed = StreamedText::new(self.secrets.clone());
-        let mut view = View { events, screen: Screen::new(limits.clone()), streamed, own: None };
+        let (screen, limits) = (Screen::new(limits.clone()), limits.clone());
+        let mut view = View { events, screen, streamed, limits, own: None };
         view.screen.answer_only = self.answer_only;
         let mut handle = start(agent, begin, &mut view.screen)?;
-        let own = Arc::new(OwnRun::new(agent.clone(), handle.run_id()));
+        let own = Arc::new(OwnRun::new(agent.clone(), &handle));
         // Bound to a name, because dropping it closes the socket.
         let _control = Control::open(Arc::clone(&own) as Arc<dyn Controlled>);
         view.own = Some(own);
-        let (stopped, mut heard) = self.follow(agent, &mut handle, &mut view, &mut signals).await?;
+        let (stopped, mut heard) =
+            self.follow(agent, &mut handle, &mut view, (&mut signals, &mut messages)).await?;
         // Tools may outlive the outcome by their grace time; servers close only when no tool uses
         // them.
         agent.settled().await;
@@ -185,7 +196,7 @@ impl RunSession {
             let _ = output::json_without(&ended, &self.secrets);
         } else {
             show_answer(&outcome, self.answer_only);
-            let card = card(&outcome, limits, &beside, view.screen.color());
+            let card = card(&outcome, &view.limits, &beside, view.screen.color());
             output::painted_note(&format!("\n{card}"));
         }
         if let Some(command) = &self.notify {
@@ -282,7 +293,7 @@ impl RunSession {
         agent: &Agent,
         handle: &mut RunHandle,
         view: &mut View,
-        signals: &mut Signals,
+        (signals, messages): (&mut Signals, &mut Messages),
     ) -> Result<(Stopped, StopSignal)> {
         let mut heard = StopSignal::Nothing;
         let mut told = false;
@@ -337,6 +348,9 @@ impl RunSession {
                     // answered.
                     asked = Some(Asked { typed: ask(call), answer });
                 }
+                message = messages.next() => {
+                    steer(handle, message, &mut view.screen);
+                }
                 typed = answered(&mut asked), if asked.is_some() => {
                     match (typed, asked.take()) {
                         // The run may have stopped waiting for the answer.
@@ -356,6 +370,11 @@ impl RunSession {
     fn show(&self, event: AgentEvent, view: &mut View) {
         if let Some(own) = &view.own {
             own.saw(&event);
+        }
+        if let AgentEvent::LimitsChanged { limits, .. } = &event
+            && event.path().is_empty()
+        {
+            limits.apply(&mut view.limits);
         }
         if !self.json {
             view.screen.show(&event);
@@ -379,6 +398,19 @@ impl RunSession {
         if self.json {
             view.screen.closed |= output::json_without(line, &self.secrets).is_err();
         }
+    }
+}
+
+/// Sends a message of the user to the model.
+fn steer(handle: &RunHandle, message: Steered, screen: &mut Screen) {
+    let sent = match message {
+        Steered::Line(text) => handle.say(text).map_err(|error| error.to_string()),
+        Steered::TooLong => Err("the line is too long; at most 64 KiB are allowed".to_owned()),
+    };
+    screen.end_line();
+    match sent {
+        Ok(()) => output::note("· the message is sent with the next model call"),
+        Err(problem) => output::note(&format!("⚠ the message was not sent: {problem}")),
     }
 }
 

@@ -255,9 +255,14 @@ fn own_run_is_listed_and_cancelled() {
     let list = live();
     assert_eq!((list.len(), &list[0]["kind"]), (1, &json!("run")), "{list:?}");
     let id = list[0]["run_id"].as_str().unwrap();
-    run(&cli, &["limits", id, "--max-turns", "2"]).exits(2).notes(&["not supported by run"]);
+    let done = run(&cli, &["limits", id, "--max-turns", "2", "--json"]).exits(0);
+    assert_eq!(done.lines(), [json!({"type": "limits_changed", "run_id": id})]);
+    let refused = run(&cli, &["limits", id, "--max-budget-usd", "1"]).exits(2);
+    refused.notes(&["limit `max_budget_usd`: no price of the model is known"]);
     run(&cli, &["cancel", id]).exits(0);
-    started.finish().exits(130).outcome_is("cancelled");
+    let done = started.finish().exits(130).notes(&["! limits changed: max_turns = 2"]);
+    done.outcome_is("cancelled");
+    done.notes(&["0/2 turns"]);
     assert!(live().is_empty());
 }
 

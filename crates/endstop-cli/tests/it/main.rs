@@ -56,6 +56,8 @@ mod run_endings;
 mod secrets;
 #[cfg(target_os = "linux")]
 mod signals;
+#[cfg(unix)]
+mod steering;
 mod suspended;
 mod telemetry;
 #[cfg(target_os = "linux")]

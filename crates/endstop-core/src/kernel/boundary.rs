@@ -13,6 +13,7 @@ use super::phase::Point;
 use super::precheck::check_limits;
 use super::remaining::remaining;
 use super::spec::ProactiveCompaction;
+use super::steering::enter_messages;
 use crate::price::Price;
 use std::ops::ControlFlow::Continue;
 
@@ -98,8 +99,9 @@ pub(super) fn chat_params(context: &RunContext) -> Next {
     Next::Consult { point: Point::ChatParams, ask }
 }
 
-/// Consults the hook that sees the request, if there is one.
-pub(super) fn pre_call(context: &RunContext) -> Next {
+/// Adds the messages of the user to the request, and consults the hook that sees it, if there is one.
+pub(super) fn pre_call(context: &mut RunContext, effects: &mut Vec<Effect>) -> Next {
+    enter_messages(context, effects);
     if !context.settings.hooks.pre_call {
         return Next::Call;
     }

@@ -8,6 +8,7 @@ use super::ending::Ending;
 use super::outcome::Outcome;
 use super::phase::Phase;
 use super::precheck::also_true;
+use super::steering::keep_unread;
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
 
@@ -26,6 +27,7 @@ pub(super) fn conclude(
     if context.state.streaming != StreamingState::Idle {
         context.state.streaming.abort();
     }
+    keep_unread(&mut context);
     context.state.end(termination);
     // A rejected answer is still the work of the run, so that the caller gets it with the failure.
     if !termination.is_success()

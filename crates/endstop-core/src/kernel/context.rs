@@ -11,6 +11,7 @@ use super::ledger::Ledger;
 use super::prompt::PromptSize;
 use super::spec::RunSpec;
 use super::verdicts::Verdicts;
+use crate::limits::Limits;
 use crate::message::{MessageId, Part, Role};
 use crate::policy::StepContext;
 use crate::price::Price;
@@ -50,6 +51,8 @@ pub(super) struct RunContext {
     pub(super) said: Said,
     pub(super) prompt: PromptSize,
     pub(super) guest: GuestState,
+    /// Messages of the user that no model call has read yet.
+    pub(super) unread: Vec<String>,
     /// Time in which the process was suspended during model calls.
     pub(super) suspended: Duration,
 }
@@ -174,6 +177,7 @@ impl RunContext {
             said: Said::default(),
             prompt: PromptSize::default(),
             guest: GuestState::default(),
+            unread: Vec::new(),
             suspended: Duration::ZERO,
             settings: spec,
         }
@@ -182,6 +186,14 @@ impl RunContext {
     /// `true` if the driver does not own the loop.
     pub(super) fn is_guest(&self) -> bool {
         self.settings.guest.is_some()
+    }
+
+    /// Replaces the limits. What was spent so far counts against them.
+    pub(super) fn replace_limits(&mut self, limits: Limits) {
+        self.ledger.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+        self.ledger.max_tokens = limits.max_tokens;
+        self.state.iteration_limit = limits.max_turns;
+        self.settings.limits = limits;
     }
 
     /// `true` if the run asks for a hand-over when a ceiling ends it.

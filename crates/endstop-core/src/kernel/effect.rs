@@ -4,6 +4,7 @@ pub use super::effect_id::EffectId;
 use super::park::{ParkDecision, ParkRequest};
 use super::watch::RuleHit;
 use crate::error_class::ModelError;
+use crate::limits::LimitChanges;
 use crate::message::{MessageId, ToolCall, ToolResult, ToolStatus};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
@@ -241,6 +242,8 @@ pub enum InjectionReason {
     WrapUp,
     /// The rest of the limits, before each turn.
     Remaining,
+    /// The user has sent a message while the run works.
+    Said,
 }
 
 impl InjectionReason {
@@ -259,6 +262,7 @@ impl InjectionReason {
             InjectionReason::Watch => "watch",
             InjectionReason::WrapUp => "wrap_up",
             InjectionReason::Remaining => "remaining",
+            InjectionReason::Said => "said",
         }
     }
 }
@@ -408,6 +412,11 @@ pub enum RunEvent {
     HandOver {
         /// Text of the hand-over.
         text: String,
+    },
+    /// Limits of the run were changed.
+    LimitsChanged {
+        /// The new values of the limits that differ.
+        limits: LimitChanges,
     },
     /// The process was suspended during a model call, whose timeouts do not include that time.
     Suspended {

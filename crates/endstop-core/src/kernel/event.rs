@@ -9,7 +9,7 @@ use super::nested_ending::NestedEnding;
 use super::park::{Park, ParkDecision, ParkRequest};
 use super::spec::ToolPolicy;
 use crate::error_class::ModelError;
-use crate::limits::Limits;
+use crate::limits::{LimitChanges, Limits};
 use crate::media::Attachment;
 use crate::message::{Message, ModelTurn, ToolCall, ToolStatus};
 use crate::price::Price;
@@ -185,6 +185,19 @@ pub enum EventKind {
     /// The previous driver is gone (its process died or was stopped), and another one resumes the
     /// run.
     Resumed(Box<Resumption>),
+    /// The user has sent a message. It enters the conversation before the next model call or, if the
+    /// run ends before that, at its end. An answer in text that comes first does not end the run, as
+    /// long as the limits permit another turn. Ignored in the run of a guest.
+    Said {
+        /// The message.
+        text: String,
+    },
+    /// The caller changes limits. What was used so far counts against the new limits: a limit that
+    /// is now reached ends the run before its next turn, and `timeout` ends it at once.
+    LimitsChanged {
+        /// The new values.
+        limits: LimitChanges,
+    },
     /// The process did not run for this time before the event, because it or its machine was
     /// suspended. The timeouts of a model call in progress do not include the time, because the
     /// process could not receive content. The run's `timeout` includes it.
@@ -229,6 +242,8 @@ impl EventKind {
             EventKind::Reserved { .. } => "reserved",
             EventKind::Observe { .. } => "observe",
             EventKind::Resumed(_) => "resumed",
+            EventKind::Said { .. } => "said",
+            EventKind::LimitsChanged { .. } => "limits_changed",
             EventKind::Suspended { .. } => "suspended",
             EventKind::Tick => "tick",
             EventKind::Cancel => "cancel",

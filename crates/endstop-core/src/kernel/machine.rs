@@ -23,6 +23,7 @@ use super::precheck::time_used;
 use super::request::{request_call, reserved};
 use super::resume::resumed;
 use super::spec::RunSpec;
+use super::steering::{change_limits, said};
 use super::stopping::{cancelled, faulted, stop, stopping, terminated};
 use super::stream::{delta, skip_suspension, timed_out};
 use super::success::validated;
@@ -68,7 +69,7 @@ impl Machine {
     }
 
     /// Handles an event. The order of the checks here is the order of precedence.
-    fn decide(&mut self, at: Duration, event: EventKind, effects: &mut Vec<Effect>) -> Flow {
+    fn decide(&mut self, at: Duration, mut event: EventKind, effects: &mut Vec<Effect>) -> Flow {
         let Machine { context, phase, .. } = self;
         // Clamp instead of failing: events from several threads can arrive slightly out of order,
         // and time inside a run must not go backwards.
@@ -92,6 +93,14 @@ impl Machine {
                 let late = self.deadline_passed(&EventKind::Tick);
                 return Break(closed(&mut self.phase, ok, &detail, ended_as, late, &self.context));
             }
+            // Before the deadline check, because the new limits decide about it.
+            EventKind::LimitsChanged { ref limits } => {
+                change_limits(limits, context, effects);
+                // The requested tick was computed with the old limits.
+                self.armed = None;
+            }
+            // In every phase: a message is never lost.
+            EventKind::Said { ref mut text } => said(std::mem::take(text), context),
             // Before the deadline check, because the resumption may bring new limits.
             EventKind::Resumed(with) => {
                 // The timer was in the old driver.
@@ -273,6 +282,8 @@ impl Machine {
             | EventKind::Fault { .. }
             | EventKind::Spent { .. }
             | EventKind::Closed { .. }
+            | EventKind::Said { .. }
+            | EventKind::LimitsChanged { .. }
             | EventKind::Resumed(_) => return Continue(None),
         };
         Continue(Some(next))
@@ -393,7 +404,9 @@ impl Machine {
                 Next::Again(_) => Next::Boundary,
                 Next::Iteration => pre_iteration(context),
                 Next::Params => chat_params(context),
-                Next::PreCall => pre_call(context),
+                Next::PreCall => pre_call(context, effects),
+                // A message that came after the last question of a hook.
+                Next::Call if !context.unread.is_empty() => Next::PreCall,
                 Next::Call => request_call(context, effects)?,
                 Next::Retry { wait } => {
                     Next::Wait(Phase::Backoff { until: context.now.saturating_add(wait) })

@@ -53,6 +53,7 @@
 //! | `ledger.rs`, `booking.rs` | cost and reservations |
 //! | `compaction.rs`, `compactions.rs` | when a shortened conversation is accepted |
 //! | `guest_mode.rs`, `asked.rs`, `closed.rs`, `meter.rs` | a guest: a driver that does not own the loop |
+//! | `steering.rs` | messages and changes of limits while the run works |
 //! | `resume.rs` | resume after a crash |
 //! | `wrap_up.rs`, `hand_over.rs`, `remaining.rs` | the hand-over when a ceiling ends the run; what is left of the limits, for the model |
 //! | `stopping.rs`, `abort.rs`, `conclude.rs` | cancel, terminate, deadline and halt; the outcome |
@@ -137,6 +138,7 @@ mod results;
 mod resume;
 mod run;
 mod spec;
+mod steering;
 mod stopping;
 mod stream;
 mod success;

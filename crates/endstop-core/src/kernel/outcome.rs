@@ -5,7 +5,7 @@ use super::effect::ConversationSize;
 use super::outcome_json::{NameFields, milliseconds, optional_milliseconds, with_category};
 use super::watch::RuleHit;
 use crate::cache_use::CacheUse;
-use crate::message::Message;
+use crate::message::{Message, MessageId, Role};
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
 use crate::usage::{NanoUsd, Unreported, Usage};
@@ -281,6 +281,14 @@ impl Outcome {
         self.cost_upper = more.cost.map(|more| self.cost + more);
         let tokens = self.usage.total_tokens();
         self.tokens_upper = more.tokens.map(|more| tokens.saturating_add(more));
+    }
+
+    /// Appends a message that the user sent when the run had just ended, so that a run which continues
+    /// the conversation reads it.
+    pub fn add_said(&mut self, text: String) {
+        let last = self.messages.iter().map(|message| message.id.0).max().unwrap_or(0);
+        let id = MessageId(last.saturating_add(1));
+        self.messages.push(Message::text(id, Role::User, text));
     }
 
     /// Upper bound on the usage that the provider did not report.

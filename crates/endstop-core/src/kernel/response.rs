@@ -18,6 +18,7 @@ use super::next::Next;
 use super::open_calls::OpenCalls;
 use super::phase::Point;
 use super::results::answer_unrun;
+use super::steering::continue_with_messages;
 use super::success::{end_or_succeed, succeed};
 use crate::message::Part;
 use crate::signal::{SignalReason, TerminationSignal};
@@ -302,9 +303,14 @@ fn answered_in_text(
     Continue(Next::Again(ending))
 }
 
-/// Accepts a text as the answer, after asking for a reply if the driver offers one.
+/// Accepts a text as the answer, unless a message of the user came first, and after asking for a reply
+/// if the driver offers one.
 fn accept_text(ending: Box<Ending>, answer: String, context: &mut RunContext) -> Flow<Next> {
     context.counts.empty_turns = 0;
+    let ending = match continue_with_messages(ending, context)? {
+        Ok(next) => return Continue(next),
+        Err(ending) => ending,
+    };
     if context.settings.hooks.reply {
         return Continue(Next::Consult { point: Point::Reply(ending), ask: ConsultPoint::Reply });
     }

@@ -19,7 +19,6 @@ use super::spec::{Permission, restrict_tools};
 use super::stopping::stopping;
 use super::wrap_up::given_up;
 use crate::termination::Termination;
-use crate::usage::NanoUsd;
 
 /// Handles a resumption: applies its changes, then repeats or answers what was lost.
 pub(super) fn resumed(
@@ -38,10 +37,7 @@ pub(super) fn resumed(
         if let Some(mode) = guest {
             mode.restrict_limits(&mut limits);
         }
-        context.ledger.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
-        context.ledger.max_tokens = limits.max_tokens;
-        context.state.iteration_limit = limits.max_turns;
-        context.settings.limits = limits;
+        context.replace_limits(limits);
     }
     if let Some(mut tools) = tools {
         if let Some(mode) = guest {

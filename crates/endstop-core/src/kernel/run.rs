@@ -12,6 +12,7 @@ use super::precheck::{CheckState, PRE_TURN, check_state};
 use super::spec::RunSpec;
 use super::stopping::terminated;
 use super::watch::RuleHit;
+use crate::limits::Limits;
 use crate::message::Message;
 use crate::state::MultiTurnState;
 use crate::termination::Termination;
@@ -262,6 +263,11 @@ impl Run {
     /// The limits checked before each turn, each with its current value.
     pub fn checks(&self) -> Vec<CheckState> {
         PRE_TURN.into_iter().map(|check| check_state(&self.0.context, check)).collect()
+    }
+
+    /// The limits that apply now.
+    pub fn limits(&self) -> &Limits {
+        &self.0.context.settings.limits
     }
 
     /// Time since the run began, as of the last event.

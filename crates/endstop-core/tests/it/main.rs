@@ -40,6 +40,7 @@ mod recorded_runs;
 mod registry;
 mod reviews;
 mod search;
+mod steering;
 mod stopping;
 mod streaming;
 mod termination_vectors;

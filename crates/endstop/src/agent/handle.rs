@@ -6,11 +6,12 @@
 use super::approvals::{AnswerError, Approval, Approvals};
 use super::ending::EndingCell;
 use super::shared::Shared;
+use super::steering::{SteerError, Steering};
 use crate::control::Control;
 use crate::event::queue::{EventSink, EventSource, queue};
 use crate::event::{AgentEvent, RequestId, RunPlace};
 use crate::park::RunStatus;
-use endstop_core::Outcome;
+use endstop_core::{LimitChanges, Outcome};
 use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
 use std::fmt;
@@ -153,6 +154,27 @@ impl RunHandle {
     /// Returns the run's requests for approval, to answer them from another task.
     pub fn approvals(&self) -> Approvals {
         self.approvals.clone()
+    }
+
+    /// Sends the model a message of the user; see [`Steering::say`].
+    ///
+    /// # Errors
+    /// Those of [`Steering::say`].
+    pub fn say(&self, text: impl Into<String>) -> Result<(), SteerError> {
+        self.steering().say(text)
+    }
+
+    /// Changes limits of the run; see [`Steering::set_limits`].
+    ///
+    /// # Errors
+    /// Those of [`Steering::set_limits`].
+    pub fn set_limits(&self, changes: LimitChanges) -> Result<(), SteerError> {
+        self.steering().set_limits(changes)
+    }
+
+    /// Returns a handle that steers the run, for example from another task.
+    pub fn steering(&self) -> Steering {
+        Steering::new(self.control.clone(), self.ending.clone(), self.agent.clone())
     }
 
     /// Drops the handle without cancelling the run.

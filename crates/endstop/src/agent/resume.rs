@@ -111,7 +111,8 @@ impl Resume {
     }
 
     /// Resumes even if the agent's model, tools, system prompt, policy or schema differ from those
-    /// the run began with. Limits may always differ; those of the agent apply.
+    /// the run began with. Limits may always differ; those of the agent apply,
+    /// also in place of limits that were [changed](crate::Steering::set_limits) while the run worked.
     pub fn accept_changes(mut self) -> Resume {
         self.accept_changes = true;
         self
@@ -379,7 +380,7 @@ fn resumption(recorded: &RecordedRun, now: RunSpec, price: Option<Price>) -> Res
     let then = &recorded.header.spec;
     let changed = |was: &Option<String>, is: Option<String>| if *was == is { None } else { is };
     Resumption {
-        limits: Some(now.limits).filter(|limits| limits != recorded.limits()),
+        limits: Some(now.limits).filter(|limits| *limits != recorded.limits()),
         tools: Some(now.tools).filter(|tools| *tools != then.tools),
         model: changed(&then.model, now.model),
         provider: changed(&then.provider, now.provider),

@@ -7,6 +7,7 @@
 //! control.cancel();
 //! ```
 
+mod mailbox;
 mod run_control;
 pub(crate) mod sync;
 mod thread;

@@ -51,8 +51,10 @@
 //!
 //! The loom tests in `loom_tests.rs` check every order of these steps.
 
+use super::mailbox::Mailbox;
 use super::sync::{Arc, Condvar, Mutex, lock, wait_timeout};
 use super::thread::{Looks, Thread};
+use endstop_core::{EventKind, Limits};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -110,6 +112,14 @@ impl Tokens {
     }
 }
 
+/// What has arrived for the driver of a run.
+pub(crate) struct News {
+    /// Tools have reported spending.
+    pub(crate) spent: bool,
+    /// The next message or change of limits.
+    pub(crate) letter: Option<EventKind>,
+}
+
 #[derive(Debug, Default)]
 struct Asked {
     /// The strongest request so far.
@@ -117,6 +127,10 @@ struct Asked {
     driver: Option<Waker>,
     /// A tool has reported spending that the driver has not booked yet.
     spent: bool,
+    /// Boxed, because most runs get no letter.
+    mailbox: Option<Box<Mailbox>>,
+    /// The run has ended, and takes no letters.
+    ended: bool,
     /// User code that is currently in its first poll.
     entries: Vec<Entry>,
     /// Number of stops that wait for an entry to be removed.
@@ -343,11 +357,51 @@ impl Control {
         }
     }
 
-    /// Returns `true` if tools have reported spending since the last call. Call it after
-    /// [`poll`](Self::poll), which registers the driver's waker, so that a report between the two
-    /// calls is not missed.
-    pub(crate) fn take_spent(&self) -> bool {
-        std::mem::take(&mut lock(&self.shared.asked).spent)
+    /// Takes what has arrived since the last call. Call it after [`poll`](Self::poll), which registers
+    /// the driver's waker, so that nothing that arrives between the two calls is missed.
+    pub(crate) fn take_news(&self) -> News {
+        let mut asked = lock(&self.shared.asked);
+        News {
+            spent: std::mem::take(&mut asked.spent),
+            letter: asked.mailbox.as_mut().and_then(|mailbox| mailbox.pop()),
+        }
+    }
+
+    /// Sends a letter to the driver. `write` sees what was sent before, and may refuse.
+    ///
+    /// # Errors
+    /// `ended` if the run has ended, or the error of `write`.
+    pub(crate) fn send<E>(
+        &self,
+        ended: E,
+        write: impl FnOnce(&mut Mailbox) -> Result<EventKind, E>,
+    ) -> Result<(), E> {
+        let driver = {
+            let mut asked = lock(&self.shared.asked);
+            if asked.ended {
+                return Err(ended);
+            }
+            let mailbox = asked.mailbox.get_or_insert_default();
+            let letter = write(mailbox)?;
+            mailbox.push(letter);
+            asked.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(())
+    }
+
+    /// Returns the limits with all changes that were sent; `None` if there was none.
+    pub(crate) fn sent_limits(&self) -> Option<Limits> {
+        lock(&self.shared.asked).mailbox.as_ref().and_then(|mailbox| mailbox.limits.clone())
+    }
+
+    /// Accepts no further letters. Returns those that the driver has not taken.
+    pub(crate) fn close_mailbox(&self) -> Vec<EventKind> {
+        let mut asked = lock(&self.shared.asked);
+        asked.ended = true;
+        asked.mailbox.as_mut().map(|mailbox| mailbox.take_all()).unwrap_or_default()
     }
 
     /// Returns the recorded request if it is stronger than `known`.

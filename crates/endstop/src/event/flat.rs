@@ -7,8 +7,8 @@
 use super::origin::{CallId, Origin};
 use super::request_id::RequestId;
 use endstop_core::{
-    EffectId, InjectionReason, ModelError, NanoUsd, Outcome, ParkDecision, ParkRequest, RuleHit,
-    TerminationSignal, ToolStatus, Usage,
+    EffectId, InjectionReason, LimitChanges, ModelError, NanoUsd, Outcome, ParkDecision,
+    ParkRequest, RuleHit, TerminationSignal, ToolStatus, Usage,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -279,6 +279,14 @@ pub enum AgentEvent {
         /// Text of the hand-over.
         text: String,
     },
+    /// Limits of the run were changed.
+    LimitsChanged {
+        /// The run and the turn.
+        #[serde(flatten)]
+        origin: Origin,
+        /// The new values of the limits that differ.
+        limits: LimitChanges,
+    },
     /// The process was suspended during a model call, whose timeouts do not include that time.
     Suspended {
         /// The run and the turn.
@@ -369,6 +377,7 @@ macro_rules! in_any_variant {
             | AgentEvent::CompactionFailed { origin: $origin, .. }
             | AgentEvent::Verified { origin: $origin, .. }
             | AgentEvent::HandOver { origin: $origin, .. }
+            | AgentEvent::LimitsChanged { origin: $origin, .. }
             | AgentEvent::Suspended { origin: $origin, .. }
             | AgentEvent::Parked { origin: $origin, .. }
             | AgentEvent::Decided { origin: $origin, .. }
@@ -452,6 +461,7 @@ impl AgentEvent {
             AgentEvent::CompactionFailed { .. } => "compaction_failed",
             AgentEvent::Verified { .. } => "verified",
             AgentEvent::HandOver { .. } => "hand_over",
+            AgentEvent::LimitsChanged { .. } => "limits_changed",
             AgentEvent::Suspended { .. } => "suspended",
             AgentEvent::Parked { .. } => "parked",
             AgentEvent::Decided { .. } => "decided",

@@ -82,6 +82,7 @@ impl AgentEvent {
                     AgentEvent::Verified { origin, round, rounds, passed, output }
                 }
                 RunEvent::HandOver { text } => AgentEvent::HandOver { origin, text },
+                RunEvent::LimitsChanged { limits } => AgentEvent::LimitsChanged { origin, limits },
                 RunEvent::Suspended { duration_ms } => {
                     AgentEvent::Suspended { origin, duration_ms }
                 }

@@ -152,15 +152,18 @@ impl RecordedRun {
         })
     }
 
-    /// Returns the limits that applied last: those of the latest resume that changed them, or else
-    /// those of the header.
-    pub fn limits(&self) -> &Limits {
-        let raised = self.events.iter().rev().find_map(|event| match &event.kind {
-            // A resume may raise the limits; the last one that did so wins.
-            EventKind::Resumed(with) => with.limits.as_ref(),
-            _ => None,
-        });
-        raised.unwrap_or(&self.header.spec.limits)
+    /// Returns the limits that applied last: those of the header, with the changes of resumes and
+    /// those that were made while the run worked.
+    pub fn limits(&self) -> Limits {
+        let mut limits = self.header.spec.limits.clone();
+        for event in &self.events {
+            match &event.kind {
+                EventKind::Resumed(with) => limits = with.limits.clone().unwrap_or(limits),
+                EventKind::LimitsChanged { limits: changes } => changes.apply(&mut limits),
+                _ => {}
+            }
+        }
+        limits
     }
 
     /// Returns the model: that of the header or, in the run of a guest, of its first call.

@@ -65,6 +65,7 @@ pub(crate) fn cuts_for_model(kind: &EventKind, record: &str) -> u64 {
         kind,
         EventKind::Delta { .. }
             | EventKind::Asked { .. }
+            | EventKind::Said { .. }
             | EventKind::TurnEnded { .. }
             | EventKind::TurnFailed { partial: Some(_), .. }
             | EventKind::ToolEnded { .. }

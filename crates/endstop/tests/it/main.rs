@@ -42,6 +42,7 @@ mod session_stops;
 mod sessions;
 #[cfg(target_os = "linux")]
 mod shell;
+mod steering;
 mod support;
 mod suspension;
 mod telemetry;

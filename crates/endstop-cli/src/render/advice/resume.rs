@@ -44,7 +44,7 @@ impl Again {
         if !possible || recorded.spec(None).is_err() {
             return None;
         }
-        let limits = recorded.limits().clone();
+        let limits = recorded.limits();
         // A run that hit a limit ends at once if it is resumed under the same limit, so the command
         // must raise it.
         let raised = if let Some(limit) = facts.limit() {
@@ -68,7 +68,7 @@ impl Again {
         let possible = is_resumable(&recorded.header)
             && recorded.damage.is_none()
             && recorded.spec(None).is_ok()
-            && continues(recorded, recorded.limits().clone());
+            && continues(recorded, recorded.limits());
         let journal = journal.map(Path::to_owned);
         let unmarked = is_unmarked(recorded);
         possible.then(|| Again { run: run.to_owned(), journal, unmarked, raised: None })

@@ -209,6 +209,7 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
         "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
         "verified" => verdict(event),
         "hand_over" => format!("  hand-over: {}", short("text", 300)),
+        "limits_changed" => format!("! limits changed: {}", short("limits", 300)),
         "suspended" => {
             let time = format::ms(event["duration_ms"].as_f64().unwrap_or(0.0));
             format!("  the process was suspended for {time}")

@@ -99,7 +99,7 @@ impl Timeline {
                 verify: header.settings["verify"].as_str().map(str::to_owned),
             }),
             events: run.events.len(),
-            allowed: run.limits().clone(),
+            allowed: run.limits(),
             problems: run
                 .damage
                 .iter()

@@ -26,6 +26,8 @@ pub struct Config {
     pub(super) pieces: Vec<Piece>,
     /// Possible reports of a tool; the first is a success.
     pub(super) reports: Vec<Report>,
+    /// The ways in which a user may steer the run, each once: a message, or other limits.
+    pub(super) steers: Vec<Steer>,
     /// `true` if the process may be suspended during a model call.
     pub(super) suspends: bool,
     /// `true` if the run may be parked for an approval, and its process may die once.
@@ -102,6 +104,14 @@ pub(super) enum Said {
     Break,
 }
 
+/// A way to steer a run.
+#[derive(Clone, Copy)]
+pub(super) enum Steer {
+    Say,
+    /// Sets a limit, by name, to a value in JSON.
+    Limit(&'static str, &'static str),
+}
+
 const DONE: Reply = says("done", SignalReason::NaturalCompletion);
 const READ: Reply = calls(&[("a", "read", "{}")]);
 const READS: Reply = calls(&[("a", "read", "{}"), ("b", "read", "{\"n\":1}")]);
@@ -156,6 +166,7 @@ pub fn configs() -> Vec<Config> {
         parked(),
         deadline(),
         suspended(),
+        steered(),
         hooks(),
         changes(),
         budget(),
@@ -209,9 +220,37 @@ fn plain() -> Config {
         ],
         pieces: vec![Piece::Text(""), Piece::Text("so"), Piece::Hidden(8)],
         reports: vec![OK],
+        steers: vec![],
         suspends: false,
         parks: false,
         answers: vec![Said::Proceed],
+    }
+}
+
+/// A run that a user steers while it works.
+fn steered() -> Config {
+    Config {
+        name: "steered",
+        deeper: 2,
+        spec: || RunSpec {
+            limits: Limits { timeout: Some(Duration::from_millis(500)), ..limits() },
+            tools: vec![tool("read", Permission::Allow)],
+            finish_tool: true,
+            hooks: Hooks { pre_call: true, ..Hooks::default() },
+            ..spec()
+        },
+        replies: vec![DONE, READ, FINISH],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![],
+        reports: vec![OK],
+        answers: vec![Said::Proceed, Said::Deny],
+        steers: vec![
+            Steer::Say,
+            Steer::Limit("max_turns", "1"),
+            Steer::Limit("max_turns", "5"),
+            Steer::Limit("timeout", "\"50ms\""),
+        ],
+        ..plain()
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 
 use super::checks::only_begins_no_work;
-use super::configs::Config;
+use super::configs::{Config, Steer};
 use super::parks::approval;
 use super::possible::Before;
 use super::watch::Seen;
@@ -25,6 +25,9 @@ const MOST_PIECES: u8 = 2;
 
 /// The time for which the process is suspended: longer than most timeouts of a call.
 const SUSPENSION: Duration = Duration::from_millis(100);
+
+/// Maximum number of uses of each way to steer.
+const MOST_STEERS: u8 = 1;
 
 /// No suspension begins after this time, so that the search has an end.
 const MOST_TIME: Duration = Duration::from_millis(600);
@@ -51,6 +54,8 @@ pub(super) enum Action {
     Overrun,
     /// The process is suspended for [`SUSPENSION`] and then continues.
     Suspend,
+    /// The user steers the run, in one of the ways of the world.
+    Steer(u8),
     /// Streamed content, by index.
     Piece(u8),
     /// An answer to an open effect, by index, with the variant of the answer.
@@ -122,6 +127,8 @@ pub(super) struct World<'a> {
     pub(super) cancelled: bool,
     pub(super) calls: u32,
     spent_by_tools: u64,
+    /// Number of times that each way to steer was used.
+    steered: Vec<u8>,
     compactions: CompactionLaw,
     effects: Vec<Effect>,
 }
@@ -148,7 +155,8 @@ impl fmt::Debug for World<'_> {
         let spent = self.spent_by_tools;
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{tool_budget:?}")?;
-        write!(f, "{stopping:?}{cancelled}{calls} {spent}{parked:?}{started:?}{resumed}")
+        let steered = &self.steered;
+        write!(f, "{stopping:?}{cancelled}{calls} {spent}{parked:?}{started:?}{resumed}{steered:?}")
     }
 }
 
@@ -177,6 +185,7 @@ impl<'a> World<'a> {
             cancelled: false,
             calls: 0,
             spent_by_tools: 0,
+            steered: vec![0; config.steers.len()],
             effects: Vec::new(),
         }
     }
@@ -196,6 +205,8 @@ impl<'a> World<'a> {
                 all.push(Action::Overrun);
             }
         }
+        let steers = self.steered.iter().enumerate().filter(|(_, used)| **used < MOST_STEERS);
+        all.extend(steers.map(|(way, _)| Action::Steer(way as u8)));
         if self.config.suspends && self.now < MOST_TIME {
             all.push(Action::Suspend);
         }
@@ -308,6 +319,10 @@ impl<'a> World<'a> {
                 self.now += SUSPENSION;
                 EventKind::Suspended { time: SUSPENSION }
             }
+            Action::Steer(way) => {
+                self.steered[way as usize] += 1;
+                self.steer(self.config.steers[way as usize])
+            }
             Action::Piece(which) => self.piece(which)?,
             Action::Answer { open, with } => {
                 let open = self.open.remove(open as usize);
@@ -381,6 +396,19 @@ impl<'a> World<'a> {
                     self.check_ending(&outcome, &before)?;
                 }
                 Ok(Some(outcome.termination))
+            }
+        }
+    }
+
+    /// Returns the event of a way to steer.
+    fn steer(&mut self, way: Steer) -> EventKind {
+        match way {
+            Steer::Say => EventKind::Said { text: "look at b".to_owned() },
+            Steer::Limit(name, value) => {
+                let value = serde_json::from_str(value).unwrap_or_default();
+                let limits = LimitChanges::new().set(name, value).unwrap_or_default();
+                limits.apply(&mut self.limits);
+                EventKind::LimitsChanged { limits }
             }
         }
     }

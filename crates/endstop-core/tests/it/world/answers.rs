@@ -83,6 +83,25 @@ impl World {
         EventKind::Parked { request: Box::new(request) }
     }
 
+    /// Returns other limits of one kind, higher or lower, or off.
+    pub(super) fn changed_limits(&mut self, setup: &Setup) -> EventKind {
+        let (name, value) = match self.rng.below(5) {
+            0 => ("max_turns", json!(self.rng.below(30))),
+            1 => {
+                let ms = self.now.as_millis() as u64 / 2 + self.rng.below(2_000);
+                ("timeout_ms", json!(ms))
+            }
+            2 => ("max_tokens", json!(self.rng.below(90_000))),
+            3 if setup.price.is_some() => {
+                ("max_budget_usd", json!(self.rng.below(4_000) as f64 / 1e3))
+            }
+            _ => ("thinking_timeout_ms", json!(self.rng.below(100))),
+        };
+        let value = if self.rng.chance(15) { json!("off") } else { value };
+        let limits = LimitChanges::new().set(name, value).expect("a valid value");
+        EventKind::LimitsChanged { limits }
+    }
+
     fn text(&mut self) -> String {
         self.reasons += 1;
         match self.rng.below(200) {

@@ -65,7 +65,7 @@ fn scripted_fault() -> EventKind {
     EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
 }
 
-pub const KINDS: [&str; 18] = [
+pub const KINDS: [&str; 20] = [
     "start",
     "delta",
     "turn_ended",
@@ -79,6 +79,8 @@ pub const KINDS: [&str; 18] = [
     "verified",
     "reserved",
     "observe",
+    "said",
+    "limits_changed",
     "suspended",
     "tick",
     "cancel",
@@ -138,11 +140,15 @@ pub fn play_on(seed: u64, deaths: &[usize]) -> Result<Played, String> {
 pub fn go_on_and_play(seed: u64, on: GoesOn) -> Result<Played, String> {
     let mut rng = Rng(seed);
     let (_, setup) = spec(&mut rng);
-    let limits = on.events.iter().rev().find_map(|event| match &event.kind {
-        EventKind::Resumed(with) => with.limits.clone(),
-        _ => None,
-    });
-    let setup = Setup { limits: limits.unwrap_or(setup.limits), ..setup };
+    let mut limits = setup.limits;
+    for event in &on.events {
+        match &event.kind {
+            EventKind::Resumed(with) => limits = with.limits.clone().unwrap_or(limits),
+            EventKind::LimitsChanged { limits: changes } => changes.apply(&mut limits),
+            _ => {}
+        }
+    }
+    let setup = Setup { limits, ..setup };
     // A different random sequence from the one that the run had before.
     let Step::Continue(run) = on.step else { return Err("it ended".to_owned()) };
     play_from(seed, (Rng(!seed), setup), run, on.events, on.perform, &[])
@@ -150,7 +156,7 @@ pub fn go_on_and_play(seed: u64, on: GoesOn) -> Result<Played, String> {
 
 fn play_from(
     seed: u64,
-    (rng, setup): (Rng, Setup),
+    (rng, mut setup): (Rng, Setup),
     run: Run,
     mut events: Vec<Event>,
     perform: Vec<Effect>,
@@ -175,6 +181,11 @@ fn play_from(
     };
     let mut pairs = Vec::new();
     let mut effects = Vec::new();
+    // The highest ceilings so far: what was spent under them may exceed the current ones.
+    let mut highest = setup.limits.clone();
+    if events.iter().any(|event| matches!(event.kind, EventKind::LimitsChanged { .. })) {
+        (highest.max_budget_usd, highest.max_tokens) = (None, None);
+    }
     let mut died = 0;
     let alive = Step::Continue(run);
     for effect in perform {
@@ -225,6 +236,10 @@ fn play_from(
                 run.phase().as_str()
             ));
         }
+        if let EventKind::LimitsChanged { limits } = &kind {
+            limits.apply(&mut setup.limits);
+            raise_ceilings(&mut highest, &setup.limits);
+        }
         let event = Event::new(world.now, kind);
         pairs.push((run.phase().as_str(), event.kind.name()));
         let cancelled =
@@ -255,7 +270,7 @@ fn play_from(
         match step {
             Step::Continue(next) => {
                 check_ceilings(
-                    &setup.limits,
+                    &highest,
                     next.committed(),
                     next.reserved(),
                     next.committed_tokens(),
@@ -264,7 +279,7 @@ fn play_from(
                 run = next;
             }
             Step::Ended(outcome) => {
-                check_spent(&setup.limits, &outcome)?;
+                check_spent(&highest, &outcome)?;
                 check_outcome(&outcome)?;
                 only_reviewed(setup.hooks, &outcome)?;
                 check_declared(phase, &kind, &outcome, setup.verifies())?;
@@ -282,6 +297,14 @@ fn play_from(
         }
     }
     Err("no ending after 3000 events".to_owned())
+}
+
+/// Raises ceilings to those of other limits, if they are higher.
+fn raise_ceilings(highest: &mut Limits, limits: &Limits) {
+    highest.max_budget_usd =
+        highest.max_budget_usd.zip(limits.max_budget_usd).map(|(one, other)| one.max(other));
+    highest.max_tokens =
+        highest.max_tokens.zip(limits.max_tokens).map(|(one, other)| one.max(other));
 }
 
 /// Replays recorded events on a fresh run of the same seed.
@@ -386,6 +409,11 @@ impl World {
             }
             4..=90 => return self.noise(),
             91..=140 => return EventKind::Tick,
+            141..=143 => {
+                let text = if self.rng.chance(20) { " " } else { "look at b" };
+                return EventKind::Said { text: text.to_owned() };
+            }
+            144..=146 => return self.changed_limits(setup),
             _ => {}
         }
         let must_wait = self.waiting.is_empty();

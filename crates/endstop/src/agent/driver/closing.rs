@@ -112,6 +112,20 @@ impl Driver {
         outcome
     }
 
+    /// Closes the mailbox of a run that has ended. Messages that came too late are part of the
+    /// conversation, as if the kernel had taken them before the end.
+    pub(super) fn keep_letters(&mut self, outcome: &mut Outcome) {
+        let at = self.now();
+        for letter in self.control.close_mailbox() {
+            if let EventKind::Said { text } = &letter {
+                outcome.add_said(text.clone());
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.keep(&Event::new(at, letter), &[], None);
+                }
+            }
+        }
+    }
+
     /// Closes the model call and the provider session.
     pub(super) fn close(&mut self) {
         self.hang_up();
@@ -271,6 +285,11 @@ impl Drop for Driver {
         });
         if let Some(recorder) = self.recorder.as_mut().filter(|_| outcome.is_some()) {
             recorder.after(before, &effects, true);
+        }
+        let mut outcome = outcome;
+        match &mut outcome {
+            Some(outcome) => self.keep_letters(outcome),
+            None => drop(self.control.close_mailbox()),
         }
         // Charge calls that were cut off, too. Otherwise other runs would spend their share of the
         // budget again.

@@ -38,8 +38,8 @@ use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use alarm::{Alarm, wake_interval};
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, ParkRequest,
-    Price, Run, Step, TerminationSignal, TurnDelta,
+    Effect, EffectId, ErrorClass, Event, EventKind, Limits, MessageId, ModelError, Outcome,
+    ParkRequest, Price, Run, Step, TerminationSignal, TurnDelta,
 };
 use endstop_wire::redact::KnownKeys;
 use outer::Outer;
@@ -221,9 +221,14 @@ impl Driver {
         .await;
     }
 
+    /// Returns the limits that apply now.
+    fn limits(&self) -> &Limits {
+        self.run.as_ref().map_or(&self.shared.config.limits, Run::limits)
+    }
+
     /// Returns the interval between two wakes of the timer; `None` without a model call.
     fn wake_interval(&self) -> Option<Duration> {
-        self.call.as_ref().and_then(|_| wake_interval(&self.shared.config.limits))
+        self.call.as_ref().and_then(|_| wake_interval(self.limits()))
     }
 
     /// Returns the time on the run's clock.
@@ -244,8 +249,12 @@ impl Driver {
             self.heard = Some(request);
             return Poll::Ready(requested(request));
         }
-        if self.control.take_spent() {
+        let news = self.control.take_news();
+        if news.spent {
             self.spent();
+        }
+        if let Some(letter) = news.letter {
+            return Poll::Ready(letter);
         }
         if let Some(event) = self.queue.pop_front() {
             return Poll::Ready(event);
@@ -444,7 +453,7 @@ impl Driver {
         let Some(run) = self.run.take() else { return (None, effects) };
         let event = Event::new(self.now(), event);
         let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
-        let outcome = match run.handle(event, &mut effects) {
+        let mut outcome = match run.handle(event, &mut effects) {
             Step::Continue(run) => {
                 self.run = Some(run);
                 None
@@ -459,6 +468,9 @@ impl Driver {
         self.report();
         if let Some(recorder) = &mut self.recorder {
             recorder.after(before, &effects, outcome.is_some());
+        }
+        if let Some(outcome) = &mut outcome {
+            self.keep_letters(outcome);
         }
         (outcome, effects)
     }

@@ -70,7 +70,7 @@ impl Driver {
                     Validation::Here(work) => self.queue.push_back(work()),
                     Validation::OffThread(work) => {
                         // The kernel ends the run at its `timeout`.
-                        let bound = self.shared.config.limits.turn_timeout;
+                        let bound = self.limits().turn_timeout;
                         let work = finished(off_thread(bound, work));
                         self.ask(id, validating::NAME, ANSWER_TYPE, work);
                     }
@@ -286,7 +286,7 @@ impl Driver {
             provider: Arc::clone(&config.provider),
             price: config.price,
             params: self.service.as_deref().cloned().unwrap_or_default(),
-            tokens_left: config.limits.max_tokens.map(|max| max.saturating_sub(used)),
+            tokens_left: self.limits().max_tokens.map(|max| max.saturating_sub(used)),
             context,
         };
         let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();

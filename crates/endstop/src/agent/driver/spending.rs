@@ -95,7 +95,7 @@ impl Driver {
             call_id,
             self.control.token().child_token(),
             self.control.terminated().clone(),
-            self.shared.config.limits.cancel_grace,
+            self.limits().cancel_grace,
             self.shared.config.working_dir.clone(),
         );
         context.bind_run(self.control.clone());
@@ -112,12 +112,12 @@ impl Driver {
     /// same time, so everything that is left is available to them.
     pub(super) fn tool_budget(&mut self) -> Option<SharedBudget> {
         if self.tool_budget.is_none() {
-            let config = &self.shared.config;
+            let limits = self.limits();
             let usd = self.run.as_ref().map_or(NanoUsd::ZERO, Run::committed);
             let used = self.run.as_ref().map_or(0, Run::committed_tokens);
-            let max = config.limits.max_budget_usd.map(NanoUsd::from_usd);
+            let max = limits.max_budget_usd.map(NanoUsd::from_usd);
             let left = max.map(|max| max.saturating_sub(usd));
-            let tokens = config.limits.max_tokens.map(|max| max.saturating_sub(used));
+            let tokens = limits.max_tokens.map(|max| max.saturating_sub(used));
             self.tool_budget = SharedBudget::within(self.owner.budget.as_ref(), left, tokens);
         }
         self.tool_budget.clone()
