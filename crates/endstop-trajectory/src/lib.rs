@@ -17,6 +17,7 @@ mod pricing;
 pub mod read;
 pub mod replay;
 mod setting;
+mod statistics;
 mod time;
 pub mod write;
 

@@ -314,8 +314,9 @@ fn written_setting_is_accepted_by_run() {
         (vec!["--limit", "max_turns=6"], vec!["--mode", "warn"], "max_turns = 6"),
     ];
     for (what, mode, says) in candidates {
-        let base = vec!["backtest", "runs.jsonl", "--write", "e.toml", "--overwrite"];
-        let args = [base, what, mode].concat();
+        // With 30 good runs a promise of 10 % holds.
+        let base = ["backtest", "runs.jsonl", "--write", "e.toml", "--overwrite", "--max-harm"];
+        let args = [&base[..], &["10%"], &what, &mode].concat();
         cli.run(&args).exits(0).notes(&["written: e.toml"]);
         let written = cli.read("e.toml");
         assert!(written.contains(says), "no {says:?} in {written}");
@@ -323,6 +324,14 @@ fn written_setting_is_accepted_by_run() {
         let done = cli.run(agent_args(&server, "openai-chat", &more)).exits(0);
         assert!(done.stdout.contains("Paris."), "{args:?}: {written}");
     }
+    // A promise of 1 % does not hold, so that nothing is written that stops runs.
+    let args = ["backtest", "runs.jsonl", "--policy", "repeat_call", "--write", "stop.toml"];
+    let says =
+        ["--mode stop needs a bound that holds", "at most 9.5 % can be promised", "--mode observe"];
+    cli.run(args.iter().chain(&["--mode", "stop"])).exits(2).notes(&says);
+    assert!(!cli.path("stop.toml").exists());
+    cli.run(args).exits(0);
+    assert!(cli.read("stop.toml").contains("--mode stop needs more good runs"));
     // `--mode` requires `--write`.
     cli.run(["backtest", "runs.jsonl", "--mode", "stop"]).exits(2).notes(&["--write"]);
     cli.run(["backtest", "runs.jsonl", "--write", "e.toml", "--mode", "hard"])

@@ -19,6 +19,7 @@ mod audit;
 mod audit_agents;
 mod backtest;
 mod backtest_inputs;
+mod backtest_odd_sets;
 mod bad_input;
 mod cli;
 mod compaction;

@@ -36,10 +36,9 @@ pub(crate) fn about(one: &Calibration) -> Vec<String> {
         let held = &one.test;
         let tasks = share(held.test_tasks_stopped, held.test_tasks);
         said.push(format!(
-            "On held-back tasks: a good run stopped in {} good tasks, {} ({}), {} failed runs, worth {} steps.",
+            "On held-back tasks: a good run stopped in {} good tasks, {}, {} failed runs, worth {} steps.",
             of(held.test_tasks_stopped, held.test_tasks),
             format::seen(&tasks),
-            format::between(&tasks),
             of(held.test_failed_stopped, held.test_failed),
             format::signed(held.test_net_steps),
         ));
@@ -73,7 +72,7 @@ pub(crate) fn about(one: &Calibration) -> Vec<String> {
 }
 
 /// The meaning of the promise.
-pub(crate) const PROMISE: &str = "A task is good if one of its runs is good. The promise holds for each kind of task on average over users; it is not a bound for one user. It does not hold for another model. Held back: each tenth of the tasks is judged by the rule that the other nine tenths choose.";
+pub(crate) const PROMISE: &str = "A task is good if one of its runs is good. The promise holds for each kind of task on average over users; it is not a bound for one user. It does not hold for another model. Held back: each tenth of the tasks is judged by the rule that the other nine tenths choose. These rules may differ from the chosen one, so that no interval can be given for it.";
 
 /// Returns the lines of the report, with `true` for headings.
 pub(crate) fn lines(report: &Report) -> Vec<(String, bool)> {
@@ -99,7 +98,7 @@ pub(crate) fn lines(report: &Report) -> Vec<(String, bool)> {
         lines.push((
             format!(
                 "  {name:<24} {:>8} {:>27} {:>16} {:>16}",
-                "chosen on", "good tasks stopped (95 %)", "good runs", "failed runs"
+                "chosen on", "good tasks stopped", "good runs", "failed runs"
             ),
             true,
         ));
@@ -139,7 +138,11 @@ fn line(one: &Calibrated) -> String {
         "  {:<24} {:>9} {:>27} {:>16} {:>16}",
         format::fitted(rule, 24),
         count(one.calibration_tasks, "task"),
-        format!("{} ({})", format::seen(&tasks), format::between(&tasks)),
+        format!(
+            "{} ({})",
+            of(one.test.test_tasks_stopped, one.test.test_tasks),
+            format::seen(&tasks)
+        ),
         of(one.test.test_good_stopped, one.test.test_good),
         of(one.test.test_failed_stopped, one.test.test_failed),
     )

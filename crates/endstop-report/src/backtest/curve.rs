@@ -80,6 +80,11 @@ pub(super) fn lacking(curve: &Curve, whole: &DatasetFigures) -> Option<String> {
     })
 }
 
+/// Returns `true` if the limit cannot fire in any run.
+pub(super) fn is_blind(curve: &Curve, whole: &DatasetFigures) -> bool {
+    points(curve, whole).iter().all(|(_, one)| one.lacking >= whole.runs)
+}
+
 /// Returns the curves as JSON.
 pub(super) fn json(report: &Report) -> Value {
     let Some(whole) = report.whole() else { return json!([]) };

@@ -129,6 +129,10 @@ pub(crate) fn doubts(
     if harm.high > report.max_harm {
         let runs = if one.harms_long_runs_more() {
             format!("{} of 4 steps or more", count(whole.succeeded_4, "good run"))
+        } else if whole.good_tasks <= whole.succeeded / 2 && whole.tasks_left_out == 0 {
+            // Ten runs of a task tell less than ten tasks, which explains a bound that looks too high.
+            let tasks = count(whole.good_tasks, "good task");
+            format!("{} ({tasks})", count(whole.succeeded, "good run"))
         } else {
             count(whole.succeeded, "good run")
         };
@@ -263,6 +267,12 @@ pub(crate) fn refusal(report: &Report) -> String {
 /// A note on the limits of a replay.
 pub(crate) const CANNOT_SAY: &str = "A replay shows what a stop would have done. It cannot show what would have changed \
     after a nudge or a user's answer, or whether a failed run would have recovered later.";
+
+/// Returns a sentence with a capital letter at its begin.
+pub(crate) fn upper(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
 
 /// Wraps text into lines of at most `most` characters, broken between words.
 pub(crate) fn wrapped(text: &str, most: usize, indent: &str) -> Vec<String> {

@@ -78,7 +78,7 @@ fn head(report: &Report, to: &Escaper) -> Markup {
                     "Nothing is recommended"
                 }
             }
-            p { (to.safe(&format::refusal(report))) "." }
+            p { (to.safe(&format::upper(&format::refusal(report)))) "." }
         }
         @if let Some(whole) = report.whole() {
             p.soft {
@@ -116,9 +116,12 @@ fn advice(report: &Report, to: &Escaper) -> Markup {
 fn by_value(one: &Curve, whole: &DatasetFigures, to: &Escaper) -> Markup {
     html! {
         h2 { (to.safe(&one.limit)) ": good runs lost, and what is saved" }
-        div.wide { (PreEscaped(curve::chart(one, whole, 1000.0, to))) }
-        div.narrow { (PreEscaped(curve::chart(one, whole, 380.0, to))) }
-        (to.paragraph("soft", curve::MEANING))
+        // A flat line at 0 would look like a limit that costs nothing.
+        @if !curve::is_blind(one, whole) {
+            div.wide { (PreEscaped(curve::chart(one, whole, 1000.0, to))) }
+            div.narrow { (PreEscaped(curve::chart(one, whole, 380.0, to))) }
+            (to.paragraph("soft", curve::MEANING))
+        }
         @if let Some(said) = curve::lacking(one, whole) { (to.paragraph("warn", &said)) }
     }
 }
@@ -147,8 +150,11 @@ fn by_group(report: &Report, to: &Escaper) -> Markup {
         }
         @for said in groups::hopeless(report) { p { (to.safe(&said)) } }
         p.soft {
-            "Steps: the share of all steps. Saved, harm: what the recommended candidate saves of the "
-            "group's steps, and the share of its good runs that it stops."
+            "Steps: the share of all steps."
+            @if report.recommended().is_some() {
+                " Saved, harm: what the recommended candidate saves of the group's steps, and the share of "
+                "its good runs that it stops."
+            }
         }
     }
 }

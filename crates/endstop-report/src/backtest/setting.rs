@@ -1,7 +1,8 @@
 //! Writes a candidate as settings for `endstop run --config`.
 
-use super::report::Report;
+use super::report::{Report, Strength};
 use super::{calibrated, format};
+use crate::amounts::count;
 use endstop_core::detector::Rule;
 use endstop_core::limits::TABLE;
 use endstop_core::{Limits, WatchMode};
@@ -24,6 +25,10 @@ pub fn settings(report: &Report, mode: WatchMode, day: &str) -> Result<String, N
         let (candidate, why) = recommended(report)?;
         (candidate, why, None)
     };
+    let rule = matches!(candidate.trial, Trial::Rule(_));
+    if rule && mode == WatchMode::Stop && calibration.is_none() {
+        may_stop(report)?;
+    }
     let mut text = String::from("# Written by `endstop backtest` from recorded runs.\n");
     for line in format::wrapped(&why, 96, "# ") {
         text.push_str(&line);
@@ -33,9 +38,30 @@ pub fn settings(report: &Report, mode: WatchMode, day: &str) -> Result<String, N
     if let Some(one) = &calibration {
         text.push_str(&promise(one, day)?);
     }
-    text.push_str(&said_of(&candidate, mode));
+    let holds = calibration.is_some() || report.strength() == Some(Strength::Set);
+    text.push_str(&said_of(&candidate, mode, holds));
     text.push_str(&toml_of(&candidate, mode)?);
     Ok(text)
+}
+
+/// Refuses to write a rule that stops runs if the bound of its harm is not shown.
+fn may_stop(report: &Report) -> Result<(), NoSettings> {
+    let (Some(one), Some(whole)) = (report.recommended(), report.whole()) else { return Ok(()) };
+    if one.keeps(report.max_harm) {
+        return Ok(());
+    }
+    let most = format::share(report.max_harm);
+    let shown = if one.good4_killed.value.is_none() {
+        "no good run has 4 steps or more".to_owned()
+    } else {
+        let runs = count(whole.succeeded, "good run");
+        format!("with your {runs} at most {} can be promised", format::share(one.harm().high))
+    };
+    Err(nothing(&format!(
+        "--mode stop needs a bound that holds, and it is not shown that {} stops at most {most} of good runs: {shown}; \
+         pass --mode observe, or a larger --max-harm",
+        one.name
+    )))
 }
 
 /// Returns the calibrated candidate, its effect in words, and the calibration.
@@ -94,16 +120,19 @@ fn nothing(why: &str) -> NoSettings {
     NoSettings(format!("nothing to write: {why}"))
 }
 
-/// Returns a comment that states what the mode of a written rule does.
-fn said_of(candidate: &Candidate, mode: WatchMode) -> String {
+/// Returns a comment that states what the mode of a written rule does; `holds` if the runs support a promise.
+fn said_of(candidate: &Candidate, mode: WatchMode, holds: bool) -> String {
     let Trial::Rule(rule) = &candidate.trial else {
         return "# Limits take effect immediately.\n".to_owned();
     };
     let does = match mode {
-        WatchMode::Observe => {
+        WatchMode::Observe if holds => {
             "reports that the rule fired, and stops nothing; --mode stop ends the run"
         }
-        WatchMode::Warn => "warns if the rule fires, and stops nothing; --mode stop ends the run",
+        WatchMode::Observe => {
+            "reports that the rule fired, and stops nothing; --mode stop needs more good runs"
+        }
+        WatchMode::Warn => "warns if the rule fires, and stops nothing",
         WatchMode::Nudge => "informs the model that the rule fired, and stops nothing",
         WatchMode::Stop if matches!(rule, Rule::MaxSteps { .. }) => "a cap on turns ends the run",
         WatchMode::Stop => "ends the run if the rule fires",
@@ -126,7 +155,8 @@ pub(crate) fn snippet(report: &Report) -> Option<String> {
     let name = &report.recommended()?.name;
     let candidate = report.candidates.iter().find(|candidate| candidate.name == *name)?;
     let text = toml_of(candidate, WatchMode::Observe).ok()?;
-    Some(format!("{}{text}", said_of(candidate, WatchMode::Observe)))
+    let holds = report.strength() == Some(Strength::Set);
+    Some(format!("{}{text}", said_of(candidate, WatchMode::Observe, holds)))
 }
 
 fn toml_of(candidate: &Candidate, mode: WatchMode) -> Result<String, NoSettings> {

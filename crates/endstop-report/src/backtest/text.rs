@@ -181,7 +181,7 @@ fn hints(out: &mut Vec<String>, report: &Report, whole: &DatasetFigures) {
     }
     if whole.tasks_left_out > 0 {
         hints.push(format!(
-            "{} left out of this comparison, because there are too many tasks.",
+            "There are too many tasks to store all of them: {} are not part of the comparison within tasks, and the intervals and calibrations are estimates from a random part of the tasks. All other figures are exact.",
             count(whole.tasks_left_out, "run")
         ));
     }
@@ -244,7 +244,7 @@ fn recommendation(out: &mut Vec<String>, report: &Report, paint: Paint) {
         ),
     });
     let effect = format::effect(one, whole);
-    let mut said = vec![format!("{}.", upper(&effect))];
+    let mut said = vec![format!("{}.", format::upper(&effect))];
     said.extend(format::doubts(report, one, whole));
     said.push(format::CANNOT_SAY.to_owned());
     for text in said {
@@ -254,11 +254,6 @@ fn recommendation(out: &mut Vec<String>, report: &Report, paint: Paint) {
         out.push(String::new());
         out.extend(lines.lines().map(|line| format!("    {line}").trim_end().to_owned()));
     }
-}
-
-fn upper(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Colours for a terminal.

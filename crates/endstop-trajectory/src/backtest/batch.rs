@@ -134,7 +134,7 @@ pub fn merge<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Result<Merge
     let (tallies, reading) = sum(parts)?;
     // `unpack` checked the families.
     let families = tallies.settings.families().unwrap_or_default();
-    Ok(Merged { figures: Figures::of(&tallies, &families), reading: reading.finish() })
+    Ok(Merged { figures: Figures::of(tallies, &families), reading: reading.finish() })
 }
 
 /// Merges the counts of [`tally`] into counts again, so that an engine can merge some parts while

@@ -232,8 +232,9 @@ impl<'g> Groups<'g> {
         let refused = chosen.is_none().then(|| {
             if n < tasks_needed(alpha) {
                 let needed = tasks_needed(alpha);
+                let tasks = if n == 1 { "task" } else { "tasks" };
                 format!(
-                    "{n} good tasks to calibrate on: alpha = {alpha} requires at least {needed}"
+                    "{n} good {tasks} to calibrate on: alpha = {alpha} requires at least {needed}"
                 )
             } else {
                 let last = self.rule((family, self.families[family].levels() - 1));

@@ -94,8 +94,9 @@ impl Calibration {
             Some(_) => None,
             None if !enough => {
                 let most = (0..own.len()).map(|at| groups.good_tasks(at)).max().unwrap_or(0);
+                let tasks = if most == 1 { "task" } else { "tasks" };
                 Some(format!(
-                    "{most} good tasks in its largest group; a promise of {alpha} requires {needed}"
+                    "{most} good {tasks} in its largest group; a promise of {alpha} requires {needed}"
                 ))
             }
             None => Some("no rule keeps the promise and is worth a step".to_owned()),

@@ -8,7 +8,7 @@
 use super::calibrate::{Calibrated, Groups};
 use super::caps::{CapEffect, Caps};
 use super::clustered::Clusters;
-use super::counts::{Counts, Share, share};
+use super::counts::{Counts, Share};
 use super::family::Family;
 use super::killed::difference;
 use super::paired::{Paired, paired};
@@ -48,6 +48,8 @@ pub struct DatasetFigures {
     pub tokens: Option<u64>,
     /// US dollars of the runs in which every step has a cost, or a model with a price.
     pub usd: Option<f64>,
+    /// Number of tasks with a good run; of very many tasks, of those that are stored.
+    pub good_tasks: u64,
     /// Number of tasks with both good and failed runs.
     pub mixed_tasks: u64,
     /// Number of runs of tasks beyond the maximum that is compared.
@@ -68,7 +70,8 @@ pub struct CandidateFigures {
     /// The counts.
     #[serde(flatten)]
     pub counts: Counts,
-    /// The share of good runs that it stops.
+    /// The share of good runs that it stops. The tasks of these runs are not counted, so that the interval
+    /// takes all runs of a task as alike.
     pub good_stopped: Share,
     /// The share of good runs with at least four steps that it stops.
     pub good4_stopped: Share,
@@ -134,7 +137,8 @@ pub struct Cap {
     pub succ_stopped: u64,
     /// Number of these with at least four steps.
     pub succ4_stopped: u64,
-    /// The share of good runs that are longer.
+    /// The share of good runs that are longer. As for the other shares of a cap, the interval takes all runs
+    /// of a task as alike.
     pub good_stopped: Share,
     /// The share of good runs with at least four steps that are longer.
     pub good4_stopped: Share,
@@ -198,7 +202,8 @@ impl DatasetFigures {
         families: &[Family],
     ) -> DatasetFigures {
         let caps = Caps::of(&tally.lengths);
-        let cap = Cap::of(caps.at(tally.lengths.percentile(0.75)), tally);
+        let tasks = GoodTasks::of(tally);
+        let cap = Cap::of(caps.at(tally.lengths.percentile(0.75)), tally, &tasks);
         let mut candidates = Vec::with_capacity(settings.candidates.len());
         for (at, (candidate, _)) in settings.candidates.iter().enumerate() {
             let counts = tally.counts[at];
@@ -207,12 +212,12 @@ impl DatasetFigures {
             let killed4 = counts.succ4_stopped.saturating_sub(gone.done4);
             let net_steps = difference(counts.steps_saved, gone.steps);
             let (tokens, usd) = (tally.saved[at].tokens, tally.saved[at].usd);
-            let equal_cap = caps.best(killed).map(|cap| Cap::of(cap, tally));
+            let equal_cap = caps.best(killed).map(|cap| Cap::of(cap, tally, &tasks));
             candidates.push(CandidateFigures {
                 name: candidate.clone(),
                 counts,
-                good_stopped: share(counts.succ_stopped, tally.succeeded),
-                good4_stopped: share(counts.succ4_stopped, tally.succeeded_4),
+                good_stopped: tasks.all.widest_share(counts.succ_stopped, tally.succeeded),
+                good4_stopped: tasks.long.widest_share(counts.succ4_stopped, tally.succeeded_4),
                 done_stopped: gone.done,
                 good_killed: clusters(tally, at, |task| task.good, |stopped| stopped.good)
                     .share(killed, tally.succeeded),
@@ -251,6 +256,8 @@ impl DatasetFigures {
             runs_with_usd: tally.used.runs_with_usd,
             tokens: (tally.used.runs_with_tokens > 0).then_some(tally.used.tokens),
             usd: (tally.used.runs_with_usd > 0).then(|| tally.used.usd.to_usd()),
+            good_tasks: tally.tasks.values().filter(|task| task.good > 0).count() as u64
+                + u64::from(tally.alone.good),
             mixed_tasks: mixed.count() as u64,
             tasks_left_out: tally.tasks_left_out(),
             cap,
@@ -322,20 +329,37 @@ impl DatasetFigures {
 }
 
 impl Cap {
-    fn of(cap: CapEffect, tally: &Tally) -> Cap {
+    fn of(cap: CapEffect, tally: &Tally, tasks: &GoodTasks) -> Cap {
+        let all = |cases| tasks.all.widest_share(cases, tally.succeeded);
+        let long = |cases| tasks.long.widest_share(cases, tally.succeeded_4);
         Cap {
             turns: cap.turns,
             fail_stopped: cap.failed,
             succ_stopped: cap.good,
             succ4_stopped: cap.good4,
-            good_stopped: share(cap.good, tally.succeeded),
-            good4_stopped: share(cap.good4, tally.succeeded_4),
+            good_stopped: all(cap.good),
+            good4_stopped: long(cap.good4),
             steps_saved: cap.steps_saved,
             saved: part(cap.steps_saved, tally.steps),
-            good_killed: share(cap.killed, tally.succeeded),
-            good4_killed: share(cap.killed4, tally.succeeded_4),
+            good_killed: all(cap.killed),
+            good4_killed: long(cap.killed4),
             net_steps: cap.net_steps,
             net: signed_part(cap.net_steps, tally.steps),
+        }
+    }
+}
+
+/// The good runs of each task, without what stops them: enough for the widest interval.
+struct GoodTasks {
+    all: Clusters,
+    long: Clusters,
+}
+
+impl GoodTasks {
+    fn of(tally: &Tally) -> GoodTasks {
+        GoodTasks {
+            all: clusters(tally, 0, |task| task.good, |_| 0),
+            long: clusters(tally, 0, |task| task.good4, |_| 0),
         }
     }
 }

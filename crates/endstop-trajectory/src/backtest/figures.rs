@@ -13,6 +13,7 @@ use super::dataset_figures::{DatasetFigures, LEAST_GOOD};
 use super::family::Family;
 use super::group_figures::GroupFigures;
 use super::judge::Backtest;
+use super::settings::Settings;
 use super::tallies::Tallies;
 use super::tally::{Skipped, Tally};
 use serde::Serialize;
@@ -57,20 +58,24 @@ pub struct Unjudged {
 impl Backtest {
     /// Computes the figures.
     pub fn finish(self) -> Figures {
-        Figures::of(&self.tallies, &self.families)
+        Figures::of(self.tallies, &self.families)
     }
 }
 
 impl Figures {
     /// Computes the figures of counts whose calibrated families are these.
-    pub(super) fn of(tallies: &Tallies, families: &[Family]) -> Figures {
-        let settings = &tallies.settings;
-        let groups = tallies.groups();
-        let mut by_dataset: BTreeMap<&str, Tally> = BTreeMap::new();
-        for (group, tally) in &groups {
-            match by_dataset.get_mut(&*group.dataset) {
-                Some(own) => own.add(tally.clone()),
-                None => drop(by_dataset.insert(&group.dataset, tally.clone())),
+    pub(super) fn of(tallies: Tallies, families: &[Family]) -> Figures {
+        let settings = &tallies.settings.clone();
+        let (judged, other): (Vec<_>, Vec<_>) =
+            tallies.into_groups().into_iter().partition(|(_, tally)| tally.runs > 0);
+        let calibrations = Calibration::of_all(&judged, families, settings.alpha);
+        let groups = GroupFigures::of_all(&judged, settings);
+        // The groups are moved into their datasets, because copies would double the memory.
+        let mut by_dataset: BTreeMap<String, Tally> = BTreeMap::new();
+        for (group, tally) in judged.into_iter().chain(other) {
+            match by_dataset.get_mut(&group.dataset) {
+                Some(own) => own.add(tally),
+                None => drop(by_dataset.insert(group.dataset, tally)),
             }
         }
         let mut datasets = Vec::new();
@@ -80,20 +85,17 @@ impl Figures {
         for (name, tally) in by_dataset {
             skipped.add(tally.skipped);
             if tally.unjudged.0 > 0 {
-                unjudged.push(Unjudged::of(name, &tally, tallies));
+                unjudged.push(Unjudged::of(&name, &tally, settings));
             }
             if tally.runs == 0 {
                 continue;
             }
-            datasets.push(DatasetFigures::of(name, &tally, settings, families));
+            datasets.push(DatasetFigures::of(&name, &tally, settings, families));
             match &mut pooled {
                 Some(all) => all.add(tally),
                 None => pooled = Some(tally),
             }
         }
-        let groups: Vec<_> = groups.into_iter().filter(|(_, tally)| tally.runs > 0).collect();
-        let calibrations = Calibration::of_all(&groups, families, settings.alpha);
-        let groups = GroupFigures::of_all(&groups, settings);
         // With a single dataset the pooled figures would only repeat it.
         if let Some(all) = pooled.filter(|_| datasets.len() > 1) {
             datasets.push(DatasetFigures::of(ALL, &all, settings, families));
@@ -145,8 +147,8 @@ impl Figures {
 }
 
 impl Unjudged {
-    fn of(name: &str, tally: &Tally, tallies: &Tallies) -> Unjudged {
-        let names = || tallies.settings.candidates.iter().map(|(name, _)| name.clone());
+    fn of(name: &str, tally: &Tally, settings: &Settings) -> Unjudged {
+        let names = || settings.candidates.iter().map(|(name, _)| name.clone());
         let candidates = names().zip(&tally.unjudged_saved);
         let lacking = names().zip(&tally.unjudged_lacking);
         Unjudged {

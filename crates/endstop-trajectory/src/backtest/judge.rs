@@ -174,8 +174,7 @@ impl Backtest {
         // The buffer is reused, because this function runs once for each recorded run.
         let mut stopped = std::mem::take(&mut self.stopped);
         self.judge_into(run, replay, &mut stopped);
-        let tally = self.tallies.tally(dataset, model, kind);
-        tally.lacks(&self.candidates, run);
+        self.tallies.tally(dataset, model, kind).lacks(&self.candidates, run);
         if let Some(success) = run.recorded.success {
             let task = run.task_id.as_ref().unwrap_or(&run.run_id);
             // Only judged runs have figures in tokens and dollars, so only their usage is computed.
@@ -190,9 +189,9 @@ impl Backtest {
                 spent: &spent,
             };
             let fired = levels(&self.families, &mut self.family_rules, run);
-            tally.judged(&judged, &fired);
+            self.tallies.judged((dataset, model, kind), &judged, &fired);
         } else {
-            tally.unjudged(turns, &stopped);
+            self.tallies.tally(dataset, model, kind).unjudged(turns, &stopped);
         }
         self.stopped = stopped;
         Some(&self.stopped)

@@ -1,7 +1,7 @@
 //! Counts as bytes, so that another process can add them up.
 //!
 //! ```text
-//! {"format":"endstop-tally","version":1,"endstop":"0.9.0","digest":"…","settings":{…}}
+//! {"format":"endstop-tally","version":2,"endstop":"0.9.0","digest":"…","settings":{…}}
 //! (zstd) {"counts":{…},"reading":{…},"ids":[…]}
 //! ```
 //!
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Read as _;
 
 /// The version of the format; a change of the counts increases it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The name of the format.
 const FORMAT: &str = "endstop-tally";
 /// The release that counts; its rules may differ from those of others.
@@ -174,8 +174,12 @@ pub(super) fn unpack(bytes: &[u8], part: usize) -> Result<(Tallies, Reading), Me
     if !body.counts.fits(settings.candidates.len(), &levels) {
         return Err(invalid(&"the counts do not match the candidates"));
     }
-    let reading = Reading { ids: body.ids, ..body.reading };
-    Ok((Tallies { settings, counts: body.counts }, reading))
+    let mut reading = Reading { ids: body.ids, ..body.reading };
+    reading.ids.shrink(Reading::IDS);
+    let mut tallies = Tallies::new(settings);
+    // Added, which bounds what a damaged part holds, and counts it.
+    tallies.add(Tallies { settings: tallies.settings.clone(), counts: body.counts });
+    Ok((tallies, reading))
 }
 
 impl MergeError {

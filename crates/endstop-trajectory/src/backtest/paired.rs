@@ -7,6 +7,7 @@
 
 use super::tally::Tally;
 use super::task::Task;
+use crate::statistics::{Cluster, Difference};
 use serde::Serialize;
 
 /// A comparison of good and failed runs of the same task: how many more failed runs a candidate
@@ -17,7 +18,8 @@ pub struct Paired {
     pub tasks: u64,
     /// The share of failed runs stopped minus that of good runs, averaged over tasks.
     pub difference: f64,
-    /// The lower bound of the 95 % confidence interval.
+    /// The lower bound of the 95 % confidence interval: that of Agresti and Min for matched pairs, because
+    /// Student's has no width if no task differs, and holds its coverage only if many do.
     pub low: f64,
     /// The upper bound.
     pub high: f64,
@@ -37,19 +39,10 @@ pub(super) fn paired(tally: &Tally, at: usize) -> Option<Paired> {
         .collect();
     // Sorted, so that the rounding of the sum depends only on the values.
     differences.sort_by(f64::total_cmp);
-    let n = differences.len() as f64;
+    let clusters: Vec<Cluster> =
+        differences.iter().map(|one| Cluster { weight: 1.0, sum: *one }).collect();
+    let found = Difference::of_shares(&clusters)?;
     // A variance requires at least two tasks.
-    if n < 2.0 {
-        return None;
-    }
-    let mean = differences.iter().sum::<f64>() / n;
-    let variance = differences.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let half = student(n - 1.0) * (variance / n).sqrt();
-    Some(Paired { tasks: n as u64, difference: mean, low: mean - half, high: mean + half })
-}
-
-/// Returns the number of standard errors on each side of a 95 % interval.
-fn student(freedom: f64) -> f64 {
-    use statrs::distribution::{ContinuousCDF, StudentsT};
-    StudentsT::new(0.0, 1.0, freedom).map_or(1.96, |t| t.inverse_cdf(0.975))
+    let [low, high] = found.interval?;
+    Some(Paired { tasks: found.tasks, difference: found.value, low, high })
 }

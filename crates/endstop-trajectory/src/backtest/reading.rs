@@ -20,8 +20,6 @@ use std::collections::BTreeMap;
 const NAMED: usize = 5;
 /// Maximum number of endings that are counted separately.
 const ENDINGS: usize = 200;
-/// Maximum number of ids that are compared.
-const IDS: usize = 1 << 20;
 /// Maximum length of an example, in bytes.
 const LONGEST: usize = 400;
 
@@ -51,7 +49,7 @@ pub struct Reading {
 }
 
 /// Number of runs by the hash of their dataset and id.
-pub(crate) type Ids = Sample<u64, IDS>;
+pub(crate) type Ids = Sample<u64>;
 
 /// A number of cases, and the first few by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +84,9 @@ impl Examples {
 }
 
 impl Reading {
+    /// Maximum number of ids that are compared.
+    pub(crate) const IDS: usize = 1 << 20;
+
     /// Reads the runs of a part and passes each one to `each`, which counts it. Counts a record that
     /// cannot be read as a problem.
     pub(crate) fn read(
@@ -128,7 +129,7 @@ impl Reading {
         if run.recorded.success.is_none() {
             self.without_outcome.add(&run.run_id);
         }
-        if let Some(count) = self.ids.entry(stable_hash([dataset, &run.run_id])) {
+        if let Some(count) = self.ids.entry(stable_hash([dataset, &run.run_id]), Reading::IDS) {
             *count += 1;
         }
     }
@@ -155,6 +156,7 @@ impl Reading {
             self.problems.entry(kind).or_default().merge(&examples);
         }
         self.ids.merge(other.ids, |own, other| *own = own.saturating_add(other));
+        self.ids.shrink(Reading::IDS);
     }
 
     /// Completes the counts after the last part.

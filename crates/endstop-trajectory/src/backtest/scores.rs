@@ -11,7 +11,6 @@
 use super::judged_run::JudgedRun;
 use super::killed::{Stop, difference};
 use super::sample::Sample;
-use super::task::MOST_TASKS;
 use serde::{Deserialize, Serialize};
 
 /// Number of folds.
@@ -27,7 +26,7 @@ fn fold(key: u64) -> usize {
 pub(super) struct Scores {
     /// For each task with a good run, one more than the index of the strongest rule that kills one of
     /// its good runs; 0 if none does.
-    tasks: Sample<u32, MOST_TASKS>,
+    tasks: Sample<u32>,
     /// The runs of each fold; empty before the first run.
     folds: Vec<Fold>,
     /// Number of runs that the family cannot evaluate.
@@ -56,8 +55,9 @@ pub(super) struct Level {
 }
 
 impl Scores {
-    /// Adds a run; `fired` holds the turns at which the rules fire, the weakest first.
-    pub(super) fn add(&mut self, run: &JudgedRun<'_>, fired: Option<&[Option<u32>]>) {
+    /// Adds a run; `fired` holds the turns at which the rules fire, the weakest first. At most `most` tasks
+    /// are stored.
+    pub(super) fn add(&mut self, run: &JudgedRun<'_>, fired: Option<&[Option<u32>]>, most: usize) {
         let Some(fired) = fired else {
             self.left_out += 1;
             return;
@@ -81,9 +81,19 @@ impl Scores {
                 score = at as u32 + 1;
             }
         }
-        if let Some(best) = run.success.then(|| self.tasks.entry(run.key)).flatten() {
+        if let Some(best) = run.success.then(|| self.tasks.entry(run.key, most)).flatten() {
             *best = (*best).max(score);
         }
+    }
+
+    /// Returns the number of tasks that are stored.
+    pub(super) fn stored(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Drops tasks, so that at most this number is left. Those that are left are a random part.
+    pub(super) fn shrink(&mut self, most: usize) {
+        self.tasks.shrink(most);
     }
 
     /// Adds the effect on other runs.

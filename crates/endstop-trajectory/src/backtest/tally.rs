@@ -11,9 +11,10 @@ use super::caps::Lengths;
 use super::counts::{Counts, Lacking};
 use super::judged_run::JudgedRun;
 use super::killed::{Killed, Stop};
+use super::room::Room;
 use super::sample::Sample;
 use super::scores::Scores;
-use super::task::{MOST_TASKS, Task};
+use super::task::Task;
 use crate::availability::AvailableData;
 use crate::model::Trajectory;
 use endstop_core::NanoUsd;
@@ -40,7 +41,7 @@ pub(super) struct Tally {
     pub(super) lacking: Vec<Lacking>,
     pub(super) lengths: Lengths,
     /// The tasks by the hash of their dataset and name.
-    pub(super) tasks: Sample<Task, MOST_TASKS>,
+    pub(super) tasks: Sample<Task>,
     /// Number of runs of all tasks, also of those that are not in `tasks`.
     pub(super) task_runs: u64,
     /// The runs without a task, each of which is a task of its own.
@@ -105,8 +106,13 @@ impl Tally {
     }
 
     /// Counts a judged run; `families` holds for each calibrated family the turns at which its rules
-    /// fire, or `None` if it cannot evaluate the run.
-    pub(super) fn judged(&mut self, run: &JudgedRun<'_>, families: &[Option<&[Option<u32>]>]) {
+    /// fire, or `None` if it cannot evaluate the run. At most `room` tasks are stored.
+    pub(super) fn judged(
+        &mut self,
+        run: &JudgedRun<'_>,
+        families: &[Option<&[Option<u32>]>],
+        room: Room,
+    ) {
         let JudgedRun { turns, success, full_from, stopped, spent, .. } = *run;
         let steps = u64::from(turns);
         self.runs += 1;
@@ -158,14 +164,14 @@ impl Tally {
         }
         if run.has_task {
             self.task_runs += 1;
-            if let Some(task) = self.tasks.entry(run.key) {
+            if let Some(task) = self.tasks.entry(run.key, room.tasks) {
                 task.count(run);
             }
         } else {
             self.alone.count(run);
         }
         for (scores, fired) in self.scores.iter_mut().zip(families) {
-            scores.add(run, *fired);
+            scores.add(run, *fired, room.scores);
         }
     }
 
@@ -221,6 +227,18 @@ impl Tally {
         for (own, other) in self.scores.iter_mut().zip(other.scores) {
             own.merge(other);
         }
+    }
+
+    /// Returns the number of tasks that are stored.
+    pub(super) fn stored(&self) -> Room {
+        let scores = self.scores.iter().map(Scores::stored).sum();
+        Room { tasks: self.tasks.len(), scores }
+    }
+
+    /// Drops tasks, so that at most this number is left: of the tasks, and of those of each family.
+    pub(super) fn shrink(&mut self, room: Room) {
+        self.tasks.shrink(room.tasks);
+        self.scores.iter_mut().for_each(|scores| scores.shrink(room.scores));
     }
 
     /// Returns the number of runs whose tasks are beyond the maximum.

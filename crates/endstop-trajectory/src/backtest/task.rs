@@ -8,10 +8,6 @@ use super::judged_run::JudgedRun;
 use super::killed::Stop;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of tasks of a dataset that are compared; runs of further tasks are counted as left
-/// out.
-pub(crate) const MOST_TASKS: usize = 100_000;
-
 /// The runs of one task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Task {
@@ -56,6 +52,10 @@ impl Task {
         let place = match self.stopped.binary_search_by_key(&at, |counts| counts.0) {
             Ok(place) => place,
             Err(place) => {
+                // Doubling would waste half of the memory of a large sample.
+                if self.stopped.len() == self.stopped.capacity() {
+                    self.stopped.reserve_exact(4);
+                }
                 self.stopped.insert(place, (at, Stopped::default()));
                 place
             }

@@ -25,16 +25,13 @@
 //! are compared within each task that both have, which removes the effect of easy and hard tasks. Two
 //! policies are compared within each run. An interval is only given if it holds its coverage.
 
-mod bootstrap;
-mod cluster;
 mod endings;
-mod interval;
 mod outcome;
 mod policies;
 mod sets;
 mod usage;
 
-pub use interval::Difference;
+pub use crate::statistics::Difference;
 pub use outcome::{Comparison, Differing, Measure, Pairing, Unit};
 pub use policies::Policies;
 pub use sets::{Set, Sets};

@@ -4,8 +4,12 @@
 //! for measure in &comparison.measures { println!("{}: {:?}", measure.name, measure.difference); }
 //! ```
 
-use super::interval::Difference;
+use crate::statistics::Difference;
 use serde::Serialize;
+
+/// Maximum number of tasks that are compared. A task takes about 400 bytes; and with so many, the interval of a
+/// share is narrower than one point.
+pub(super) const MOST_TASKS: usize = 1 << 15;
 
 /// The result of a comparison of A and B.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,8 +26,8 @@ pub struct Comparison {
     pub tasks: [u64; 2],
     /// Number of tasks that both sides have.
     pub common_tasks: u64,
-    /// Number of runs beyond the tasks that are compared: of more than a hundred thousand tasks a random
-    /// part is compared.
+    /// Number of runs beyond the tasks that are compared: of very many tasks a random part is
+    /// compared.
     pub left_out: u64,
     /// Number of runs of each side without a recorded outcome; they do not count for success.
     pub without_outcome: [u64; 2],

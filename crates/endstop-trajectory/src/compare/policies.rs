@@ -7,17 +7,15 @@
 //!
 //! Each run counts the same. The interval is by task, because runs of a task are alike.
 
-use super::cluster::Cluster;
 use super::endings::{Endings, STOPPED};
-use super::interval::Difference;
-use super::outcome::{Comparison, Differing, Measure, Pairing, Unit, keep_first};
+use super::outcome::{Comparison, Differing, MOST_TASKS, Measure, Pairing, Unit, keep_first};
 use super::usage::Used;
-use crate::backtest::MOST_TASKS;
 use crate::backtest::full_from;
 use crate::backtest::hash::stable_hash;
 use crate::backtest::sample::Sample;
 use crate::model::Trajectory;
 use crate::pricing::Prices;
+use crate::statistics::{Cluster, Difference};
 use std::collections::BTreeSet;
 
 /// The effect of two policies on runs.
@@ -25,7 +23,7 @@ use std::collections::BTreeSet;
 pub struct Policies {
     runs: u64,
     without_outcome: u64,
-    tasks: Sample<Task, MOST_TASKS>,
+    tasks: Sample<Task>,
     differing: u64,
     examples: BTreeSet<Differing>,
 }
@@ -83,7 +81,7 @@ impl Policies {
             keep_first(&mut self.examples, one);
         }
         let name = run.task_id.as_deref().unwrap_or(&run.run_id);
-        let Some(task) = self.tasks.entry(stable_hash([dataset, name])) else { return };
+        let Some(task) = self.tasks.entry(stable_hash([dataset, name]), MOST_TASKS) else { return };
         task.runs = task.runs.saturating_add(1);
         if let Some(success) = run.recorded.success {
             let kept = stops.map(|stop| i128::from(success && !kills(run, stop)));
@@ -123,6 +121,7 @@ impl Policies {
                 own.merge(other);
             }
         });
+        self.tasks.shrink(MOST_TASKS);
     }
 
     /// Returns the number of runs.

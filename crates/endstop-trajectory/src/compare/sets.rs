@@ -8,16 +8,14 @@
 //!
 //! Each task counts the same, however many runs it has.
 
-use super::cluster::Cluster;
 use super::endings::Endings;
-use super::interval::Difference;
-use super::outcome::{Comparison, Differing, Measure, Pairing, Unit, keep_first};
+use super::outcome::{Comparison, Differing, MOST_TASKS, Measure, Pairing, Unit, keep_first};
 use super::usage::{Sum, Used};
-use crate::backtest::MOST_TASKS;
 use crate::backtest::hash::stable_hash;
 use crate::backtest::sample::Sample;
 use crate::model::Trajectory;
 use crate::pricing::Prices;
+use crate::statistics::{Cluster, Difference};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum length of a task's name in the result, in characters.
@@ -37,7 +35,7 @@ pub struct Sets {
 pub struct Set {
     runs: u64,
     without_outcome: u64,
-    tasks: Sample<Task, MOST_TASKS>,
+    tasks: Sample<Task>,
 }
 
 /// The runs of one task.
@@ -58,7 +56,7 @@ impl Set {
         self.runs += 1;
         self.without_outcome += u64::from(run.recorded.success.is_none());
         let name = run.task_id.as_deref().unwrap_or(&run.run_id);
-        let Some(task) = self.tasks.entry(stable_hash([name])) else { return };
+        let Some(task) = self.tasks.entry(stable_hash([name]), MOST_TASKS) else { return };
         if task.runs == 0 {
             task.name = name.chars().take(LONGEST).collect();
         }
@@ -83,6 +81,7 @@ impl Set {
         self.runs = self.runs.saturating_add(other.runs);
         self.without_outcome = self.without_outcome.saturating_add(other.without_outcome);
         self.tasks.merge(other.tasks, Task::merge);
+        self.tasks.shrink(MOST_TASKS);
     }
 
     /// Returns the number of runs.

@@ -96,8 +96,8 @@ pub struct ReadStats {
 }
 
 impl ReadStats {
-    /// Number of ids that are remembered.
-    pub const REMEMBERED: usize = 1 << 24;
+    /// Number of ids that are remembered: as many as a table of 2²⁰ places holds, which takes 18 MB.
+    pub const REMEMBERED: usize = 7 << 17;
 
     /// Creates an empty count.
     pub fn new() -> ReadStats {

@@ -246,7 +246,7 @@ fn edited(part: &[u8], from: &str, to: &str) -> Vec<u8> {
 fn other_versions_and_damage_are_refused() {
     let one = part(0, vec![line(&Trajectory::new("a"))], &plan());
     let error = |bytes: Vec<u8>| merge([one.clone(), bytes]).unwrap_err().to_string();
-    for (from, to) in [("\"version\":1", "\"version\":2"), ("\"endstop\":\"", "\"endstop\":\"9")] {
+    for (from, to) in [("\"version\":2", "\"version\":3"), ("\"endstop\":\"", "\"endstop\":\"9")] {
         let said = error(edited(&one, from, to));
         assert!(
             said.contains("part 2: counted by endstop") && said.contains("one version"),

@@ -9,7 +9,8 @@
 //! added, of which one half is +1, one half is −1 and two are 0 (each counts one half); then the width
 //! is positive even if no task differs. The quantile is that of Student's t.
 //!
-//! Amounts: the studentised bootstrap by task. It needs tasks that differ: with fewer than
+//! Amounts: the wider of Student's t and the studentised bootstrap by task. The first holds if differences
+//! are long-tailed on both sides, the second if they are skewed. Both need tasks that differ: with fewer than
 //! [`LEAST`](Difference::LEAST) no method holds its coverage, and no interval is given.
 
 use super::bootstrap;
@@ -53,7 +54,7 @@ impl Difference {
 
     /// Computes the difference of two shares from clusters whose single differences are between −1 and
     /// 1.
-    pub(super) fn of_shares(clusters: &[Cluster]) -> Option<Difference> {
+    pub(crate) fn of_shares(clusters: &[Cluster]) -> Option<Difference> {
         let plain = ratio(clusters.iter().copied())?;
         let mean = clusters.iter().map(|one| one.weight).sum::<f64>() / clusters.len() as f64;
         // A half of +1, a half of −1, and a whole 0, each with the weight of a task.
@@ -66,7 +67,7 @@ impl Difference {
     }
 
     /// Computes the difference of two means of amounts.
-    pub(super) fn of_amounts(clusters: &[Cluster]) -> Option<Difference> {
+    pub(crate) fn of_amounts(clusters: &[Cluster]) -> Option<Difference> {
         let found = ratio(clusters.iter().copied())?;
         let differing = clusters.iter().filter(|one| one.sum != 0.0).count() as u64;
         let mut difference = Difference {
@@ -80,15 +81,16 @@ impl Difference {
             return Some(difference);
         }
         let freedom = clusters.len() as f64 - 1.0;
+        let half = student(freedom, 0.975);
         let quantiles = if clusters.len() > bootstrap::MOST {
-            Some([-student(freedom, 0.975), student(freedom, 0.975)])
+            Some([-half, half])
         } else {
-            bootstrap::quantiles(clusters)
+            bootstrap::quantiles(clusters).map(|[low, high]| [low.min(-half), high.max(half)])
         };
         if let Some([low, high]) = quantiles {
             let bounds = [found.value - high * found.error, found.value - low * found.error];
             difference.interval = Some(bounds);
-            let reach = student(freedom, 0.975) + student(freedom, 0.8);
+            let reach = half + student(freedom, 0.8);
             difference.detectable = Some(reach * found.error);
         }
         Some(difference)
@@ -121,7 +123,7 @@ impl Difference {
 
     /// Computes the difference of two shares of sets without a common task, from the mean of each task:
     /// the interval of Agresti and Caffo (2000), which adds a success and a failure to each side.
-    pub(super) fn of_unpaired_shares(a: &[f64], b: &[f64]) -> Option<Difference> {
+    pub(crate) fn of_unpaired_shares(a: &[f64], b: &[f64]) -> Option<Difference> {
         let padded = |side: &[f64]| side.iter().copied().chain([0.0, 1.0]).collect::<Vec<f64>>();
         let spread = welch(&padded(a), &padded(b))?;
         let plain = mean(b)? - mean(a)?;
@@ -129,7 +131,7 @@ impl Difference {
     }
 
     /// Computes the difference of two means of amounts of sets without a common task (Welch).
-    pub(super) fn of_unpaired_amounts(a: &[f64], b: &[f64]) -> Option<Difference> {
+    pub(crate) fn of_unpaired_amounts(a: &[f64], b: &[f64]) -> Option<Difference> {
         let plain = mean(b)? - mean(a)?;
         let enough = a.len().min(b.len()) as u64 >= Difference::LEAST;
         let spread = welch(a, b).filter(|spread| enough && spread.error > 0.0);

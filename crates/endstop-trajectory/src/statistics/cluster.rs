@@ -6,27 +6,27 @@
 
 /// The paired observations of one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     /// The number of observations.
-    pub(super) weight: f64,
+    pub(crate) weight: f64,
     /// The sum of their differences.
-    pub(super) sum: f64,
+    pub(crate) sum: f64,
 }
 
 /// An estimate with its standard error.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Estimate {
-    pub(super) value: f64,
-    pub(super) error: f64,
+pub(crate) struct Estimate {
+    pub(crate) value: f64,
+    pub(crate) error: f64,
 }
 
 /// Estimates the ratio of the sums to the weights; `None` if there is no weight.
-pub(super) fn ratio(clusters: impl Iterator<Item = Cluster> + Clone) -> Option<Estimate> {
+pub(crate) fn ratio(clusters: impl Iterator<Item = Cluster> + Clone) -> Option<Estimate> {
     weighted(clusters.map(|one| (one, 1.0)))
 }
 
 /// As [`ratio`], for clusters that each count as a number of clusters.
-pub(super) fn weighted(clusters: impl Iterator<Item = (Cluster, f64)> + Clone) -> Option<Estimate> {
+pub(crate) fn weighted(clusters: impl Iterator<Item = (Cluster, f64)> + Clone) -> Option<Estimate> {
     let (mut count, mut weight, mut sum) = (0.0, 0.0, 0.0);
     for (one, times) in clusters.clone() {
         count += times;
