@@ -19,7 +19,7 @@ use endstop_core::{Registry, RunData, TerminationPolicy as _};
 use serde_json::{Map, Value};
 
 /// The kinds of data that a recording contains.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AvailableData {
     cost: bool,
     reward: bool,

@@ -49,8 +49,8 @@ fn all_good_or_all_failed() {
 fn retries_of_one_task_promise_nothing() {
     let cli = Cli::new();
     let retry = |nth: usize| {
-        let mut run =
-            run(&format!("r-{nth}"), Some(nth % 4 > 0), 5, if nth % 4 > 0 { 0 } else { 5 });
+        let good = !nth.is_multiple_of(4);
+        let mut run = run(&format!("r-{nth}"), Some(good), 5, if good { 0 } else { 5 });
         run["task_id"] = json!("the-task");
         run
     };
@@ -107,7 +107,7 @@ fn recorded_price_may_change() {
 fn unpriced_model_cannot_exceed_dollars() {
     let cli = Cli::new();
     let unpriced = |nth: usize| {
-        let mut run = run(&format!("r-{nth}"), Some(nth % 2 == 0), 6, 0);
+        let mut run = run(&format!("r-{nth}"), Some(nth.is_multiple_of(2)), 6, 0);
         run["model"] = json!("my-own-model");
         run
     };

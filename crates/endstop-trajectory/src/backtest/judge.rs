@@ -45,6 +45,8 @@ pub struct Backtest {
     prices: Prices,
     /// `true` if a candidate looks at the cost of steps.
     needs_cost: bool,
+    /// What the last run recorded, and what each candidate can evaluate of it.
+    coverage: (Option<AvailableData>, Vec<Coverage>),
 }
 
 /// The candidates that are rules, with their index among all candidates.
@@ -101,6 +103,7 @@ impl Backtest {
             stopped: Vec::new(),
             prices: Prices::new(),
             needs_cost: candidates.iter().any(looks_at_cost),
+            coverage: (None, Vec::new()),
         })
     }
 
@@ -174,7 +177,9 @@ impl Backtest {
         // The buffer is reused, because this function runs once for each recorded run.
         let mut stopped = std::mem::take(&mut self.stopped);
         self.judge_into(run, replay, &mut stopped);
-        self.tallies.tally(dataset, model, kind).lacks(&self.candidates, run);
+        self.see(AvailableData::of(run));
+        let is_judged = run.recorded.success.is_some();
+        self.tallies.tally(dataset, model, kind).lacks(is_judged, &self.coverage.1);
         if let Some(success) = run.recorded.success {
             let task = run.task_id.as_ref().unwrap_or(&run.run_id);
             // Only judged runs have figures in tokens and dollars, so only their usage is computed.
@@ -195,6 +200,19 @@ impl Backtest {
         }
         self.stopped = stopped;
         Some(&self.stopped)
+    }
+
+    /// Determines what each candidate can evaluate of a run with this data.
+    fn see(&mut self, has: AvailableData) {
+        // Most runs of a dataset record the same data.
+        if self.coverage.0 == Some(has) {
+            return;
+        }
+        let of = |candidate: &Candidate| match &candidate.trial {
+            Trial::Rule(rule) => has.rule(rule),
+            Trial::Kernel(setting) => has.setting(setting),
+        };
+        self.coverage = (Some(has), self.candidates.iter().map(of).collect());
     }
 
     /// Evaluates each candidate on one run.

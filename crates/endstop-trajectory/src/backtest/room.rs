@@ -5,7 +5,7 @@
 //! ```
 //!
 //! All groups share a maximum. Each of them may store the same number, the largest power of two with which
-//! the sum is within the maximum; so a small group stores all of its tasks beside a large one. As runs
+//! the sum is within the maximum; so a small group stores all of its tasks next to a large one. As runs
 //! arrive, that number only falls, and it depends on the set of tasks alone: neither on the order of the
 //! runs nor on their division into parts.
 

@@ -163,7 +163,9 @@ mod tests {
         ) {
             let sample = |keys: &std::collections::BTreeSet<u64>, most: usize| {
                 let mut sample: Sample<u32> = Sample::default();
-                keys.iter().for_each(|key| drop(sample.entry(*key, most)));
+                for key in keys {
+                    let _ = sample.entry(*key, most);
+                }
                 sample
             };
             let mut sum = sample(&large, 9);

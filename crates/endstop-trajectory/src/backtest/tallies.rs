@@ -213,7 +213,7 @@ mod tests {
     use crate::backtest::curve::Curve;
     use crate::backtest::family::Family;
 
-    /// A large group, a group that is small beside it, and one with runs without a task.
+    /// A large group, a small group, and one with runs without a task.
     fn runs() -> Vec<(&'static str, u32)> {
         let of = |name, count| (0..count).map(move |task| (name, task));
         of("large", 70_000).chain(of("small", 90)).chain(of("alone", 9000)).collect()

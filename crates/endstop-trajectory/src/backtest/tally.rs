@@ -6,7 +6,6 @@
 //! tally.add(other); // the counts of another thread
 //! ```
 
-use super::candidate::{Candidate, Trial};
 use super::caps::Lengths;
 use super::counts::{Counts, Lacking};
 use super::judged_run::JudgedRun;
@@ -15,8 +14,7 @@ use super::room::Room;
 use super::sample::Sample;
 use super::scores::Scores;
 use super::task::Task;
-use crate::availability::AvailableData;
-use crate::model::Trajectory;
+use crate::availability::Coverage;
 use endstop_core::NanoUsd;
 use serde::{Deserialize, Serialize};
 
@@ -92,16 +90,11 @@ impl Tally {
         }
     }
 
-    /// Counts the candidates that require data which the run lacks.
-    pub(super) fn lacks(&mut self, candidates: &[Candidate], run: &Trajectory<'_>) {
-        let has = AvailableData::of(run);
-        let is_judged = run.recorded.success.is_some();
+    /// Counts the candidates that require data which a run lacks.
+    pub(super) fn lacks(&mut self, is_judged: bool, coverage: &[Coverage]) {
         let lacking = if is_judged { &mut self.lacking } else { &mut self.unjudged_lacking };
-        for (candidate, lacking) in candidates.iter().zip(lacking) {
-            lacking.count(match &candidate.trial {
-                Trial::Rule(rule) => has.rule(rule),
-                Trial::Kernel(setting) => has.setting(setting),
-            });
+        for (lacking, coverage) in lacking.iter_mut().zip(coverage) {
+            lacking.count(*coverage);
         }
     }
 
