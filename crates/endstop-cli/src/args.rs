@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Guard(Box<GuardArgs>),
     /// Serve an agent to an editor over the Agent Client Protocol, on standard input and output.
     Acp(Box<AcpArgs>),
+    /// Serve runs of named agents over HTTP, with a live page.
+    Serve(ServeArgs),
     /// Show an ending live, without a key: fix, loop, cut, budget, cancel, filtered.
     Demo(DemoArgs),
     /// Read a provider's raw response and report why the turn ended.
@@ -173,6 +175,40 @@ pub(crate) struct GuardArgs {
     pub(crate) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Clients start the agents of [agents.NAME] in endstop.toml; without any, the built-in agent \
+        `demo`, whose tasks are fix, approve, loop, cut, budget, cancel and filtered.\n\nExample: endstop serve\n         \
+        curl -H 'content-type: application/json' -d '{\"agent\":\"demo\",\"task\":\"fix\"}' http://127.0.0.1:4180/v1/runs"
+)]
+pub(crate) struct ServeArgs {
+    /// The address to listen on. Any other than loopback requires a token.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4180")]
+    pub(crate) listen: String,
+    /// The settings file with the agents, instead of the endstop.toml of this folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// A TOML file with the tokens and the agents that each may use. The variable
+    /// ENDSTOP_SERVE_TOKEN has one for all agents.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// A name of this server that a request may have in its Host header. May be repeated.
+    #[arg(long = "host", value_name = "NAME")]
+    pub(crate) hosts: Vec<String>,
+    /// Number of runs at a time.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) max_running: u16,
+    /// Number of runs that wait, in the order in which they were accepted; further ones get 429.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) max_queued: u16,
+    /// Time that runs have to end after SIGTERM, before they are cancelled.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub(crate) grace: String,
+    /// The journal that stores the runs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -83,6 +83,7 @@ fn main() -> ExitCode {
         Command::Run(run) => commands::run::run(&run, json),
         Command::Guard(guard) => commands::guard::run(&guard, json),
         Command::Acp(acp) => commands::acp::run(&acp, json),
+        Command::Serve(serve) => commands::serve::run(&serve, json),
         Command::Demo(demo) => commands::demo::run(&demo, json),
         Command::Detect(detect) => commands::detect::run(&detect),
         Command::Decide(decide) => commands::decide::run(&decide),

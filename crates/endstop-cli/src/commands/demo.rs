@@ -107,13 +107,13 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
     session.perform(runtime()?, &agent, Begin::Task(Box::new(task.into())), &limits, Some(dir))
 }
 
-fn prepare(dir: &Path, unfixable: bool) -> std::io::Result<()> {
+pub(super) fn prepare(dir: &Path, unfixable: bool) -> std::io::Result<()> {
     std::fs::write(dir.join("test.sh"), TEST)?;
     std::fs::write(dir.join("calc.sh"), if unfixable { OTHER_BUG } else { BUG })?;
     std::fs::write(dir.join("note.txt"), "The build is still running.\n")
 }
 
-fn limits(name: &str) -> Limits {
+pub(super) fn limits(name: &str) -> Limits {
     match name {
         "budget" => Limits { max_budget_usd: Some(0.25), ..Limits::default() },
         _ => Limits::default(),
@@ -127,6 +127,18 @@ fn agent(
     limits: &Limits,
     journal: Option<&SqliteJournal>,
 ) -> Result<Agent> {
+    let builder = builder(name, server, dir, limits, journal)?;
+    builder.build().map_err(|error| Failure::fault(error.to_string()))
+}
+
+/// Returns the agent of a demo, before it is built.
+pub(super) fn builder(
+    name: &str,
+    server: &Server,
+    dir: &Path,
+    limits: &Limits,
+    journal: Option<&SqliteJournal>,
+) -> Result<AgentBuilder> {
     let options = HttpOptions {
         model: "script".to_owned(),
         base_url: Some(server.base_url()),
@@ -147,7 +159,7 @@ fn agent(
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone()).journal_settings(json!({"demo": name}));
     }
-    tools(builder, name)?.build().map_err(|error| Failure::fault(error.to_string()))
+    tools(builder, name)
 }
 
 fn tools(mut builder: AgentBuilder, name: &str) -> Result<AgentBuilder> {
@@ -166,7 +178,7 @@ fn tools(mut builder: AgentBuilder, name: &str) -> Result<AgentBuilder> {
 }
 
 /// Returns the script that plays the model: it maps a request to its answer.
-fn script(name: &str) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
+pub(super) fn script(name: &str) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
     let name = name.to_owned();
     move |request| {
         let turn = match name.as_str() {
@@ -177,7 +189,7 @@ fn script(name: &str) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
             )
             .pace(Duration::from_millis(30))
             .finish("length"),
-            "budget" => chapter(request.number),
+            "budget" => chapter(turns(request) + 1),
             "cancel" => Turn::text("Once upon a time, word after word, ".repeat(200))
                 .pace(Duration::from_millis(60)),
             _ => Turn::text("I would rather not ").finish("content_filter"),
@@ -226,6 +238,11 @@ fn fix(request: &Request) -> Turn {
             _ => Turn::call("shell", &json!({"command": "sh test.sh"})),
         },
     }
+}
+
+/// Returns the number of turns so far, which a restart of the server does not change.
+fn turns(request: &Request) -> u64 {
+    messages(request).iter().filter(|message| message["role"] == "assistant").count() as u64
 }
 
 fn messages(request: &Request) -> &[Value] {

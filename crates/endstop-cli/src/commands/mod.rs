@@ -23,6 +23,8 @@ pub(crate) mod providers;
 pub(crate) mod prune;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod serve;
+mod serve_demo;
 pub(crate) mod simulate;
 mod surroundings;
 pub(crate) mod trust;

@@ -83,6 +83,7 @@ impl Settings {
             replay: false,
             allow_http: saved.allow_http,
             http: saved.http,
+            agents: BTreeMap::new(),
             stored_in: Some(journal.to_owned()),
             origins: BTreeMap::new(),
         };

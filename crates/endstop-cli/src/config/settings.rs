@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The merged settings of a run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) model: Option<String>,
     pub(crate) api: Option<String>,
@@ -58,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) replay: bool,
     pub(crate) allow_http: bool,
     pub(crate) http: HttpSettings,
+    /// The agents of `endstop serve`, by name, each with the settings that differ from these.
+    pub(crate) agents: BTreeMap<String, Value>,
     /// The journal that stores the run. Settings stored there carry a seal that marks them as the
     /// user's own.
     pub(crate) stored_in: Option<PathBuf>,
@@ -300,6 +302,7 @@ impl Settings {
                 self.mcp.push(read);
             }
             "http" => self.http.take(member, value).map_err(in_table)?,
+            "agents" => self.take_agent(member, value, name)?,
             "params" => self.params.take(member, value).map_err(in_table)?,
             "limits" => {
                 let set = self.limits.set(member, value);
@@ -325,6 +328,51 @@ impl Settings {
                 )));
             }
             _ => return Err(wrong(&shown(&unknown(key)))),
+        }
+        Ok(())
+    }
+}
+
+impl Settings {
+    /// Merges the table of an agent, `[agents.NAME]`. A later file replaces the whole agent, so that
+    /// a file's command is never combined with the tools of another.
+    fn take_agent(&mut self, agent: &str, value: &Value, file: &str) -> Result<()> {
+        let wrong = |problem: String| {
+            Failure::usage(format!("{file}: {}", shown(&format!("[agents.{agent}]: {problem}"))))
+        };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if agent.is_empty() || agent.len() > 64 || !agent.bytes().all(plain) {
+            let expected = "expected a name of 1 to 64 ASCII letters, digits, `-` or `_`";
+            return Err(wrong(expected.to_owned()));
+        }
+        // Read once without effect, so that an error is reported when the file is read.
+        Settings::default().take_all_of(agent, value, file)?;
+        self.agents.insert(agent.to_owned(), value.clone());
+        Ok(())
+    }
+
+    /// Returns these settings with those of an agent over them; `file` is the file's name for
+    /// errors.
+    pub(crate) fn of_agent(&self, agent: &str, file: &str) -> Result<Settings> {
+        let mut settings = self.clone();
+        if let Some(value) = self.agents.get(agent) {
+            settings.take_all_of(agent, value, file)?;
+        }
+        Ok(settings)
+    }
+
+    fn take_all_of(&mut self, agent: &str, value: &Value, file: &str) -> Result<()> {
+        let wrong = |problem: &str| {
+            Failure::usage(format!("{file}: {}", shown(&format!("[agents.{agent}]: {problem}"))))
+        };
+        let table = value.as_object().cloned().ok_or_else(|| wrong("expected a table"))?;
+        let entries = Entry::all_of(table).map_err(|problem| wrong(&problem))?;
+        for entry in &entries {
+            if matches!(entry.parts().0, "agents" | "journal" | "calibrated") {
+                let problem = format!("`{}` does not belong to an agent", entry.name);
+                return Err(wrong(&problem));
+            }
+            self.take(entry, &format!("{file}: [agents.{agent}]"))?;
         }
         Ok(())
     }

@@ -127,7 +127,7 @@ fn check(settings: &Settings, asked_on: AskedOn, stored: bool) -> Result<()> {
 }
 
 /// Creates the provider that contacts the model's server.
-fn http_provider(settings: &Settings) -> Result<HttpProvider> {
+pub(super) fn http_provider(settings: &Settings) -> Result<HttpProvider> {
     let options = HttpOptions {
         model: settings.model.clone().unwrap_or_else(|| "default".to_owned()),
         api: settings.api.clone(),
@@ -142,7 +142,7 @@ fn http_provider(settings: &Settings) -> Result<HttpProvider> {
 }
 
 /// Adds the built-in tools and those of the servers.
-fn with_tools(
+pub(super) fn with_tools(
     mut builder: AgentBuilder,
     settings: &Settings,
     servers: &Servers,
@@ -171,7 +171,7 @@ fn with_tools(
 }
 
 /// Passes on the settings that the agent takes unchanged.
-fn with_settings(mut builder: AgentBuilder, settings: Settings) -> AgentBuilder {
+pub(super) fn with_settings(mut builder: AgentBuilder, settings: Settings) -> AgentBuilder {
     // Without rounds the verifier runs after the run, and only its exit status matters.
     if let Some(command) = &settings.verify
         && settings.limits.verify_rounds.is_some()

@@ -11,6 +11,7 @@ pub(crate) mod guard_lines;
 mod line;
 mod notify;
 pub(crate) mod retention;
+pub(crate) mod served;
 pub(crate) mod servers;
 pub(crate) mod session;
 pub(crate) mod signals;

@@ -55,6 +55,8 @@ mod retention;
 mod run;
 mod run_endings;
 mod secrets;
+#[cfg(unix)]
+mod serve;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(unix)]

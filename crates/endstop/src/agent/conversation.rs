@@ -9,6 +9,9 @@ use crate::provider::{ModelParams, Provider};
 use endstop_core::{Attachment, Message, MessageId, Part, Role, history};
 use std::borrow::Cow;
 
+/// The longest id of a run, in bytes.
+const LONGEST_ID: usize = 64;
+
 /// The conversation of a run: its messages and the epoch of the provider's encoded state.
 #[derive(Clone)]
 pub(crate) struct Conversation {
@@ -31,6 +34,7 @@ pub(crate) struct Conversation {
 pub struct RunInput {
     parts: Vec<Part>,
     pub(super) params: ModelParams,
+    pub(super) id: Option<String>,
 }
 
 impl RunInput {
@@ -50,6 +54,24 @@ impl RunInput {
     pub fn params(mut self, params: ModelParams) -> RunInput {
         self.params = params;
         self
+    }
+
+    /// Sets the id of the run, for a program that must know it before the run starts. It must be
+    /// unique within the journal; [`new_run_id`](crate::agent::new_run_id) returns such an id.
+    pub fn id(mut self, id: impl Into<String>) -> RunInput {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Returns the id that was set, if it is valid.
+    pub(super) fn take_id(&mut self) -> Result<Option<String>, StartError> {
+        let Some(id) = self.id.take() else { return Ok(None) };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        // Ids are part of file names and addresses.
+        if id.is_empty() || id.len() > LONGEST_ID || !id.bytes().all(plain) {
+            return Err(StartError::InvalidId(id));
+        }
+        Ok(Some(id))
     }
 
     pub(super) fn into_message(self, provider: &dyn Provider) -> Result<Message, StartError> {

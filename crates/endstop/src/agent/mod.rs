@@ -27,6 +27,7 @@ mod config;
 mod consult;
 mod conversation;
 mod driver;
+mod end_interrupted;
 mod ending;
 mod guest_record;
 mod handle;
@@ -37,6 +38,7 @@ mod pending;
 mod policy;
 mod recorder;
 mod resume;
+mod retold;
 mod run_hooks;
 mod run_setup;
 mod session;
@@ -54,6 +56,7 @@ pub use build_error::BuildError;
 pub use builder::AgentBuilder;
 pub use cancel_parked::cancel_parked;
 pub use conversation::RunInput;
+pub use end_interrupted::end_interrupted;
 pub use guest_record::GuestRecord;
 pub use handle::RunHandle;
 pub use resume::Resume;
@@ -63,3 +66,8 @@ pub use start_error::StartError;
 pub use steering::{SteerError, Steering};
 pub use streams::{EventBytes, OwnEvents, TextStream};
 pub use typed::{TypedHandle, TypedOutcome};
+
+/// Returns a new id for a run, for [`RunInput::id`]: ten lower-case letters and digits.
+pub fn new_run_id() -> String {
+    crate::clock::run_id()
+}

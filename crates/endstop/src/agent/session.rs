@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! let slot = session.take_slot()?; // no other run of the session starts
-//! let handle = slot.launch(Beginning::New(conversation, params, schema));
+//! let handle = slot.launch(Beginning::New(conversation, params, schema, None));
 //! ```
 
 use super::conversation::{Conversation, RunInput, check_history, number};
@@ -208,9 +208,10 @@ impl Session {
     /// Starts a run whose answer must satisfy this schema, or else the agent's.
     pub(super) fn start(
         &self,
-        input: RunInput,
+        mut input: RunInput,
         schema: Option<Arc<OutputSchema>>,
     ) -> Result<RunHandle, StartError> {
+        let run_id = input.take_id()?;
         let config = &self.0.agent.config;
         let params = input.params.over(&config.params);
         let own = !input.params.is_empty() || schema.is_some();
@@ -226,7 +227,7 @@ impl Session {
         let id = MessageId(last.saturating_add(1));
         messages.push(Message { id, ..input });
         let conversation = Conversation { messages, epoch };
-        Ok(slot.launch(Beginning::New(conversation, Box::new(params), schema)))
+        Ok(slot.launch(Beginning::New(conversation, Box::new(params), schema, run_id)))
     }
 
     /// Removes every message after `to`, or all messages if it is `None`.

@@ -29,6 +29,9 @@ pub enum StartError {
     /// The input has no text and no image.
     #[error("the input is blank: expected text or an image for the model")]
     BlankInput,
+    /// The id of the run is not valid.
+    #[error("invalid run id {0:?}: expected 1 to 64 ASCII letters, digits, `-` or `_`")]
+    InvalidId(String),
     /// Providers would refuse the input.
     #[error("invalid input: {}; expected text and images", .0.what)]
     Input(#[source] HistoryProblem),

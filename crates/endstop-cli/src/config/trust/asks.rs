@@ -42,6 +42,7 @@ impl Asks {
                     let read = ServerSettings::of_table(name, &entry.value);
                     asks.server(&read.map_err(|problem| format!("[{}]: {problem}", entry.name))?);
                 }
+                ("agents", Some(_)) => asks.agent(entry)?,
                 _ => asks.add(&entry.name, &entry.value),
             }
         }
@@ -86,6 +87,35 @@ impl Asks {
             }
             _ => self.other.push(ask(&text, Vec::new())),
         }
+    }
+
+    /// Adds the settings of an agent, each under the agent's name.
+    fn agent(&mut self, agent: &Entry) -> Result<(), String> {
+        let settings = agent.value.as_object().cloned().unwrap_or_default();
+        let entries = Entry::all_of(settings)
+            .map_err(|problem| format!("[{}]: {problem}", agent.name))?;
+        let own = Asks::of(&entries.iter().collect::<Vec<_>>())?;
+        for (all, own) in self.parts_mut().into_iter().zip(own.into_parts()) {
+            let named = own.into_iter().map(|ask| Ask {
+                key: format!("{}.{}", shown(&agent.name), ask.key),
+                ..ask
+            });
+            all.extend(named);
+        }
+        if settings_are_empty(&agent.value) {
+            self.add(&agent.name, &agent.value);
+        }
+        Ok(())
+    }
+
+    fn parts_mut(&mut self) -> [&mut Vec<Ask>; 5] {
+        let Asks { commands, hosts, tools, other, tighter } = self;
+        [commands, hosts, tools, other, tighter]
+    }
+
+    fn into_parts(self) -> [Vec<Ask>; 5] {
+        let Asks { commands, hosts, tools, other, tighter } = self;
+        [commands, hosts, tools, other, tighter]
     }
 
     /// Adds an MCP server.
@@ -157,6 +187,11 @@ impl Asks {
         }
         text.trim_end().to_owned()
     }
+}
+
+/// `true` if an agent has no setting of its own.
+fn settings_are_empty(agent: &Value) -> bool {
+    agent.as_object().is_none_or(serde_json::Map::is_empty)
 }
 
 /// Returns the scheme, host and port of an address, without user and path. A name with non-ASCII

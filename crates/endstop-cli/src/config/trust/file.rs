@@ -15,7 +15,7 @@ use std::path::Path;
 pub(crate) const MOST: u64 = 1 << 20;
 
 /// The tables whose members are separate settings.
-const TABLES: [&str; 4] = ["http", "limits", "mcp", "params"];
+const TABLES: [&str; 5] = ["agents", "http", "limits", "mcp", "params"];
 
 /// A parsed settings file.
 #[derive(Debug)]
@@ -44,6 +44,26 @@ impl Entry {
         Entry { name, value, table, key }
     }
 
+    /// Returns the settings of a table as entries.
+    ///
+    /// # Errors
+    /// Names the key that must be a table.
+    pub(crate) fn all_of(table: Map<String, Value>) -> std::result::Result<Vec<Entry>, String> {
+        let mut entries = Vec::new();
+        for (key, value) in table {
+            let Some(table) = TABLES.into_iter().find(|table| *table == key) else {
+                entries.push(Entry::new(None, key, value));
+                continue;
+            };
+            let Value::Object(members) = value else {
+                return Err(format!("`{table}`: expected a table"));
+            };
+            let members = members.into_iter();
+            entries.extend(members.map(|(key, value)| Entry::new(Some(table), key, value)));
+        }
+        Ok(entries)
+    }
+
     /// Returns the table and the key in it, or the key alone if it is in no table.
     pub(crate) fn parts(&self) -> (&str, Option<&str>) {
         self.table.map_or((&self.key, None), |table| (table, Some(&self.key)))
@@ -67,19 +87,8 @@ impl SettingsFile {
             let _ = write!(text, "{byte:02x}");
             text
         });
-        let table = toml_table(&name, bytes)?;
-        let mut entries = Vec::new();
-        for (key, value) in table {
-            let Some(table) = TABLES.into_iter().find(|table| *table == key) else {
-                entries.push(Entry::new(None, key, value));
-                continue;
-            };
-            let Value::Object(members) = value else {
-                return Err(Failure::usage(format!("{name}: `{table}`: expected a table")));
-            };
-            let members = members.into_iter();
-            entries.extend(members.map(|(key, value)| Entry::new(Some(table), key, value)));
-        }
+        let entries = Entry::all_of(toml_table(&name, bytes)?)
+            .map_err(|problem| Failure::usage(format!("{name}: {problem}")))?;
         Ok(SettingsFile { name, sha256, entries })
     }
 }

@@ -13,7 +13,7 @@ pub(crate) fn of_key(name: &str) -> Option<String> {
         ("compaction", _) => "--compact".to_owned(),
         ("mcp", _) => "--mcp".to_owned(),
         ("limits", limit) if Limits::NAMES.contains(&limit) => spelled(limit),
-        ("limits", _) => return None,
+        ("limits" | "agents", _) => return None,
         ("params", name) => param_args::flag(name),
         ("http", name) => http_args::flag(name),
         (name, _) => spelled(name),

@@ -23,7 +23,7 @@ pub(crate) enum Allowed {
 }
 
 /// Every key of a settings file.
-pub(crate) const KEYS: [(&str, Allowed); 22] = [
+pub(crate) const KEYS: [(&str, Allowed); 23] = [
     ("model", Allowed::Nothing),
     ("api", Allowed::Nothing),
     ("base_url", Allowed::Nothing),
@@ -53,4 +53,6 @@ pub(crate) const KEYS: [(&str, Allowed); 22] = [
     ("calibrated", Allowed::Describe),
     ("compaction", Allowed::Compact),
     ("mcp", Allowed::Nothing),
+    // An agent has its own tools and commands, and clients of `endstop serve` can start it.
+    ("agents", Allowed::Nothing),
 ];

@@ -1,7 +1,7 @@
 //! Begins a run: a new one, or one that its journal resumes.
 //!
 //! ```text
-//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params, schema));
+//! let driver = Driver::new(owner, number, control, ending, sink, Beginning::New(conversation, params, schema, None));
 //! ```
 
 use super::alarm::Alarm;
@@ -75,8 +75,9 @@ impl Driver {
             shared,
         };
         match beginning {
-            Beginning::New(conversation, params, schema) => {
-                driver.set_up_new(conversation, *params, schema);
+            Beginning::New(conversation, params, schema, id) => {
+                let id = id.unwrap_or_else(crate::clock::run_id);
+                driver.set_up_new(conversation, *params, schema, id);
             }
             Beginning::Again(again) => driver.set_up_resumed(*again),
         }
@@ -89,8 +90,8 @@ impl Driver {
         conversation: Conversation,
         params: ModelParams,
         schema: Option<Arc<OutputSchema>>,
+        id: String,
     ) {
-        let id = crate::clock::run_id();
         self.name(&id, 0);
         let config = &self.shared.config;
         let opened = Opened::new(config, params, schema);

@@ -76,8 +76,8 @@ struct Call {
 
 /// The state in which a run begins.
 pub(crate) enum Beginning {
-    /// A new run.
-    New(Conversation, Box<ModelParams>, Option<Arc<OutputSchema>>),
+    /// A new run, with its id if the caller chose one.
+    New(Conversation, Box<ModelParams>, Option<Arc<OutputSchema>>, Option<String>),
     /// A run resumed from its journal.
     Again(Box<Again>),
 }
@@ -86,7 +86,7 @@ impl Beginning {
     /// Returns the values of the run's headers, which are secrets.
     pub(super) fn keys(&self) -> KnownKeys {
         match self {
-            Beginning::New(_, params, _) => {
+            Beginning::New(_, params, _, _) => {
                 KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()))
             }
             Beginning::Again(again) => again.opened.known_keys(),

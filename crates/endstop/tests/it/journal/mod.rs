@@ -8,6 +8,7 @@ mod kept;
 mod pruned;
 mod replayed;
 mod resumed;
+mod retold;
 mod shared;
 mod third_party;
 mod trouble;

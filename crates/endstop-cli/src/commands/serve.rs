@@ -1,0 +1,210 @@
+//! `endstop serve`: runs of named agents over HTTP, with a live page.
+
+use super::serve_demo::{DemoAgent, NAME};
+use crate::args::{RunArgs, ServeArgs};
+use crate::config::journal_path::{self, JournalPath};
+use crate::config::settings::Settings;
+use crate::config::trust::{Layers, file, owner, shown};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::run::retention::Retention;
+use crate::run::served::ServedAgent;
+use crate::run::signals::{Signals, StopSignal};
+use crate::visible::visible;
+use endstop::core::limits::parse_duration;
+use endstop::journal::SqliteJournal;
+use endstop_serve::{AgentSource, Agents, ServeError, ServeOptions, Server, Tokens};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// The environment variable with a token for all agents.
+const TOKEN_VARIABLE: &str = "ENDSTOP_SERVE_TOKEN";
+
+pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
+    let options = options(args)?;
+    let tokens = tokens(args.token_file.as_deref())?;
+    let of_run = RunArgs { config: args.config.clone(), ..RunArgs::default() };
+    let layers = Layers::find(&of_run)?;
+    let settings = layers.settings(&of_run)?;
+    layers.announce(&settings);
+    let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;
+    // Runs must survive the process, so the journal cannot be left out here.
+    place.path()?;
+    let journal = journal_path::to_write(&place)?.ok_or_else(|| {
+        Failure::usage("the runs must be stored; set a file that can be written with --journal FILE")
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::fault(format!("could not start the async runtime: {error}")))?;
+    let agents = agents(&settings, &journal, &runtime)?;
+    let bound: Vec<&str> = tokens.agents().filter(|name| agents.get(name).is_none()).collect();
+    if let Some(name) = bound.first() {
+        let known: Vec<&str> = agents.names().collect();
+        return Err(Failure::usage(format!(
+            "--token-file: a token names the agent `{}`, which is not configured; the agents are {}",
+            visible(name),
+            known.join(", ")
+        )));
+    }
+    // Bound to a name, because `_` alone would drop it at once and stop its work.
+    let _retention = Retention::begin(Some(&journal), &of_run);
+    let status = runtime.block_on(serve(args, options, tokens, journal, agents, json));
+    // Commands of tools have ended with their runs; nothing else may delay the exit.
+    runtime.shutdown_background();
+    status
+}
+
+fn options(args: &ServeArgs) -> Result<ServeOptions> {
+    let grace = parse_duration(&args.grace).ok_or_else(|| {
+        Failure::usage(format!(
+            "--grace: `{}` is not a time; expected for example 30s",
+            visible(&args.grace)
+        ))
+    })?;
+    if args.max_running == 0 {
+        return Err(Failure::usage("--max-running: expected at least 1"));
+    }
+    Ok(ServeOptions {
+        max_running: args.max_running.into(),
+        max_queued: args.max_queued.into(),
+        grace,
+        hosts: args.hosts.clone(),
+        ..ServeOptions::default()
+    })
+}
+
+/// Reads the tokens of the file and of the environment.
+fn tokens(path: Option<&Path>) -> Result<Tokens> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut tokens = Tokens::default();
+    if let Some(path) = path {
+        let name = file::name_of(path);
+        let wrong =
+            |problem: String| Failure::usage(format!("--token-file {name}: {}", shown(&problem)));
+        let (bytes, metadata) =
+            file::regular(path, file::MOST).map_err(|error| wrong(error.to_string()))?;
+        if let Some(problem) = owner::problem(&metadata, owner::WRITE) {
+            return Err(wrong(problem));
+        }
+        if let Some(problem) = owner::problem(&metadata, owner::ALL) {
+            output::note(&format!("⚠ --token-file {name}: {problem}"));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| wrong("not UTF-8".to_owned()))?;
+        tokens = Tokens::parse(&text, variable).map_err(|error| wrong(error.to_string()))?;
+        if tokens.is_empty() {
+            let problem = "it has no token; add [tokens.NAME] with `token` or `sha256`";
+            return Err(wrong(problem.to_owned()));
+        }
+    }
+    match variable(TOKEN_VARIABLE) {
+        Some(token) => tokens
+            .with(TOKEN_VARIABLE, &token)
+            .map_err(|error| Failure::usage(error.to_string())),
+        None => Ok(tokens),
+    }
+}
+
+/// Returns the agents of the settings or, without any, the built-in one.
+fn agents(settings: &Settings, journal: &SqliteJournal, runtime: &Runtime) -> Result<Agents> {
+    let mut all: Vec<(String, Arc<dyn AgentSource>)> = Vec::new();
+    let mut secrets = endstop::process::environment_secrets();
+    for name in settings.agents.keys() {
+        let origin = settings.origins.get(&format!("agents.{name}"));
+        let file = origin.map_or("endstop.toml", |origin| origin.place());
+        let own = settings.of_agent(name, &shown(file))?;
+        let agent = runtime.block_on(ServedAgent::connect(name, own, journal))?;
+        secrets = secrets.and(agent.secrets());
+        all.push((name.clone(), Arc::new(agent)));
+    }
+    if all.is_empty() {
+        output::note(
+            "endstop: no agent is configured: serving the built-in agent `demo`; add [agents.NAME] to \
+             endstop.toml",
+        );
+        all.push((NAME.to_owned(), Arc::new(DemoAgent::beside(journal.path()))));
+    }
+    journal.hide(secrets.clone());
+    output::hide(&secrets);
+    Ok(Agents::new(all))
+}
+
+async fn serve(
+    args: &ServeArgs,
+    options: ServeOptions,
+    tokens: Tokens,
+    journal: SqliteJournal,
+    agents: Agents,
+    json: bool,
+) -> Result {
+    let listener = TcpListener::bind(&args.listen).await.map_err(|error| {
+        Failure::usage(format!(
+            "--listen {}: {error}; expected for example 127.0.0.1:4180",
+            visible(&args.listen)
+        ))
+    })?;
+    let local = listener
+        .local_addr()
+        .map_err(|error| Failure::fault(format!("--listen: {error}")))?;
+    // Registered before anything runs, because until then a signal kills the process.
+    let mut signals = Signals::listen()?;
+    let names: Vec<String> = agents.names().map(str::to_owned).collect();
+    let report = |problem: &str| output::note(&format!("⚠ endstop serve: {}", visible(problem)));
+    let server = Server::open(listener, journal, agents, tokens, options, report);
+    let server = server.map_err(|error| match error {
+        ServeError::NoToken(_) => Failure::usage(format!("--listen {error}")),
+        error => Failure::usage(error.to_string()),
+    })?;
+    announce(local, &names, json);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (hurry, hurried) = oneshot::channel::<()>();
+    let mut channels = (Some(stop), Some(hurry));
+    // A channel is closed by its drop, which counts as its signal.
+    let serving = server.run(
+        async { drop(stopped.await) },
+        async { drop(hurried.await) },
+    );
+    let mut serving = std::pin::pin!(serving);
+    let mut heard = StopSignal::Nothing;
+    loop {
+        tokio::select! {
+            () = &mut serving => break,
+            signal = signals.next() => {
+                if heard == StopSignal::Nothing {
+                    heard = signal;
+                    channels.0 = None;
+                    output::note(&format!(
+                        "■ endstop serve: no new runs; running ones have {} to end; send the signal \
+                         again to cancel them",
+                        args.grace
+                    ));
+                } else {
+                    channels.1 = None;
+                }
+            }
+        }
+    }
+    Ok(if heard == StopSignal::Interrupt { 130 } else { 143 })
+}
+
+fn announce(local: SocketAddr, agents: &[String], json: bool) {
+    if json {
+        let _ = output::json(&json!({"type": "listening", "address": local, "agents": agents}));
+        return;
+    }
+    output::note(&format!(
+        "endstop serve: http://{local} (agents: {}); the page and the API are at this address",
+        agents.join(", ")
+    ));
+    if !local.ip().is_loopback() {
+        output::note(
+            "⚠ tokens and tasks travel without encryption; put a TLS server or a private network in \
+             front of this address",
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! The built-in agent of `endstop serve`: the scripts of `endstop demo`, with real tools, in a folder
+//! of each run.
+
+use super::demo;
+use endstop::testkit::Server;
+use endstop::{Limits, Permission};
+use endstop_serve::{AgentSource, BuiltAgent, RunPlan};
+use std::path::{Path, PathBuf};
+
+/// The name of the agent.
+pub(super) const NAME: &str = "demo";
+
+/// The tasks that choose another script than `fix`. `approve` is `fix`, with a question before each
+/// command.
+const SCRIPTS: [&str; 6] = ["approve", "loop", "cut", "budget", "cancel", "filtered"];
+
+/// The built-in agent.
+pub(super) struct DemoAgent {
+    /// The folder with one folder for each run, which survives a restart.
+    folder: PathBuf,
+}
+
+/// The server that plays the model of a run, and the folder of the run.
+struct Stage {
+    dir: PathBuf,
+    _server: Server,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // A folder that is left behind costs a few kilobytes only.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl DemoAgent {
+    /// Returns the agent for runs of this journal.
+    pub(super) fn beside(journal: &Path) -> DemoAgent {
+        let mut folder = journal.as_os_str().to_owned();
+        folder.push(".demo");
+        DemoAgent { folder: folder.into() }
+    }
+
+    /// Creates the folder of a run. A resumed run finds its own again, with what it has changed.
+    fn folder_of(&self, run: &str) -> std::io::Result<PathBuf> {
+        let dir = self.folder.join(run);
+        if !dir.is_dir() {
+            let mut builder = std::fs::DirBuilder::new();
+            #[cfg(unix)]
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+            builder.recursive(true).create(&dir)?;
+            demo::prepare(&dir, false)?;
+        }
+        Ok(dir)
+    }
+}
+
+impl AgentSource for DemoAgent {
+    fn limits(&self) -> Limits {
+        // A waiting approval must not keep a demo forever.
+        Limits { timeout: Some(std::time::Duration::from_secs(3600)), ..Limits::default() }
+    }
+
+    fn model(&self) -> Option<String> {
+        Some("script".to_owned())
+    }
+
+    fn build(&self, plan: &RunPlan) -> Result<BuiltAgent, String> {
+        let asked = plan.task.trim();
+        let script = SCRIPTS.into_iter().find(|name| *name == asked).unwrap_or("fix");
+        let plays = if script == "approve" { "fix" } else { script };
+        let folder = self.folder_of(&plan.run_id);
+        let dir = folder.map_err(|error| format!("{}: {error}", self.folder.display()))?;
+        let server = Server::start(demo::script(plays));
+        let server = server.map_err(|error| format!("the demo's server did not start: {error}"))?;
+        let mut limits = plan.limits.clone();
+        if script == "budget" {
+            let ceiling = demo::limits(script).max_budget_usd;
+            limits.max_budget_usd = limits.max_budget_usd.or(ceiling);
+        }
+        let builder = demo::builder(plays, &server, &dir, &limits, Some(&plan.journal));
+        let mut builder = builder.map_err(|failure| failure.message)?.approval_events(true);
+        if script == "approve" {
+            builder = builder.permission("shell", Permission::Ask);
+        }
+        let agent = builder.build().map_err(|error| error.to_string())?;
+        let secrets = endstop::process::environment_secrets();
+        Ok(BuiltAgent { agent, secrets, resources: Box::new(Stage { dir, _server: server }) })
+    }
+}

@@ -1,0 +1,130 @@
+//! The agents of `endstop serve` that settings files define.
+//!
+//! ```text
+//! let agent = ServedAgent::connect("reviewer", settings, &journal).await?; // servers, key, tools
+//! let built = agent.build(&plan)?;                                         // for each run
+//! ```
+
+use super::agent::{http_provider, with_settings, with_tools};
+use super::servers::Servers;
+use crate::config::settings::Settings;
+use crate::failure::{Failure, Result};
+use endstop::agent::{Agent, AgentBuilder};
+use endstop::journal::SqliteJournal;
+use endstop::provider::Provider as _;
+use endstop::provider::http::HttpProvider;
+use endstop::verifier::CommandVerifier;
+use endstop::wire::redact::KnownKeys;
+use endstop::{Limits, ModelParams};
+use endstop_serve::{AgentSource, BuiltAgent, RunPlan};
+use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// An agent of a settings file. Its provider and its servers are shared by all of its runs.
+pub(crate) struct ServedAgent {
+    /// Copied for each run. Behind a lock, because a policy may not be used by two threads.
+    settings: Mutex<Settings>,
+    limits: Limits,
+    model: Option<String>,
+    saved: Value,
+    params: ModelParams,
+    provider: Arc<HttpProvider>,
+    servers: Servers,
+    secrets: KnownKeys,
+}
+
+impl ServedAgent {
+    /// Connects the servers of an agent, and reads its key.
+    pub(crate) async fn connect(
+        name: &str,
+        settings: Settings,
+        journal: &SqliteJournal,
+    ) -> Result<ServedAgent> {
+        let named = |failure: Failure| {
+            let message = format!("[agents.{name}]: {}", failure.message);
+            Failure { message, ..failure }
+        };
+        let settings = Settings { stored_in: Some(journal.path().to_owned()), ..settings };
+        if settings.model.is_none() && settings.base_url.is_none() {
+            let problem = "no model is configured; set `model = \"PROVIDER/MODEL\"`";
+            return Err(named(Failure::usage(problem)));
+        }
+        if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
+            let problem = format!("`dir`: {}: not a folder", dir.display());
+            return Err(named(Failure::usage(problem)));
+        }
+        let provider = Arc::new(http_provider(&settings).map_err(named)?);
+        let params = settings.params.built().map_err(named)?;
+        let connecting =
+            Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
+        let servers = connecting.await.map_err(named)?;
+        let sent = KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()));
+        let sent = sent.and(&settings.http.secrets()).and(servers.secrets());
+        let secrets = endstop::process::environment_secrets().and(&sent);
+        let secrets = provider.known_keys().and(&secrets);
+        let saved = settings.saved();
+        let (limits, model) = (settings.limits.clone(), settings.model.clone());
+        let settings = Mutex::new(settings);
+        let agent =
+            ServedAgent { settings, limits, model, saved, params, provider, servers, secrets };
+        // Built once now, so that a setting that no run can use is reported at the start.
+        agent.builder(agent.limits.clone(), journal).and_then(built).map_err(named)?;
+        Ok(agent)
+    }
+
+    /// Returns the secrets that must not be stored or shown.
+    pub(crate) fn secrets(&self) -> &KnownKeys {
+        &self.secrets
+    }
+
+    fn builder(&self, limits: Limits, journal: &SqliteJournal) -> Result<AgentBuilder> {
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settings = Settings { limits, ..settings };
+        let mut builder = Agent::builder(Arc::clone(&self.provider))
+            .params(self.params.clone())
+            .streaming(!settings.no_stream)
+            .journal(journal.clone())
+            .journal_settings(self.saved.clone())
+            .approval_events(true);
+        builder = with_tools(builder, &settings, &self.servers)?;
+        if let Some(command) = &settings.verify
+            && settings.limits.verify_rounds.is_none()
+        {
+            // Part of the run, because no other process waits for it. Without rounds its verdict
+            // does not change the ending.
+            let verifier = CommandVerifier::new(command);
+            builder = builder.verifier(match &settings.dir {
+                Some(dir) => verifier.in_dir(dir),
+                None => verifier,
+            });
+        }
+        Ok(with_settings(builder, settings))
+    }
+}
+
+fn built(builder: AgentBuilder) -> Result<Agent> {
+    builder.build().map_err(|error| Failure::usage(error.to_string()))
+}
+
+impl AgentSource for ServedAgent {
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn model(&self) -> Option<String> {
+        self.model.clone()
+    }
+
+    fn check(&self, limits: &Limits) -> std::result::Result<(), String> {
+        if limits.max_budget_usd.is_some() && self.provider.price().is_none() {
+            return Err("limit `max_budget_usd`: the price of the agent's model is not known".to_owned());
+        }
+        Ok(())
+    }
+
+    fn build(&self, plan: &RunPlan) -> std::result::Result<BuiltAgent, String> {
+        let agent = self.builder(plan.limits.clone(), &plan.journal).and_then(built);
+        let agent = agent.map_err(|failure| failure.message)?;
+        Ok(BuiltAgent { agent, secrets: self.secrets.clone(), resources: Box::new(()) })
+    }
+}

@@ -1,0 +1,23 @@
+//! Answers of the API: JSON, and work on threads that may block.
+
+use super::failure::Failure;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+
+/// Returns a value as JSON.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    let Ok(text) = serde_json::to_string(value) else {
+        return Failure::internal().into_response();
+    };
+    let kind = HeaderValue::from_static("application/json");
+    (status, [(CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Does work that may wait for a disk on a thread of its own.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Failure::internal())
+}

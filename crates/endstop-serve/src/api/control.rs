@@ -1,0 +1,152 @@
+//! `POST /v1/runs/{id}/cancel`, `/terminate` and `/answer`, and what the library cannot do yet.
+
+use super::answer::{blocking, json};
+use super::body;
+use super::failure::Failure;
+use super::view::RunView;
+use crate::access::Client;
+use crate::app::App;
+use crate::runs::{RunState, Stop, StopError};
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use endstop::Approval;
+use endstop::agent::AnswerError;
+use endstop::event::RequestId;
+use http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// The longest reason for a denial, in characters.
+const LONGEST_REASON: usize = 4096;
+
+/// The answer to a request for approval.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Answer {
+    /// The id of the `approval_requested` event.
+    request_id: u64,
+    /// The decision.
+    decision: Decision,
+    /// The reason of a denial, which the model reads.
+    #[serde(default)]
+    reason: Option<String>,
+    /// Arguments that replace those of the call, if it is allowed.
+    #[serde(default)]
+    arguments: Option<Map<String, Value>>,
+}
+
+/// The decision about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Decision {
+    /// The call may run.
+    Allow,
+    /// The call may not run.
+    Deny,
+}
+
+pub(super) async fn cancel(
+    app: State<Arc<App>>,
+    client: Extension<Client>,
+    id: Path<String>,
+) -> Result<Response, Failure> {
+    stop(app, client, id, Stop::Cancel).await
+}
+
+pub(super) async fn terminate(
+    app: State<Arc<App>>,
+    client: Extension<Client>,
+    id: Path<String>,
+) -> Result<Response, Failure> {
+    stop(app, client, id, Stop::Terminate).await
+}
+
+async fn stop(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+    stop: Stop,
+) -> Result<Response, Failure> {
+    let runs = app.runs.clone();
+    let stopped = blocking(move || {
+        runs.stop(&client, &id, stop).map_err(|error| match error {
+            StopError::Unknown => Failure::unknown_run(),
+            StopError::Store(error) => error.into(),
+        })?;
+        let row = runs.get(&client, &id)?.ok_or_else(Failure::unknown_run)?;
+        let ended = row.state == RunState::Ended;
+        Ok::<_, Failure>((ended, RunView::of(&runs, row)))
+    });
+    let (ended, view) = stopped.await??;
+    Ok(json(if ended { StatusCode::OK } else { StatusCode::ACCEPTED }, &view))
+}
+
+pub(super) async fn answer(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Failure> {
+    let answer: Answer = body::json(&app, &headers, body).await?;
+    let approval = approval(&answer)?;
+    let runs = app.runs.clone();
+    let answered = blocking(move || {
+        let row = runs.get(&client, &id)?.ok_or_else(Failure::unknown_run)?;
+        let live = runs.live(&id).filter(|_| row.state == RunState::Running);
+        let approvals = live.as_ref().and_then(|live| live.approvals());
+        let request = RequestId(answer.request_id);
+        let closed = AnswerError::Closed(request);
+        let answered =
+            approvals.ok_or(closed).and_then(|approvals| approvals.answer(request, approval));
+        answered.map_err(|error| match error {
+            AnswerError::Unknown(_) => {
+                Failure::new(StatusCode::NOT_FOUND, "unknown_request", error.to_string())
+            }
+            _ => Failure::new(StatusCode::CONFLICT, "not_open", error.to_string()),
+        })?;
+        live.iter().for_each(|live| live.note_answer());
+        Ok::<_, Failure>(RunView::of(&runs, row))
+    });
+    Ok(json(StatusCode::OK, &answered.await??))
+}
+
+fn approval(answer: &Answer) -> Result<Approval, Failure> {
+    let reason = answer.reason.as_deref().unwrap_or("a person denied this call");
+    match (answer.decision, &answer.arguments, &answer.reason) {
+        (Decision::Allow, None, None) => Ok(Approval::Allow),
+        (Decision::Allow, Some(arguments), None) => Ok(Approval::AllowChanged(arguments.clone())),
+        (Decision::Deny, None, _) if reason.chars().count() <= LONGEST_REASON => {
+            Ok(Approval::Deny(reason.to_owned()))
+        }
+        (Decision::Deny, None, _) => {
+            Err(Failure::bad_request("`reason`: expected at most 4096 characters"))
+        }
+        (Decision::Allow, _, Some(_)) => {
+            Err(Failure::bad_request("`reason` belongs to `\"decision\": \"deny\"`"))
+        }
+        (Decision::Deny, Some(_), _) => {
+            Err(Failure::bad_request("`arguments` belong to `\"decision\": \"allow\"`"))
+        }
+    }
+}
+
+/// Answers an operation that this version does not have.
+pub(super) async fn not_implemented(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    let runs = app.runs.clone();
+    let row = blocking(move || runs.get(&client, &id)).await??;
+    row.ok_or_else(Failure::unknown_run)?;
+    Err(Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "not_implemented",
+        "this version cannot do that with a run; cancel the run, and start another one",
+    ))
+}

@@ -1,0 +1,133 @@
+//! `GET /v1/runs`, `GET /v1/runs/{id}` and `GET /v1/agents`.
+
+use super::answer::{blocking, json};
+use super::failure::Failure;
+use super::view::{RunDetail, RunList, RunView};
+use crate::access::Client;
+use crate::app::App;
+use crate::runs::{Filter, RunState};
+use axum::Extension;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::Response;
+use endstop::{Limits, Termination};
+use http::StatusCode;
+use percent_encoding::percent_decode_str;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Number of runs on a page, unless the client asks for another.
+const USUAL_PAGE: u32 = 50;
+
+/// The largest page.
+const LARGEST_PAGE: u32 = 200;
+
+/// An agent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AgentView {
+    /// Name of the agent.
+    name: String,
+    /// Name of its model.
+    model: Option<String>,
+    /// Its limits, which a request may lower.
+    limits: Value,
+}
+
+/// The agents that the client may start.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AgentList {
+    agents: Vec<AgentView>,
+}
+
+pub(super) async fn agents(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+) -> Response {
+    let agents = app.runs.agents();
+    let visible = agents.names().filter(|name| client.may_use(name));
+    let view = |name: &str| {
+        let source = agents.get(name)?;
+        let limits: Limits = source.limits();
+        let limits = serde_json::to_value(limits).unwrap_or_default();
+        Some(AgentView { name: name.to_owned(), model: source.model(), limits })
+    };
+    json(StatusCode::OK, &AgentList { agents: visible.filter_map(view).collect() })
+}
+
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Failure> {
+    let filter = filter(query.as_deref().unwrap_or_default())?;
+    let (runs, most) = (app.runs.clone(), filter.most);
+    let rows = blocking(move || {
+        // One more than asked for shows if there is another page.
+        let rows = runs.list(&client, Filter { most: most + 1, ..filter })?;
+        let next = rows.get(most as usize - 1).map(|row| row.number.to_string());
+        let next = next.filter(|_| rows.len() > most as usize);
+        let rows = rows.into_iter().take(most as usize);
+        let runs = rows.map(|row| RunView::of(&runs, row).shortened()).collect();
+        Ok::<_, Failure>(RunList { runs, next })
+    });
+    Ok(json(StatusCode::OK, &rows.await??))
+}
+
+/// Reads the query of a list.
+fn filter(query: &str) -> Result<Filter, Failure> {
+    let mut filter = Filter { most: USUAL_PAGE, ..Filter::default() };
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+        let wrong = |expected: &str| {
+            Failure::bad_request(format!("invalid `{name}` in the query: expected {expected}"))
+        };
+        match name {
+            "category" => {
+                let mut all = Termination::all().iter().map(|ending| ending.category());
+                let known = all.any(|category| category.to_string() == value);
+                let value = Some(value).filter(|_| known);
+                filter.category =
+                    Some(value.ok_or_else(|| wrong("success, retryable, capacity or fatal"))?);
+            }
+            "state" => {
+                let state = RunState::parse(&value);
+                filter.state = Some(state.ok_or_else(|| wrong("queued, running or ended"))?);
+            }
+            "agent" => filter.agents = Some(vec![value]),
+            "before" => {
+                let before = value.parse::<i64>().ok();
+                filter.before = Some(before.ok_or_else(|| wrong("the `next` of a page"))?);
+            }
+            "limit" => {
+                let most = value.parse::<u32>().ok();
+                filter.most = most
+                    .filter(|most| (1..=LARGEST_PAGE).contains(most))
+                    .ok_or_else(|| wrong("a number from 1 to 200"))?;
+            }
+            _ => {
+                return Err(Failure::bad_request(
+                    "unknown parameter in the query: expected category, state, agent, before or \
+                     limit",
+                ));
+            }
+        }
+    }
+    Ok(filter)
+}
+
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    let runs = app.runs.clone();
+    let detail = blocking(move || {
+        let row = runs.get(&client, &id)?.ok_or_else(Failure::unknown_run)?;
+        let ended = row.state == RunState::Ended;
+        let outcome = if ended { runs.outcome(&id) } else { None };
+        Ok::<_, Failure>(RunDetail { run: RunView::of(&runs, row), outcome })
+    });
+    Ok(json(StatusCode::OK, &detail.await??))
+}

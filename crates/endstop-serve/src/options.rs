@@ -1,0 +1,42 @@
+//! The bounds of a server.
+
+use std::time::Duration;
+
+/// The bounds of a server. Each has a default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// Number of runs at a time. 16.
+    pub max_running: usize,
+    /// Number of runs that wait for a free place, in the order in which they were accepted. Further
+    /// ones are refused with status 429. 256.
+    pub max_queued: usize,
+    /// Time that running runs have after a shutdown began, before they are cancelled. 30 s.
+    pub grace: Duration,
+    /// Host names, without a port, that a request may name in `Host`, in addition to `localhost`
+    /// and the loopback addresses. If the address is not loopback and the list is empty, any name is
+    /// accepted, because every request then needs a token, which no other website has.
+    pub hosts: Vec<String>,
+    /// Number of connections; further ones wait. 16,384.
+    pub max_connections: usize,
+    /// The largest body of a request, in bytes. 1 MiB.
+    pub max_body: usize,
+    /// The longest time for the head of a request, and again for its body. 30 s.
+    pub request_time: Duration,
+    /// Interval of the comments that keep an event stream alive. 15 s.
+    pub keep_alive: Duration,
+}
+
+impl Default for ServeOptions {
+    fn default() -> ServeOptions {
+        ServeOptions {
+            max_running: 16,
+            max_queued: 256,
+            grace: Duration::from_secs(30),
+            hosts: Vec::new(),
+            max_connections: 16_384,
+            max_body: 1 << 20,
+            request_time: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(15),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Drives runs: gives a free place to the next run of the queue, and follows each run to its end.
+
+use super::frame::Framer;
+use super::shared::{Shared, Waiting};
+use super::store::{Ending, Stop};
+use crate::agents::{BuiltAgent, RunPlan};
+use crate::clock::wall_ms;
+use endstop::agent::end_interrupted;
+use endstop::journal::JournalErrorKind;
+use endstop::{AgentEvent, Outcome, Resume, RunHandle, RunInput, StartError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Gives free places to the runs of the queue, in its order.
+pub(super) fn dispatch(shared: &Arc<Shared>) {
+    loop {
+        let waiting = {
+            let mut state = shared.state();
+            if state.draining || state.running >= shared.options.max_running {
+                return;
+            }
+            let Some(waiting) = state.queue.pop_front() else { return };
+            state.running += 1;
+            waiting
+        };
+        let place = Place(Arc::clone(shared));
+        shared.tasks.spawn(async move {
+            drive(&place.0, waiting).await;
+            // Dropped last, so that the next run starts when this one has ended for all.
+            drop(place);
+        });
+    }
+}
+
+/// Ends a run that was stopped while it waited, without a place.
+pub(super) fn end_waiting(shared: &Arc<Shared>, waiting: Waiting) {
+    let own = Arc::clone(shared);
+    shared.tasks.spawn(async move { drive(&own, waiting).await });
+}
+
+/// A place among the running ones, released however its task ends.
+struct Place(Arc<Shared>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.state().running -= 1;
+        self.0.ended.notify_waiters();
+        // A runtime that goes down starts nothing any more.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            dispatch(&self.0);
+        }
+    }
+}
+
+/// Writes an ending if the task of a run is dropped, or panics in the code of its agent.
+struct Watched<'a> {
+    shared: &'a Shared,
+    waiting: &'a Waiting,
+    ended: bool,
+}
+
+impl Watched<'_> {
+    fn end(&mut self, ending: &Ending) {
+        self.shared.end(self.waiting, ending);
+        self.ended = true;
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if !self.ended && std::thread::panicking() {
+            self.shared.end(self.waiting, &Ending::interrupted("the code that builds the agent panicked"));
+        }
+        self.shared.forget(self.waiting);
+    }
+}
+
+/// Follows a run from its start to its end.
+async fn drive(shared: &Arc<Shared>, waiting: Waiting) {
+    let mut watched = Watched { shared, waiting: &waiting, ended: false };
+    if let Err(error) = shared.store.started(&waiting.id, wall_ms()) {
+        (shared.report)(&error.to_string());
+    }
+    let mut numbers = 0;
+    if waiting.resume {
+        let (own, id) = (Arc::clone(shared), waiting.id.clone());
+        let read = blocking(move || own.story(&id)).await;
+        match read {
+            Some(Ok(story)) => {
+                waiting.live.begin_with_turns(story.turns);
+                waiting.live.feed.begin_with(story.frames.iter().cloned());
+                numbers = waiting.live.feed.numbers();
+            }
+            failed => {
+                // The run is resumed or ended all the same, and its readers begin anew.
+                waiting.live.feed.begin_with([]);
+                if let Some(Err(error)) = failed {
+                    (shared.report)(&error.to_string());
+                }
+            }
+        }
+    }
+    shared.metrics.started(&waiting.request.agent);
+    let built = match build(shared, &waiting).await {
+        Ok(built) => built,
+        Err(why) => {
+            let ending = end_unstarted(shared, &waiting, why).await;
+            return watched.end(&ending);
+        }
+    };
+    let BuiltAgent { agent, secrets, resources } = built;
+    let mut framer = Framer::after(numbers, secrets.and(&shared.secrets));
+    let mut show = |event: AgentEvent, watched: &mut Watched<'_>| {
+        if let AgentEvent::Finished { outcome, .. } = &event {
+            // Stored before any reader is told.
+            let ending = Ending::of(outcome);
+            let evidence = secrets.out_of_text(&ending.evidence).into_owned();
+            watched.end(&Ending { evidence, ..ending });
+        }
+        waiting.live.note(&event);
+        waiting.live.feed.push(framer.frames(event));
+    };
+    if let Some(stop) = waiting.live.stop_asked() {
+        match stopped(&agent, &waiting, stop).await {
+            Ok(events) => events.into_iter().for_each(|event| show(event, &mut watched)),
+            Err(why) => {
+                let ending = end_unstarted(shared, &waiting, why).await;
+                watched.end(&ending);
+            }
+        }
+        return;
+    }
+    let mut handle = match start(&agent, &waiting) {
+        Ok(handle) => handle,
+        Err(why) => {
+            let ending = end_unstarted(shared, &waiting, why).await;
+            return watched.end(&ending);
+        }
+    };
+    waiting.live.set_approvals(handle.approvals());
+    let mut stops = waiting.live.stops();
+    // A stop that came since the check above.
+    stops.mark_changed();
+    loop {
+        tokio::select! {
+            biased;
+            Ok(()) = stops.changed() => match *stops.borrow_and_update() {
+                Some(Stop::Cancel) => handle.cancel(),
+                Some(Stop::Terminate) => handle.terminate(),
+                None => {}
+            },
+            event = handle.next() => match event {
+                Some(event) => show(event, &mut watched),
+                None => break,
+            },
+        }
+    }
+    // Tools may outlive the outcome by their grace time, and use the run's resources.
+    agent.settled().await;
+    drop(resources);
+}
+
+/// Builds the agent of a run, on a thread that may block.
+async fn build(shared: &Arc<Shared>, waiting: &Waiting) -> Result<BuiltAgent, String> {
+    let name = &waiting.request.agent;
+    let source = shared.agents.get(name).cloned();
+    let source = source.ok_or_else(|| format!("the agent {name:?} is no longer configured"))?;
+    let limits = waiting.request.limits_over(&source.limits())?;
+    let (run_id, task) = (waiting.id.clone(), waiting.request.task.clone());
+    let plan = RunPlan { run_id, task, limits, journal: shared.journal.clone() };
+    let built = blocking(move || source.build(&plan)).await;
+    built.unwrap_or_else(|| Err("the code that builds the agent panicked".to_owned()))
+}
+
+/// Starts or resumes the run.
+fn start(agent: &endstop::Agent, waiting: &Waiting) -> Result<RunHandle, String> {
+    let started = if waiting.resume {
+        agent.resume(Resume::new(&waiting.id))
+    } else {
+        agent.run(RunInput::new(&waiting.request.task).id(&waiting.id))
+    };
+    started.map_err(|error| match error {
+        StartError::Changed(_) => format!("the agent has changed since the run started: {error}"),
+        error => error.to_string(),
+    })
+}
+
+/// Starts a run and stops it before anything of it is performed, so that its ending is decided and
+/// journalled by the kernel. Returns its events.
+async fn stopped(
+    agent: &endstop::Agent,
+    waiting: &Waiting,
+    stop: Stop,
+) -> Result<Vec<AgentEvent>, String> {
+    let (agent, waiting) = (agent.clone(), waiting.clone());
+    let ended = blocking(move || {
+        // On a runtime with one thread the run's task cannot begin before this task waits, and by
+        // then the run is stopped.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
+        runtime.block_on(async {
+            let mut handle = start(&agent, &waiting)?;
+            match stop {
+                Stop::Cancel => handle.cancel(),
+                Stop::Terminate => handle.terminate(),
+            }
+            let mut events = Vec::new();
+            while let Some(event) = handle.next().await {
+                events.push(event);
+            }
+            agent.settled().await;
+            Ok(events)
+        })
+    });
+    ended.await.unwrap_or_else(|| Err("the code of the agent panicked".to_owned()))
+}
+
+/// Ends a run that cannot be started or resumed. If the journal has a part of it, the journal gets
+/// the ending too.
+async fn end_unstarted(shared: &Arc<Shared>, waiting: &Waiting, why: String) -> Ending {
+    let (own, id) = (Arc::clone(shared), waiting.id.clone());
+    let cause = own.secrets.out_of_text(&why).into_owned();
+    let ended = blocking(move || -> Result<Outcome, String> {
+        match end_interrupted(&own.journal, &id, &cause) {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                if error.kind != JournalErrorKind::NotFound {
+                    (own.report)(&error.to_string());
+                }
+                Err(cause)
+            }
+        }
+    });
+    let outcome = if waiting.resume { ended.await } else { None };
+    match outcome {
+        Some(Ok(outcome)) => Ending::of(&outcome),
+        Some(Err(why)) => Ending::interrupted(&why),
+        None => Ending::interrupted(&why),
+    }
+}
+
+/// Runs code that may block. `None` if it panicked.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+/// Waits until no run works any more, at most for this long.
+pub(super) async fn idle(shared: &Shared, most: Duration) -> bool {
+    let waited = tokio::time::timeout(most, async {
+        loop {
+            let ended = shared.ended.notified();
+            if shared.state().running == 0 {
+                return;
+            }
+            ended.await;
+        }
+    });
+    waited.await.is_ok()
+}

@@ -1,0 +1,254 @@
+//! The runs of a server: accepts, lists, stops and answers them.
+//!
+//! ```text
+//! let runs = Runs::open(journal, agents, options, report)?;
+//! match runs.create(&client, key, request)? { Created::New(id) | Created::Known(id) => … }
+//! ```
+
+use super::drive::{dispatch, end_waiting, idle};
+use super::frame::Story;
+use super::live::Live;
+use super::recover::recover;
+use super::request::RunRequest;
+use super::shared::{Shared, Waiting};
+use super::store::{Filter, NewRun, RunRow, RunState, Stop, Store, StoreError};
+use crate::access::Client;
+use crate::agents::Agents;
+use crate::clock::wall_ms;
+use crate::metrics::{Gauges, Metrics};
+use crate::options::ServeOptions;
+use endstop::journal::{JournalError, SqliteJournal};
+use serde_json::Value;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Time that cancelled runs have at a shutdown, before they are terminated.
+const CANCEL_TIME: Duration = Duration::from_secs(10);
+
+/// The runs of a server. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Runs {
+    shared: Arc<Shared>,
+    /// Held while a run is accepted, so that two requests with one key start one run.
+    admission: Arc<Mutex<()>>,
+}
+
+/// An accepted request.
+#[derive(Debug)]
+pub(crate) enum Created {
+    /// A new run.
+    New(String),
+    /// The run that the same request has started before.
+    Known(String),
+}
+
+/// The reason why a request was not accepted.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    UnknownAgent,
+    /// The request is not valid; the message names the part.
+    Invalid(String),
+    /// The key was used for another request.
+    KeyReused,
+    /// The queue is full.
+    Full,
+    Draining,
+    Store(StoreError),
+}
+
+/// The reason why a run was not stopped.
+#[derive(Debug)]
+pub(crate) enum StopError {
+    Unknown,
+    Store(StoreError),
+}
+
+impl Runs {
+    /// Opens the store of the journal, and takes over the runs that an earlier process left. Must
+    /// be called within a tokio runtime. May block.
+    pub(crate) fn open(
+        journal: SqliteJournal,
+        agents: Agents,
+        options: ServeOptions,
+        report: Box<dyn Fn(&str) + Send + Sync>,
+    ) -> Result<Runs, StoreError> {
+        let store = Store::open(journal.path())?;
+        let shared = Arc::new(Shared::new(store, journal, agents, options, report));
+        recover(&shared)?;
+        Ok(Runs { shared, admission: Arc::default() })
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    pub(crate) fn agents(&self) -> &Agents {
+        &self.shared.agents
+    }
+
+    pub(crate) fn options(&self) -> &ServeOptions {
+        &self.shared.options
+    }
+
+    /// Returns the gauges, without the number of readers.
+    pub(crate) fn gauges(&self) -> Gauges {
+        let state = self.shared.state();
+        let (running, queued) = (state.running, state.queue.len());
+        Gauges { running, queued, readers: 0, draining: state.draining }
+    }
+
+    /// Accepts a request for a run. May block.
+    pub(crate) fn create(
+        &self,
+        client: &Client,
+        key: Option<&str>,
+        request: RunRequest,
+    ) -> Result<Created, Refused> {
+        let shared = &self.shared;
+        let source = Some(&request.agent)
+            .filter(|agent| client.may_use(agent))
+            .and_then(|agent| shared.agents.get(agent))
+            .ok_or(Refused::UnknownAgent)?;
+        if request.task.trim().is_empty() {
+            return Err(Refused::Invalid("`task` is blank: expected text for the agent".to_owned()));
+        }
+        let limits = request.limits_over(&source.limits()).map_err(Refused::Invalid)?;
+        source.check(&limits).map_err(Refused::Invalid)?;
+        let owner = client.name.as_deref().unwrap_or_default();
+        let digest = request.digest();
+        let _admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = key
+            && let Some(known) = shared.store.by_key(owner, key).map_err(Refused::Store)?
+        {
+            let same = known.digest == digest;
+            return if same { Ok(Created::Known(known.id)) } else { Err(Refused::KeyReused) };
+        }
+        {
+            let state = shared.state();
+            if state.draining {
+                return Err(Refused::Draining);
+            }
+            let most = shared.options.max_running + shared.options.max_queued;
+            if state.running + state.queue.len() >= most {
+                return Err(Refused::Full);
+            }
+        }
+        let id = endstop::agent::new_run_id();
+        let (stored, redacted) = self.without_secrets(&request);
+        let new = NewRun {
+            id: &id,
+            client: owner,
+            key,
+            digest,
+            request: &stored,
+            redacted,
+            now_ms: wall_ms(),
+        };
+        shared.store.insert(&new).map_err(Refused::Store)?;
+        let live = Arc::new(Live::default());
+        shared.enqueue(Waiting { id: id.clone(), request, live, resume: false });
+        dispatch(shared);
+        Ok(Created::New(id))
+    }
+
+    /// Returns the request without known secrets, and `true` if there were any.
+    fn without_secrets(&self, request: &RunRequest) -> (RunRequest, bool) {
+        let task = self.shared.secrets.out_of_text(&request.task);
+        let redacted = task != request.task;
+        (RunRequest { task: task.into_owned(), ..request.clone() }, redacted)
+    }
+
+    /// Returns a run that the client may see. May block.
+    pub(crate) fn get(&self, client: &Client, id: &str) -> Result<Option<RunRow>, StoreError> {
+        let row = self.shared.store.get(id)?;
+        Ok(row.filter(|row| client.may_use(&row.request.agent)))
+    }
+
+    /// Returns the runs that the client may see and a filter fits, the newest first. May block.
+    pub(crate) fn list(&self, client: &Client, filter: Filter) -> Result<Vec<RunRow>, StoreError> {
+        let mut filter = filter;
+        if let Some(bound) = &client.agents {
+            let asked = filter.agents.take();
+            let visible = bound.iter().filter(|agent| {
+                asked.as_ref().is_none_or(|asked| asked.contains(agent))
+            });
+            filter.agents = Some(visible.cloned().collect());
+        }
+        self.shared.store.list(&filter)
+    }
+
+    /// Returns a run that waits or works.
+    pub(crate) fn live(&self, id: &str) -> Option<Arc<Live>> {
+        self.shared.state().live.get(id).cloned()
+    }
+
+    /// Returns the place of a run in the queue, from 1.
+    pub(crate) fn queue_position(&self, id: &str) -> Option<usize> {
+        let state = self.shared.state();
+        state.queue.iter().position(|waiting| waiting.id == id).map(|at| at + 1)
+    }
+
+    /// Returns the events of a run as its journal tells them. May block.
+    pub(crate) fn story(&self, id: &str) -> Result<Arc<Story>, JournalError> {
+        self.shared.story(id)
+    }
+
+    /// Returns the outcome of an ended run from its journal; `None` if the journal has none. May
+    /// block.
+    pub(crate) fn outcome(&self, id: &str) -> Option<Value> {
+        self.shared.journal.load(id).ok()?.outcome
+    }
+
+    /// Asks for the stop of a run, which survives a restart. Does nothing if the run has ended. May
+    /// block.
+    pub(crate) fn stop(&self, client: &Client, id: &str, stop: Stop) -> Result<(), StopError> {
+        let shared = &self.shared;
+        let row = self.get(client, id).map_err(StopError::Store)?.ok_or(StopError::Unknown)?;
+        if row.state == RunState::Ended {
+            return Ok(());
+        }
+        shared.store.stop_requested(id, stop).map_err(StopError::Store)?;
+        let waiting = {
+            let mut state = shared.state();
+            if let Some(live) = state.live.get(id) {
+                live.stop(stop);
+            }
+            let at = state.queue.iter().position(|waiting| waiting.id == id);
+            at.and_then(|at| state.queue.remove(at))
+        };
+        if let Some(waiting) = waiting {
+            end_waiting(shared, waiting);
+        }
+        Ok(())
+    }
+
+    /// Ends all runs: refuses new ones, lets those that work end within the grace period, then
+    /// cancels them. Runs of the queue stay in the store, for the next process. `hurry` ends the
+    /// grace period early.
+    pub(crate) async fn shut_down(&self, hurry: impl Future<Output = ()>) {
+        let shared = &self.shared;
+        shared.state().draining = true;
+        tokio::select! {
+            _ = idle(shared, shared.options.grace) => {}
+            () = hurry => {}
+        }
+        for (stop, time) in [(Stop::Cancel, CANCEL_TIME), (Stop::Terminate, CANCEL_TIME)] {
+            let running: Vec<Arc<Live>> = {
+                let state = shared.state();
+                let queued = |id: &str| state.queue.iter().any(|waiting| waiting.id == id);
+                let live = state.live.iter().filter(|(id, _)| !queued(id));
+                live.map(|(_, live)| Arc::clone(live)).collect()
+            };
+            running.iter().for_each(|live| live.stop(stop));
+            if idle(shared, time).await {
+                break;
+            }
+        }
+        // Readers of runs that wait must not keep the process.
+        let queued: Vec<Arc<Live>> =
+            shared.state().queue.iter().map(|waiting| Arc::clone(&waiting.live)).collect();
+        queued.iter().for_each(|live| live.feed.close());
+        let _ = tokio::time::timeout(CANCEL_TIME, shared.tasks.wait()).await;
+    }
+}

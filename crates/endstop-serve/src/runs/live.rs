@@ -1,0 +1,103 @@
+//! A run that waits or works: what its readers and its controllers share.
+
+use super::feed::Feed;
+use super::store::Stop;
+use endstop::AgentEvent;
+use endstop::agent::Approvals;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// What a live run has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) turns: u32,
+    pub(crate) cost_usd: Option<f64>,
+    /// Number of calls that wait for approval.
+    pub(crate) approvals: u32,
+}
+
+/// A run that waits or works.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    pub(crate) feed: Feed,
+    /// The stop that was asked for.
+    stop: watch::Sender<Option<Stop>>,
+    progress: Mutex<Progress>,
+    approvals: Mutex<Option<Approvals>>,
+}
+
+impl Live {
+    /// Returns a run that began before the process was restarted.
+    pub(crate) fn resumed() -> Live {
+        Live { feed: Feed::of_resumed(), ..Live::default() }
+    }
+
+    /// Asks for a stop. A weaker one than before changes nothing.
+    pub(crate) fn stop(&self, stop: Stop) {
+        self.stop.send_if_modified(|asked| {
+            let stronger = asked.is_none_or(|asked| asked < stop);
+            if stronger {
+                *asked = Some(stop);
+            }
+            stronger
+        });
+    }
+
+    /// Returns the stop that was asked for.
+    pub(crate) fn stop_asked(&self) -> Option<Stop> {
+        *self.stop.borrow()
+    }
+
+    /// Returns a receiver of the stops that are asked for.
+    pub(crate) fn stops(&self) -> watch::Receiver<Option<Stop>> {
+        self.stop.subscribe()
+    }
+
+    fn progress_mut(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what the run has done so far.
+    pub(crate) fn progress(&self) -> Progress {
+        *self.progress_mut()
+    }
+
+    /// Begins with the turns before a restart.
+    pub(crate) fn begin_with_turns(&self, turns: u32) {
+        self.progress_mut().turns = turns;
+    }
+
+    /// Notes an event of the run.
+    pub(crate) fn note(&self, event: &AgentEvent) {
+        if !event.path().is_empty() {
+            return;
+        }
+        let mut progress = self.progress_mut();
+        match event {
+            AgentEvent::Usage { cost, .. } => {
+                progress.cost_usd = cost.map(endstop::NanoUsd::to_usd);
+            }
+            AgentEvent::TurnFinished { .. } => progress.turns = progress.turns.saturating_add(1),
+            AgentEvent::ApprovalRequested { .. } => progress.approvals += 1,
+            // A new turn waits for nothing of the turn before.
+            AgentEvent::TurnStarted { .. } => progress.approvals = 0,
+            _ => {}
+        }
+    }
+
+    /// Notes that a request for approval was answered.
+    pub(crate) fn note_answer(&self) {
+        let mut progress = self.progress_mut();
+        progress.approvals = progress.approvals.saturating_sub(1);
+    }
+
+    /// Sets the requests for approval of the run.
+    pub(crate) fn set_approvals(&self, approvals: Approvals) {
+        *self.approvals.lock().unwrap_or_else(PoisonError::into_inner) = Some(approvals);
+    }
+
+    /// Returns the requests for approval, if the run has started.
+    pub(crate) fn approvals(&self) -> Option<Approvals> {
+        self.approvals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,19 @@
+//! Runs: their store, their queue, their events, and the tasks that drive them.
+
+mod drive;
+mod feed;
+mod frame;
+mod hub;
+mod live;
+mod recover;
+mod request;
+mod shared;
+mod store;
+
+pub(crate) use feed::{Cursor, Next};
+pub(crate) use frame::{Frame, Story};
+pub(crate) use hub::{Created, Refused, Runs, StopError};
+pub(crate) use live::Live;
+pub(crate) use request::RunRequest;
+pub(crate) use store::{Filter, RunRow, RunState, Stop};
+pub use store::StoreError;

@@ -1,0 +1,125 @@
+//! The state that the tasks of a server share: the queue, the live runs, and the store.
+
+use super::frame::Story;
+use super::live::Live;
+use super::request::RunRequest;
+use super::store::{Ending, Store};
+use crate::agents::Agents;
+use crate::clock::wall_ms;
+use crate::metrics::Metrics;
+use crate::options::ServeOptions;
+use endstop::journal::{JournalError, SqliteJournal};
+use endstop::wire::redact::KnownKeys;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+/// The state that the tasks of a server share.
+pub(super) struct Shared {
+    pub(super) store: Store,
+    pub(super) journal: SqliteJournal,
+    pub(super) agents: Agents,
+    pub(super) options: ServeOptions,
+    pub(super) metrics: Metrics,
+    /// Secrets of the environment, which no stored text may contain.
+    pub(super) secrets: KnownKeys,
+    pub(super) tasks: TaskTracker,
+    /// Notified when a place became free.
+    pub(super) ended: Notify,
+    /// Problems that concern no client, for the operator.
+    pub(super) report: Box<dyn Fn(&str) + Send + Sync>,
+    stories: Mutex<HashMap<String, Weak<Story>>>,
+    state: Mutex<State>,
+}
+
+/// The runs that have not ended.
+#[derive(Default)]
+pub(super) struct State {
+    /// Runs that wait for a free place, the oldest first.
+    pub(super) queue: VecDeque<Waiting>,
+    pub(super) live: HashMap<String, Arc<Live>>,
+    /// Number of runs that have a place.
+    pub(super) running: usize,
+    /// `true` after a shutdown began: nothing starts any more.
+    pub(super) draining: bool,
+}
+
+/// A run that waits for a free place.
+#[derive(Clone)]
+pub(super) struct Waiting {
+    pub(super) id: String,
+    pub(super) request: RunRequest,
+    pub(super) live: Arc<Live>,
+    /// `true` if the journal has a part of the run.
+    pub(super) resume: bool,
+}
+
+impl Shared {
+    pub(super) fn new(
+        store: Store,
+        journal: SqliteJournal,
+        agents: Agents,
+        options: ServeOptions,
+        report: Box<dyn Fn(&str) + Send + Sync>,
+    ) -> Shared {
+        let tasks = TaskTracker::new();
+        tasks.close();
+        Shared {
+            store,
+            journal,
+            agents,
+            options,
+            metrics: Metrics::default(),
+            secrets: endstop::process::environment_secrets(),
+            tasks,
+            ended: Notify::new(),
+            report,
+            stories: Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a run to the queue.
+    pub(super) fn enqueue(&self, waiting: Waiting) {
+        let mut state = self.state();
+        state.live.insert(waiting.id.clone(), Arc::clone(&waiting.live));
+        state.queue.push_back(waiting);
+    }
+
+    /// Records an ending, and closes the run for its readers.
+    pub(super) fn end(&self, waiting: &Waiting, ending: &Ending) {
+        let evidence = self.secrets.out_of_text(&ending.evidence).into_owned();
+        let ending = Ending { evidence, ..ending.clone() };
+        if let Err(error) = self.store.ended(&waiting.id, &ending, wall_ms()) {
+            (self.report)(&error.to_string());
+        }
+        self.metrics.ended(&waiting.request.agent, &ending.termination, ending.cost_usd);
+    }
+
+    /// Removes an ended run from the live ones.
+    pub(super) fn forget(&self, waiting: &Waiting) {
+        self.state().live.remove(&waiting.id);
+        waiting.live.feed.close();
+    }
+
+    /// Returns the events of a run as its journal tells them. Readers of the same run share them.
+    /// May block.
+    pub(super) fn story(&self, id: &str) -> Result<Arc<Story>, JournalError> {
+        let mut stories = self.stories.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = stories.get(id).and_then(Weak::upgrade)
+            && known.ended
+        {
+            return Ok(known);
+        }
+        // Under the lock, so that many readers of one run do not read its journal at the same time.
+        let story = Arc::new(Story::read(&self.journal, id, self.secrets.clone())?);
+        stories.retain(|_, story| story.strong_count() > 0);
+        stories.insert(id.to_owned(), Arc::downgrade(&story));
+        Ok(story)
+    }
+}

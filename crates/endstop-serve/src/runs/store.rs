@@ -1,0 +1,406 @@
+//! The store of a server, next to its journal: which runs were accepted, for whom, and how each
+//! ended. What happened in a run is in the journal only.
+//!
+//! ```text
+//! journal.db            events, outcomes
+//! journal.db.serve      requests, keys of idempotent requests, the queue, summaries of endings
+//! journal.db.serve.lock held by the one server of this journal
+//! ```
+
+use super::request::RunRequest;
+use endstop::{Category, Outcome, Termination};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Version of the tables, stored as `user_version`.
+const VERSION: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE runs (
+    number      INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in which they were accepted
+    id          TEXT NOT NULL UNIQUE,
+    agent       TEXT NOT NULL,
+    client      TEXT NOT NULL,     -- name of the token; empty on a server without tokens
+    key         TEXT,              -- Idempotency-Key
+    digest      BLOB NOT NULL,     -- SHA-256 of the request
+    request     TEXT NOT NULL,     -- JSON, without known secrets
+    redacted    INTEGER NOT NULL,  -- 1: secrets were cut out of the request
+    state       TEXT NOT NULL,     -- queued, running, ended
+    stop        TEXT,              -- cancel or terminate, if a client has asked for it
+    created_ms  INTEGER NOT NULL,  -- Unix time
+    started_ms  INTEGER,
+    ended_ms    INTEGER,
+    termination TEXT,
+    category    TEXT,
+    turns       INTEGER,
+    cost_usd    REAL,
+    evidence    TEXT
+) STRICT;
+CREATE UNIQUE INDEX runs_by_key ON runs (client, key) WHERE key IS NOT NULL;
+CREATE INDEX runs_by_state ON runs (state, number);
+";
+
+const COLUMNS: &str = "number, id, agent, request, redacted, state, stop, created_ms, started_ms, \
+     ended_ms, termination, category, turns, cost_usd, evidence, digest";
+
+/// The error of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be read or written.
+    #[error("{path}: {problem}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        problem: String,
+    },
+    /// Another server uses the same journal.
+    #[error("{path} is locked: another `endstop serve` uses this journal; stop it, or set another --journal FILE")]
+    Busy {
+        /// The lock file.
+        path: PathBuf,
+    },
+}
+
+/// The state of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunState {
+    Queued,
+    Running,
+    Ended,
+}
+
+/// The stop that a client has asked for. A terminate outranks a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stop {
+    Cancel,
+    Terminate,
+}
+
+impl RunState {
+    const ALL: [RunState; 3] = [RunState::Queued, RunState::Running, RunState::Ended];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            RunState::Queued => "queued",
+            RunState::Running => "running",
+            RunState::Ended => "ended",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<RunState> {
+        RunState::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+impl Stop {
+    fn as_str(self) -> &'static str {
+        match self {
+            Stop::Cancel => "cancel",
+            Stop::Terminate => "terminate",
+        }
+    }
+}
+
+/// A run as stored.
+#[derive(Clone, Debug)]
+pub(crate) struct RunRow {
+    pub(crate) number: i64,
+    pub(crate) id: String,
+    pub(crate) request: RunRequest,
+    pub(crate) redacted: bool,
+    pub(crate) state: RunState,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) created_ms: u64,
+    pub(crate) started_ms: Option<u64>,
+    pub(crate) ended_ms: Option<u64>,
+    pub(crate) termination: Option<String>,
+    pub(crate) category: Option<String>,
+    pub(crate) turns: Option<u32>,
+    pub(crate) cost_usd: Option<f64>,
+    pub(crate) evidence: Option<String>,
+    pub(crate) digest: Vec<u8>,
+}
+
+/// A run to be stored.
+pub(crate) struct NewRun<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) client: &'a str,
+    pub(crate) key: Option<&'a str>,
+    pub(crate) digest: [u8; 32],
+    pub(crate) request: &'a RunRequest,
+    pub(crate) redacted: bool,
+    pub(crate) now_ms: u64,
+}
+
+/// The summary of an ending.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ending {
+    pub(crate) termination: String,
+    pub(crate) category: String,
+    pub(crate) turns: u32,
+    pub(crate) cost_usd: f64,
+    pub(crate) evidence: String,
+}
+
+impl Ending {
+    pub(crate) fn of(outcome: &Outcome) -> Ending {
+        Ending {
+            termination: outcome.termination.to_string(),
+            category: outcome.category().to_string(),
+            turns: outcome.turns,
+            cost_usd: outcome.cost.to_usd(),
+            evidence: outcome.decided_by.evidence.clone(),
+        }
+    }
+
+    /// Returns the ending of a run that could not be driven to one of its own.
+    pub(crate) fn interrupted(why: &str) -> Ending {
+        Ending {
+            termination: Termination::ErrorDuringExecution.to_string(),
+            category: Category::Retryable.to_string(),
+            turns: 0,
+            cost_usd: 0.0,
+            evidence: why.to_owned(),
+        }
+    }
+}
+
+/// The runs of a list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filter {
+    pub(crate) state: Option<RunState>,
+    pub(crate) category: Option<String>,
+    /// Only runs of these agents; `None` means all.
+    pub(crate) agents: Option<Vec<String>>,
+    /// Only runs that were accepted before the one with this number.
+    pub(crate) before: Option<i64>,
+    pub(crate) most: u32,
+}
+
+/// The store.
+pub(crate) struct Store {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the store of a journal, and locks it for this process.
+    pub(crate) fn open(journal: &Path) -> Result<Store, StoreError> {
+        let path = beside(journal, ".serve");
+        let lock = lock(beside(journal, ".serve.lock"))?;
+        // Created first, because SQLite would create it for others to read.
+        let io = |error: std::io::Error| file_error(&path, &error);
+        private().create(true).truncate(false).open(&path).map_err(io)?;
+        let wrong = |error: rusqlite::Error| file_error(&path, &error);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&path, flags).map_err(wrong)?;
+        connection.busy_timeout(Duration::from_secs(2)).map_err(wrong)?;
+        connection.pragma_update(None, "journal_mode", "wal").map_err(wrong)?;
+        // In WAL mode `normal` loses nothing if the process is killed.
+        connection.pragma_update(None, "synchronous", "normal").map_err(wrong)?;
+        let version: i64 =
+            connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(wrong)?;
+        match version {
+            0 => {
+                let transaction = connection.unchecked_transaction().map_err(wrong)?;
+                transaction.execute_batch(TABLES).map_err(wrong)?;
+                transaction.pragma_update(None, "user_version", VERSION).map_err(wrong)?;
+                transaction.commit().map_err(wrong)?;
+            }
+            VERSION => {}
+            _ => {
+                let problem = "written by a later version of Endstop; use that version";
+                return Err(StoreError::File { path, problem: problem.to_owned() });
+            }
+        }
+        Ok(Store { path, connection: Mutex::new(connection), _lock: lock })
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        work(&self.connection()).map_err(|error| file_error(&self.path, &error))
+    }
+
+    /// Stores a new run as queued.
+    pub(crate) fn insert(&self, run: &NewRun<'_>) -> Result<(), StoreError> {
+        let request = serde_json::to_string(run.request).unwrap_or_default();
+        self.with(|connection| {
+            connection
+                .prepare_cached(
+                    "INSERT INTO runs (id, agent, client, key, digest, request, redacted, state,
+                     created_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8)",
+                )?
+                .execute(params![
+                    run.id,
+                    run.request.agent,
+                    run.client,
+                    run.key,
+                    run.digest,
+                    request,
+                    run.redacted,
+                    run.now_ms as i64,
+                ])
+                .map(drop)
+        })
+    }
+
+    /// Returns the run that a client has started with this key.
+    pub(crate) fn by_key(&self, client: &str, key: &str) -> Result<Option<RunRow>, StoreError> {
+        self.with(|connection| {
+            let sql = format!("SELECT {COLUMNS} FROM runs WHERE client = ?1 AND key = ?2");
+            connection.prepare_cached(&sql)?.query_row([client, key], row).optional()
+        })
+    }
+
+    /// Returns the run with this id.
+    pub(crate) fn get(&self, id: &str) -> Result<Option<RunRow>, StoreError> {
+        self.with(|connection| {
+            let sql = format!("SELECT {COLUMNS} FROM runs WHERE id = ?1");
+            connection.prepare_cached(&sql)?.query_row([id], row).optional()
+        })
+    }
+
+    /// Returns the runs that a filter fits, the newest first.
+    pub(crate) fn list(&self, filter: &Filter) -> Result<Vec<RunRow>, StoreError> {
+        // A JSON array, because SQLite has no parameters that are lists.
+        let agents =
+            filter.agents.as_ref().map(|names| serde_json::to_string(names).unwrap_or_default());
+        self.with(|connection| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM runs WHERE (?1 IS NULL OR state = ?1)
+                 AND (?2 IS NULL OR category = ?2)
+                 AND (?3 IS NULL OR agent IN (SELECT value FROM json_each(?3)))
+                 AND (?4 IS NULL OR number < ?4) ORDER BY number DESC LIMIT ?5"
+            );
+            let state = filter.state.map(RunState::as_str);
+            let parameters = params![state, filter.category, agents, filter.before, filter.most];
+            connection.prepare_cached(&sql)?.query_map(parameters, row)?.collect()
+        })
+    }
+
+    /// Returns the runs that have not ended: first those that had started, then the queue.
+    pub(crate) fn unfinished(&self) -> Result<Vec<RunRow>, StoreError> {
+        self.with(|connection| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM runs WHERE state IN ('queued', 'running')
+                 ORDER BY state DESC, number"
+            );
+            connection.prepare(&sql)?.query_map([], row)?.collect()
+        })
+    }
+
+    /// Records that a run starts.
+    pub(crate) fn started(&self, id: &str, now_ms: u64) -> Result<(), StoreError> {
+        self.with(|connection| {
+            let sql = "UPDATE runs SET state = 'running', started_ms = coalesce(started_ms, ?2)
+                       WHERE id = ?1 AND state = 'queued'";
+            connection.prepare_cached(sql)?.execute(params![id, now_ms as i64]).map(drop)
+        })
+    }
+
+    /// Records that a client has asked for a stop.
+    pub(crate) fn stop_requested(&self, id: &str, stop: Stop) -> Result<(), StoreError> {
+        self.with(|connection| {
+            // Never lowered: a cancel after a terminate changes nothing.
+            let sql = "UPDATE runs SET stop = ?2 WHERE id = ?1 AND stop IS NOT 'terminate'";
+            connection.prepare_cached(sql)?.execute([id, stop.as_str()]).map(drop)
+        })
+    }
+
+    /// Records the ending of a run, once.
+    pub(crate) fn ended(&self, id: &str, ending: &Ending, now_ms: u64) -> Result<(), StoreError> {
+        self.with(|connection| {
+            connection
+                .prepare_cached(
+                    "UPDATE runs SET state = 'ended', ended_ms = ?2, termination = ?3,
+                     category = ?4, turns = ?5, cost_usd = ?6, evidence = ?7
+                     WHERE id = ?1 AND state != 'ended'",
+                )?
+                .execute(params![
+                    id,
+                    now_ms as i64,
+                    ending.termination,
+                    ending.category,
+                    ending.turns,
+                    ending.cost_usd,
+                    ending.evidence,
+                ])
+                .map(drop)
+        })
+    }
+}
+
+fn row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
+    let time = |ms: i64| u64::try_from(ms).unwrap_or(0);
+    let (agent, request): (String, String) = (row.get(2)?, row.get(3)?);
+    // A damaged request must not hide the run; it has no task then.
+    let request = serde_json::from_str(&request).unwrap_or_else(|_| RunRequest {
+        agent,
+        task: String::new(),
+        limits: serde_json::Map::new(),
+    });
+    let stop = match row.get::<_, Option<String>>(6)?.as_deref() {
+        Some("terminate") => Some(Stop::Terminate),
+        Some(_) => Some(Stop::Cancel),
+        None => None,
+    };
+    Ok(RunRow {
+        number: row.get(0)?,
+        id: row.get(1)?,
+        request,
+        redacted: row.get(4)?,
+        state: RunState::parse(&row.get::<_, String>(5)?).unwrap_or(RunState::Ended),
+        stop,
+        created_ms: time(row.get(7)?),
+        started_ms: row.get::<_, Option<i64>>(8)?.map(time),
+        ended_ms: row.get::<_, Option<i64>>(9)?.map(time),
+        termination: row.get(10)?,
+        category: row.get(11)?,
+        turns: row.get(12)?,
+        cost_usd: row.get(13)?,
+        evidence: row.get(14)?,
+        digest: row.get(15)?,
+    })
+}
+
+fn beside(journal: &Path, suffix: &str) -> PathBuf {
+    let mut name = journal.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Locks a file as long as the process lives. The operating system releases the lock however the
+/// process dies.
+fn lock(path: PathBuf) -> Result<File, StoreError> {
+    let io = |error: std::io::Error| file_error(&path, &error);
+    let file = private().create(true).truncate(false).open(&path).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path }),
+        Err(TryLockError::Error(error)) => Err(file_error(&path, &error)),
+    }
+}
+
+/// Returns options for a file that only its owner may read.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+fn file_error(path: &Path, problem: &dyn std::error::Error) -> StoreError {
+    StoreError::File { path: path.to_owned(), problem: problem.to_string() }
+}

@@ -1,0 +1,153 @@
+//! The server: accepts connections, serves them, and shuts down in order.
+
+use crate::access::Tokens;
+use crate::agents::Agents;
+use crate::api::router;
+use crate::app::App;
+use crate::options::ServeOptions;
+use crate::runs::{Runs, StoreError};
+use axum::Router;
+use endstop::journal::SqliteJournal;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Time that connections have to end after all runs have ended.
+const CONNECTION_GRACE: Duration = Duration::from_secs(2);
+
+/// Bytes that a connection reads ahead and writes behind.
+const CONNECTION_BUFFER: usize = 64 << 10;
+
+/// The reason why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Other machines can reach the address, and there is no token.
+    #[error(
+        "{0}: other machines can reach this address, so a token is required; set one with \
+         --token-file FILE or in ENDSTOP_SERVE_TOKEN"
+    )]
+    NoToken(SocketAddr),
+    /// The store next to the journal cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The listener has no address.
+    #[error("the listener cannot be used: {0}")]
+    Listener(std::io::Error),
+}
+
+/// A server of runs. See the [crate documentation](crate) for an example.
+pub struct Server {
+    app: Arc<App>,
+    listener: TcpListener,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("agents", self.app.runs.agents()).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Opens the store next to the journal, and takes over the runs that an earlier process left:
+    /// each is resumed, starts, or is ended as `error_during_execution`. `report` receives problems
+    /// for the operator's log. May block; must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The address is not loopback and there is no token, or another server uses the journal, or
+    /// the store cannot be written.
+    pub fn open(
+        listener: TcpListener,
+        journal: SqliteJournal,
+        agents: Agents,
+        tokens: Tokens,
+        options: ServeOptions,
+        report: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Server, ServeError> {
+        let local = listener.local_addr().map_err(ServeError::Listener)?;
+        let loopback = local.ip().is_loopback();
+        if !loopback && tokens.is_empty() {
+            return Err(ServeError::NoToken(local));
+        }
+        let hosts = hosts(&options, loopback);
+        let runs = Runs::open(journal, agents, options, Box::new(report))?;
+        Ok(Server { app: Arc::new(App::new(runs, tokens, hosts)), listener })
+    }
+
+    /// Serves until `stop` is ready. Then no run is accepted; those that work have the grace period
+    /// to end, and are cancelled after it, or when `hurry` is ready. Runs that still wait stay in
+    /// the store for the next process. Clients can watch, stop and answer runs until all have ended.
+    pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
+        let Server { app, listener } = self;
+        let router = router(Arc::clone(&app));
+        let most = app.runs.options().max_connections;
+        let (closing, closed) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let mut ending = pin!(async {
+            stop.await;
+            app.runs.shut_down(hurry).await;
+        });
+        loop {
+            tokio::select! {
+                () = &mut ending => break,
+                Some(_) = tasks.join_next() => {}
+                accepted = listener.accept(), if tasks.len() < most => match accepted {
+                    Ok((stream, _)) => {
+                        let time = app.runs.options().request_time;
+                        tasks.spawn(connection(stream, router.clone(), time, closed.clone()));
+                    }
+                    // Too many open files: a connection must end first.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        }
+        drop(listener);
+        closing.send_replace(true);
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(CONNECTION_GRACE, ended).await.is_err() {
+            tasks.shutdown().await;
+        }
+    }
+}
+
+/// Returns the names that `Host` may have; `None` means any.
+fn hosts(options: &ServeOptions, loopback: bool) -> Option<Vec<String>> {
+    if !loopback && options.hosts.is_empty() {
+        return None;
+    }
+    let mut hosts = options.hosts.clone();
+    hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
+    Some(hosts)
+}
+
+/// Serves one connection.
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    time: Duration,
+    mut closed: watch::Receiver<bool>,
+) {
+    // Without it, the end of an event can wait for an acknowledgement for 40 ms.
+    let _ = stream.set_nodelay(true);
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(time)
+        .max_buf_size(CONNECTION_BUFFER)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut serving = pin!(serving);
+    let closing = async { closed.wait_for(|closed| *closed).await.is_ok() };
+    tokio::select! {
+        // A connection that fails concerns its client only.
+        _ = &mut serving => return,
+        _ = closing => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
+}

@@ -1,0 +1,105 @@
+//! Tells the events of a recorded run again, by a replay.
+//!
+//! ```text
+//! journal.load("k3v9")?.events_again()? → TurnStarted, Usage, TurnFinished, ToolStarted …
+//! ```
+
+use super::approvals::canonical;
+use crate::event::{AgentEvent, Origin, RequestId};
+use crate::journal::{JournalError, RecordedRun};
+use endstop_core::{ConsultPoint, Effect, EffectId, EventKind, Outcome, Replay, RunEvent, ToolCall};
+use std::sync::Arc;
+
+impl RecordedRun {
+    /// Returns the events that the run has reported, in the same order, derived from its records:
+    /// without deltas, warnings and the events of nested runs. A run of an agent with
+    /// [`approval_events`](crate::AgentBuilder::approval_events) has reported the same; its
+    /// requests for approval are included. The last one is [`AgentEvent::Finished`] if the run has
+    /// ended.
+    ///
+    /// ```
+    /// # #[cfg(feature = "journal")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use endstop::Agent;
+    /// # use endstop::journal::SqliteJournal;
+    /// # use endstop::testkit::{ScriptedModel, Turn};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let journal = SqliteJournal::open(dir.path().join("journal.db"))?;
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("Paris.")])).journal(journal.clone()).build()?;
+    /// let id = agent.run("What is the capital of France?")?.await.run_id.unwrap_or_default();
+    /// let events = journal.load(&id)?.events_again()?;
+    /// let kinds: Vec<&str> = events.iter().map(|event| event.kind()).collect();
+    /// assert_eq!(kinds, ["turn_started", "usage", "turn_finished", "finished"]);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "journal"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// The policy of the run was built in code, so the run cannot be replayed.
+    pub fn events_again(&self) -> Result<Vec<AgentEvent>, JournalError> {
+        let mut teller = Teller { run: self.header.id.as_str().into(), turn: 0, told: Vec::new() };
+        let mut replay = Replay::new(self.spec(None)?);
+        for event in &self.events {
+            if matches!(event.kind, EventKind::Resumed(_)) {
+                // The process that resumed the run asked the open questions again.
+                let open: Vec<Effect> = replay.outstanding().into_iter().cloned().collect();
+                teller.turn = replay.run().map_or(teller.turn, endstop_core::Run::turns);
+                open.into_iter().for_each(|effect| teller.ask(effect));
+            }
+            let effects = replay.feed(event.clone()).to_vec();
+            for effect in effects {
+                teller.tell(effect);
+            }
+        }
+        let stored = self.outcome.clone().and_then(|outcome| serde_json::from_value(outcome).ok());
+        let outcome: Option<Outcome> = match (stored, &self.outcome) {
+            (None, Some(_)) => replay.into_outcome().map(|outcome| *outcome),
+            (stored, _) => stored,
+        };
+        if let Some(outcome) = outcome {
+            let origin = teller.origin();
+            teller.told.push(AgentEvent::Finished { origin, outcome: Arc::new(outcome) });
+        }
+        Ok(teller.told)
+    }
+}
+
+struct Teller {
+    run: Box<str>,
+    turn: u32,
+    told: Vec<AgentEvent>,
+}
+
+impl Teller {
+    fn origin(&self) -> Origin {
+        Origin::new(self.run.clone(), [], Some(self.turn))
+    }
+
+    fn tell(&mut self, effect: Effect) {
+        let Effect::Emit(event) = effect else { return self.ask(effect) };
+        if let RunEvent::TurnStarted { turn, .. } = event {
+            self.turn = turn;
+        }
+        if let Some((first, second)) = AgentEvent::of_kernel(self.origin(), event) {
+            self.told.extend(first);
+            self.told.push(second);
+        }
+    }
+
+    fn ask(&mut self, effect: Effect) {
+        if let Effect::Consult { id, point: ConsultPoint::Approval { call } } = effect {
+            self.approval(id, call);
+        }
+    }
+
+    fn approval(&mut self, id: EffectId, call: ToolCall) {
+        self.told.push(AgentEvent::ApprovalRequested {
+            origin: self.origin(),
+            request_id: RequestId::of(&self.run, id.0),
+            canonical: canonical(&call).into(),
+            call_id: call.id.into(),
+            name: call.name,
+            arguments: call.arguments,
+        });
+    }
+}
