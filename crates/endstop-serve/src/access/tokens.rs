@@ -52,12 +52,12 @@ impl Client {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFileError {
     /// The file is not TOML, or has another structure.
-    #[error("line {line}: {problem}")]
+    #[error(
+        "line {line}: expected tables [tokens.NAME] with `token` or `sha256`, and optionally `agents`"
+    )]
     Syntax {
         /// The line, from 1.
         line: usize,
-        /// The problem.
-        problem: String,
     },
     /// A token is not usable.
     #[error("token `{name}`: {problem}")]
@@ -100,10 +100,9 @@ impl Tokens {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Tokens, TokenFileError> {
         let file: File = toml::from_str(text).map_err(|error: toml::de::Error| {
-            // The parser's full message quotes the line, which may contain a token.
+            // The parser's message is not used, because it quotes values, and one may be a token.
             let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
-            let line = 1 + before.matches('\n').count();
-            TokenFileError::Syntax { line, problem: plain(error.message()) }
+            TokenFileError::Syntax { line: 1 + before.matches('\n').count() }
         })?;
         let mut tokens = Tokens::default();
         for (name, row) in file.tokens {

@@ -14,7 +14,7 @@ use http::StatusCode;
 use percent_encoding::percent_decode_str;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// Number of runs on a page, unless the client asks for another.
@@ -30,8 +30,8 @@ pub(super) struct AgentView {
     name: String,
     /// Name of its model.
     model: Option<String>,
-    /// Its limits, which a request may lower.
-    limits: Value,
+    /// Its limits, which a request may lower. Times are in milliseconds, as `NAME_ms`.
+    limits: Map<String, Value>,
 }
 
 /// The agents that the client may start.
@@ -48,11 +48,23 @@ pub(super) async fn agents(
     let visible = agents.names().filter(|name| client.may_use(name));
     let view = |name: &str| {
         let source = agents.get(name)?;
-        let limits: Limits = source.limits();
-        let limits = serde_json::to_value(limits).unwrap_or_default();
+        let limits = spelled(&source.limits());
         Some(AgentView { name: name.to_owned(), model: source.model(), limits })
     };
     json(StatusCode::OK, &AgentList { agents: visible.filter_map(view).collect() })
+}
+
+/// Returns limits as a request spells them.
+fn spelled(limits: &Limits) -> Map<String, Value> {
+    let Ok(Value::Object(limits)) = serde_json::to_value(limits) else { return Map::new() };
+    let member = |(name, value): (String, Value)| match (value["secs"].as_u64(), &value["nanos"]) {
+        (Some(secs), nanos) => {
+            let ms = secs.saturating_mul(1000) + nanos.as_u64().unwrap_or(0) / 1_000_000;
+            (format!("{name}_ms"), ms.into())
+        }
+        (None, _) => (name, value),
+    };
+    limits.into_iter().map(member).collect()
 }
 
 pub(super) async fn list(

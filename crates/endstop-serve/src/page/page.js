@@ -9,6 +9,7 @@ const state = {
   older: null, // the `before` of the next page
   agents: new Map(),
   run: null, // the id of the shown run
+  shown: null, // the shown run
   reader: null, // the AbortController of its event stream
   confirmed: null,
 };
@@ -105,7 +106,8 @@ async function refresh(more) {
 // ---- one run ----
 
 function pair(list, name, value, gauge) {
-  list.append(element("dt", name));
+  const group = element("div");
+  group.append(element("dt", name));
   const shown = element("dd", value);
   if (gauge) {
     const bar = element("progress");
@@ -114,7 +116,8 @@ function pair(list, name, value, gauge) {
     bar.setAttribute("aria-label", name);
     shown.append(bar);
   }
-  list.append(shown);
+  group.append(shown);
+  list.append(group);
 }
 
 function limit(run, name) {
@@ -139,6 +142,7 @@ function showGauges(run) {
 }
 
 function showRun(run) {
+  state.shown = run;
   $("detail-title").textContent = run.agent + " " + run.id;
   const line = $("detail-state");
   line.replaceChildren(mark(run));
@@ -161,10 +165,9 @@ function showRun(run) {
   }
   const answer = run.outcome?.deliverable ?? run.outcome?.last_text;
   if (answer !== null && answer !== undefined) {
-    rows.append(element("dt", "Answer"));
-    const shown = element("dd");
-    shown.append(element("pre", typeof answer === "string" ? answer : JSON.stringify(answer, null, 2)));
-    rows.append(shown);
+    pair(rows, "Answer", "");
+    const text = typeof answer === "string" ? answer : JSON.stringify(answer, null, 2);
+    rows.lastChild.lastChild.append(element("pre", text));
   }
 }
 
@@ -341,6 +344,7 @@ async function* parsed(body) {
 async function openRun(id) {
   state.run = id;
   $("detail").hidden = !id;
+  $("none").hidden = Boolean(id);
   document.body.classList.toggle("one-run", Boolean(id));
   for (const button of document.querySelectorAll("#runs button")) {
     button.setAttribute("aria-current", String(button.dataset.run === id));
@@ -353,6 +357,7 @@ async function openRun(id) {
   await reloadRun();
   $("detail-title").focus();
   follow(id);
+  await refresh();
 }
 
 // ---- confirmation ----
@@ -454,4 +459,7 @@ addEventListener("keydown", (event) => {
 setInterval(() => {
   if (!$("main").hidden && !document.hidden && !$("runs").contains(document.activeElement)) refresh().catch(() => {});
 }, 3000);
+setInterval(() => {
+  if (state.run && state.shown?.state === "running" && state.shown.id === state.run) showGauges(state.shown);
+}, 1000);
 begin().catch((error) => problem(error.message));

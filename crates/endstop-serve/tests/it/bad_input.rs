@@ -68,8 +68,8 @@ async fn malformed_bodies_are_refused() {
     assert_eq!((blank.status, blank.code().as_str()), (422, "invalid_run"));
     for key in ["", "x".repeat(256).as_str()] {
         let headers = format!("idempotency-key: {key}\r\n");
-        let answer = lab.post_with("/v1/runs", &headers, &json!({"agent": "echo", "task": "x"}));
-        assert_eq!(answer.await.status, 400, "{key}");
+        let body = json!({"agent": "echo", "task": "x"});
+        assert_eq!(lab.post_with("/v1/runs", &headers, &body).await.status, 400, "{key}");
     }
     works(&lab).await;
 }

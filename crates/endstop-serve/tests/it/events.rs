@@ -10,10 +10,8 @@ use tokio::net::TcpStream;
 /// An agent that streams text in pieces, and calls a tool five times.
 fn busy() -> Scripted {
     let agent = Scripted::new(|_| {
-        let mut turns = vec![
-            Turn::pieces(&["Let ", "me ", "see."]).and_call("wait", &json!({}));
-            5
-        ];
+        let call = |n| Turn::pieces(&["Let ", "me ", "see."]).and_call("wait", &json!({"n": n}));
+        let mut turns: Vec<Turn> = (0..5).map(call).collect();
         turns.push(Turn::pieces(&["All ", "done."]));
         turns
     });
@@ -34,12 +32,9 @@ async fn reader_resumes_after_every_number() {
         let rest = lab.events(&id, after as u64).await;
         assert_eq!(rest, all[after..], "after {after}");
     }
-    let done = lab.ask(
-        &format!("GET /v1/runs/{id}/events"),
-        &format!("last-event-id: {}\r\n", all.len()),
-        "",
-    );
-    assert_eq!(done.await.status, 204);
+    let last = format!("last-event-id: {}\r\n", all.len());
+    let done = lab.ask(&format!("GET /v1/runs/{id}/events"), &last, "").await;
+    assert_eq!(done.status, 204);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +75,9 @@ async fn slow_reader_delays_nobody() {
     // Far more than the buffers of a connection hold.
     let large = "x".repeat(200_000);
     let agent = Scripted::new(move |_| {
-        let mut turns = vec![Turn::text(large.clone()).and_call("wait", &json!({})); 40];
+        // Each call differs, so that the run is not stopped as one without progress.
+        let call = |n| Turn::text(format!("{n}{large}")).and_call("wait", &json!({"n": n}));
+        let mut turns: Vec<Turn> = (0..40).map(call).collect();
         turns.push(Turn::text("Done."));
         turns
     });
