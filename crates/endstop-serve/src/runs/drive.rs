@@ -7,6 +7,7 @@ use crate::agents::{BuiltAgent, RunPlan};
 use crate::clock::wall_ms;
 use endstop::agent::end_interrupted;
 use endstop::journal::JournalErrorKind;
+use endstop::wire::redact::KnownKeys;
 use endstop::{AgentEvent, Outcome, Resume, RunHandle, RunInput, StartError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,62 +82,74 @@ async fn drive(shared: &Arc<Shared>, waiting: Waiting) {
     if let Err(error) = shared.store.started(&waiting.id, wall_ms()) {
         (shared.report)(&error.to_string());
     }
-    let mut numbers = 0;
     if waiting.resume {
-        let (own, id) = (Arc::clone(shared), waiting.id.clone());
-        let read = blocking(move || own.story(&id)).await;
-        match read {
-            Some(Ok(story)) => {
-                waiting.live.begin_with_turns(story.turns);
-                waiting.live.feed.begin_with(story.frames.iter().cloned());
-                numbers = waiting.live.feed.numbers();
-            }
-            failed => {
-                // The run is resumed or ended all the same, and its readers begin anew.
-                waiting.live.feed.begin_with([]);
-                if let Some(Err(error)) = failed {
-                    (shared.report)(&error.to_string());
-                }
+        tell_earlier(shared, &waiting).await;
+    }
+    shared.metrics.started(&waiting.request.agent);
+    let performed = match build(shared, &waiting).await {
+        Ok(built) => perform(&mut watched, built).await,
+        Err(why) => Err(why),
+    };
+    if let Err(why) = performed {
+        let ending = end_unstarted(shared, &waiting, why).await;
+        watched.end(&ending);
+    }
+}
+
+/// Puts the events before a restart into the feed.
+async fn tell_earlier(shared: &Arc<Shared>, waiting: &Waiting) {
+    let (own, id) = (Arc::clone(shared), waiting.id.clone());
+    match blocking(move || own.story(&id)).await {
+        Some(Ok(story)) => {
+            waiting.live.begin_with_turns(story.turns);
+            waiting.live.feed.begin_with(story.frames.iter().cloned());
+        }
+        failed => {
+            // The run is resumed or ended all the same, and its readers begin anew.
+            waiting.live.feed.begin_with([]);
+            if let Some(Err(error)) = failed {
+                (shared.report)(&error.to_string());
             }
         }
     }
-    shared.metrics.started(&waiting.request.agent);
-    let built = match build(shared, &waiting).await {
-        Ok(built) => built,
-        Err(why) => {
-            let ending = end_unstarted(shared, &waiting, why).await;
-            return watched.end(&ending);
-        }
-    };
-    let BuiltAgent { agent, secrets, resources } = built;
-    let mut framer = Framer::after(numbers, secrets.and(&shared.secrets));
-    let mut show = |event: AgentEvent, watched: &mut Watched<'_>| {
+}
+
+/// Shows the events of a run to its readers, and stores its ending.
+struct Shown<'a, 'b> {
+    watched: &'a mut Watched<'b>,
+    framer: Framer,
+    secrets: KnownKeys,
+}
+
+impl Shown<'_, '_> {
+    fn show(&mut self, event: AgentEvent) {
         if let AgentEvent::Finished { outcome, .. } = &event {
             // Stored before any reader is told.
             let ending = Ending::of(outcome);
-            let evidence = secrets.out_of_text(&ending.evidence).into_owned();
-            watched.end(&Ending { evidence, ..ending });
+            let evidence = self.secrets.out_of_text(&ending.evidence).into_owned();
+            self.watched.end(&Ending { evidence, ..ending });
         }
-        waiting.live.note(&event);
-        waiting.live.feed.push(framer.frames(event));
-    };
-    if let Some(stop) = waiting.live.stop_asked() {
-        match stopped(&agent, &waiting, stop).await {
-            Ok(events) => events.into_iter().for_each(|event| show(event, &mut watched)),
-            Err(why) => {
-                let ending = end_unstarted(shared, &waiting, why).await;
-                watched.end(&ending);
-            }
-        }
-        return;
+        let live = &self.watched.waiting.live;
+        live.note(&event);
+        live.feed.push(self.framer.frames(event));
     }
-    let mut handle = match start(&agent, &waiting) {
-        Ok(handle) => handle,
-        Err(why) => {
-            let ending = end_unstarted(shared, &waiting, why).await;
-            return watched.end(&ending);
-        }
-    };
+}
+
+/// Starts or resumes a run, and follows it to its end.
+///
+/// # Errors
+/// Describes why it could not be started. It has no ending then.
+async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<(), String> {
+    let (shared, waiting) = (watched.shared, watched.waiting);
+    let BuiltAgent { agent, secrets, resources } = built;
+    let framer = Framer::after(waiting.live.feed.numbers(), secrets.and(&shared.secrets));
+    let mut shown = Shown { watched, framer, secrets };
+    if let Some(stop) = waiting.live.stop_asked() {
+        let events = stopped(&agent, waiting, stop).await?;
+        events.into_iter().for_each(|event| shown.show(event));
+        return Ok(());
+    }
+    let mut handle = start(&agent, waiting)?;
     waiting.live.set_approvals(handle.approvals());
     let mut stops = waiting.live.stops();
     // A stop that came since the check above.
@@ -150,14 +163,16 @@ async fn drive(shared: &Arc<Shared>, waiting: Waiting) {
                 None => {}
             },
             event = handle.next() => match event {
-                Some(event) => show(event, &mut watched),
+                Some(event) => shown.show(event),
                 None => break,
             },
         }
     }
     // Tools may outlive the outcome by their grace time, and use the run's resources.
     agent.settled().await;
-    drop(resources);
+    // Closing them may block.
+    blocking(move || drop(resources)).await;
+    Ok(())
 }
 
 /// Builds the agent of a run, on a thread that may block.
