@@ -285,34 +285,34 @@ fn sigterm_cancels_after_grace() {
     assert_eq!(server.ended(&id)["termination"], "cancelled");
 }
 
-/// Kills the server after each of the first events of its runs, until the runs have ended.
+/// Kills the server again and again, before and after it has accepted an answer, and reads on each
+/// time after the last event that was seen. `ENDSTOP_KILLS` sets the number of kills.
 #[test]
 fn killed_server_loses_no_event() {
+    let kills = std::env::var("ENDSTOP_KILLS").ok().and_then(|kills| kills.parse().ok());
     let cli = Cli::new();
     let mut server = Serving::start(&cli, &[]);
-    let ids: Vec<String> = (0..4).map(|_| server.begin("demo", "fix")).collect();
+    let ids: Vec<String> = (0..4).map(|_| server.begin("demo", "approve")).collect();
     let mut seen = vec![Events::new(); ids.len()];
-    let mut kills = 0;
-    // The runs have about twenty events; each kill lets them come a little further.
-    for (round, at) in (0..12).map(|round| (round, round % ids.len())) {
-        let last = seen[at].keys().last().copied().unwrap_or(0);
-        let mut count = 0;
-        let more = server.events(&ids[at], last, |_| {
-            count += 1;
-            count > round % 3 + 1
-        });
-        assert!(more.keys().all(|number| *number > last), "{more:?} after {last}");
-        seen[at].extend(more);
+    let mut interrupted = 0;
+    for round in 0..kills.unwrap_or(12) {
+        let at = round % ids.len();
+        // In every second round of a run its open question is answered before the kill.
+        let answers = round / ids.len() % 2 == 1;
+        read_on(&server, &ids[at], &mut seen[at], answers);
+        interrupted += usize::from(server.run(&ids[at])["state"] == "running");
         server.signal(Signal::KILL);
         drop(server);
-        kills += 1;
         server = Serving::start(&cli, &[]);
     }
+    assert!(interrupted >= ids.len(), "{interrupted}");
     for (id, seen) in ids.iter().zip(&mut seen) {
+        while server.run(id)["state"] != "ended" {
+            read_on(&server, id, seen, true);
+        }
         let last = seen.keys().last().copied().unwrap_or(0);
         seen.extend(server.events(id, last, |_| false));
-        let run = server.ended(id);
-        assert_eq!(run["category"], "success", "after {kills} kills: {run}");
+        assert_eq!(server.run(id)["category"], "success", "{}", server.run(id));
         let whole = server.events(id, 0, |_| false);
         assert_eq!(*seen, whole, "the reader that resumed has other events");
         let numbers: Vec<u64> = whole.keys().copied().collect();
@@ -322,10 +322,28 @@ fn killed_server_loses_no_event() {
         // No call is repeated whose result was journalled: each call has one result.
         let mut results = BTreeMap::new();
         for event in whole.values().filter(|event| event["type"] == "tool_finished") {
-            *results.entry(event["call_id"].to_string()).or_insert(0) += 1;
+            *results.entry(format!("{} {}", event["turn"], event["call_id"])).or_insert(0) += 1;
         }
         assert!(results.values().all(|count| *count == 1), "{results:?}");
     }
     let (_, list) = server.ask("GET /v1/runs?state=running", "", "");
     assert!(list.contains("\"runs\":[]"), "{list}");
+}
+
+/// Reads the events of a run after those that were seen, until it asks a question or ends. Allows the
+/// call if `answers`.
+fn read_on(server: &Serving, id: &str, seen: &mut Events, answers: bool) {
+    let last = seen.keys().last().copied().unwrap_or(0);
+    let open = |event: &Value| event["type"] == "approval_requested";
+    // A question that was seen before a kill is asked again under another number.
+    let more = server.events(id, last, open);
+    assert!(more.keys().all(|number| *number > last), "{more:?} after {last}");
+    let asked = more.values().find(|event| open(event)).cloned();
+    seen.extend(more);
+    if let Some(asked) = asked.filter(|_| answers) {
+        let body = json!({"request_id": asked["request_id"], "decision": "allow"}).to_string();
+        let (status, text) = server.ask(&format!("POST /v1/runs/{id}/answer"), "", &body);
+        // A question that an earlier process asked may have been answered since.
+        assert!([200, 404, 409].contains(&status), "{text}");
+    }
 }

@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::view::RunView;
 use crate::access::Client;
 use crate::app::App;
-use crate::runs::{RunState, Stop, StopError};
+use crate::runs::{Live, RunState, Stop, StopError};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -19,9 +19,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The longest reason for a denial, in characters.
 const LONGEST_REASON: usize = 4096;
+
+/// The longest time for which an answer waits for a resumed run to ask again.
+const RESUME_TIME: Duration = Duration::from_secs(5);
 
 /// The answer to a request for approval.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -94,25 +99,54 @@ pub(super) async fn answer(
 ) -> Result<Response, Failure> {
     let answer: Answer = body::json(&app, &headers, body).await?;
     let approval = approval(&answer)?;
-    let runs = app.runs.clone();
-    let answered = blocking(move || {
-        let row = runs.get(&client, &id)?.ok_or_else(Failure::unknown_run)?;
-        let live = runs.live(&id).filter(|_| row.state == RunState::Running);
-        let approvals = live.as_ref().and_then(|live| live.approvals());
-        let request = RequestId(answer.request_id);
-        let closed = AnswerError::Closed(request);
-        let answered =
-            approvals.ok_or(closed).and_then(|approvals| approvals.answer(request, approval));
-        answered.map_err(|error| match error {
-            AnswerError::Unknown(_) => {
-                Failure::new(StatusCode::NOT_FOUND, "unknown_request", error.to_string())
-            }
-            _ => Failure::new(StatusCode::CONFLICT, "not_open", error.to_string()),
-        })?;
-        live.iter().for_each(|live| live.note_answer());
-        Ok::<_, Failure>(RunView::of(&runs, row))
+    let (runs, name) = (app.runs.clone(), id.clone());
+    let found = blocking(move || {
+        let row = runs.get(&client, &name)?.ok_or_else(Failure::unknown_run)?;
+        Ok::<_, Failure>((runs.live(&name).filter(|_| row.state != RunState::Ended), row))
     });
-    Ok(json(StatusCode::OK, &answered.await??))
+    let (live, row) = found.await??;
+    let request = RequestId(answer.request_id);
+    let Some(live) = live else { return Err(unanswered(AnswerError::Closed(request))) };
+    answer_live(&live, request, approval).await?;
+    live.note_answer();
+    Ok(json(StatusCode::OK, &RunView::of(&app.runs, row)))
+}
+
+/// Answers a request of a live run. A resumed run asks its open questions again; until it does, the
+/// answer waits.
+async fn answer_live(live: &Live, request: RequestId, approval: Approval) -> Result<(), Failure> {
+    let end = Instant::now() + RESUME_TIME;
+    let mut changes = live.feed.changes();
+    loop {
+        // Before the attempt, because the question may be asked in between.
+        let resuming = live.is_resuming();
+        let answered = live.approvals().map(|all| all.answer(request, approval.clone()));
+        let failure = match answered {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(error @ AnswerError::Unknown(_))) => unanswered(error),
+            Some(Err(error)) => return Err(unanswered(error)),
+            None => {
+                let message = "the run has not started yet; repeat the request later";
+                Failure::new(StatusCode::SERVICE_UNAVAILABLE, "not_started", message)
+            }
+        };
+        if !resuming {
+            return Err(failure);
+        }
+        match tokio::time::timeout_at(end, changes.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return Err(failure),
+        }
+    }
+}
+
+fn unanswered(error: AnswerError) -> Failure {
+    match error {
+        AnswerError::Unknown(_) => {
+            Failure::new(StatusCode::NOT_FOUND, "unknown_request", error.to_string())
+        }
+        _ => Failure::new(StatusCode::CONFLICT, "not_open", error.to_string()),
+    }
 }
 
 fn approval(answer: &Answer) -> Result<Approval, Failure> {

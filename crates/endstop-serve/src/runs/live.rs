@@ -4,6 +4,7 @@ use super::feed::Feed;
 use super::store::Stop;
 use endstop::AgentEvent;
 use endstop::agent::Approvals;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -24,12 +25,20 @@ pub(crate) struct Live {
     stop: watch::Sender<Option<Stop>>,
     progress: Mutex<Progress>,
     approvals: Mutex<Option<Approvals>>,
+    /// `true` until a resumed run has reported its first event.
+    resuming: AtomicBool,
 }
 
 impl Live {
     /// Returns a run that began before the process was restarted.
     pub(crate) fn resumed() -> Live {
-        Live { feed: Feed::of_resumed(), ..Live::default() }
+        Live { feed: Feed::of_resumed(), resuming: true.into(), ..Live::default() }
+    }
+
+    /// `true` until a resumed run has reported its first event. Its open questions are asked again
+    /// under the same ids, before anything else, but a moment after readers can see the old ones.
+    pub(crate) fn is_resuming(&self) -> bool {
+        self.resuming.load(Ordering::Acquire)
     }
 
     /// Asks for a stop. A weaker one than before changes nothing.
@@ -69,6 +78,7 @@ impl Live {
 
     /// Notes an event of the run.
     pub(crate) fn note(&self, event: &AgentEvent) {
+        self.resuming.store(false, Ordering::Release);
         if !event.path().is_empty() {
             return;
         }
