@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     let options = options(args)?;
     let tokens = tokens(args.token_file.as_deref())?;
     let of_run = RunArgs { config: args.config.clone(), ..RunArgs::default() };
-    let layers = Layers::find(&of_run)?;
+    let layers = Layers::find(&of_run, Path::new("."))?;
     let settings = layers.settings(&of_run)?;
     layers.announce(&settings);
     let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;

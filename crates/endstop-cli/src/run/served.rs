@@ -55,9 +55,8 @@ impl ServedAgent {
         }
         let provider = Arc::new(http_provider(&settings).map_err(named)?);
         let params = settings.params.built().map_err(named)?;
-        let connecting =
-            Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
-        let servers = connecting.await.map_err(named)?;
+        let servers = settings.servers().map_err(named)?;
+        let servers = Servers::connect(servers.into_iter()).await.map_err(named)?;
         let sent = KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()));
         let sent = sent.and(&settings.http.secrets()).and(servers.secrets());
         let secrets = endstop::process::environment_secrets().and(&sent);
