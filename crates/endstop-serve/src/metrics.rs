@@ -91,12 +91,7 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
         writeln!(text, "# HELP endstop_serve_{name} {help}\n# TYPE endstop_serve_{name} {kind}");
 }
 
-fn line(
-    text: &mut String,
-    name: &str,
-    labels: &[(&str, &str)],
-    value: impl std::fmt::Display,
-) {
+fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
     let labels: Vec<String> =
         labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     let labels =

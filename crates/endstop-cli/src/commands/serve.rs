@@ -36,7 +36,9 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     // Runs must survive the process, so the journal cannot be left out here.
     place.path()?;
     let journal = journal_path::to_write(&place)?.ok_or_else(|| {
-        Failure::usage("the runs must be stored; set a file that can be written with --journal FILE")
+        Failure::usage(
+            "the runs must be stored; set a file that can be written with --journal FILE",
+        )
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -103,9 +105,9 @@ fn tokens(path: Option<&Path>) -> Result<Tokens> {
         }
     }
     match variable(TOKEN_VARIABLE) {
-        Some(token) => tokens
-            .with(TOKEN_VARIABLE, &token)
-            .map_err(|error| Failure::usage(error.to_string())),
+        Some(token) => {
+            tokens.with(TOKEN_VARIABLE, &token).map_err(|error| Failure::usage(error.to_string()))
+        }
         None => Ok(tokens),
     }
 }
@@ -148,9 +150,8 @@ async fn serve(
             visible(&args.listen)
         ))
     })?;
-    let local = listener
-        .local_addr()
-        .map_err(|error| Failure::fault(format!("--listen: {error}")))?;
+    let local =
+        listener.local_addr().map_err(|error| Failure::fault(format!("--listen: {error}")))?;
     // Registered before anything runs, because until then a signal kills the process.
     let mut signals = Signals::listen()?;
     let names: Vec<String> = agents.names().map(str::to_owned).collect();
@@ -165,10 +166,7 @@ async fn serve(
     let (hurry, hurried) = oneshot::channel::<()>();
     let mut channels = (Some(stop), Some(hurry));
     // A channel is closed by its drop, which counts as its signal.
-    let serving = server.run(
-        async { drop(stopped.await) },
-        async { drop(hurried.await) },
-    );
+    let serving = server.run(async { drop(stopped.await) }, async { drop(hurried.await) });
     let mut serving = std::pin::pin!(serving);
     let mut heard = StopSignal::Nothing;
     loop {

@@ -116,7 +116,9 @@ impl AgentSource for ServedAgent {
 
     fn check(&self, limits: &Limits) -> std::result::Result<(), String> {
         if limits.max_budget_usd.is_some() && self.provider.price().is_none() {
-            return Err("limit `max_budget_usd`: the price of the agent's model is not known".to_owned());
+            return Err(
+                "limit `max_budget_usd`: the price of the agent's model is not known".to_owned()
+            );
         }
         Ok(())
     }

@@ -113,11 +113,8 @@ pub(crate) fn check_source(
     }
 }
 
-const FOREIGN: Refusal = refusal(
-    StatusCode::FORBIDDEN,
-    "cross_origin",
-    "requests from other websites are refused",
-);
+const FOREIGN: Refusal =
+    refusal(StatusCode::FORBIDDEN, "cross_origin", "requests from other websites are refused");
 
 /// `true` if the name, without its port, is one of these.
 fn is_of(host: &Authority, hosts: &[String]) -> bool {

@@ -169,8 +169,10 @@ impl Tokens {
 fn usable(token: &str) -> Result<[u8; 32], &'static str> {
     let visible = token.bytes().all(|byte| (0x21..0x7f).contains(&byte));
     if token.len() < SHORTEST || token.len() > LONGEST || !visible {
-        return Err("expected 16 to 4096 visible ASCII characters without spaces, for example from \
-             `openssl rand -hex 32`");
+        return Err(
+            "expected 16 to 4096 visible ASCII characters without spaces, for example from \
+             `openssl rand -hex 32`",
+        );
     }
     Ok(hash(token.as_bytes()))
 }

@@ -27,8 +27,8 @@ pub(super) async fn json<T: DeserializeOwned>(
         return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
     }
     let bytes = bounded(app, headers, body).await?;
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|_| Failure::bad_request("the body is not UTF-8"))?;
+    let text =
+        std::str::from_utf8(&bytes).map_err(|_| Failure::bad_request("the body is not UTF-8"))?;
     if bounded_json::weight(text.as_bytes()) > MOST_WEIGHT {
         return Err(Failure::bad_request("the body has too many values"));
     }

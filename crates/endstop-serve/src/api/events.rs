@@ -54,13 +54,13 @@ pub(super) async fn events(
     }
     let reader = Reader::new(&app);
     let changes = live.as_ref().map(|live| live.feed.changes());
-    let source = Source { app, id, live, changes, story, cursor: Cursor { numbers, tail: 0 }, reader };
+    let source =
+        Source { app, id, live, changes, story, cursor: Cursor { numbers, tail: 0 }, reader };
     let mut response = Body::from_stream(EventStream::new(source)).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // Proxies that collect a response before they pass it on would hold the events back.
-    headers
-        .insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     Ok(response)
 }
 
@@ -94,7 +94,7 @@ impl Source {
     async fn next(&mut self) -> Option<Bytes> {
         let quiet = Instant::now() + self.app.runs.options().keep_alive;
         loop {
-            if let Some(frame) = self.from_story() {
+            if let Some(frame) = self.told_by_journal() {
                 return Some(frame.bytes);
             }
             let Some(live) = &self.live else { return None };
@@ -128,7 +128,7 @@ impl Source {
     }
 
     /// Returns the next event from the journal, if it was read.
-    fn from_story(&mut self) -> Option<Frame> {
+    fn told_by_journal(&mut self) -> Option<Frame> {
         let at = usize::try_from(self.cursor.numbers).unwrap_or(usize::MAX);
         let frame = self.story.as_ref()?.frames.get(at)?.clone();
         self.cursor = Cursor { numbers: self.cursor.numbers + 1, tail: 0 };

@@ -31,7 +31,11 @@ const HEADERS: [(&str, &str); 6] = [
 const OPEN: [&str; 5] = ["/", "/page.css", "/page.js", "/healthz", "/readyz"];
 
 /// Checks a request, and completes its answer.
-pub(super) async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn gate(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let mut response = match check(&app, &request) {
         Ok(client) => {
             request.extensions_mut().insert(client);

@@ -70,7 +70,8 @@ impl Watched<'_> {
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
         if !self.ended && std::thread::panicking() {
-            self.shared.end(self.waiting, &Ending::interrupted("the code that builds the agent panicked"));
+            self.shared
+                .end(self.waiting, &Ending::interrupted("the code that builds the agent panicked"));
         }
         self.shared.forget(self.waiting);
     }
@@ -146,7 +147,9 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<(), Str
     let mut shown = Shown { watched, framer, secrets };
     if let Some(stop) = waiting.live.stop_asked() {
         let events = stopped(&agent, waiting, stop).await?;
-        events.into_iter().for_each(|event| shown.show(event));
+        for event in events {
+            shown.show(event);
+        }
         return Ok(());
     }
     let mut handle = start(&agent, waiting)?;

@@ -106,7 +106,9 @@ impl Feed {
             let mut log = self.log();
             log.incomplete = false;
             // Under the same lock, because a reader would otherwise find its place too early.
-            frames.into_iter().filter(|frame| frame.numbered).for_each(|frame| log.push(frame));
+            for frame in frames.into_iter().filter(|frame| frame.numbered) {
+                log.push(frame);
+            }
         }
         self.changed.send_replace(());
     }
@@ -249,7 +251,8 @@ mod tests {
         let log = feed.log();
         assert!(log.bytes <= MOST_KEPT && log.tail_bytes <= MOST_TAIL, "{}", log.tail_bytes);
         assert_eq!(log.numbers(), 20);
-        let held: usize = log.tails.iter().flat_map(|tail| &tail.frames).map(|f| f.bytes.len()).sum();
+        let held: usize =
+            log.tails.iter().flat_map(|tail| &tail.frames).map(|f| f.bytes.len()).sum();
         assert_eq!(held, log.tail_bytes);
         assert!(matches!(log.next(&mut Cursor::default()), Next::Older));
     }

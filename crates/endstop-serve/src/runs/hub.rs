@@ -111,7 +111,9 @@ impl Runs {
             .and_then(|agent| shared.agents.get(agent))
             .ok_or(Refused::UnknownAgent)?;
         if request.task.trim().is_empty() {
-            return Err(Refused::Invalid("`task` is blank: expected text for the agent".to_owned()));
+            return Err(Refused::Invalid(
+                "`task` is blank: expected text for the agent".to_owned(),
+            ));
         }
         let limits = request.limits_over(&source.limits()).map_err(Refused::Invalid)?;
         source.check(&limits).map_err(Refused::Invalid)?;
@@ -170,9 +172,9 @@ impl Runs {
         let mut filter = filter;
         if let Some(bound) = &client.agents {
             let asked = filter.agents.take();
-            let visible = bound.iter().filter(|agent| {
-                asked.as_ref().is_none_or(|asked| asked.contains(agent))
-            });
+            let visible = bound
+                .iter()
+                .filter(|agent| asked.as_ref().is_none_or(|asked| asked.contains(agent)));
             filter.agents = Some(visible.cloned().collect());
         }
         self.shared.store.list(&filter)
@@ -240,7 +242,9 @@ impl Runs {
                 let live = state.live.iter().filter(|(id, _)| !queued(id));
                 live.map(|(_, live)| Arc::clone(live)).collect()
             };
-            running.iter().for_each(|live| live.stop(stop));
+            for live in &running {
+                live.stop(stop);
+            }
             if idle(shared, time).await {
                 break;
             }
@@ -248,7 +252,9 @@ impl Runs {
         // Readers of runs that wait must not keep the process.
         let queued: Vec<Arc<Live>> =
             shared.state().queue.iter().map(|waiting| Arc::clone(&waiting.live)).collect();
-        queued.iter().for_each(|live| live.feed.close());
+        for live in &queued {
+            live.feed.close();
+        }
         let _ = tokio::time::timeout(CANCEL_TIME, shared.tasks.wait()).await;
     }
 }

@@ -15,5 +15,5 @@ pub(crate) use frame::{Frame, Story};
 pub(crate) use hub::{Created, Refused, Runs, StopError};
 pub(crate) use live::Live;
 pub(crate) use request::RunRequest;
-pub(crate) use store::{Filter, RunRow, RunState, Stop};
 pub use store::StoreError;
+pub(crate) use store::{Filter, RunRow, RunState, Stop};

@@ -56,6 +56,8 @@ fn found(shared: &Shared, row: &RunRow) -> Found {
     let Some(outcome) = recorded.outcome else { return Found::Part };
     match serde_json::from_value::<Outcome>(outcome) {
         Ok(outcome) => Found::Ended(Ending::of(&outcome)),
-        Err(error) => Found::Ended(Ending::interrupted(&format!("its outcome cannot be read: {error}"))),
+        Err(error) => {
+            Found::Ended(Ending::interrupted(&format!("its outcome cannot be read: {error}")))
+        }
     }
 }

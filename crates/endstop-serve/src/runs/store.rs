@@ -58,7 +58,9 @@ pub enum StoreError {
         problem: String,
     },
     /// Another server uses the same journal.
-    #[error("{path} is locked: another `endstop serve` uses this journal; stop it, or set another --journal FILE")]
+    #[error(
+        "{path} is locked: another `endstop serve` uses this journal; stop it, or set another --journal FILE"
+    )]
     Busy {
         /// The lock file.
         path: PathBuf,

@@ -38,7 +38,8 @@ async fn requests_without_token_are_refused() {
         format!("x-endstop-token: {ALL}\r\n"),
         format!("cookie: token={ALL}\r\n"),
     ] {
-        for path in ["/v1/runs", "/v1/agents", "/metrics", "/v1/openapi.json", "/v1/runs/x/events"] {
+        for path in ["/v1/runs", "/v1/agents", "/metrics", "/v1/openapi.json", "/v1/runs/x/events"]
+        {
             let answer = lab.ask(&format!("GET {path}"), &headers, "").await;
             assert_eq!((answer.status, answer.code().as_str()), (401, "unauthorized"), "{headers}");
             assert!(answer.head.contains("www-authenticate: bearer"), "{answer:?}");
@@ -149,7 +150,8 @@ async fn other_websites_are_refused() {
         let answer = lab.ask("POST /v1/runs", &headers, &body.to_string()).await;
         assert_eq!((answer.status, answer.code().as_str()), (415, "not_json"), "{kind}");
     }
-    let preflight = lab.ask("OPTIONS /v1/runs", "access-control-request-method: POST\r\n", "").await;
+    let preflight =
+        lab.ask("OPTIONS /v1/runs", "access-control-request-method: POST\r\n", "").await;
     assert_eq!(preflight.status, 405);
     assert!(!preflight.head.contains("access-control"), "{preflight:?}");
     assert_eq!(lab.get("/v1/runs").await.json()["runs"], json!([]));

@@ -26,7 +26,7 @@ async fn oversized_bodies_are_refused_unread() {
     // Without an announced length the server counts what it reads.
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(head("transfer-encoding: chunked\r\n").as_bytes()).await.unwrap();
-    let chunk = [b"10000\r\n".as_slice(), &[b'x'; 0x10000], b"\r\n"].concat();
+    let chunk = [b"10000\r\n".as_slice(), &vec![b'x'; 0x10000], b"\r\n"].concat();
     let mut sent = 0usize;
     let sending = async {
         // The server closes the connection long before a gigabyte.
@@ -42,8 +42,14 @@ async fn oversized_bodies_are_refused_unread() {
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_bodies_are_refused() {
     let lab = Lab::of("echo", Scripted::echo()).await;
-    let deep = format!("{{\"agent\":\"echo\",\"task\":\"x\",\"limits\":{{\"max_turns\":{}", "[".repeat(100_000));
-    let wide = format!("{{\"agent\":\"echo\",\"task\":\"x\",\"limits\":{{\"a\":[{}0]}}}}", "0,".repeat(500_000));
+    let deep = format!(
+        "{{\"agent\":\"echo\",\"task\":\"x\",\"limits\":{{\"max_turns\":{}",
+        "[".repeat(100_000)
+    );
+    let wide = format!(
+        "{{\"agent\":\"echo\",\"task\":\"x\",\"limits\":{{\"a\":[{}0]}}}}",
+        "0,".repeat(500_000)
+    );
     for body in [
         "",
         "{",

@@ -1,5 +1,15 @@
 //! The server over real sockets: runs, events, access, bad input, shutdown and restart.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::pedantic,
+    clippy::print_stderr,
+    missing_docs,
+    reason = "a helper of a test fails the test where it stands"
+)]
+
 mod access;
 mod bad_input;
 mod events;

@@ -33,7 +33,8 @@ fn two_steps() -> Scripted {
 
 /// The rest of the script after the first call.
 fn after_first() -> Scripted {
-    let agent = Scripted::new(|_| vec![Turn::call("wait", &json!({"step": 3})), Turn::text("Done.")]);
+    let agent =
+        Scripted::new(|_| vec![Turn::call("wait", &json!({"step": 3})), Turn::text("Done.")]);
     agent.permits.add_permits(10);
     agent
 }
@@ -94,7 +95,8 @@ async fn removed_agent_ends_the_run() {
     let agent = two_steps();
     let permits = Arc::clone(&agent.permits);
     let (old, id, _) = left(Setup::of(vec![("agent", agent)]), &permits).await;
-    let lab = Setup { dir: crashed(&old), ..Setup::of(vec![("other", after_first())]) }.start().await;
+    let lab =
+        Setup { dir: crashed(&old), ..Setup::of(vec![("other", after_first())]) }.start().await;
     let run = lab.ended(&id).await;
     assert_eq!(run["termination"], "error_during_execution");
     assert!(run["evidence"].as_str().unwrap().contains("no longer configured"), "{run}");

@@ -30,10 +30,8 @@ async fn idempotency_key_starts_one_run() {
     let body = json!({"agent": "echo", "task": "Hello."});
     let key = "idempotency-key: k-1\r\n";
     // At the same time, so that both may look the key up before either has stored it.
-    let (one, two) = tokio::join!(
-        lab.post_with("/v1/runs", key, &body),
-        lab.post_with("/v1/runs", key, &body)
-    );
+    let (one, two) =
+        tokio::join!(lab.post_with("/v1/runs", key, &body), lab.post_with("/v1/runs", key, &body));
     let mut statuses = [one.status, two.status];
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 201], "{one:?} {two:?}");
@@ -66,10 +64,13 @@ async fn request_lowers_limits_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn list_filters_and_pages() {
-    let lab = Lab::of("echo", Scripted::new(|task| match task {
-        "cut" => vec![Turn::text("Half an ans").finish("length")],
-        _ => vec![Turn::text("Done.")],
-    }))
+    let lab = Lab::of(
+        "echo",
+        Scripted::new(|task| match task {
+            "cut" => vec![Turn::text("Half an ans").finish("length")],
+            _ => vec![Turn::text("Done.")],
+        }),
+    )
     .await;
     let mut ids = Vec::new();
     for task in ["a", "cut", "b", "cut", "c"] {
@@ -92,7 +93,10 @@ async fn list_filters_and_pages() {
     let (third, next) = list(&format!("?limit=2&before={}", next.as_str().unwrap())).await;
     assert_eq!((third.as_slice(), next), (&ids[4..], json!(null)));
     assert_eq!(list("?category=capacity").await.0, [ids[1].clone(), ids[3].clone()]);
-    assert_eq!(list("?category=success&limit=3").await, (vec![ids[0].clone(), ids[2].clone(), ids[4].clone()], json!(null)));
+    assert_eq!(
+        list("?category=success&limit=3").await,
+        (vec![ids[0].clone(), ids[2].clone(), ids[4].clone()], json!(null))
+    );
     assert!(list("?state=running").await.0.is_empty());
     assert_eq!(list("?agent=other").await.0.len(), 0);
     for query in ["?category=x", "?limit=0", "?limit=201", "?before=x", "?nonsense=1", "?state=x"] {
@@ -135,7 +139,8 @@ async fn denial_reaches_the_model() {
     let lab = Lab::of("asking", Scripted::asking()).await;
     let id = lab.start("asking", "Go.").await;
     let asked = lab.event(&id, "approval_requested").await;
-    let answer = json!({"request_id": asked.data["request_id"], "decision": "deny", "reason": "not today"});
+    let answer =
+        json!({"request_id": asked.data["request_id"], "decision": "deny", "reason": "not today"});
     assert_eq!(lab.post(&format!("/v1/runs/{id}/answer"), &answer).await.status, 200);
     let events = lab.events(&id, 0).await;
     let finished = events.iter().find(|event| event.kind == "tool_finished").unwrap();

@@ -3,6 +3,7 @@
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
+use endstop::wire::redact::KnownKeys;
 use endstop::{Agent, Limits, NanoUsd, Permission, Price};
 use endstop_serve::{AgentSource, Agents, BuiltAgent, RunPlan, ServeOptions, Server, Tokens};
 use serde_json::{Value, json};
@@ -24,11 +25,14 @@ pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.expect("it hangs")
 }
 
+/// Returns the turns for a task.
+type Script = dyn Fn(&str) -> Vec<Turn> + Send + Sync;
+
 /// An agent with a script. Its tool `wait` ends when the test gives a permit, and its tool `ask`
 /// needs approval.
 #[derive(Clone)]
 pub(crate) struct Scripted {
-    pub(crate) turns: Arc<dyn Fn(&str) -> Vec<Turn> + Send + Sync>,
+    pub(crate) turns: Arc<Script>,
     pub(crate) system: &'static str,
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) limits: Limits,
@@ -75,7 +79,11 @@ impl AgentSource for Scripted {
         let ask = tool_fn("ask", "Asks.", |arguments: Value, _| async move {
             ToolOutput::ok(format!("asked {arguments}"))
         });
-        let price = Price { input: NanoUsd::from_usd(3.0), output: NanoUsd::from_usd(15.0), ..Price::default() };
+        let price = Price {
+            input: NanoUsd::from_usd(3.0),
+            output: NanoUsd::from_usd(15.0),
+            ..Price::default()
+        };
         let agent = Agent::builder(ScriptedModel::new((self.turns)(&plan.task)).price(price))
             .system(self.system)
             .limits(plan.limits.clone())
@@ -87,7 +95,7 @@ impl AgentSource for Scripted {
             .journal(plan.journal.clone())
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(BuiltAgent { agent, secrets: Default::default(), resources: Box::new(()) })
+        Ok(BuiltAgent { agent, secrets: KnownKeys::default(), resources: Box::new(()) })
     }
 }
 
@@ -121,9 +129,10 @@ impl Setup {
     pub(crate) async fn start(self) -> Lab {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let agents = self.agents.into_iter().map(|(name, agent)| {
-            (name.to_owned(), Arc::new(agent) as Arc<dyn AgentSource>)
-        });
+        let agents = self
+            .agents
+            .into_iter()
+            .map(|(name, agent)| (name.to_owned(), Arc::new(agent) as Arc<dyn AgentSource>));
         let journal = SqliteJournal::open(self.dir.path().join("journal.db")).unwrap();
         let agents = Agents::new(agents);
         let report = |problem: &str| eprintln!("reported: {problem}");
@@ -300,7 +309,8 @@ impl EventReader {
             if in_time(self.stream.read_line(&mut line)).await.unwrap_or(0) == 0 {
                 return None;
             }
-            if line.starts_with("id: ") || line.starts_with("event: ") || line.starts_with("data: ") {
+            if line.starts_with("id: ") || line.starts_with("event: ") || line.starts_with("data: ")
+            {
                 self.text.push_str(&line);
             } else if line == "\n" && self.text.contains("data: ") {
                 return Some(event(&std::mem::take(&mut self.text)));

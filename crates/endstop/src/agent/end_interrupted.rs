@@ -59,11 +59,9 @@ pub fn end_interrupted(
     recorder.ended(&mut outcome);
     match recorder.close() {
         None => Ok(*outcome),
-        Some(problem) => Err(JournalError {
-            journal: format!("run {id}"),
-            problem,
-            kind: JournalErrorKind::Io,
-        }),
+        Some(problem) => {
+            Err(JournalError { journal: format!("run {id}"), problem, kind: JournalErrorKind::Io })
+        }
     }
 }
 

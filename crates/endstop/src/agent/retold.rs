@@ -7,7 +7,9 @@
 use super::approvals::canonical;
 use crate::event::{AgentEvent, Origin, RequestId};
 use crate::journal::{JournalError, RecordedRun};
-use endstop_core::{ConsultPoint, Effect, EffectId, EventKind, Outcome, Replay, RunEvent, ToolCall};
+use endstop_core::{
+    ConsultPoint, Effect, EffectId, EventKind, Outcome, Replay, RunEvent, ToolCall,
+};
 use std::sync::Arc;
 
 impl RecordedRun {
@@ -44,7 +46,9 @@ impl RecordedRun {
                 // The process that resumed the run asked the open questions again.
                 let open: Vec<Effect> = replay.outstanding().into_iter().cloned().collect();
                 teller.turn = replay.run().map_or(teller.turn, endstop_core::Run::turns);
-                open.into_iter().for_each(|effect| teller.ask(effect));
+                for effect in open {
+                    teller.ask(effect);
+                }
             }
             let effects = replay.feed(event.clone()).to_vec();
             for effect in effects {

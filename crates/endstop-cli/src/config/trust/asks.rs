@@ -92,14 +92,13 @@ impl Asks {
     /// Adds the settings of an agent, each under the agent's name.
     fn agent(&mut self, agent: &Entry) -> Result<(), String> {
         let settings = agent.value.as_object().cloned().unwrap_or_default();
-        let entries = Entry::all_of(settings)
-            .map_err(|problem| format!("[{}]: {problem}", agent.name))?;
+        let entries =
+            Entry::all_of(settings).map_err(|problem| format!("[{}]: {problem}", agent.name))?;
         let own = Asks::of(&entries.iter().collect::<Vec<_>>())?;
         for (all, own) in self.parts_mut().into_iter().zip(own.into_parts()) {
-            let named = own.into_iter().map(|ask| Ask {
-                key: format!("{}.{}", shown(&agent.name), ask.key),
-                ..ask
-            });
+            let named = own
+                .into_iter()
+                .map(|ask| Ask { key: format!("{}.{}", shown(&agent.name), ask.key), ..ask });
             all.extend(named);
         }
         if settings_are_empty(&agent.value) {

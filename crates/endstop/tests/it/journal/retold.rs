@@ -11,9 +11,8 @@ use serde_json::{Value, json};
 
 /// The events of a run that the journal can tell again.
 fn told(events: &[AgentEvent]) -> Vec<Value> {
-    let lifecycle = |event: &&AgentEvent| {
-        !event.is_delta() && !matches!(event, AgentEvent::Warning { .. })
-    };
+    let lifecycle =
+        |event: &&AgentEvent| !event.is_delta() && !matches!(event, AgentEvent::Warning { .. });
     events.iter().filter(lifecycle).map(|event| serde_json::to_value(event).unwrap()).collect()
 }
 
