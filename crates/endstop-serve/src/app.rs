@@ -1,4 +1,4 @@
-//! What all requests share: the runs, the tokens, and the bounds.
+//! The state that all requests share: the runs, the tokens, and the bounds.
 
 use crate::access::Tokens;
 use crate::runs::Runs;
@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 /// Memory for the bodies of requests, in KiB.
 const BODY_MEMORY: usize = 64 << 10;
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct App {
     pub(crate) runs: Runs,
     pub(crate) tokens: Tokens,

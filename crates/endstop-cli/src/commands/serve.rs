@@ -18,12 +18,16 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// The environment variable with a token for all agents.
 const TOKEN_VARIABLE: &str = "ENDSTOP_SERVE_TOKEN";
+
+/// Interval at which the journal is bounded.
+const PRUNED_EVERY: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     let options = options(args)?;
@@ -54,8 +58,6 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
             known.join(", ")
         )));
     }
-    // Bound to a name, because `_` alone would drop it at once and stop its work.
-    let _retention = Retention::begin(Some(&journal), &of_run);
     let status = runtime.block_on(serve(args, options, tokens, journal, agents, json));
     // Commands of tools have ended with their runs; nothing else may delay the exit.
     runtime.shutdown_background();
@@ -129,7 +131,7 @@ fn agents(settings: &Settings, journal: &SqliteJournal, runtime: &Runtime) -> Re
             "endstop: no agent is configured: serving the built-in agent `demo`; add [agents.NAME] to \
              endstop.toml",
         );
-        all.push((NAME.to_owned(), Arc::new(DemoAgent::beside(journal.path()))));
+        all.push((NAME.to_owned(), Arc::new(DemoAgent::next_to(journal.path()))));
     }
     journal.hide(secrets.clone());
     output::hide(&secrets);
@@ -156,6 +158,9 @@ async fn serve(
     let mut signals = Signals::listen()?;
     let names: Vec<String> = agents.names().map(str::to_owned).collect();
     let report = |problem: &str| output::note(&format!("⚠ endstop serve: {}", visible(problem)));
+    let mut retention = None;
+    let mut prune = tokio::time::interval(PRUNED_EVERY);
+    let stored = journal.clone();
     let server = Server::open(listener, journal, agents, tokens, options, report);
     let server = server.map_err(|error| match error {
         ServeError::NoToken(_) => Failure::usage(format!("--listen {error}")),
@@ -172,6 +177,11 @@ async fn serve(
     loop {
         tokio::select! {
             () = &mut serving => break,
+            _ = prune.tick() => {
+                // The work of an hour ago has ended, so that dropping it does not wait.
+                drop(retention.take());
+                retention = Some(Retention::begin(Some(&stored), &RunArgs::default()));
+            }
             signal = signals.next() => {
                 if heard == StopSignal::Nothing {
                     heard = signal;

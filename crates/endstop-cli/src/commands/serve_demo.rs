@@ -35,7 +35,7 @@ impl Drop for Stage {
 
 impl DemoAgent {
     /// Returns the agent for runs of this journal.
-    pub(super) fn beside(journal: &Path) -> DemoAgent {
+    pub(super) fn next_to(journal: &Path) -> DemoAgent {
         let mut folder = journal.as_os_str().to_owned();
         folder.push(".demo");
         DemoAgent { folder: folder.into() }

@@ -125,7 +125,7 @@ struct Shown<'a, 'b> {
 impl Shown<'_, '_> {
     fn show(&mut self, event: AgentEvent) {
         if let AgentEvent::Finished { outcome, .. } = &event {
-            // Stored before any reader is told.
+            // Stored before any reader learns of it.
             let ending = Ending::of(outcome);
             let evidence = self.secrets.out_of_text(&ending.evidence).into_owned();
             self.watched.end(&Ending { evidence, ..ending });

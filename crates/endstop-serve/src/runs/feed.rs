@@ -1,6 +1,6 @@
 //! The feed of a live run: its frames, from which any number of readers take at their own speed.
 //!
-//! A reader holds only its place, so a slow one costs no memory and delays nobody. Numbered frames
+//! A reader holds only its place, so a slow one costs no memory and delays no other. Numbered frames
 //! are kept up to a bound; a reader that is further behind takes them from the journal. Unnumbered
 //! frames are kept for a moment: a reader that lags skips the rest of a turn's deltas, because the
 //! end of the turn contains the whole text.

@@ -1,4 +1,4 @@
-//! A run that waits or works: what its readers and its controllers share.
+//! The state of a run that waits or works, which its readers and its controllers share.
 
 use super::feed::Feed;
 use super::store::Stop;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// What a live run has done so far.
+/// The progress of a live run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) turns: u32,

@@ -43,6 +43,12 @@ CREATE UNIQUE INDEX runs_by_key ON runs (client, key) WHERE key IS NOT NULL;
 CREATE INDEX runs_by_state ON runs (state, number);
 ";
 
+/// Number of ended runs that the list keeps, at least.
+const MOST_ENDED: i64 = 100_000;
+
+/// Number of new runs after which older ones are removed.
+const PRUNED_EVERY: i64 = 1_000;
+
 const COLUMNS: &str = "number, id, agent, request, redacted, state, stop, created_ms, started_ms, \
      ended_ms, termination, category, turns, cost_usd, evidence, digest";
 
@@ -193,8 +199,8 @@ pub(crate) struct Store {
 impl Store {
     /// Opens the store of a journal, and locks it for this process.
     pub(crate) fn open(journal: &Path) -> Result<Store, StoreError> {
-        let path = beside(journal, ".serve");
-        let lock = lock(beside(journal, ".serve.lock"))?;
+        let path = sibling(journal, ".serve");
+        let lock = lock(sibling(journal, ".serve.lock"))?;
         // Created first, because SQLite would create it for others to read.
         let io = |error: std::io::Error| file_error(&path, &error);
         private().create(true).truncate(false).open(&path).map_err(io)?;
@@ -252,8 +258,13 @@ impl Store {
                     request,
                     run.redacted,
                     run.now_ms as i64,
-                ])
-                .map(drop)
+                ])?;
+            let number = connection.last_insert_rowid();
+            if number % PRUNED_EVERY == 0 {
+                let sql = "DELETE FROM runs WHERE state = 'ended' AND number <= ?1";
+                connection.execute(sql, [number - MOST_ENDED])?;
+            }
+            Ok(())
         })
     }
 
@@ -376,7 +387,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
     })
 }
 
-fn beside(journal: &Path, suffix: &str) -> PathBuf {
+fn sibling(journal: &Path, suffix: &str) -> PathBuf {
     let mut name = journal.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

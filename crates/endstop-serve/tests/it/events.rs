@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An agent that streams text in pieces, and calls a tool five times.
+/// An agent that streams text in chunks, and calls a tool five times.
 fn busy() -> Scripted {
     let agent = Scripted::new(|_| {
         let call = |n| Turn::pieces(&["Let ", "me ", "see."]).and_call("wait", &json!({"n": n}));

@@ -45,7 +45,7 @@ impl Scripted {
         Scripted { turns: Arc::new(turns), system: "Be brief.", permits, limits }
     }
 
-    /// Says what its task says.
+    /// Answers with its task.
     pub(crate) fn echo() -> Scripted {
         Scripted::new(|task| vec![Turn::text(task)])
     }
