@@ -40,6 +40,7 @@
 //! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod a2a;
 mod access;
 mod agents;
 mod api;

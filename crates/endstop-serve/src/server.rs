@@ -1,5 +1,6 @@
 //! The server: accepts connections, serves them, and shuts down in order.
 
+use crate::a2a;
 use crate::access::Tokens;
 use crate::agents::Agents;
 use crate::api::router;
@@ -87,7 +88,7 @@ impl Server {
     /// the store for the next process. Clients can watch, stop and answer runs until all have ended.
     pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
         let Server { app, listener } = self;
-        let router = router(Arc::clone(&app));
+        let router = router(Arc::clone(&app), a2a::routes());
         let most = app.runs.options().max_connections;
         let (closing, closed) = watch::channel(false);
         let mut tasks = JoinSet::new();

@@ -19,13 +19,6 @@ pub(super) async fn json<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, Failure> {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    // Also keeps the forms of other websites out, which cannot send this type.
-    if !kind.eq_ignore_ascii_case("application/json") {
-        let message = "expected `Content-Type: application/json`";
-        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
-    }
     let bytes = bounded(app, headers, body).await?;
     let text =
         std::str::from_utf8(&bytes).map_err(|_| Failure::bad_request("the body is not UTF-8"))?;
@@ -37,7 +30,19 @@ pub(super) async fn json<T: DeserializeOwned>(
         .map_err(|error| Failure::bad_request(format!("the body is not valid: {error}")))
 }
 
-async fn bounded(app: &App, headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, Failure> {
+/// Reads a body of JSON, bounded in size and time.
+pub(crate) async fn bounded(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<bytes::Bytes, Failure> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    // Also keeps the forms of other websites out, which cannot send this type.
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let message = "expected `Content-Type: application/json`";
+        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
+    }
     let options = app.runs.options();
     let most = options.max_body;
     let too_large = || {

@@ -114,7 +114,11 @@ pub(super) async fn answer(
 
 /// Answers a request of a live run. A resumed run asks its open questions again; until it does, the
 /// answer waits.
-async fn answer_live(live: &Live, request: RequestId, approval: Approval) -> Result<(), Failure> {
+pub(crate) async fn answer_live(
+    live: &Live,
+    request: RequestId,
+    approval: Approval,
+) -> Result<(), Failure> {
     let end = Instant::now() + RESUME_TIME;
     let mut changes = live.feed.changes();
     loop {

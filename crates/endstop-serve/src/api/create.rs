@@ -63,7 +63,8 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     if fits { Ok(Some(text.to_owned())) } else { Err(wrong()) }
 }
 
-fn refusal(app: &App, refused: Refused) -> Failure {
+/// Returns the error of a request that was not accepted.
+pub(crate) fn refusal(app: &App, refused: Refused) -> Failure {
     let options = app.runs.options();
     match refused {
         Refused::UnknownAgent => Failure::new(

@@ -55,13 +55,20 @@ pub(super) async fn events(
     let reader = Reader::new(&app);
     let changes = live.as_ref().map(|live| live.feed.changes());
     let source =
-        Source { app, id, live, changes, story, cursor: Cursor { numbers, tail: 0 }, reader };
-    let mut response = Body::from_stream(EventStream::new(source)).into_response();
+        EventReader { app, id, live, changes, story, cursor: Cursor { numbers, tail: 0 }, reader };
+    Ok(event_stream(EventStream::new(source)))
+}
+
+/// Returns the response whose body is an event stream.
+pub(crate) fn event_stream(
+    chunks: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
+) -> Response {
+    let mut response = Body::from_stream(chunks).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // Proxies that collect a response before they pass it on would hold the events back.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    Ok(response)
+    response
 }
 
 /// Returns the number of the last event that the client has; 0 for a new reader.
@@ -77,7 +84,7 @@ fn last(headers: &HeaderMap, query: &str) -> Result<u64, Failure> {
 }
 
 /// The place of a reader, and where its events come from.
-struct Source {
+pub(crate) struct EventReader {
     app: Arc<App>,
     id: String,
     live: Option<Arc<Live>>,
@@ -89,9 +96,29 @@ struct Source {
     reader: Reader,
 }
 
-impl Source {
+impl EventReader {
+    /// Returns a reader of a live run's events after a number.
+    pub(crate) fn of_live(
+        app: &Arc<App>,
+        id: String,
+        live: Arc<Live>,
+        numbers: u64,
+    ) -> EventReader {
+        // Before the first frame is read, so that no change after it is missed.
+        let changes = Some(live.feed.changes());
+        EventReader {
+            app: Arc::clone(app),
+            id,
+            live: Some(live),
+            changes,
+            story: None,
+            cursor: Cursor { numbers, tail: 0 },
+            reader: Reader::new(app),
+        }
+    }
+
     /// Returns the next bytes; `None` after the last event.
-    async fn next(&mut self) -> Option<Bytes> {
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
         let quiet = Instant::now() + self.app.runs.options().keep_alive;
         loop {
             if let Some(frame) = self.told_by_journal() {
@@ -136,13 +163,13 @@ impl Source {
     }
 }
 
-type Step = Pin<Box<dyn Future<Output = (Source, Option<Bytes>)> + Send>>;
+type Step = Pin<Box<dyn Future<Output = (EventReader, Option<Bytes>)> + Send>>;
 
 /// The bytes of an event stream.
 struct EventStream(Option<Step>);
 
 impl EventStream {
-    fn new(source: Source) -> EventStream {
+    fn new(source: EventReader) -> EventStream {
         // Sent at once, so that a client knows that the stream is open. Browsers wait two seconds
         // before they connect again.
         let first = Bytes::from_static(b"retry: 2000\n\n");

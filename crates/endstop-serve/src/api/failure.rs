@@ -9,7 +9,7 @@ use serde_json::json;
 
 /// The error of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     pub(super) status: StatusCode,
     pub(super) code: &'static str,
     pub(super) message: String,
@@ -20,12 +20,17 @@ pub(super) struct Failure {
 pub(super) struct Code(pub(super) &'static str);
 
 impl Failure {
-    pub(super) fn new(
+    pub(crate) fn new(
         status: StatusCode,
         code: &'static str,
         message: impl Into<String>,
     ) -> Failure {
         Failure { status, code, message: message.into() }
+    }
+
+    /// Returns the description of the error.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Failure {

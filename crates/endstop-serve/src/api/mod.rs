@@ -15,4 +15,10 @@ mod schema;
 mod status;
 mod view;
 
+pub(crate) use answer::{blocking, json};
+pub(crate) use body::bounded;
+pub(crate) use control::answer_live;
+pub(crate) use create::refusal;
+pub(crate) use events::{EventReader, event_stream};
+pub(crate) use failure::Failure;
 pub(crate) use router::router;

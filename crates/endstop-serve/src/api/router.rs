@@ -13,11 +13,11 @@ use axum::routing::get;
 use http::StatusCode;
 use std::sync::Arc;
 
-/// Returns the router of a server.
-pub(crate) fn router(app: Arc<App>) -> Router {
+/// Returns the router of a server, with more routes behind the same gate.
+pub(crate) fn router(app: Arc<App>, more: Router<Arc<App>>) -> Router {
     let operations = operations();
     let document = Arc::new(openapi(&operations));
-    let mut router = Router::new();
+    let mut router = more;
     for operation in operations {
         router = router.route(operation.path, (operation.handler)());
     }

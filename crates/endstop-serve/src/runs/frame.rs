@@ -15,6 +15,7 @@ use endstop::AgentEvent;
 use endstop::event::EventWriter;
 use endstop::journal::{JournalError, SqliteJournal};
 use endstop::wire::redact::KnownKeys;
+use serde_json::Value;
 use std::fmt::Write;
 
 /// An event as bytes of an event stream. Cheap to clone.
@@ -22,6 +23,19 @@ use std::fmt::Write;
 pub(crate) struct Frame {
     pub(crate) bytes: Bytes,
     pub(crate) numbered: bool,
+}
+
+impl Frame {
+    /// Returns the event of the frame.
+    pub(crate) fn event(&self) -> Option<Value> {
+        event_of(&self.bytes)
+    }
+}
+
+/// Returns the event in the bytes of a frame.
+pub(crate) fn event_of(frame: &[u8]) -> Option<Value> {
+    let mut lines = frame.split(|byte| *byte == b'\n');
+    serde_json::from_slice(lines.find_map(|line| line.strip_prefix(b"data: "))?).ok()
 }
 
 /// Writes the events of one run as frames, without secrets.

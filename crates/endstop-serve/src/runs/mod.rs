@@ -11,7 +11,7 @@ mod shared;
 mod store;
 
 pub(crate) use feed::{Cursor, Next};
-pub(crate) use frame::{Frame, Story};
+pub(crate) use frame::{Frame, Story, event_of};
 pub(crate) use hub::{Created, Refused, Runs, StopError};
 pub(crate) use live::Live;
 pub(crate) use request::RunRequest;

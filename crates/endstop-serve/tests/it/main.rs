@@ -10,6 +10,7 @@
     reason = "a helper of a test fails the test where it stands"
 )]
 
+mod a2a;
 mod access;
 mod bad_input;
 mod events;

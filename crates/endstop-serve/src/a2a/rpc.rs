@@ -1,0 +1,203 @@
+//! The JSON-RPC binding: reads a call, performs its method, and writes the answer.
+
+use super::card::{VERSION, unknown_agent};
+use super::methods;
+use super::stream;
+use crate::access::Client;
+use crate::api::{Failure, bounded, json};
+use crate::app::App;
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use endstop::core::bounded_json;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json as value};
+use std::sync::Arc;
+
+/// Memory that the values of one call may need, in bytes, as estimated.
+const MOST_WEIGHT: u64 = 16 << 20;
+
+/// An error of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RpcError {
+    pub(super) code: i32,
+    pub(super) message: String,
+}
+
+/// The reason why a call has no result: an error of the protocol, or one of HTTP.
+pub(super) enum Failed {
+    Rpc(RpcError),
+    Http(Failure),
+}
+
+impl RpcError {
+    pub(super) fn new(code: i32, message: impl Into<String>) -> RpcError {
+        RpcError { code, message: message.into() }
+    }
+
+    pub(super) fn params(message: impl Into<String>) -> RpcError {
+        RpcError::new(-32602, message)
+    }
+
+    pub(super) fn unknown_task() -> RpcError {
+        RpcError::new(-32001, "there is no such task of this agent")
+    }
+
+    /// Returns the name that clients match on; `None` for the errors of JSON-RPC itself.
+    fn reason(&self) -> Option<&'static str> {
+        Some(match self.code {
+            -32001 => "TASK_NOT_FOUND",
+            -32002 => "TASK_NOT_CANCELABLE",
+            -32003 => "PUSH_NOTIFICATION_NOT_SUPPORTED",
+            -32004 => "UNSUPPORTED_OPERATION",
+            -32005 => "CONTENT_TYPE_NOT_SUPPORTED",
+            -32007 => "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+            -32009 => "VERSION_NOT_SUPPORTED",
+            _ => return None,
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        let mut error = value!({"code": self.code, "message": self.message});
+        if let Some(reason) = self.reason() {
+            error["data"] = value!([{
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": reason,
+                "domain": "a2a-protocol.org",
+            }]);
+        }
+        error
+    }
+}
+
+impl From<RpcError> for Failed {
+    fn from(error: RpcError) -> Failed {
+        Failed::Rpc(error)
+    }
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        Failed::Http(failure)
+    }
+}
+
+/// A call. An absent id would be a notification, which no method of the protocol is.
+#[derive(Deserialize)]
+struct Call {
+    jsonrpc: String,
+    id: Value,
+    method: String,
+    #[serde(default)]
+    params: Value,
+}
+
+/// The caller of a method: the server, the client and the agent.
+pub(super) struct Caller {
+    pub(super) app: Arc<App>,
+    pub(super) client: Client,
+    pub(super) agent: String,
+}
+
+pub(super) async fn call(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(agent): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Failure> {
+    if !client.may_use(&agent) || app.runs.agents().get(&agent).is_none() {
+        return Err(unknown_agent());
+    }
+    let bytes = bounded(&app, &headers, body).await?;
+    let call = match read(&bytes, &headers) {
+        Ok(call) => call,
+        Err((id, error)) => return Ok(answer(&id, Err(&error))),
+    };
+    let caller = Caller { app, client, agent };
+    let done = match &*call.method {
+        "SendStreamingMessage" => stream::send(&caller, &call.id, call.params).await,
+        "SubscribeToTask" => stream::subscribe(&caller, &call.id, call.params).await,
+        method => {
+            perform(&caller, method, call.params).await.map(|result| answer(&call.id, Ok(result)))
+        }
+    };
+    match done {
+        Ok(response) => Ok(response),
+        Err(Failed::Rpc(error)) => Ok(answer(&call.id, Err(&error))),
+        Err(Failed::Http(failure)) => Err(failure),
+    }
+}
+
+fn read(bytes: &[u8], headers: &HeaderMap) -> Result<Call, (Value, RpcError)> {
+    let wrong = |code, message: &str| (Value::Null, RpcError::new(code, message));
+    let text = std::str::from_utf8(bytes).map_err(|_| wrong(-32700, "the body is not UTF-8"))?;
+    if bounded_json::weight(bytes) > MOST_WEIGHT {
+        return Err(wrong(-32600, "the body has too many values"));
+    }
+    let value: Value =
+        serde_json::from_str(text).map_err(|_| wrong(-32700, "the body is not JSON"))?;
+    if value.is_array() {
+        return Err(wrong(-32600, "batches are not supported; send one call"));
+    }
+    let id = value["id"].clone();
+    let refused = |code, message: &str| (id.clone(), RpcError::new(code, message));
+    let call: Call = serde_json::from_value(value)
+        .map_err(|_| refused(-32600, "expected `jsonrpc`, `id`, `method` and `params`"))?;
+    if call.jsonrpc != "2.0" || !(call.id.is_string() || call.id.is_number()) {
+        return Err(refused(-32600, "expected `jsonrpc` \"2.0\", and an `id`"));
+    }
+    let version = headers.get("a2a-version").map(|version| version.as_bytes());
+    if version.is_some_and(|version| version != VERSION.as_bytes()) {
+        return Err(refused(-32009, "only version 1.0 of A2A is supported"));
+    }
+    Ok(call)
+}
+
+/// Performs a method with a single result.
+async fn perform(caller: &Caller, method: &str, params: Value) -> Result<Value, Failed> {
+    match method {
+        "SendMessage" => methods::send(caller, params).await,
+        "GetTask" => methods::get(caller, params).await,
+        "CancelTask" => methods::cancel(caller, params).await,
+        "ListTasks" => Err(RpcError::new(-32004, "use GET /v1/runs, which lists all runs").into()),
+        "GetExtendedAgentCard" => Err(RpcError::new(-32007, "there is no extended card").into()),
+        name if name.ends_with("PushNotificationConfig")
+            || name.ends_with("PushNotificationConfigs") =>
+        {
+            Err(RpcError::new(-32003, "push notifications are not supported").into())
+        }
+        // Names of version 0.3, whose answers have other forms.
+        name if name.contains('/') => Err(RpcError::new(
+            -32009,
+            "only version 1.0 of A2A is supported, whose methods are SendMessage, GetTask, …",
+        )
+        .into()),
+        _ => Err(RpcError::new(
+            -32601,
+            "unknown method; expected SendMessage, SendStreamingMessage, GetTask, CancelTask or \
+             SubscribeToTask",
+        )
+        .into()),
+    }
+}
+
+/// Reads the parameters of a method.
+pub(super) fn params<T: DeserializeOwned>(params: Value) -> Result<T, RpcError> {
+    serde_json::from_value(params).map_err(|error| RpcError::params(format!("params: {error}")))
+}
+
+/// Returns the object that answers a call.
+pub(super) fn envelope(id: &Value, result: Result<Value, &RpcError>) -> Value {
+    match result {
+        Ok(result) => value!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(error) => value!({"jsonrpc": "2.0", "id": id, "error": error.to_json()}),
+    }
+}
+
+fn answer(id: &Value, result: Result<Value, &RpcError>) -> Response {
+    json(StatusCode::OK, &envelope(id, result))
+}

@@ -1,0 +1,151 @@
+//! A run as a task of the protocol.
+
+use super::rpc::Caller;
+use crate::api::{Failure, blocking};
+use crate::runs::{Live, RunRow, RunState};
+use endstop::Termination;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// The fields of an outcome that a task has elsewhere, or that are too large for it.
+const LEFT_OUT: [&str; 6] =
+    ["messages", "last_text", "deliverable", "structured", "summary", "type"];
+
+/// A run, and what is known of its work or of its end.
+pub(super) struct Known {
+    pub(super) row: RunRow,
+    pub(super) live: Option<Arc<Live>>,
+    /// The outcome, if the run has ended.
+    outcome: Option<Value>,
+}
+
+impl Caller {
+    /// Returns a run of this agent that the client may see.
+    pub(super) async fn find(&self, id: &str) -> Result<Option<Known>, Failure> {
+        let (runs, client, id) = (self.app.runs.clone(), self.client.clone(), id.to_owned());
+        let found = blocking(move || {
+            let Some(row) = runs.get(&client, &id)? else { return Ok(None) };
+            let live = runs.live(&id).filter(|_| row.state != RunState::Ended);
+            let outcome = if row.state == RunState::Ended { runs.outcome(&id) } else { None };
+            Ok::<_, Failure>(Some(Known { row, live, outcome }))
+        });
+        Ok(found.await??.filter(|known| known.row.request.agent == self.agent))
+    }
+}
+
+impl Known {
+    pub(super) fn has_ended(&self) -> bool {
+        self.row.state == RunState::Ended
+    }
+
+    /// Returns the task.
+    pub(super) fn task(&self) -> Value {
+        let id = &self.row.id;
+        let mut task = json!({"id": id, "contextId": id, "status": self.status()});
+        let request = &self.row.request;
+        task["history"] = json!([{
+            "messageId": format!("{id}-task"), "taskId": id, "contextId": id, "role": "ROLE_USER",
+            "parts": [{"text": request.task}],
+        }]);
+        if let Some(artifact) = self.artifact() {
+            task["artifacts"] = json!([artifact]);
+        }
+        if self.has_ended() {
+            task["metadata"] = json!({"endstop": self.facts()});
+        }
+        task
+    }
+
+    /// Returns the state with its message and its time.
+    pub(super) fn status(&self) -> Value {
+        let (state, said) = match self.row.state {
+            RunState::Queued => ("TASK_STATE_SUBMITTED", None),
+            RunState::Running => {
+                let open = self.live.as_ref().map(|live| live.feed.open_requests());
+                match open.filter(|open| !open.is_empty()) {
+                    None => ("TASK_STATE_WORKING", None),
+                    Some(open) => (
+                        "TASK_STATE_INPUT_REQUIRED",
+                        Some(open.iter().map(|request| json!({"data": request})).collect()),
+                    ),
+                }
+            }
+            RunState::Ended => (self.ended_as(), self.evidence()),
+        };
+        let at = self.row.ended_ms.or(self.row.started_ms).unwrap_or(self.row.created_ms);
+        status(&self.row.id, state, said, at)
+    }
+
+    fn termination(&self) -> Option<Termination> {
+        self.row.termination.as_deref()?.parse().ok()
+    }
+
+    fn ended_as(&self) -> &'static str {
+        // An ending of a later version is a failure, as everywhere.
+        self.termination().map_or("TASK_STATE_FAILED", |ending| ending.as_a2a().status)
+    }
+
+    /// Returns how the run ended, in words; nothing for a success, which has an artifact.
+    fn evidence(&self) -> Option<Vec<Value>> {
+        if self.termination().is_some_and(Termination::is_success) {
+            return None;
+        }
+        let name = self.row.termination.as_deref().unwrap_or("unknown");
+        let text = match self.row.evidence.as_deref().filter(|evidence| !evidence.is_empty()) {
+            Some(evidence) => format!("{name}: {evidence}"),
+            None => name.to_owned(),
+        };
+        Some(vec![json!({"text": text})])
+    }
+
+    /// Returns the answer of a success. Other endings have none: their last text is not a result.
+    pub(super) fn artifact(&self) -> Option<Value> {
+        if !self.termination().is_some_and(Termination::is_success) {
+            return None;
+        }
+        let outcome = self.outcome.as_ref()?;
+        let part = match (&outcome["structured"], &outcome["deliverable"], &outcome["last_text"]) {
+            (Value::Null, Value::Null, Value::String(text)) => json!({"text": text}),
+            (Value::Null, Value::String(text), _) => json!({"text": text}),
+            (Value::Null, Value::Null, _) => return None,
+            (Value::Null, data, _) | (data, _, _) => {
+                json!({"data": data, "mediaType": "application/json"})
+            }
+        };
+        Some(json!({"artifactId": "answer", "name": "answer", "parts": [part]}))
+    }
+
+    /// Returns the outcome without the conversation and the answer.
+    pub(super) fn facts(&self) -> Value {
+        let mut facts = match &self.outcome {
+            Some(Value::Object(outcome)) => outcome.clone(),
+            // The run was ended without a journal; the store has its termination.
+            _ => Map::from_iter([
+                ("termination".to_owned(), self.row.termination.clone().into()),
+                ("category".to_owned(), self.row.category.clone().into()),
+            ]),
+        };
+        for name in LEFT_OUT {
+            facts.remove(name);
+        }
+        facts.retain(|_, value| !value.is_null());
+        Value::Object(facts)
+    }
+}
+
+/// Returns a status of the protocol. `at` is a Unix time in milliseconds.
+pub(super) fn status(id: &str, state: &str, parts: Option<Vec<Value>>, at: u64) -> Value {
+    let mut status = json!({"state": state});
+    let at = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
+    if let Some(at) = at {
+        status["timestamp"] = at.to_string().into();
+    }
+    if let Some(parts) = parts {
+        status["message"] = json!({
+            "messageId": format!("{id}-status"), "taskId": id, "contextId": id,
+            "role": "ROLE_AGENT", "parts": parts,
+        });
+    }
+    status
+}
