@@ -30,7 +30,7 @@ pub(super) struct AgentView {
     name: String,
     /// Name of its model.
     model: Option<String>,
-    /// Its limits, which a request may lower. Times are in milliseconds, as `NAME_ms`.
+    /// The limits, which a request may lower. Times are in milliseconds, as `NAME_ms`.
     limits: Map<String, Value>,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct RunView {
     approvals: Option<u32>,
     /// `true` if a client has asked for its stop.
     stopping: bool,
-    /// How it ended.
+    /// The termination.
     termination: Option<String>,
     /// Category of the ending: `success`, `retryable`, `capacity` or `fatal`.
     category: Option<String>,
