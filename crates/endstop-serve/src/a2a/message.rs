@@ -1,6 +1,6 @@
 //! A message of another agent: a task, or the decision about a call that waits for approval.
 
-use super::rpc::RpcError;
+use super::envelope::RpcError;
 use endstop::Approval;
 use serde::Deserialize;
 use serde_json::{Map, Value};

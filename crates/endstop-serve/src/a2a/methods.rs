@@ -1,7 +1,8 @@
 //! The methods of the protocol that have one result.
 
+use super::caller::Caller;
+use super::envelope::{Failed, RpcError, params};
 use super::message::Sent;
-use super::rpc::{Caller, Failed, RpcError, params};
 use super::task::Known;
 use super::updates::{Update, of_frame};
 use crate::api::{EventReader, Failure, answer_live, blocking, refusal};

@@ -10,7 +10,9 @@
 //! A run that waits for an approval is `TASK_STATE_INPUT_REQUIRED`, and a message to the task
 //! answers it.
 
+mod caller;
 mod card;
+mod envelope;
 mod message;
 mod methods;
 mod rpc;

@@ -1,6 +1,8 @@
 //! The JSON-RPC binding: reads a call, performs its method, and writes the answer.
 
+use super::caller::Caller;
 use super::card::{VERSION, unknown_agent};
+use super::envelope::{Failed, RpcError, envelope};
 use super::methods;
 use super::stream;
 use crate::access::Client;
@@ -13,77 +15,11 @@ use axum::response::Response;
 use endstop::core::bounded_json;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json as value};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Memory that the values of one call may need, in bytes, as estimated.
 const MOST_WEIGHT: u64 = 16 << 20;
-
-/// An error of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RpcError {
-    pub(super) code: i32,
-    pub(super) message: String,
-}
-
-/// The reason why a call has no result: an error of the protocol, or one of HTTP.
-pub(super) enum Failed {
-    Rpc(RpcError),
-    Http(Failure),
-}
-
-impl RpcError {
-    pub(super) fn new(code: i32, message: impl Into<String>) -> RpcError {
-        RpcError { code, message: message.into() }
-    }
-
-    pub(super) fn params(message: impl Into<String>) -> RpcError {
-        RpcError::new(-32602, message)
-    }
-
-    pub(super) fn unknown_task() -> RpcError {
-        RpcError::new(-32001, "there is no such task of this agent")
-    }
-
-    /// Returns the name that clients match on; `None` for the errors of JSON-RPC itself.
-    fn reason(&self) -> Option<&'static str> {
-        Some(match self.code {
-            -32001 => "TASK_NOT_FOUND",
-            -32002 => "TASK_NOT_CANCELABLE",
-            -32003 => "PUSH_NOTIFICATION_NOT_SUPPORTED",
-            -32004 => "UNSUPPORTED_OPERATION",
-            -32005 => "CONTENT_TYPE_NOT_SUPPORTED",
-            -32007 => "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
-            -32009 => "VERSION_NOT_SUPPORTED",
-            _ => return None,
-        })
-    }
-
-    fn to_json(&self) -> Value {
-        let mut error = value!({"code": self.code, "message": self.message});
-        if let Some(reason) = self.reason() {
-            error["data"] = value!([{
-                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                "reason": reason,
-                "domain": "a2a-protocol.org",
-            }]);
-        }
-        error
-    }
-}
-
-impl From<RpcError> for Failed {
-    fn from(error: RpcError) -> Failed {
-        Failed::Rpc(error)
-    }
-}
-
-impl From<Failure> for Failed {
-    fn from(failure: Failure) -> Failed {
-        Failed::Http(failure)
-    }
-}
 
 /// A call. An absent id would be a notification, which no method of the protocol is.
 #[derive(Deserialize)]
@@ -93,13 +29,6 @@ struct Call {
     method: String,
     #[serde(default)]
     params: Value,
-}
-
-/// The caller of a method: the server, the client and the agent.
-pub(super) struct Caller {
-    pub(super) app: Arc<App>,
-    pub(super) client: Client,
-    pub(super) agent: String,
 }
 
 pub(super) async fn call(
@@ -182,19 +111,6 @@ async fn perform(caller: &Caller, method: &str, params: Value) -> Result<Value, 
              SubscribeToTask",
         )
         .into()),
-    }
-}
-
-/// Reads the parameters of a method.
-pub(super) fn params<T: DeserializeOwned>(params: Value) -> Result<T, RpcError> {
-    serde_json::from_value(params).map_err(|error| RpcError::params(format!("params: {error}")))
-}
-
-/// Returns the object that answers a call.
-pub(super) fn envelope(id: &Value, result: Result<Value, &RpcError>) -> Value {
-    match result {
-        Ok(result) => value!({"jsonrpc": "2.0", "id": id, "result": result}),
-        Err(error) => value!({"jsonrpc": "2.0", "id": id, "error": error.to_json()}),
     }
 }
 

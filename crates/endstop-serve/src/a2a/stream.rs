@@ -1,8 +1,9 @@
 //! The methods of the protocol whose results are streamed.
 
+use super::caller::Caller;
+use super::envelope::{Failed, RpcError, envelope, params};
 use super::message::Sent;
 use super::methods::OfTask;
-use super::rpc::{Caller, Failed, RpcError, envelope, params};
 use super::updates::{Update, last_updates, of_frame, status_update};
 use crate::api::{EventReader, event_stream};
 use axum::response::Response;

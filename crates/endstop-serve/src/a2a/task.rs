@@ -1,6 +1,6 @@
 //! A run as a task of the protocol.
 
-use super::rpc::Caller;
+use super::caller::Caller;
 use crate::api::{Failure, blocking};
 use crate::runs::{Live, RunRow, RunState};
 use endstop::Termination;

@@ -1,0 +1,12 @@
+//! The caller of a method.
+
+use crate::access::Client;
+use crate::app::App;
+use std::sync::Arc;
+
+/// The caller of a method: the server, the client and the agent.
+pub(super) struct Caller {
+    pub(super) app: Arc<App>,
+    pub(super) client: Client,
+    pub(super) agent: String,
+}
