@@ -218,14 +218,14 @@ const FAULTS: &[Fault] = &[
     fault(
         "suspension-is-a-stall",
         "call.rs",
-        "        self.last_content = self.last_content.map(later);\n",
-        "",
+        "(self.last_content.as_mut(), self.thinks_since.as_mut())",
+        "(None, self.thinks_since.as_mut())",
     ),
     fault(
         "suspension-is-thinking",
         "call.rs",
-        "        self.thinks_since = self.thinks_since.map(later);\n",
-        "",
+        "(self.last_content.as_mut(), self.thinks_since.as_mut())",
+        "(self.last_content.as_mut(), None)",
     ),
     fault(
         "text-is-thinking",
@@ -244,6 +244,25 @@ const FAULTS: &[Fault] = &[
         "attempt.rs",
         "std::mem::replace(&mut context.attempts.starved_this_turn, true);",
         "context.attempts.starved_this_turn;",
+    ),
+    fault(
+        "message-skips-the-hook",
+        "machine.rs",
+        "Next::Call if !context.unread.is_empty() => Next::PreCall,",
+        "Next::Call if false => Next::PreCall,",
+    ),
+    fault(
+        "answer-drops-the-message",
+        "steering.rs",
+        "if context.unread.is_empty() || check_limits(context).is_break() {",
+        "if true {",
+    ),
+    fault("unread-message-is-lost", "conclude.rs", "    keep_unread(&mut context);\n", ""),
+    fault(
+        "new-ceiling-reserves-nothing",
+        "steering.rs",
+        "if ceiling && !context.settings.reserve {",
+        "if false {",
     ),
     fault(
         "starved-twice",

@@ -16,10 +16,8 @@
 //! assert!(error.contains("max_turn") && error.contains("max_turns"));
 //! ```
 
-mod changes;
 mod value;
 
-pub use changes::LimitChanges;
 pub use value::{LimitValue, parse_duration};
 
 use crate::nearest::did_you_mean;

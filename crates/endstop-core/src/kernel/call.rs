@@ -86,9 +86,9 @@ impl Call {
 
     /// Excludes a time in which the process did not run, and therefore could not receive content.
     pub(super) fn skip_suspension(&mut self, time: Duration, now: Duration) {
-        let later = |since: Duration| since.saturating_add(time).min(now);
-        self.started = later(self.started);
-        self.last_content = self.last_content.map(later);
-        self.thinks_since = self.thinks_since.map(later);
+        let (content, thinks) = (self.last_content.as_mut(), self.thinks_since.as_mut());
+        for since in [Some(&mut self.started), content, thinks].into_iter().flatten() {
+            *since = since.saturating_add(time).min(now);
+        }
     }
 }

@@ -5,11 +5,12 @@
 
 use super::effect::EffectId;
 use super::guest_mode::GuestCall;
+use super::limit_changes::LimitChanges;
 use super::nested_ending::NestedEnding;
 use super::park::{Park, ParkDecision, ParkRequest};
 use super::spec::ToolPolicy;
 use crate::error_class::ModelError;
-use crate::limits::{LimitChanges, Limits};
+use crate::limits::Limits;
 use crate::media::Attachment;
 use crate::message::{Message, ModelTurn, ToolCall, ToolStatus};
 use crate::price::Price;

@@ -53,7 +53,7 @@
 //! | `ledger.rs`, `booking.rs` | cost and reservations |
 //! | `compaction.rs`, `compactions.rs` | when a shortened conversation is accepted |
 //! | `guest_mode.rs`, `asked.rs`, `closed.rs`, `meter.rs` | a guest: a driver that does not own the loop |
-//! | `steering.rs` | messages and changes of limits while the run works |
+//! | `steering.rs`, `limit_changes.rs` | messages and changes of limits while the run works |
 //! | `resume.rs` | resume after a crash |
 //! | `wrap_up.rs`, `hand_over.rs`, `remaining.rs` | the hand-over when a ceiling ends the run; what is left of the limits, for the model |
 //! | `stopping.rs`, `abort.rs`, `conclude.rs` | cancel, terminate, deadline and halt; the outcome |
@@ -116,6 +116,7 @@ mod hand_over;
 mod jitter;
 mod judge;
 mod ledger;
+mod limit_changes;
 mod lost_call;
 mod machine;
 mod meter;
@@ -162,6 +163,7 @@ pub use event::{
     ToolReport, TurnDelta,
 };
 pub use guest_mode::{GuestCall, GuestMode};
+pub use limit_changes::LimitChanges;
 pub use nested_ending::NestedEnding;
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, VerifyRound,

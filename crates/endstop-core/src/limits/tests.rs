@@ -141,26 +141,6 @@ fn durations_parse_common_units() {
     }
 }
 
-#[test]
-fn pre_turn_checks_match_table() {
-    let checks = crate::Run::new(crate::RunSpec::default()).checks();
-    let mut rows: Vec<_> = TABLE.iter().filter(|row| row.before_turn).collect();
-    for check in &checks {
-        let row = rows.iter().position(|row| row.name == check.limit);
-        let row = rows.remove(row.unwrap_or_else(|| panic!("{} has no row", check.limit)));
-        let unit = match row.unit {
-            Unit::Turns => "turns",
-            Unit::Usd => "usd",
-            Unit::Tokens => "tokens",
-            Unit::Time => "seconds",
-            // The check names what it counts.
-            Unit::Count | Unit::Switch => check.unit,
-        };
-        assert_eq!(check.unit, unit, "{}", row.name);
-    }
-    assert!(rows.is_empty(), "not checked before a turn: {rows:?}");
-}
-
 /// Returns the table of the book, written from the rows.
 fn book_table() -> String {
     let mut table =

@@ -2,6 +2,7 @@
 //! test drives a run by hand and checks its outcome.
 
 use crate::hand::{Hand, calls, results, said, spec, stop};
+use endstop_core::limits::{TABLE, Unit};
 use endstop_core::*;
 use serde_json::{Map, json};
 use std::time::Duration;
@@ -375,4 +376,24 @@ fn schema_answer_counts_after_validation() {
         hand.feed(EventKind::Validated { id, result: Ok(json!({"k": 1})) });
         assert_eq!(hand.outcome().structured, Some(json!({"k": 1})));
     }
+}
+
+#[test]
+fn pre_turn_checks_match_table() {
+    let checks = Run::new(RunSpec::default()).checks();
+    let mut rows: Vec<_> = TABLE.iter().filter(|row| row.before_turn).collect();
+    for check in &checks {
+        let row = rows.iter().position(|row| row.name == check.limit);
+        let row = rows.remove(row.unwrap_or_else(|| panic!("{} has no row", check.limit)));
+        let unit = match row.unit {
+            Unit::Turns => "turns",
+            Unit::Usd => "usd",
+            Unit::Tokens => "tokens",
+            Unit::Time => "seconds",
+            // The check names what it counts.
+            Unit::Count | Unit::Switch => check.unit,
+        };
+        assert_eq!(check.unit, unit, "{}", row.name);
+    }
+    assert!(rows.is_empty(), "not checked before a turn: {rows:?}");
 }

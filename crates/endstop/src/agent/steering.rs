@@ -78,7 +78,9 @@ pub struct Steering {
 
 impl fmt::Debug for Steering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Steering").field("ended", &self.ending.get().is_some()).finish()
+        f.debug_struct("Steering")
+            .field("ended", &self.ending.get().is_some())
+            .finish_non_exhaustive()
     }
 }
 

@@ -98,7 +98,7 @@ impl World {
             _ => ("thinking_timeout_ms", json!(self.rng.below(100))),
         };
         let value = if self.rng.chance(15) { json!("off") } else { value };
-        let limits = LimitChanges::new().set(name, value).expect("a valid value");
+        let limits = LimitChanges::new().set(name, value).unwrap_or_default();
         EventKind::LimitsChanged { limits }
     }
 

@@ -11,7 +11,7 @@
 //! # Ok::<(), endstop_core::LimitError>(())
 //! ```
 
-use super::{LimitError, LimitRow, Limits, TABLE};
+use crate::limits::{LimitError, LimitRow, Limits, TABLE};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
