@@ -2,7 +2,6 @@
 
 use crate::access::Tokens;
 use crate::runs::Runs;
-use http::{HeaderMap, HeaderValue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
@@ -25,13 +24,6 @@ impl App {
     pub(crate) fn new(runs: Runs, tokens: Tokens, hosts: Option<Vec<String>>) -> App {
         let bodies = Arc::new(Semaphore::new(BODY_MEMORY));
         App { runs, tokens, hosts, bodies, readers: AtomicUsize::new(0) }
-    }
-
-    /// Returns the scheme of the addresses that clients use: that of a proxy in front of this server,
-    /// which speaks no TLS itself.
-    pub(crate) fn scheme(&self, headers: &HeaderMap) -> &'static str {
-        let forwarded = headers.get("x-forwarded-proto").map(HeaderValue::as_bytes);
-        if forwarded == Some(b"https") { "https" } else { "http" }
     }
 
     /// Number of open event streams.

@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::header::HOST;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json as value};
 use std::sync::Arc;
 
@@ -26,13 +26,20 @@ pub(super) async fn card(
     }
     // The gate has checked that the name is one of this server.
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    Ok(json(StatusCode::OK, &of_agent(&agent, &app.scheme(&headers), host, !app.tokens.is_empty())))
+    Ok(json(StatusCode::OK, &of_agent(&agent, scheme(&headers), host, !app.tokens.is_empty())))
 }
 
 /// The error for an agent that does not exist, or that the token may not use.
 pub(super) fn unknown_agent() -> Failure {
     let message = "there is no such agent for this token; GET /v1/agents lists them";
     Failure::new(StatusCode::NOT_FOUND, "unknown_agent", message)
+}
+
+/// Returns the scheme of the addresses that clients use: that of a proxy in front of this server, which
+/// speaks no TLS itself.
+fn scheme(headers: &HeaderMap) -> &'static str {
+    let forwarded = headers.get("x-forwarded-proto").map(HeaderValue::as_bytes);
+    if forwarded == Some(b"https") { "https" } else { "http" }
 }
 
 fn of_agent(agent: &str, scheme: &str, host: &str, needs_token: bool) -> Value {

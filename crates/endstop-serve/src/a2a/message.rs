@@ -34,8 +34,8 @@ pub(super) struct Configuration {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Message {
-    #[serde(default)]
-    message_id: String,
+    #[serde(default, rename = "messageId")]
+    id: String,
     #[serde(default)]
     pub(super) task_id: String,
     #[serde(default)]
@@ -68,8 +68,8 @@ impl Message {
     /// Checks what every message must have.
     pub(super) fn check(&self) -> Result<(), RpcError> {
         let wrong = |problem: &str| Err(RpcError::params(format!("message: {problem}")));
-        let visible = self.message_id.bytes().all(|byte| (0x21..0x7f).contains(&byte));
-        if self.message_id.is_empty() || self.message_id.len() > LONGEST_ID || !visible {
+        let visible = self.id.bytes().all(|byte| (0x21..0x7f).contains(&byte));
+        if self.id.is_empty() || self.id.len() > LONGEST_ID || !visible {
             return wrong("`messageId`: expected 1 to 200 visible ASCII characters");
         }
         match &*self.role {
@@ -87,7 +87,7 @@ impl Message {
 
     /// Returns the key that makes a repeated message start no second run.
     pub(super) fn key(&self) -> String {
-        format!("a2a:{}", self.message_id)
+        format!("a2a:{}", self.id)
     }
 
     /// Returns the task: the texts, and data as JSON.

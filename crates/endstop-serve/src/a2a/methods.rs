@@ -29,7 +29,7 @@ pub(super) struct Begun {
 
 impl Caller {
     /// Returns a task.
-    pub(super) async fn task(&self, id: &str) -> Result<Known, Failed> {
+    pub(super) async fn known(&self, id: &str) -> Result<Known, Failed> {
         self.find(id).await?.ok_or_else(|| RpcError::unknown_task().into())
     }
 
@@ -73,7 +73,7 @@ impl Caller {
     /// Answers the request for approval that a task waits for.
     async fn answer(&self, sent: &Sent) -> Result<Begun, Failed> {
         let message = &sent.message;
-        let known = self.task(&message.task_id).await?;
+        let known = self.known(&message.task_id).await?;
         if !message.context_id.is_empty() && message.context_id != message.task_id {
             return Err(RpcError::params("message: `contextId` is not that of the task").into());
         }
@@ -114,22 +114,22 @@ impl Caller {
 pub(super) async fn send(caller: &Caller, value: Value) -> Result<Value, Failed> {
     let sent: Sent = params(value)?;
     let begun = caller.begin(&sent).await?;
-    let mut known = caller.task(&begun.id).await?;
+    let mut known = caller.known(&begun.id).await?;
     if !sent.configuration.return_immediately {
         caller.settled(&known, begun.numbers).await;
-        known = caller.task(&begun.id).await?;
+        known = caller.known(&begun.id).await?;
     }
     Ok(json!({"task": known.task()}))
 }
 
 pub(super) async fn get(caller: &Caller, value: Value) -> Result<Value, Failed> {
     let asked: OfTask = params(value)?;
-    Ok(caller.task(&asked.id).await?.task())
+    Ok(caller.known(&asked.id).await?.task())
 }
 
 pub(super) async fn cancel(caller: &Caller, value: Value) -> Result<Value, Failed> {
     let asked: OfTask = params(value)?;
-    let known = caller.task(&asked.id).await?;
+    let known = caller.known(&asked.id).await?;
     if known.has_ended() {
         return Err(RpcError::new(-32002, "the task has ended").into());
     }
@@ -148,5 +148,5 @@ pub(super) async fn cancel(caller: &Caller, value: Value) -> Result<Value, Faile
         }
     };
     let _ = tokio::time::timeout(CANCEL_TIME, ended).await;
-    Ok(caller.task(&asked.id).await?.task())
+    Ok(caller.known(&asked.id).await?.task())
 }

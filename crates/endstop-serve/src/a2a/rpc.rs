@@ -79,7 +79,7 @@ fn read(bytes: &[u8], headers: &HeaderMap) -> Result<Call, (Value, RpcError)> {
     if call.jsonrpc != "2.0" || !(call.id.is_string() || call.id.is_number()) {
         return Err(refused(-32600, "expected `jsonrpc` \"2.0\", and an `id`"));
     }
-    let version = headers.get("a2a-version").map(|version| version.as_bytes());
+    let version = headers.get("a2a-version").map(http::HeaderValue::as_bytes);
     if version.is_some_and(|version| version != VERSION.as_bytes()) {
         return Err(refused(-32009, "only version 1.0 of A2A is supported"));
     }

@@ -27,7 +27,7 @@ pub(super) async fn subscribe(
     value: Value,
 ) -> Result<Response, Failed> {
     let asked: OfTask = params(value)?;
-    let known = caller.task(&asked.id).await?;
+    let known = caller.known(&asked.id).await?;
     let Some(live) = known.live.as_ref().filter(|_| !known.has_ended()) else {
         return Err(RpcError::new(-32004, "the task has ended; GetTask returns it").into());
     };
@@ -37,7 +37,7 @@ pub(super) async fn subscribe(
 
 /// Streams a task: first as it is, then its updates, until it has ended or waits for a decision.
 async fn open(caller: &Caller, call: &Value, task: &str, numbers: u64) -> Result<Response, Failed> {
-    let known = caller.task(task).await?;
+    let known = caller.known(task).await?;
     let reader = caller.reader(&known, numbers);
     let first = json!({"task": known.task()});
     let updates = Updates {
@@ -82,7 +82,7 @@ impl Updates {
             let Some(frame) = frame else {
                 // The feed closes after the ending was stored.
                 self.is_over = true;
-                let known = self.caller.task(&self.task).await.ok()?;
+                let known = self.caller.known(&self.task).await.ok()?;
                 // A server that shuts down closes the feeds of runs that wait.
                 if known.has_ended() {
                     self.ready.extend(last_updates(&known));

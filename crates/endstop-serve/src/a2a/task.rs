@@ -106,8 +106,8 @@ impl Known {
         }
         let outcome = self.outcome.as_ref()?;
         let part = match (&outcome["structured"], &outcome["deliverable"], &outcome["last_text"]) {
-            (Value::Null, Value::Null, Value::String(text)) => json!({"text": text}),
-            (Value::Null, Value::String(text), _) => json!({"text": text}),
+            (Value::Null, Value::Null, Value::String(text))
+            | (Value::Null, Value::String(text), _) => json!({"text": text}),
             (Value::Null, Value::Null, _) => return None,
             (Value::Null, data, _) | (data, _, _) => {
                 json!({"data": data, "mediaType": "application/json"})
