@@ -110,6 +110,7 @@ impl Server {
                 }
             }
         }
+        // Accepted until now, so that clients could watch, stop and answer the last runs.
         drop(listener);
         closing.send_replace(true);
         let ended = async { while tasks.join_next().await.is_some() {} };

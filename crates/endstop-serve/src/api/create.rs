@@ -33,6 +33,7 @@ pub(super) async fn create(
     let created = blocking(move || {
         let created = runs.create(&client, key.as_deref(), request)?;
         let (Created::New(id) | Created::Known(id)) = &created;
+        // Read back, because the run may have started, or even ended, by now.
         let row = runs.get(&client, id).map_err(Refused::Store)?;
         Ok((matches!(created, Created::New(_)), row.map(|row| RunView::of(&runs, row)), id.clone()))
     });

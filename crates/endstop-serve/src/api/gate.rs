@@ -69,6 +69,7 @@ fn check(app: &App, request: &Request) -> Result<Client, Failure> {
     if app.tokens.is_empty() || OPEN.contains(&path) {
         return Ok(Client::anyone());
     }
+    // Also for the metrics and the description of the API, which show what the server can do.
     let token = bearer(headers)?;
     let wrong = || {
         let message = "the token is not valid for this server";

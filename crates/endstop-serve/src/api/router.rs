@@ -32,6 +32,7 @@ pub(crate) fn router(app: Arc<App>, more: Router<Arc<App>>) -> Router {
         .route("/", get(page::html))
         .route("/page.css", get(page::css))
         .route("/page.js", get(page::js))
+        // Before the layer, so that the gate checks requests to unknown addresses as well.
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&app), gate))

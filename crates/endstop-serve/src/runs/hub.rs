@@ -136,6 +136,7 @@ impl Runs {
                 return Err(Refused::Full);
             }
         }
+        // Chosen here and not by the run, because a run that waits must have an id already.
         let id = endstop::agent::new_run_id();
         let (stored, redacted) = self.without_secrets(&request);
         let new = NewRun {
@@ -147,6 +148,7 @@ impl Runs {
             redacted,
             now_ms: wall_ms(),
         };
+        // Stored before the client is answered, so that no accepted run is lost by a crash.
         shared.store.insert(&new).map_err(Refused::Store)?;
         let live = Arc::new(Live::default());
         shared.enqueue(Waiting { id: id.clone(), request, live, resume: false });
@@ -210,6 +212,7 @@ impl Runs {
         if row.state == RunState::Ended {
             return Ok(());
         }
+        // Stored first: a process that dies in between must not resume what was cancelled.
         shared.store.stop_requested(id, stop).map_err(StopError::Store)?;
         let waiting = {
             let mut state = shared.state();
@@ -230,6 +233,7 @@ impl Runs {
     /// grace period early.
     pub(crate) async fn shut_down(&self, hurry: impl Future<Output = ()>) {
         let shared = &self.shared;
+        // From here on no place is given away, also not by a run that ends.
         shared.state().draining = true;
         tokio::select! {
             _ = idle(shared, shared.options.grace) => {}

@@ -24,6 +24,7 @@ impl RunRequest {
     /// Returns a hash that is equal for equal requests. The order of members does not count.
     pub(crate) fn digest(&self) -> [u8; 32] {
         let mut value = serde_json::to_value(self).unwrap_or_default();
+        // A client may build its body from a map without an order.
         value.sort_all_objects();
         Sha256::digest(value.to_string()).into()
     }

@@ -64,6 +64,7 @@ impl Shared {
         report: Box<dyn Fn(&str) + Send + Sync>,
     ) -> Shared {
         let tasks = TaskTracker::new();
+        // Closed from the start, so that the shutdown can wait for it; tasks can still be added.
         tasks.close();
         Shared {
             store,

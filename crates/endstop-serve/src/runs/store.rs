@@ -271,6 +271,7 @@ impl Store {
     /// Returns the run that a client has started with this key.
     pub(crate) fn by_key(&self, client: &str, key: &str) -> Result<Option<RunRow>, StoreError> {
         self.with(|connection| {
+            // Without the client, one token could learn of the runs of another by their keys.
             let sql = format!("SELECT {COLUMNS} FROM runs WHERE client = ?1 AND key = ?2");
             connection.prepare_cached(&sql)?.query_row([client, key], row).optional()
         })
@@ -316,6 +317,7 @@ impl Store {
     /// Records that a run starts.
     pub(crate) fn started(&self, id: &str, now_ms: u64) -> Result<(), StoreError> {
         self.with(|connection| {
+            // A resumed run keeps the time of its first start.
             let sql = "UPDATE runs SET state = 'running', started_ms = coalesce(started_ms, ?2)
                        WHERE id = ?1 AND state = 'queued'";
             connection.prepare_cached(sql)?.execute(params![id, now_ms as i64]).map(drop)
