@@ -7,6 +7,7 @@ use super::task::Known;
 use super::updates::{Update, of_frame};
 use crate::api::{EventReader, Failure, answer_live, blocking, refusal};
 use crate::runs::{Created, RunRequest, Stop, StopError};
+use endstop::agent::SteerError;
 use endstop::event::RequestId;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -70,7 +71,7 @@ impl Caller {
         }
     }
 
-    /// Answers the request for approval that a task waits for.
+    /// Answers the request for approval that a task waits for, or says something to one that works.
     async fn answer(&self, sent: &Sent) -> Result<Begun, Failed> {
         let message = &sent.message;
         let known = self.known(&message.task_id).await?;
@@ -82,8 +83,16 @@ impl Caller {
             return unsupported("the task has ended; send the message without `taskId`");
         };
         let open = live.feed.open_requests();
+        let numbers = live.feed.numbers();
         if open.is_empty() {
-            return unsupported("the task works and waits for no decision; cancel it, or wait");
+            let Some(steering) = live.steering() else {
+                return unsupported("the task waits in the queue; send the message when it works");
+            };
+            steering.say(message.task()).map_err(|error| match error {
+                SteerError::Ended => RpcError::new(-32004, error.to_string()),
+                _ => RpcError::params(format!("message: {error}")),
+            })?;
+            return Ok(Begun { id: message.task_id.clone(), numbers });
         }
         let decision = message.decision()?;
         let only = (open.len() == 1).then(|| open[0]["request_id"].as_u64()).flatten();
@@ -93,7 +102,6 @@ impl Caller {
             )
             .into());
         };
-        let numbers = live.feed.numbers();
         let answered = answer_live(&live, RequestId(request), decision.approval).await;
         answered.map_err(|failure| RpcError::new(-32004, failure.message()))?;
         live.note_answer();

@@ -11,9 +11,9 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use endstop::Approval;
-use endstop::agent::AnswerError;
+use endstop::agent::{AnswerError, SteerError, Steering};
 use endstop::event::RequestId;
+use endstop::{Approval, LimitChanges};
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -171,6 +171,80 @@ fn approval(answer: &Answer) -> Result<Approval, Failure> {
             Err(Failure::bad_request("`arguments` belong to `\"decision\": \"allow\"`"))
         }
     }
+}
+
+/// A message to a run.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Said {
+    /// The message, which the model reads before its next call.
+    text: String,
+}
+
+/// Other limits for a run.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Changed {
+    /// Limits by name, as under `[limits]` in endstop.toml. Each may only lower the present one.
+    limits: Map<String, Value>,
+}
+
+pub(super) async fn say(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Failure> {
+    let said: Said = body::json(&app, &headers, body).await?;
+    steered(&app, client, id, |steering| steering.say(said.text)).await
+}
+
+pub(super) async fn limits(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Failure> {
+    let changed: Changed = body::json(&app, &headers, body).await?;
+    let changes = LimitChanges::read(&changed.limits)
+        .map_err(|error| unsteered(&SteerError::Limit(error)))?;
+    steered(&app, client, id, |steering| steering.tighten_limits(changes)).await
+}
+
+/// Sends something to a live run, and answers with the run.
+async fn steered(
+    app: &App,
+    client: Client,
+    id: String,
+    send: impl FnOnce(&Steering) -> Result<(), SteerError>,
+) -> Result<Response, Failure> {
+    let (runs, name) = (app.runs.clone(), id);
+    let found = blocking(move || {
+        let row = runs.get(&client, &name)?.ok_or_else(Failure::unknown_run)?;
+        Ok::<_, Failure>((runs.live(&name).filter(|_| row.state != RunState::Ended), row))
+    });
+    let (live, row) = found.await??;
+    let Some(live) = live else { return Err(unsteered(&SteerError::Ended)) };
+    let Some(steering) = live.steering() else {
+        let message = "the run has not started yet; repeat the request later";
+        return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "not_started", message));
+    };
+    send(&steering).map_err(|error| unsteered(&error))?;
+    Ok(json(StatusCode::ACCEPTED, &RunView::of(&app.runs, row)))
+}
+
+/// Returns the error of a message or of limits that were refused.
+pub(crate) fn unsteered(error: &SteerError) -> Failure {
+    let (status, code) = match error {
+        SteerError::Ended => (StatusCode::CONFLICT, "not_open"),
+        SteerError::TooLong { .. } | SteerError::TooMuch => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
+        }
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, "invalid_request"),
+    };
+    Failure::new(status, code, error.to_string())
 }
 
 /// Answers an operation that this version does not have.

@@ -1,6 +1,6 @@
 //! The table of all operations, from which the router and the OpenAPI document are made.
 
-use super::control::Answer;
+use super::control::{Answer, Changed, Said};
 use super::read::AgentList;
 use super::view::{RunDetail, RunList, RunView};
 use super::{control, create, events, read, status};
@@ -40,6 +40,13 @@ fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 const NO_RUN: (u16, &str) = (404, "there is no such run for this token");
+const STEERING: &[(u16, &str)] = &[
+    NO_RUN,
+    (409, "the run has ended"),
+    (413, "the message is too long"),
+    (422, "the message is blank, or a limit is unknown, invalid or looser"),
+    (503, "the run has not started yet"),
+];
 const NOT_YET: &[(u16, &str)] = &[NO_RUN, (501, "this version cannot do that")];
 
 /// Returns all operations.
@@ -177,8 +184,28 @@ fn controls() -> [Operation; 6] {
             ],
             handler: || post(control::answer),
         },
-        not_yet("/v1/runs/{id}/say", "sayToRun", "Reserved: a message to a run."),
-        not_yet("/v1/runs/{id}/limits", "changeLimits", "Reserved: other limits for a run."),
+        Operation {
+            method: "post",
+            path: "/v1/runs/{id}/say",
+            id: "sayToRun",
+            summary: "Sends the model a message, which enters before its next call.",
+            parameters: &[],
+            request: Some(schema::<Said>),
+            answer: Answered::Json(202, schema::<RunView>),
+            errors: STEERING,
+            handler: || post(control::say),
+        },
+        Operation {
+            method: "post",
+            path: "/v1/runs/{id}/limits",
+            id: "changeLimits",
+            summary: "Lowers limits of a run that works.",
+            parameters: &[],
+            request: Some(schema::<Changed>),
+            answer: Answered::Json(202, schema::<RunView>),
+            errors: STEERING,
+            handler: || post(control::limits),
+        },
         not_yet("/v1/runs/{id}/branch", "branchRun", "Reserved: a run from a turn of another."),
     ]
 }

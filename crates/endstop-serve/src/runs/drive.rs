@@ -154,6 +154,7 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<(), Str
     }
     let mut handle = start(&agent, waiting)?;
     waiting.live.set_approvals(handle.approvals());
+    waiting.live.set_steering(handle.steering());
     let mut stops = waiting.live.stops();
     // A stop that came since the check above.
     stops.mark_changed();

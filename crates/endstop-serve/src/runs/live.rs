@@ -3,7 +3,7 @@
 use super::feed::Feed;
 use super::store::Stop;
 use endstop::AgentEvent;
-use endstop::agent::Approvals;
+use endstop::agent::{Approvals, Steering};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ pub(crate) struct Live {
     stop: watch::Sender<Option<Stop>>,
     progress: Mutex<Progress>,
     approvals: Mutex<Option<Approvals>>,
+    steering: Mutex<Option<Steering>>,
     /// `true` until a resumed run has reported its first event.
     resuming: AtomicBool,
 }
@@ -104,6 +105,16 @@ impl Live {
     /// Sets the requests for approval of the run.
     pub(crate) fn set_approvals(&self, approvals: Approvals) {
         *self.approvals.lock().unwrap_or_else(PoisonError::into_inner) = Some(approvals);
+    }
+
+    /// Sets the handle that sends messages and limits to the run.
+    pub(crate) fn set_steering(&self, steering: Steering) {
+        *self.steering.lock().unwrap_or_else(PoisonError::into_inner) = Some(steering);
+    }
+
+    /// Returns the handle that sends messages and limits, if the run has started.
+    pub(crate) fn steering(&self) -> Option<Steering> {
+        self.steering.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the requests for approval, if the run has started.

@@ -163,6 +163,26 @@ async fn cancelled_task_is_canceled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn message_to_working_task_is_said() {
+    let agent = Scripted::waiting();
+    let permits = agent.permits.clone();
+    let lab = Lab::of("waiting", agent).await;
+    let mut params = text("Go.");
+    params["configuration"] = json!({"returnImmediately": true});
+    let task = call(&lab, "waiting", "SendMessage", params).await["result"]["task"].clone();
+    let id = task["id"].as_str().unwrap();
+    lab.event(id, "tool_started").await;
+    let mut more = message(json!({"text": "Leave b alone."}));
+    more["taskId"] = id.into();
+    let more = json!({"message": more, "configuration": {"returnImmediately": true}});
+    let said = call(&lab, "waiting", "SendMessage", more).await;
+    assert_eq!(state(&said["result"]["task"]), "TASK_STATE_WORKING");
+    permits.add_permits(1);
+    let messages = lab.ended(id).await["outcome"]["messages"].to_string();
+    assert!(messages.contains("Leave b alone."), "{messages}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn subscriber_gets_the_end() {
     let agent = Scripted::waiting();
     let permits = agent.permits.clone();

@@ -75,9 +75,17 @@ async fn tokens_are_bound_to_agents() {
             assert_eq!(answer.status, expected, "{path}");
         }
     }
-    for what in ["cancel", "terminate", "say", "limits", "branch"] {
+    let (empty, text, limits) = (json!({}), json!({"text": "x"}), json!({"limits": {}}));
+    let bodies = [
+        ("cancel", &empty),
+        ("terminate", &empty),
+        ("say", &text),
+        ("limits", &limits),
+        ("branch", &empty),
+    ];
+    for (what, body) in bodies {
         let path = format!("/v1/runs/{theirs}/{what}");
-        assert_eq!(lab.post_with(&path, &bearer(ECHO), &json!({})).await.status, 404, "{path}");
+        assert_eq!(lab.post_with(&path, &bearer(ECHO), body).await.status, 404, "{path}");
     }
     let answer = json!({"request_id": 1, "decision": "allow"});
     let path = format!("/v1/runs/{theirs}/answer");

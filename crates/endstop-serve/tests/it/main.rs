@@ -18,5 +18,6 @@ mod page;
 mod queue;
 mod restart;
 mod runs;
+mod steering;
 mod stops;
 mod support;
