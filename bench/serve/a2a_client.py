@@ -2,7 +2,7 @@
 """Drives an agent of `endstop serve` with the official A2A client, whose types reject what the protocol does not have.
 
     python3 -m venv target/a2a && target/a2a/bin/pip install a2a-sdk
-    target/a2a/bin/python bench/serve/a2a.py --endstop target/debug/endstop
+    target/a2a/bin/python bench/serve/a2a_client.py --endstop target/debug/endstop
 
 Sends a task and streams one, waits for an approval and gives it, and cancels. Without the client it prints a notice and
 succeeds.
@@ -82,9 +82,12 @@ async def check(url):
 
             task, states, _ = await last_state(client.send_message(message("approve")))
             assert states[-1] == "TASK_STATE_INPUT_REQUIRED", states
-            _, states, _ = await last_state(client.send_message(message("allow", task)))
+            allowed = 0
+            while states[-1] == "TASK_STATE_INPUT_REQUIRED":
+                _, states, _ = await last_state(client.send_message(message("allow", task)))
+                allowed += 1
             assert states[-1] == "TASK_STATE_COMPLETED", states
-            print(f"{kind}: approve → TASK_STATE_INPUT_REQUIRED → {states[-1]}")
+            print(f"{kind}: approve → TASK_STATE_INPUT_REQUIRED, allowed {allowed} times → {states[-1]}")
 
             task, _, _ = await last_state(client.send_message(message("approve")))
             cancelled = await client.cancel_task(CancelTaskRequest(id=task))
