@@ -53,6 +53,8 @@ pub(super) struct RunContext {
     pub(super) guest: GuestState,
     /// Messages of the user that no model call has read yet.
     pub(super) unread: Vec<String>,
+    /// `true` if limits have changed since the shared budget was last asked.
+    pub(super) asked_under_other_limits: bool,
     /// Time in which the process was suspended during model calls.
     pub(super) suspended: Duration,
 }
@@ -178,6 +180,7 @@ impl RunContext {
             prompt: PromptSize::default(),
             guest: GuestState::default(),
             unread: Vec::new(),
+            asked_under_other_limits: false,
             suspended: Duration::ZERO,
             settings: spec,
         }

@@ -47,6 +47,7 @@ pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) 
     };
     if context.settings.shared_budget {
         let id = context.effect_id();
+        context.asked_under_other_limits = false;
         let Quote { worst, least, .. } = quote;
         effects.push(Effect::Reserve {
             id,
@@ -67,6 +68,7 @@ fn request_metered(context: &mut RunContext, effects: &mut Vec<Effect>) -> Flow<
     }
     let (want, least) = meter::reservation(context);
     let id = context.effect_id();
+    context.asked_under_other_limits = false;
     effects.push(Effect::Reserve {
         id,
         want: want.usd,
@@ -96,6 +98,12 @@ pub(super) fn reserved(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
+    // The amount was computed from the old limits: under looser ones it would lower the cap of this
+    // call, and a refusal may be wrong under tighter ones.
+    if context.asked_under_other_limits {
+        effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
+        return request_call(context, effects);
+    }
     if context.settings.guest.is_some_and(|mode| !mode.capped) {
         let made = call_metered(Some((id, granted)), context, effects);
         if made.is_break() {

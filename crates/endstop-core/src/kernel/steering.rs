@@ -79,5 +79,6 @@ pub(super) fn change_limits(
         context.ledger.reserves = context.settings.guest.is_none_or(|mode| mode.capped);
     }
     context.replace_limits(after);
+    context.asked_under_other_limits = true;
     effects.push(Effect::Emit(RunEvent::LimitsChanged { limits }));
 }

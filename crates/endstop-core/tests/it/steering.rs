@@ -214,6 +214,37 @@ fn new_ceiling_lowers_output_cap() {
 }
 
 #[test]
+fn changed_limits_ask_shared_budget_again() {
+    let mut spec =
+        RunSpec { output_cap: Some(100_000), shared_budget: true, reserve: true, ..spec() };
+    spec.limits.max_tokens = Some(2_000);
+    let mut hand = Hand::start(spec, None);
+    let asked = |hand: &Hand| match hand.effects.last() {
+        Some(Effect::Reserve { id, want_tokens, .. }) => (*id, *want_tokens),
+        other => panic!("{other:?}"),
+    };
+    let (first, want) = asked(&hand);
+    assert_eq!(want, 2_000);
+    hand.feed(changed("max_tokens", json!(50_000)));
+    let grant = |id, tokens| EventKind::Reserved {
+        id,
+        granted: NanoUsd::ZERO,
+        granted_tokens: Some(tokens),
+        refused_by: None,
+    };
+    hand.feed(grant(first, want));
+    // What was granted under the old limit goes back, and the call is not bounded by it.
+    let settled =
+        |effect: &Effect| matches!(effect, Effect::Settle { id, tokens: 0, .. } if *id == first);
+    assert!(hand.effects.iter().any(settled), "{:?}", hand.effects);
+    let (second, want) = asked(&hand);
+    assert_eq!((want, second != first), (50_000, true));
+    hand.feed(grant(second, want));
+    assert_eq!(hand.run().phase(), RunPhase::Calling);
+    assert!(hand.cap() > Some(40_000), "{:?}", hand.cap());
+}
+
+#[test]
 fn equal_limits_report_nothing() {
     let mut hand = Hand::start(spec(), None);
     hand.feed(changed("max_turns", json!(25)));

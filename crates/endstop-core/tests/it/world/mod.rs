@@ -18,7 +18,7 @@ pub use setup::{Rng, Setup, spec};
 
 use crate::changes::{ChangeLaw, only_reviewed};
 use crate::laws::{
-    CompactionLaw, check_ceilings, check_compaction, check_declared, check_hand_over,
+    CompactionLaw, SAID, check_ceilings, check_compaction, check_declared, check_hand_over,
     check_outcome, check_spent, check_verified, only_stops, quotes_exactly,
 };
 use endstop_core::replay::{GoesOn, go_on};
@@ -410,7 +410,7 @@ impl World {
             4..=90 => return self.noise(),
             91..=140 => return EventKind::Tick,
             141..=143 => {
-                let text = if self.rng.chance(20) { " " } else { "look at b" };
+                let text = if self.rng.chance(20) { " " } else { SAID };
                 return EventKind::Said { text: text.to_owned() };
             }
             144..=146 => return self.changed_limits(setup),
