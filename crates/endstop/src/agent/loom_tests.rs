@@ -13,7 +13,7 @@ use super::ending::{EndingCell, lost};
 use super::handle::RunHandle;
 use crate::control::{Control, Request};
 use crate::event::{AgentEvent, Origin};
-use endstop_core::{Outcome, Termination};
+use endstop_core::{EventKind, Outcome, Termination};
 use loom::future::block_on;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
@@ -341,10 +341,42 @@ fn reported_spending_always_wakes_the_driver() {
         });
         block_on(poll_fn(|cx| {
             assert_eq!(control.poll(None, cx.waker()), None);
-            if control.take_spent() { Poll::Ready(()) } else { Poll::Pending }
+            if control.take_news().spent { Poll::Ready(()) } else { Poll::Pending }
         }));
         assert!(said.load(Ordering::SeqCst));
         reports.join().unwrap();
-        assert!(!control.take_spent());
+        assert!(!control.take_news().spent);
+    });
+}
+
+#[test]
+fn message_is_taken_or_refused() {
+    all_orders("a message, and the end of the run", || {
+        let control = control();
+        let sender = thread::spawn({
+            let control = control.clone();
+            move || control.send((), |_| Ok(EventKind::Said { text: "x".to_owned() })).is_ok()
+        });
+        let taken = usize::from(control.take_news().letter.is_some());
+        let left = control.close_mailbox().len();
+        // Exactly once: a sender without an error was heard.
+        assert_eq!(taken + left, usize::from(sender.join().unwrap()));
+    });
+}
+
+#[test]
+fn message_always_wakes_the_driver() {
+    all_orders("a message, and the driver's look", || {
+        let control = control();
+        let sender = thread::spawn({
+            let control = control.clone();
+            move || control.send((), |_| Ok(EventKind::Said { text: "x".to_owned() })).unwrap()
+        });
+        block_on(poll_fn(|cx| {
+            assert_eq!(control.poll(None, cx.waker()), None);
+            if control.take_news().letter.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        sender.join().unwrap();
+        assert!(control.close_mailbox().is_empty());
     });
 }
