@@ -22,6 +22,7 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(runs: Runs, tokens: Tokens, hosts: Option<Vec<String>>) -> App {
+        // In KiB, which is exact enough for a bound on memory.
         let bodies = Arc::new(Semaphore::new(BODY_MEMORY));
         App { runs, tokens, hosts, bodies, readers: AtomicUsize::new(0) }
     }

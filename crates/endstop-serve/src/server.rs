@@ -74,6 +74,7 @@ impl Server {
         report: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Server, ServeError> {
         let local = listener.local_addr().map_err(ServeError::Listener)?;
+        // The address that was bound, because a name may mean another one.
         let loopback = local.ip().is_loopback();
         if !loopback && tokens.is_empty() {
             return Err(ServeError::NoToken(local));

@@ -62,6 +62,7 @@ fn of_agent(agent: &str, scheme: &str, host: &str, needs_token: bool) -> Value {
             "tags": ["endstop"],
         }],
     });
+    // Without tokens a client must not ask its user for one.
     if needs_token {
         card["securitySchemes"] =
             value!({"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}});

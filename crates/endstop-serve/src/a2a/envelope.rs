@@ -45,6 +45,7 @@ impl RpcError {
     }
 
     fn to_json(&self) -> Value {
+        // Clients match on the reason, and people read the message.
         let mut error = value!({"code": self.code, "message": self.message});
         if let Some(reason) = self.reason() {
             error["data"] = value!([{

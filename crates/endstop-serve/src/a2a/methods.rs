@@ -43,6 +43,7 @@ impl Caller {
     /// Starts the run that a message asks for, or answers the request that its task waits for.
     pub(super) async fn begin(&self, sent: &Sent) -> Result<Begun, Failed> {
         let message = &sent.message;
+        // Before anything is started: a message without an id could start a run twice.
         message.check()?;
         if sent.configuration.task_push_notification_config.is_some() {
             return Err(RpcError::new(-32003, "push notifications are not supported").into());
@@ -110,6 +111,7 @@ impl Caller {
 
     /// Waits until a run has ended or waits for a decision.
     async fn settled(&self, known: &Known, numbers: u64) {
+        // A run that ended in between has no reader, and its task is complete.
         let Some(mut reader) = self.reader(known, numbers) else { return };
         while let Some(frame) = reader.next().await {
             if matches!(of_frame(&frame), Some(Update::Waits(_))) {

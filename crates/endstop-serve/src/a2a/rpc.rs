@@ -41,11 +41,13 @@ pub(super) async fn call(
     if !client.may_use(&agent) || app.runs.agents().get(&agent).is_none() {
         return Err(unknown_agent());
     }
+    // Errors of the body itself are errors of HTTP, because no call is known yet.
     let bytes = bounded(&app, &headers, body).await?;
     let call = match read(&bytes, &headers) {
         Ok(call) => call,
         Err((id, error)) => return Ok(answer(&id, Err(&error))),
     };
+    // From here on every error is one of the protocol.
     let caller = Caller { app, client, agent };
     let done = match &*call.method {
         "SendStreamingMessage" => stream::send(&caller, &call.id, call.params).await,
@@ -72,6 +74,7 @@ fn read(bytes: &[u8], headers: &HeaderMap) -> Result<Call, (Value, RpcError)> {
     if value.is_array() {
         return Err(wrong(-32600, "batches are not supported; send one call"));
     }
+    // Kept, so that an error about the rest of the call can be matched to it.
     let id = value["id"].clone();
     let refused = |code, message: &str| (id.clone(), RpcError::new(code, message));
     let call: Call = serde_json::from_value(value)

@@ -73,6 +73,7 @@ impl Known {
             }
             RunState::Ended => (self.ended_as(), self.evidence()),
         };
+        // The latest change of the state.
         let at = self.row.ended_ms.or(self.row.started_ms).unwrap_or(self.row.created_ms);
         status(&self.row.id, state, said, at)
     }
@@ -104,6 +105,7 @@ impl Known {
         if !self.termination().is_some_and(Termination::is_success) {
             return None;
         }
+        // A success without an outcome cannot be shown: its journal was removed.
         let outcome = self.outcome.as_ref()?;
         let part = match (&outcome["structured"], &outcome["deliverable"], &outcome["last_text"]) {
             (Value::Null, Value::Null, Value::String(text))
@@ -129,6 +131,7 @@ impl Known {
         for name in LEFT_OUT {
             facts.remove(name);
         }
+        // Absent facts are left out, because clients show every member.
         facts.retain(|_, value| !value.is_null());
         Value::Object(facts)
     }

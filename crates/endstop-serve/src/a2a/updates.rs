@@ -62,6 +62,7 @@ pub(super) fn status_update(id: &str, update: &Update) -> Value {
 /// Returns the last updates of a task: its result, and its state.
 pub(super) fn last_updates(known: &Known) -> Vec<Value> {
     let id = &known.row.id;
+    // The result first: clients stop reading at the last state.
     let artifact = known.artifact().map(|artifact| {
         json!({"artifactUpdate": {
             "taskId": id, "contextId": id, "artifact": artifact, "lastChunk": true,

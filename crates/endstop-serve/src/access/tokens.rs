@@ -156,6 +156,7 @@ impl Tokens {
     /// are compared completely, with every known token.
     pub fn client_of(&self, token: &[u8]) -> Option<&Client> {
         let given = hash(token.get(..LONGEST).unwrap_or(token));
+        // All are compared, so that the time does not tell which one fits.
         let mut found = None;
         for (known, client) in &self.0 {
             // No early return, which would show by its time which token it was.

@@ -83,6 +83,7 @@ async fn stop(
             StopError::Store(error) => error.into(),
         })?;
         let row = runs.get(&client, &id)?.ok_or_else(Failure::unknown_run)?;
+        // A cancel is a request: 202 until the run has ended.
         let ended = row.state == RunState::Ended;
         Ok::<_, Failure>((ended, RunView::of(&runs, row)))
     });
@@ -119,7 +120,9 @@ pub(crate) async fn answer_live(
     request: RequestId,
     approval: Approval,
 ) -> Result<(), Failure> {
+    // Bounded, because a resumed run may also end without asking again.
     let end = Instant::now() + RESUME_TIME;
+    // Taken first, so that an event between a failed attempt and the wait is not missed.
     let mut changes = live.feed.changes();
     loop {
         // Before the attempt, because the question may be asked in between.
@@ -154,6 +157,7 @@ fn unanswered(error: AnswerError) -> Failure {
 }
 
 fn approval(answer: &Answer) -> Result<Approval, Failure> {
+    // The model reads this text, so a denial without a reason needs one, too.
     let reason = answer.reason.as_deref().unwrap_or("a person denied this call");
     match (answer.decision, &answer.arguments, &answer.reason) {
         (Decision::Allow, None, None) => Ok(Approval::Allow),
@@ -208,6 +212,7 @@ pub(super) async fn limits(
     body: Body,
 ) -> Result<Response, Failure> {
     let changed: Changed = body::json(&app, &headers, body).await?;
+    // Read before the run is looked up: an invalid limit is an error for every run.
     let changes = LimitChanges::read(&changed.limits)
         .map_err(|error| unsteered(&SteerError::Limit(error)))?;
     steered(&app, client, id, |steering| steering.tighten_limits(changes)).await
@@ -227,6 +232,7 @@ async fn steered(
     });
     let (live, row) = found.await??;
     let Some(live) = live else { return Err(unsteered(&SteerError::Ended)) };
+    // A queued run has no driver that could take the message.
     let Some(steering) = live.steering() else {
         let message = "the run has not started yet; repeat the request later";
         return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "not_started", message));
@@ -237,6 +243,7 @@ async fn steered(
 
 /// Returns the error of a message or of limits that were refused.
 pub(crate) fn unsteered(error: &SteerError) -> Failure {
+    // The message of the error is for the client: it names the limit or the length, and no secret.
     let (status, code) = match error {
         SteerError::Ended => (StatusCode::CONFLICT, "not_open"),
         SteerError::TooLong { .. } | SteerError::TooMuch => {

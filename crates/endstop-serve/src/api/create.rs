@@ -29,6 +29,7 @@ pub(super) async fn create(
 ) -> Result<Response, Failure> {
     let key = key(&headers)?;
     let request: RunRequest = body::json(&app, &headers, body).await?;
+    // On a thread of its own, because the store is a file.
     let runs = app.runs.clone();
     let created = blocking(move || {
         let created = runs.create(&client, key.as_deref(), request)?;
@@ -40,6 +41,7 @@ pub(super) async fn create(
     let (new, view, id) = created.await?.map_err(|refused| refusal(&app, refused))?;
     let view = view.ok_or_else(Failure::unknown_run)?;
     let mut response = json(if new { StatusCode::CREATED } else { StatusCode::OK }, &view);
+    // An id has only letters and digits, so this cannot fail.
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/runs/{id}")) {
         response.headers_mut().insert(LOCATION, location);
     }

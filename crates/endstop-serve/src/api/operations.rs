@@ -51,6 +51,7 @@ const NOT_YET: &[(u16, &str)] = &[NO_RUN, (501, "this version cannot do that")];
 
 /// Returns all operations.
 pub(super) fn operations() -> Vec<Operation> {
+    // One vector, because the order is that of the document.
     let mut all = vec![
         Operation {
             method: "post",
@@ -128,6 +129,7 @@ pub(super) fn operations() -> Vec<Operation> {
             handler: || get(read::agents),
         },
     ];
+    // In functions of their own, because one list of all would be too long to read.
     all.extend(controls());
     all.extend(statuses());
     all

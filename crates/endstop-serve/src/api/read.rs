@@ -45,6 +45,7 @@ pub(super) async fn agents(
     Extension(client): Extension<Client>,
 ) -> Response {
     let agents = app.runs.agents();
+    // An agent that the token may not use must not be visible either.
     let visible = agents.names().filter(|name| client.may_use(name));
     let view = |name: &str| {
         let source = agents.get(name)?;
@@ -73,6 +74,7 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
     let filter = filter(query.as_deref().unwrap_or_default())?;
+    // Copied, because the filter moves to the thread that reads the store.
     let (runs, most) = (app.runs.clone(), filter.most);
     let rows = blocking(move || {
         // One more than asked for shows if there is another page.
@@ -137,6 +139,7 @@ pub(super) async fn show(
     let runs = app.runs.clone();
     let detail = blocking(move || {
         let row = runs.get(&client, &id)?.ok_or_else(Failure::unknown_run)?;
+        // The outcome is large, so it is read from the journal only for a run that has one.
         let ended = row.state == RunState::Ended;
         let outcome = if ended { runs.outcome(&id) } else { None };
         Ok::<_, Failure>(RunDetail { run: RunView::of(&runs, row), outcome })

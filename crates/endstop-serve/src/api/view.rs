@@ -70,10 +70,12 @@ impl RunView {
     /// Returns a stored run with what is known of it now.
     pub(super) fn of(runs: &Runs, row: RunRow) -> RunView {
         // An ended run stays live until its tools have ended, but its row is complete.
+        // The store learns of progress at the end only; until then the live run has it.
         let live = runs.live(&row.id).filter(|_| row.state != RunState::Ended);
         let progress = live.as_ref().map(|live| live.progress());
         let stopping = row.state != RunState::Ended
             && (row.stop.is_some() || live.is_some_and(|live| live.stop_asked().is_some()));
+        // The place is looked up only for a waiting run, because that takes a lock.
         let queued = row.state == RunState::Queued;
         RunView {
             queue_position: if queued { runs.queue_position(&row.id) } else { None },

@@ -217,6 +217,7 @@ impl Log {
             cursor.tail += 1;
             return Next::Frame(frame.clone());
         }
+        // Not below the first frame: a reader that is behind it was sent to the journal.
         let at = usize::try_from(cursor.numbers - self.dropped).unwrap_or(usize::MAX);
         match self.frames.get(at) {
             Some(frame) => {

@@ -58,6 +58,7 @@ impl Framer {
         let written = self.writer.write(event);
         let lines: Vec<&[u8]> =
             written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+        // The event itself is the last line; text that was held back comes before it.
         let last = lines.len().saturating_sub(1);
         let mut frames = Vec::with_capacity(lines.len());
         for (at, line) in lines.iter().enumerate() {

@@ -117,6 +117,7 @@ impl Runs {
         }
         let limits = request.limits_over(&source.limits()).map_err(Refused::Invalid)?;
         source.check(&limits).map_err(Refused::Invalid)?;
+        // Keys belong to a token, so that one client cannot read the run of another by its key.
         let owner = client.name.as_deref().unwrap_or_default();
         let digest = request.digest();
         let _admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,6 +138,7 @@ impl Runs {
             }
         }
         // Chosen here and not by the run, because a run that waits must have an id already.
+        // Chosen here, because the store needs it before the run starts.
         let id = endstop::agent::new_run_id();
         let (stored, redacted) = self.without_secrets(&request);
         let new = NewRun {
@@ -234,6 +236,7 @@ impl Runs {
     pub(crate) async fn shut_down(&self, hurry: impl Future<Output = ()>) {
         let shared = &self.shared;
         // From here on no place is given away, also not by a run that ends.
+        // First, so that no run is accepted after the ones below were counted.
         shared.state().draining = true;
         tokio::select! {
             _ = idle(shared, shared.options.grace) => {}

@@ -45,6 +45,7 @@ impl Live {
     /// Asks for a stop. A weaker one than before changes nothing.
     pub(crate) fn stop(&self, stop: Stop) {
         self.stop.send_if_modified(|asked| {
+            // A terminate must not become a cancel again.
             let stronger = asked.is_none_or(|asked| asked < stop);
             if stronger {
                 *asked = Some(stop);
@@ -99,6 +100,7 @@ impl Live {
     /// Notes that a request for approval was answered.
     pub(crate) fn note_answer(&self) {
         let mut progress = self.progress_mut();
+        // A new turn may have set the count to zero already.
         progress.approvals = progress.approvals.saturating_sub(1);
     }
 

@@ -25,6 +25,7 @@ impl RunRequest {
     pub(crate) fn digest(&self) -> [u8; 32] {
         let mut value = serde_json::to_value(self).unwrap_or_default();
         // A client may build its body from a map without an order.
+        // Clients may print the members of a repeated request in another order.
         value.sort_all_objects();
         Sha256::digest(value.to_string()).into()
     }
