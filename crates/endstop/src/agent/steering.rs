@@ -6,7 +6,12 @@
 //! # use endstop::{Agent, AgentEvent, LimitChanges};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let model = ScriptedModel::new([Turn::call("look", &serde_json::json!({})), Turn::text("Done.")]);
-//! # let look = tool_fn("look", "Looks.", |_: serde_json::Value, _| async { ToolOutput::ok("a.txt") });
+//! # let told = std::sync::Arc::new(tokio::sync::Notify::new());
+//! # let waits = told.clone();
+//! # let look = tool_fn("look", "Looks.", move |_: serde_json::Value, _| {
+//! #     let waits = waits.clone();
+//! #     async move { waits.notified().await; ToolOutput::ok("a.txt") }
+//! # });
 //! # let agent = Agent::builder(model).tool(look).build()?;
 //! let mut run = agent.run("Fix the tests.")?;
 //! let steering = run.steering(); // for another task; `run.say` and `run.set_limits` do the same
@@ -14,6 +19,7 @@
 //!     if let AgentEvent::ToolStarted { .. } = event {
 //!         steering.say("Leave the database alone.")?;
 //!         steering.set_limits(LimitChanges::new().set("max_turns", 80.into())?)?;
+//! #         told.notify_one(); // the scripted run would otherwise end before the message
 //!     }
 //! }
 //! let outcome = run.await;
