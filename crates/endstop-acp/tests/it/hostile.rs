@@ -4,9 +4,9 @@ use crate::editor::{Person, serve, with_script};
 use agent_client_protocol::v1::schema::{
     HttpHeader, McpServer, McpServerSse, McpServerStdio, NewSessionRequest, PromptRequest,
 };
-use endstop::Agent;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::wire::redact::KnownKeys;
+use endstop::{Agent, AgentEvent};
 use endstop_acp::{AcpServer, OpenError, OpenedSession, SessionRequest};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -211,8 +211,18 @@ impl Pipe {
 async fn editor_that_does_not_read_is_bounded() {
     let words: Vec<String> = (0..20_000).map(|n| format!("{n} ")).collect();
     let turn = Turn::pieces(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let streamed = CancellationToken::new();
+    let done = streamed.clone();
     let server = AcpServer::new(move |_| {
-        let agent = Agent::builder(ScriptedModel::new([turn.clone()])).build();
+        let done = done.clone();
+        // Observers see every event, also those that a reader that lags misses.
+        let observer = move |event: &AgentEvent| {
+            if matches!(event, AgentEvent::TurnFinished { .. }) {
+                done.cancel();
+            }
+        };
+        let builder = Agent::builder(ScriptedModel::new([turn.clone()])).on_event(observer);
+        let agent = builder.build();
         async move { Ok(OpenedSession::new(agent?)) }
     });
     let (ours, theirs) = tokio::io::duplex(4096);
@@ -229,8 +239,8 @@ async fn editor_that_does_not_read_is_bounded() {
         let session = pipe.answer(2).await["sessionId"].clone();
         let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": "Go."}]});
         pipe.send(&request(3, "session/prompt", prompt)).await;
-        // Nothing is read until the model has streamed everything that the bounds let through.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Nothing is read until the model has streamed everything.
+        streamed.cancelled().await;
         let (mut text, mut updates) = (String::new(), 0);
         loop {
             let said = pipe.next().await;
