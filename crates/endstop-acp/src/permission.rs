@@ -5,9 +5,10 @@ use agent_client_protocol::Client;
 use agent_client_protocol::v1::ConnectionTo;
 use agent_client_protocol::v1::schema::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
-    SessionId, ToolCallId, ToolCallUpdate,
+    SessionId, ToolCallContent, ToolCallId, ToolCallUpdate,
 };
 use endstop::Approval;
+use endstop_report::visible::visible;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -43,7 +44,9 @@ pub(crate) struct Asked {
 impl Asked {
     /// Builds the request.
     pub(crate) fn request(&self, dir: &Path) -> RequestPermissionRequest {
-        let fields = tool_call::described(&self.name, &self.arguments, dir);
+        // The title is short, and not every editor shows the input, so the question has all of it.
+        let whole = ToolCallContent::from(visible(&self.arguments));
+        let fields = tool_call::described(&self.name, &self.arguments, dir).content(vec![whole]);
         let call = ToolCallUpdate::new(self.call.clone(), fields);
         let options = vec![
             PermissionOption::new(ONCE, "Allow once", PermissionOptionKind::AllowOnce),

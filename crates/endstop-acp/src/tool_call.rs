@@ -6,6 +6,7 @@ use agent_client_protocol::v1::schema::{
 };
 use endstop::ToolStatus;
 use endstop::event::Origin;
+use endstop_report::visible::visible;
 use serde_json::Value;
 use std::path::Path;
 
@@ -71,7 +72,9 @@ fn title(name: &str, input: Option<&Value>) -> String {
         None => name.to_owned(),
     };
     // A line break would hide the rest of a command from a person who is asked to allow it.
-    let shown: String = whole.chars().map(|c| if c.is_control() { '␤' } else { c }).collect();
+    let line: String = whole.chars().map(|c| if c.is_control() { '␤' } else { c }).collect();
+    // Characters without a shape, or that change the direction of text, would show another command.
+    let shown = visible(&line);
     if shown.chars().count() <= TITLE {
         return shown;
     }
@@ -91,10 +94,17 @@ mod tests {
     }
 
     #[test]
+    fn title_shows_hidden_characters() {
+        let input = serde_json::json!({"command": "echo \u{202e}ok\u{200b}"});
+        let title = title("shell", Some(&input));
+        assert_eq!(title, "shell: echo <U+202E>ok<U+200B>");
+    }
+
+    #[test]
     fn relative_path_is_located_in_folder() {
-        let fields = described("read_file", r#"{"path": "src/a.rs"}"#, Path::new("/work"));
+        let fields = described("read_file", r#"{"path": "src/a.rs"}"#, Path::new("/project"));
         let locations = fields.locations.unwrap();
-        assert_eq!(locations[0].path, Path::new("/work/src/a.rs"));
+        assert_eq!(locations[0].path, Path::new("/project/src/a.rs"));
         assert_eq!(fields.kind, Some(ToolKind::Read));
     }
 

@@ -64,7 +64,7 @@ async fn tell(command: &str, line: &str) -> Result<(), String> {
         let _ = input.write_all(format!("{line}\n").as_bytes()).await;
         let _ = input.shutdown().await;
     };
-    // What it prints is read so that it never waits for a reader.
+    // Its output is read, so that the command never waits for a reader.
     let read = read_most(&mut output, &mut printed);
     let read_errors = read_most(&mut errors, &mut failed);
     tokio::join!(write, read, read_errors);

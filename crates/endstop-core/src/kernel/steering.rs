@@ -26,7 +26,7 @@ pub(super) fn said(text: String, context: &mut RunContext) {
 /// Moves the waiting messages into the conversation.
 pub(super) fn enter_messages(context: &mut RunContext, effects: &mut Vec<Effect>) {
     for text in take(&mut context.unread) {
-        // What was repetition before the message may be what the user asks for.
+        // The user may ask for exactly the calls that counted as repetition before.
         context.judge.context.message_arrived = true;
         context.inject_message(InjectionReason::Said, text, effects);
     }

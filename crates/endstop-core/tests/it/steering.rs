@@ -233,7 +233,7 @@ fn changed_limits_ask_shared_budget_again() {
         refused_by: None,
     };
     hand.feed(grant(first, want));
-    // What was granted under the old limit goes back, and the call is not bounded by it.
+    // The grant under the old limit goes back, and the call is not bounded by it.
     let settled =
         |effect: &Effect| matches!(effect, Effect::Settle { id, tokens: 0, .. } if *id == first);
     assert!(hand.effects.iter().any(settled), "{:?}", hand.effects);
