@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::view::RunView;
 use crate::access::Client;
 use crate::app::App;
-use crate::runs::{Live, RunState, Stop, StopError};
+use crate::runs::{Live, RunRow, RunState, Stop, StopError};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -100,17 +100,26 @@ pub(super) async fn answer(
 ) -> Result<Response, Failure> {
     let answer: Answer = body::json(&app, &headers, body).await?;
     let approval = approval(&answer)?;
-    let (runs, name) = (app.runs.clone(), id.clone());
-    let found = blocking(move || {
-        let row = runs.get(&client, &name)?.ok_or_else(Failure::unknown_run)?;
-        Ok::<_, Failure>((runs.live(&name).filter(|_| row.state != RunState::Ended), row))
-    });
-    let (live, row) = found.await??;
+    let (live, row) = found(&app, client, id).await?;
     let request = RequestId(answer.request_id);
     let Some(live) = live else { return Err(unanswered(AnswerError::Closed(request))) };
     answer_live(&live, request, approval).await?;
     live.note_answer();
     Ok(json(StatusCode::OK, &RunView::of(&app.runs, row)))
+}
+
+/// Returns a run that the client may see, and its live part unless it has ended.
+async fn found(
+    app: &App,
+    client: Client,
+    id: String,
+) -> Result<(Option<Arc<Live>>, RunRow), Failure> {
+    let runs = app.runs.clone();
+    let found = blocking(move || {
+        let row = runs.get(&client, &id)?.ok_or_else(Failure::unknown_run)?;
+        Ok((runs.live(&id).filter(|_| row.state != RunState::Ended), row))
+    });
+    found.await?
 }
 
 /// Answers a request of a live run. A resumed run asks its open questions again; until it does, the
@@ -225,12 +234,7 @@ async fn steered(
     id: String,
     send: impl FnOnce(&Steering) -> Result<(), SteerError>,
 ) -> Result<Response, Failure> {
-    let (runs, name) = (app.runs.clone(), id);
-    let found = blocking(move || {
-        let row = runs.get(&client, &name)?.ok_or_else(Failure::unknown_run)?;
-        Ok::<_, Failure>((runs.live(&name).filter(|_| row.state != RunState::Ended), row))
-    });
-    let (live, row) = found.await??;
+    let (live, row) = found(app, client, id).await?;
     let Some(live) = live else { return Err(unsteered(&SteerError::Ended)) };
     // A queued run has no driver that could take the message.
     let Some(steering) = live.steering() else {
