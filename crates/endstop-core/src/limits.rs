@@ -73,6 +73,21 @@ pub enum Tighter {
     LowerIfSet,
 }
 
+/// The guest runs in which a limit has an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InGuest {
+    /// All of them.
+    Always,
+    /// Those that can add a message ([`GuestMode::inject`](crate::GuestMode::inject)).
+    Injecting,
+    /// Those that can make a model call ([`GuestMode::retry`](crate::GuestMode::retry)).
+    Retrying,
+    /// Those that enforce the timeouts of calls and tools ([`GuestMode::clocks`](crate::GuestMode::clocks)).
+    Timing,
+    /// None, because only a driver that owns the loop can perform what the limit asks for.
+    Never,
+}
+
 /// A row of the table of limits.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitRow {
@@ -92,6 +107,8 @@ pub struct LimitRow {
     pub needs: Needs,
     /// The values that a settings file may set without consent.
     pub tighter: Tighter,
+    /// The guest runs in which the limit has an effect.
+    pub in_guest: InGuest,
     /// The effect of reaching the limit, in Markdown.
     pub reached: &'static str,
     /// The effect of the default in words, if its value does not describe it.
@@ -226,6 +243,7 @@ const fn row(
         before_turn: false,
         needs: Needs::LiveRun,
         tighter: Tighter::Lower,
+        in_guest: InGuest::Always,
         reached: "",
         default_note: "",
         get,
@@ -291,6 +309,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the attempt fails, and may be retried",
+        in_guest: InGuest::Timing,
     }
     /// Maximum time until the first content of a response; a model may think without sending
     /// anything.
@@ -303,6 +322,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the attempt fails, and may be retried",
+        in_guest: InGuest::Timing,
     }
     /// Maximum time between two chunks of content in a stream.
     ///
@@ -313,6 +333,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the attempt fails, and may be retried",
+        in_guest: InGuest::Timing,
     }
     /// Maximum time that a streamed response only reasons: from its first reasoning, or the first one
     /// after visible output, to the next text or tool call.
@@ -324,6 +345,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the attempt fails; after one retry `error_thinking_starved`",
+        in_guest: InGuest::Timing,
     }
     /// Maximum time of one tool call.
     ///
@@ -334,6 +356,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the call is answered as `timeout`",
+        in_guest: InGuest::Timing,
     }
     /// Maximum time that the model may request for a `shell` call.
     ///
@@ -345,6 +368,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the call gets no more than this",
+        in_guest: InGuest::Never,
     }
     /// Time that stopped tools have to end.
     ///
@@ -355,6 +379,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the tools are killed",
+        in_guest: InGuest::Timing,
     }
     /// Maximum number of consecutive turns in which every tool call failed.
     max_consecutive_mistakes: Option<u32> = Some(3), {
@@ -385,6 +410,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "`error_max_structured_output_retries`; with 0, `error_schema_validation`",
+        in_guest: InGuest::Never,
     }
     /// Time during which a turn is retried after transient provider errors.
     ///
@@ -399,6 +425,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: LowerIfSet,
         reached: "the error's own ending",
+        in_guest: InGuest::Retrying,
     }
     /// Maximum number of retries of a turn after transient provider errors.
     ///
@@ -409,6 +436,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the error's own ending",
+        in_guest: InGuest::Retrying,
         default_note: "as many as fit into --retry-for",
     }
     /// Maximum number of consecutive blank answers that get a nudge.
@@ -430,6 +458,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "`error_output_truncated`",
+        in_guest: InGuest::Injecting,
     }
     /// Maximum number of answers that the verifier judges.
     ///
@@ -443,6 +472,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: LowerIfSet,
         reached: "`error_not_verified`",
+        in_guest: InGuest::Never,
         least: 1,
     }
     /// Maximum time of the verifier in each round.
@@ -452,6 +482,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the round counts as rejected",
+        in_guest: InGuest::Never,
     }
     /// Maximum number of tool calls that run at the same time.
     tool_concurrency: u32 = 4, {
@@ -460,6 +491,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the other calls wait",
+        in_guest: InGuest::Never,
         least: 1,
     }
     /// Ask the model for a hand-over when a ceiling on turns, cost, tokens or time ends the run.
@@ -472,6 +504,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the run ends with a `hand_over`",
+        in_guest: InGuest::Never,
     }
     /// Tell the model before each turn what is left of the turns, dollars, tokens and time.
     ///
@@ -482,6 +515,7 @@ limits! {
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "each turn begins with a message",
+        in_guest: InGuest::Never,
     }
     /// Accept a complete answer that has an unknown finish value.
     ///

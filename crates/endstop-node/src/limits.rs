@@ -1,7 +1,7 @@
 //! Limits by name, from the kernel's table.
 
 use crate::errors::{Result, config, from_json, to_json};
-use endstop_core::Limits;
+use endstop_core::{GuestMode, Limits};
 use napi_derive::napi;
 use serde_json::{Map, Value};
 
@@ -21,13 +21,15 @@ pub fn default_limits() -> Result<String> {
     to_json(&values)
 }
 
-/// Reads limits by name from JSON. A null switches a limit off.
-pub(crate) fn read_limits(json: &str) -> Result<Limits> {
+/// Reads limits by name from JSON. A null switches a limit off. A limit that has no effect on the
+/// guest is refused.
+pub(crate) fn read_limits(json: &str, guest: GuestMode) -> Result<Limits> {
     let given: Map<String, Value> = from_json(json, "limits")?;
     let mut limits = Limits::default();
     for (name, value) in given {
         // By name through the kernel's table, so that a new limit needs no line here.
         limits.set(&name, &value).map_err(config)?;
     }
+    guest.check(&limits).map_err(config)?;
     Ok(limits)
 }

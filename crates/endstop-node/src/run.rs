@@ -89,6 +89,8 @@ pub struct NativeRun {
     state: Slot<RunState>,
     /// A stop for the call that has the state.
     requested: Cell<Requested>,
+    /// The capabilities of the loop.
+    guest: GuestMode,
 }
 
 impl NativeRun {
@@ -162,8 +164,11 @@ impl NativeRun {
         // conversation.
         let messages = if task.is_empty() { Vec::new() } else { vec![Message::user(task)] };
         let inject = options.inject.unwrap_or(false);
+        // Without `inject` the kernel has no messages for the model, because no request would carry
+        // them.
+        let guest = GuestMode { inject, ..GuestMode::default() };
         let spec = RunSpec {
-            limits: read_limits(options.limits.as_deref().unwrap_or("{}"))?,
+            limits: read_limits(options.limits.as_deref().unwrap_or("{}"), guest)?,
             policy: policy
                 .map(NativePolicy::copy)
                 .transpose()?
@@ -171,13 +176,11 @@ impl NativeRun {
             variables: read_map(options.variables.as_deref(), "variables")?,
             model: options.model.clone(),
             provider: pricing.provider().map(str::to_owned),
-            // Without `inject` the kernel has no messages for the model, because no request would
-            // carry them.
-            guest: Some(GuestMode { inject, ..GuestMode::default() }),
+            guest: Some(guest),
             ..RunSpec::new(messages)
         };
         let state = RunState::new(spec, pricing);
-        Ok(NativeRun { state: Slot::new(state), requested: Cell::new(Requested::Nothing) })
+        Ok(NativeRun { state: Slot::new(state), requested: Cell::new(Requested::Nothing), guest })
     }
 
     /// Asks if the model may be called. With `ends`, an answer ends the run unless input or a retry
@@ -278,7 +281,7 @@ impl NativeRun {
     /// Changes the limits of the run. What was spent so far counts against the new ones.
     #[napi(catch_unwind)]
     pub fn set_limits(&self, env: Env, at: f64, limits: String) -> Result<bool> {
-        let limits = read_limits(&limits)?;
+        let limits = read_limits(&limits, self.guest)?;
         self.continues(env, at, |state, at| {
             let _ = state.guest.limits(at, limits);
         })

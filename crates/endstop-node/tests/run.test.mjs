@@ -78,6 +78,11 @@ test('budget is a ceiling', () => {
 test('unknown limit names the nearest', () => {
   assert.throws(() => new Run({ limits: { maxTurn: 3 } }), (e) => e instanceof ConfigError && /max_turns/.test(e.message));
   assert.throws(() => new Run({ limits: { maxTurns: 'many' } }), ConfigError);
+  // A limit that only a loop of Endstop's own can enforce.
+  assert.throws(
+    () => new Run({ limits: { turnTimeout: '5m' } }),
+    (e) => e instanceof ConfigError && /`turn_timeout`: has no effect/.test(e.message),
+  );
   assert.throws(() => new Run({ price: 'cheap' }), ConfigError);
   assert.ok(limitNames().includes('max_turns') && defaultLimits().max_turns === 25);
 });

@@ -2,7 +2,7 @@
 
 use crate::errors::{Exception, error};
 use crate::json;
-use endstop_core::Limits;
+use endstop_core::{GuestMode, Limits};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
@@ -24,7 +24,8 @@ pub(crate) fn default_limits(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// Reads limits by name. A `datetime.timedelta` is a duration as well, and None switches a limit off.
-pub(crate) fn read_limits(given: Option<&Bound<'_, PyDict>>) -> PyResult<Limits> {
+/// A limit that has no effect on the guest is refused.
+pub(crate) fn read_limits(given: Option<&Bound<'_, PyDict>>, guest: GuestMode) -> PyResult<Limits> {
     let mut limits = Limits::default();
     let Some(given) = given else { return Ok(limits) };
     let py = given.py();
@@ -43,6 +44,7 @@ pub(crate) fn read_limits(given: Option<&Bound<'_, PyDict>>) -> PyResult<Limits>
         // By name through the kernel's table, so that a new limit needs no line here.
         limits
             .set(&name, &value)
+            .and_then(|()| guest.check(&limits))
             .map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
     }
     Ok(limits)

@@ -48,6 +48,8 @@ pub(crate) struct Run {
     state: Slot<RunState>,
     /// `CANCEL` or `TERMINATE`, for the call that has the state.
     requested: AtomicU8,
+    /// The capabilities of the loop.
+    guest: GuestMode,
     began: Instant,
     /// A clock in seconds that replaces the real one.
     clock: Option<Py<PyAny>>,
@@ -151,15 +153,16 @@ impl Run {
         // conversation.
         let messages = if task.is_empty() { Vec::new() } else { vec![Message::user(task)] };
         let variables = variables.map(|given| json::from_python(given.as_any(), "variables"));
+        // Without `inject` the kernel has no messages for the model, because no request would carry
+        // them.
+        let guest = GuestMode { inject, ..GuestMode::default() };
         let spec = RunSpec {
-            limits: read_limits(limits)?,
+            limits: read_limits(limits, guest)?,
             policy: policy.map(read_policy).transpose()?.map(endstop_core::BoxPolicy::into_inner),
             variables: variables.transpose()?.unwrap_or_default(),
             model: model.map(str::to_owned),
             provider: pricing.provider().map(str::to_owned),
-            // Without `inject` the kernel has no messages for the model, because no request would
-            // carry them.
-            guest: Some(GuestMode { inject, ..GuestMode::default() }),
+            guest: Some(guest),
             ..RunSpec::new(messages)
         };
         let clock_began = match &clock {
@@ -170,6 +173,7 @@ impl Run {
         Ok(Run {
             state: Slot::new(state),
             requested: AtomicU8::new(0),
+            guest,
             began: Instant::now(),
             clock,
             clock_began,
@@ -344,7 +348,7 @@ impl Run {
     /// Changes limits of the run. What was spent so far counts against the new ones; limits that are
     /// not given have their defaults.
     fn set_limits(&self, py: Python<'_>, limits: &Bound<'_, PyDict>) -> PyResult<bool> {
-        let limits = read_limits(Some(limits))?;
+        let limits = read_limits(Some(limits), self.guest)?;
         self.step(py, |state, at| {
             let _ = state.guest.limits(at, limits);
             state.is_running()

@@ -106,6 +106,16 @@ def test_unknown_limit_names_the_nearest() -> None:
     assert endstop.default_limits()["max_turns"] == 25
 
 
+def test_limit_without_effect_is_refused() -> None:
+    for name, value in {"turn_timeout": "5m", "verify_rounds": 3, "wrap_up": True}.items():
+        with pytest.raises(endstop.ConfigError, match=f"`{name}`: has no effect"):
+            Run(limits={name: value})
+    with Run(limits={"max_retries": 0, "verify_rounds": None}) as run:
+        with pytest.raises(endstop.ConfigError, match="max_continuations"):
+            run.set_limits({"max_continuations": 1})
+    Run(limits={"max_continuations": 1}, inject=True)
+
+
 def test_price_follows_the_model_that_answered() -> None:
     with Run() as run:
         loop(run, chat("Hi"))

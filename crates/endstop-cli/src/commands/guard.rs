@@ -5,6 +5,7 @@ use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings as Configured;
+use crate::config::trust::Origin;
 use crate::control::Control;
 use crate::control::guarded::OneGuarded;
 use crate::failure::{Failure, Result};
@@ -21,7 +22,7 @@ use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
 use crate::visible::{shorten, visible};
 use endstop::core::limits::{TABLE, parse_duration};
-use endstop::core::{Decision, RuleHit, TerminationPolicy};
+use endstop::core::{Decision, GuestMode, RuleHit, TerminationPolicy};
 use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
@@ -100,7 +101,20 @@ fn run_args(args: &GuardArgs) -> RunArgs {
 fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     let mut settings = Settings::default();
     for row in TABLE {
-        if configured.origins.contains_key(&format!("limits.{}", row.name)) {
+        if let Some(origin) = configured.origins.get(&format!("limits.{}", row.name)) {
+            if let Some(obstacle) = GuestMode::default().obstacle(&row) {
+                match origin {
+                    Origin::Flag(flag) => return Err(Failure::usage(format!("{flag} {obstacle}"))),
+                    // The file may be that of `endstop run` as well.
+                    file => {
+                        output::note(&format!(
+                            "endstop guard: `{}` of {file} {obstacle}",
+                            row.name
+                        ));
+                    }
+                }
+                continue;
+            }
             let value = configured.limits.get(row.name).unwrap_or_default();
             settings.limits.set(row.name, &value).map_err(|error| {
                 Failure::usage(format!("limit `{}`: {}", row.name, error.problem))

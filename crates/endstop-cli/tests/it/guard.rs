@@ -170,6 +170,24 @@ fn turn_limit_gives_the_reason_as_the_answer_and_in_the_status() {
 }
 
 #[test]
+fn limits_without_effect_are_refused() {
+    let cli = Cli::new();
+    for (flag, value) in
+        [("--verify-rounds", Some("3")), ("--turn-timeout", Some("5m")), ("--wrap-up", None)]
+    {
+        let args = ["guard", flag].into_iter().chain(value).chain(["--", "true"]);
+        let done = cli.run(args).exits(2);
+        let problem = format!("{flag} has no effect");
+        assert!(done.stderr.contains(&problem), "{done:#?}");
+    }
+    // A file may be that of `endstop run` as well.
+    cli.write("limits.toml", "[limits]\nverify_rounds = 3\nmax_turns = 5\n");
+    let done = cli.run(["guard", "--config", "limits.toml", "--", "true"]).exits(0);
+    let note = "endstop guard: `verify_rounds` of limits.toml (--config) has no effect";
+    assert!(done.stderr.contains(note), "{done:#?}");
+}
+
+#[test]
 fn call_for_a_title_is_no_turn() {
     let server = answering(|request| match &request.body["tools"] {
         Value::Null => Reply::turn(request, &Turn::text("A title")),

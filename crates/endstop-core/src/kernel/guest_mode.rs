@@ -9,7 +9,7 @@
 //! assert!(!call.attempt_of_previous);
 //! ```
 
-use crate::limits::Limits;
+use crate::limits::{InGuest, LimitError, LimitRow, LimitValue, Limits, TABLE};
 use crate::message::Message;
 use crate::price::Price;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,57 @@ pub struct GuestMode {
 }
 
 impl GuestMode {
+    /// Returns an error for the first limit that was set and has no effect on a guest with these
+    /// capabilities. Drivers refuse such a limit, because the user would rely on it. The default,
+    /// off and 0 are accepted.
+    ///
+    /// # Errors
+    /// Names the limit, and the capability that it needs.
+    ///
+    /// ```
+    /// use endstop_core::{GuestMode, Limits};
+    /// let observer = GuestMode::default();
+    /// assert!(observer.check(&Limits { max_turns: Some(50), ..Limits::default() }).is_ok());
+    /// let rounds = Limits { verify_rounds: Some(3), ..Limits::default() };
+    /// assert_eq!(observer.check(&rounds).unwrap_err().key, "verify_rounds");
+    /// ```
+    pub fn check(self, limits: &Limits) -> Result<(), LimitError> {
+        let default = Limits::default();
+        let asked = |row: &&LimitRow| {
+            let value = row.value(limits);
+            let nothing = [
+                LimitValue::Off,
+                LimitValue::Count(0),
+                LimitValue::Time(Duration::ZERO),
+                row.value(&default),
+            ];
+            !nothing.contains(&value)
+        };
+        TABLE.iter().filter(asked).try_for_each(|row| match self.obstacle(row) {
+            Some(obstacle) => Err(LimitError { key: row.name.into(), problem: obstacle.into() }),
+            None => Ok(()),
+        })
+    }
+
+    /// Returns the reason why the limit has no effect on this guest.
+    pub fn obstacle(self, limit: &LimitRow) -> Option<&'static str> {
+        match limit.in_guest {
+            InGuest::Injecting if !self.inject => {
+                Some("has no effect, because no message can be added to the program's requests")
+            }
+            InGuest::Retrying if !self.retry => {
+                Some("has no effect, because the program repeats its requests itself")
+            }
+            InGuest::Timing if !self.clocks => Some(
+                "has no effect, because the program measures its calls itself; `timeout` limits the whole run",
+            ),
+            InGuest::Never => Some(
+                "has no effect, because the program has its own loop; only `endstop run` and `Agent` apply it",
+            ),
+            _ => None,
+        }
+    }
+
     /// Switches off the limits that need a capability which the guest does not have.
     pub(super) fn restrict_limits(self, limits: &mut Limits) {
         if !self.inject {

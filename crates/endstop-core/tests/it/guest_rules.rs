@@ -459,3 +459,32 @@ fn events_of_guests_keep_their_form() {
     assert!(!own.contains("guest"));
     assert_eq!(serde_json::from_str::<RunSpec>(&own).unwrap().guest, None);
 }
+
+#[test]
+fn limits_without_effect_are_refused() {
+    use limits::{InGuest, LimitRow, TABLE};
+    let all = GuestMode { inject: true, retry: true, clocks: true, capped: true };
+    let set = |row: &LimitRow| {
+        let mut limits = Limits::none();
+        let value = match row.unit {
+            limits::Unit::Switch => serde_json::json!(true),
+            limits::Unit::Time => serde_json::json!("7s"),
+            _ => serde_json::json!(7),
+        };
+        limits.set(row.name, &value).is_ok().then_some(limits)
+    };
+    for row in &TABLE {
+        // A row that takes words has the same effect on every guest.
+        let Some(limits) = set(row) else {
+            assert_eq!(row.in_guest, InGuest::Always, "{}", row.name);
+            continue;
+        };
+        let refused = |mode: GuestMode| mode.check(&limits).err().map(|error| error.key);
+        let never = (row.in_guest == InGuest::Never).then(|| row.name.to_owned());
+        assert_eq!(refused(all), never, "a guest with all capabilities");
+        let observer = (row.in_guest != InGuest::Always).then(|| row.name.to_owned());
+        assert_eq!(refused(GuestMode::default()), observer, "a guest that observes");
+    }
+    assert_eq!(GuestMode::default().check(&Limits::default()), Ok(()));
+    assert_eq!(GuestMode::default().check(&Limits::none()), Ok(()));
+}

@@ -28,7 +28,7 @@ use crate::exchange::RunName;
 use crate::proxy::{Upstream, UpstreamMap};
 use crate::run::{OnLimit, Settings};
 use endstop_core::limits::{parse_duration, unknown_key};
-use endstop_core::{Limits, NanoUsd, Registry, TerminationPolicy, Watch};
+use endstop_core::{GuestMode, Limits, NanoUsd, Registry, TerminationPolicy, Watch};
 use endstop_wire::WireFormat::{
     self, Anthropic, BedrockConverse, BedrockInvoke, CohereV1, CohereV2, Gemini, Ollama,
     OpenAiChat, OpenAiResponses,
@@ -315,7 +315,10 @@ fn limits(at: &Place, entry: &Entry) -> Result<Limits, String> {
     let mut limits = Limits::none();
     for entry in at.table(entry)? {
         let at = at.of(entry);
-        limits.set(&entry.key, &entry.value.json()).map_err(|error| at.wrong(&error.problem))?;
+        let set = limits.set(&entry.key, &entry.value.json());
+        // Checked after each value, so that the error names the line.
+        set.and_then(|()| GuestMode::default().check(&limits))
+            .map_err(|error| at.wrong(&error.problem))?;
     }
     Ok(limits)
 }

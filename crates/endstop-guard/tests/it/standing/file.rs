@@ -42,6 +42,10 @@ fn errors_name_line_key_and_choices() {
             "`profile.default.limits.max_turn`: unknown name",
         ),
         (
+            "[profile.default]\nlimits = { max_turns = 9, stall_timeout = \"9s\" }",
+            "line 2: `profile.default.limits.stall_timeout`: has no effect",
+        ),
+        (
             "[profile.default]\nlimits = { max_budget_usd = nan }",
             "line 2: `max_budget_usd`: expected a finite",
         ),
