@@ -206,6 +206,13 @@ pub(crate) struct ServeArgs {
     /// Time that runs have to end after SIGTERM, before they are cancelled.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) grace: String,
+    /// Time for which a run that waits for approval keeps its place; then it is parked. `off`: until
+    /// the server stops.
+    #[arg(long, value_name = "TIME", default_value = "1m")]
+    pub(crate) park_after: String,
+    /// Time after which the request of a parked run counts as denied [default: never].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) park_expiry: Option<String>,
     /// The journal that stores the runs.
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,

@@ -32,9 +32,16 @@ pub struct BuiltAgent {
     pub agent: Agent,
     /// Secrets that must not appear in events, in addition to those of the agent's provider.
     pub secrets: KnownKeys,
-    /// Resources that are released when the run has ended, for example its folder.
+    /// Resources that are released when the run has ended or is [parked](endstop::park), for example
+    /// its connections.
     pub resources: Box<dyn Any + Send>,
+    /// Called when the run has ended, after the resources were released, but not when it is parked,
+    /// for example to remove its folder. May block.
+    pub at_end: Option<AtEnd>,
 }
+
+/// Work at the end of a run.
+pub type AtEnd = Box<dyn FnOnce() + Send>;
 
 impl fmt::Debug for BuiltAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,7 +72,7 @@ pub trait AgentSource: Send + Sync {
     /// Builds the agent of a run. It must use the journal and the limits of the plan, and report
     /// approvals as events
     /// ([`AgentBuilder::approval_events`](endstop::AgentBuilder::approval_events)). Called again
-    /// with the same id if the run is resumed after a restart. May block.
+    /// with the same id if the run is resumed after a restart or a park. May block.
     ///
     /// # Errors
     /// Describes why the agent cannot be built. The run then ends as `error_during_execution`.

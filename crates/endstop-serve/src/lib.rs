@@ -21,7 +21,7 @@
 //!             .approval_events(true)
 //!             .build()
 //!             .map_err(|error| error.to_string())?;
-//!         Ok(BuiltAgent { agent, secrets: Default::default(), resources: Box::new(()) })
+//!         Ok(BuiltAgent { agent, secrets: Default::default(), resources: Box::new(()), at_end: None })
 //!     }
 //! }
 //!
@@ -53,7 +53,7 @@ mod runs;
 mod server;
 
 pub use access::{Client, TokenFileError, Tokens};
-pub use agents::{AgentSource, Agents, BuiltAgent, RunPlan};
+pub use agents::{AgentSource, Agents, AtEnd, BuiltAgent, RunPlan};
 pub use options::ServeOptions;
 pub use runs::StoreError;
 pub use server::{ServeError, Server};

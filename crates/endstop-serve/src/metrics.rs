@@ -24,6 +24,7 @@ struct Counts {
 pub(crate) struct Gauges {
     pub(crate) running: usize,
     pub(crate) queued: usize,
+    pub(crate) parked: usize,
     pub(crate) readers: usize,
     pub(crate) draining: bool,
 }
@@ -74,6 +75,7 @@ impl Metrics {
         let gauge = [
             ("runs_running", "Runs that work.", gauges.running),
             ("runs_queued", "Runs that wait for a free place.", gauges.queued),
+            ("runs_parked", "Runs that wait for a decision, without a place.", gauges.parked),
             ("event_readers", "Open event streams.", gauges.readers),
             ("draining", "1 after a shutdown began.", usize::from(gauges.draining)),
         ];

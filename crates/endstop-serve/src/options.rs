@@ -10,8 +10,14 @@ pub struct ServeOptions {
     /// Number of runs that wait for a free place, in the order in which they were accepted. Further
     /// ones are refused with status 429. 256.
     pub max_queued: usize,
-    /// Time that running runs have after a shutdown began, before they are cancelled. 30 s.
+    /// Time that running runs have after a shutdown began, before they are cancelled. Runs that wait
+    /// for approval are parked instead. 30 s.
     pub grace: Duration,
+    /// Time for which a run that waits for approval keeps its place. Then it is
+    /// [parked](endstop::park). `None`: until the server shuts down. 1 min.
+    pub park_after: Option<Duration>,
+    /// Time from its park on after which a request counts as denied; `None`: never. `None`.
+    pub park_expiry: Option<Duration>,
     /// Host names, without a port, that a request may name in `Host`, in addition to `localhost`
     /// and the loopback addresses. If the address is not loopback and the list is empty, any name is
     /// accepted, because every request then needs a token, which no other website has.
@@ -32,6 +38,8 @@ impl Default for ServeOptions {
             max_running: 16,
             max_queued: 256,
             grace: Duration::from_secs(30),
+            park_after: Some(Duration::from_secs(60)),
+            park_expiry: None,
             hosts: Vec::new(),
             max_connections: 16_384,
             max_body: 1 << 20,

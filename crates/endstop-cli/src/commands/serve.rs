@@ -65,12 +65,13 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
 }
 
 fn options(args: &ServeArgs) -> Result<ServeOptions> {
-    let grace = parse_duration(&args.grace).ok_or_else(|| {
-        Failure::usage(format!(
-            "--grace: `{}` is not a time; expected for example 30s",
-            visible(&args.grace)
-        ))
-    })?;
+    let grace = time("--grace", &args.grace)?;
+    let park_after = match args.park_after.as_str() {
+        "off" => None,
+        text => Some(time("--park-after", text)?),
+    };
+    let park_expiry = args.park_expiry.as_deref();
+    let park_expiry = park_expiry.map(|text| time("--park-expiry", text)).transpose()?;
     if args.max_running == 0 {
         return Err(Failure::usage("--max-running: expected at least 1"));
     }
@@ -78,8 +79,17 @@ fn options(args: &ServeArgs) -> Result<ServeOptions> {
         max_running: args.max_running.into(),
         max_queued: args.max_queued.into(),
         grace,
+        park_after,
+        park_expiry,
         hosts: args.hosts.clone(),
         ..ServeOptions::default()
+    })
+}
+
+fn time(flag: &str, text: &str) -> Result<Duration> {
+    parse_duration(text).ok_or_else(|| {
+        let text = visible(text);
+        Failure::usage(format!("{flag}: `{text}` is not a time; expected for example 30s"))
     })
 }
 

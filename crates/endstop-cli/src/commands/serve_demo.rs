@@ -20,19 +20,6 @@ pub(super) struct DemoAgent {
     folder: PathBuf,
 }
 
-/// The server that plays the model of a run, and the folder of the run.
-struct Stage {
-    dir: PathBuf,
-    _server: Server,
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // A folder that is left behind costs a few kilobytes only.
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
 impl DemoAgent {
     /// Returns the agent for runs of this journal.
     pub(super) fn next_to(journal: &Path) -> DemoAgent {
@@ -85,6 +72,13 @@ impl AgentSource for DemoAgent {
         }
         let agent = builder.build().map_err(|error| error.to_string())?;
         let secrets = endstop::process::environment_secrets();
-        Ok(BuiltAgent { agent, secrets, resources: Box::new(Stage { dir, _server: server }) })
+        // A folder that is left behind costs a few kilobytes only.
+        let at_end = move || drop(std::fs::remove_dir_all(dir));
+        Ok(BuiltAgent {
+            agent,
+            secrets,
+            resources: Box::new(server),
+            at_end: Some(Box::new(at_end)),
+        })
     }
 }

@@ -126,6 +126,11 @@ impl AgentSource for ServedAgent {
     fn build(&self, plan: &RunPlan) -> std::result::Result<BuiltAgent, String> {
         let agent = self.builder(plan.limits.clone(), &plan.journal).and_then(built);
         let agent = agent.map_err(|failure| failure.message)?;
-        Ok(BuiltAgent { agent, secrets: self.secrets.clone(), resources: Box::new(()) })
+        Ok(BuiltAgent {
+            agent,
+            secrets: self.secrets.clone(),
+            resources: Box::new(()),
+            at_end: None,
+        })
     }
 }

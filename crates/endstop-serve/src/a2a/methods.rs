@@ -5,7 +5,7 @@ use super::envelope::{Failed, RpcError, params};
 use super::message::Sent;
 use super::task::Known;
 use super::updates::{Update, of_frame};
-use crate::api::{EventReader, Failure, answer_live, blocking, refusal};
+use crate::api::{EventReader, Failure, answer_run, blocking, refusal};
 use crate::runs::{Created, RunRequest, Stop, StopError};
 use endstop::agent::SteerError;
 use endstop::event::RequestId;
@@ -103,9 +103,10 @@ impl Caller {
             )
             .into());
         };
-        let answered = answer_live(&live, RequestId(request), decision.approval).await;
+        let (client, id) = (self.client.clone(), message.task_id.clone());
+        let answered =
+            answer_run(&self.app, client, id, RequestId(request), decision.approval).await;
         answered.map_err(|failure| RpcError::new(-32004, failure.message()))?;
-        live.note_answer();
         Ok(Begun { id: message.task_id.clone(), numbers })
     }
 

@@ -61,7 +61,7 @@ impl Known {
     pub(super) fn status(&self) -> Value {
         let (state, said) = match self.row.state {
             RunState::Queued => ("TASK_STATE_SUBMITTED", None),
-            RunState::Running => {
+            RunState::Running | RunState::Parked => {
                 let open = self.live.as_ref().map(|live| live.feed.open_requests());
                 match open.filter(|open| !open.is_empty()) {
                     None => ("TASK_STATE_WORKING", None),

@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::view::RunView;
 use crate::access::Client;
 use crate::app::App;
-use crate::runs::{Live, RunRow, RunState, Stop, StopError};
+use crate::runs::{Live, RunRow, RunState, Stop, StopError, Undecided};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -100,12 +100,71 @@ pub(super) async fn answer(
 ) -> Result<Response, Failure> {
     let answer: Answer = body::json(&app, &headers, body).await?;
     let approval = approval(&answer)?;
-    let (live, row) = found(&app, client, id).await?;
-    let request = RequestId(answer.request_id);
-    let Some(live) = live else { return Err(unanswered(AnswerError::Closed(request))) };
-    answer_live(&live, request, approval).await?;
-    live.note_answer();
+    let row = answer_run(&app, client, id, RequestId(answer.request_id), approval).await?;
     Ok(json(StatusCode::OK, &RunView::of(&app.runs, row)))
+}
+
+/// Answers a request of a run, whether it works or is parked, and returns the run.
+pub(crate) async fn answer_run(
+    app: &App,
+    client: Client,
+    id: String,
+    request: RequestId,
+    approval: Approval,
+) -> Result<RunRow, Failure> {
+    // Bounded, because a run that is about to park may first wait for its other calls.
+    let end = Instant::now() + RESUME_TIME;
+    loop {
+        let (live, row) = found(app, client.clone(), id.clone()).await?;
+        let Some(live) = live else { return Err(unanswered(AnswerError::Closed(request))) };
+        // Taken first, so that an event after the attempt is not missed.
+        let mut changes = live.feed.changes();
+        if row.state == RunState::Parked {
+            let (runs, id, approval) = (app.runs.clone(), id.clone(), approval.clone());
+            let decided = blocking(move || runs.decide_parked(&id, request, &approval)).await?;
+            match decided {
+                Ok(()) => {
+                    live.note_answer();
+                    return Ok(found(app, client, row.id).await?.1);
+                }
+                // The run works again, or will in a moment.
+                Err(Undecided::NotParked | Undecided::AsksAgain) => {}
+                Err(refused) => return Err(undecided(refused, request)),
+            }
+        }
+        match answer_live(&live, request, approval.clone()).await {
+            Ok(()) => {
+                live.note_answer();
+                return Ok(row);
+            }
+            // The request was taken by a park, which is under way, or complete since the run was
+            // looked up.
+            Err(_) if live.is_parking() => {}
+            Err(failure) => {
+                let now = found(app, client.clone(), id.clone()).await?.1.state;
+                if now == RunState::Parked && row.state != now {
+                    continue;
+                }
+                return Err(failure);
+            }
+        }
+        if tokio::time::timeout_at(end, changes.changed()).await.is_err() {
+            let message = "the run is being parked; repeat the request";
+            return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "parking", message));
+        }
+    }
+}
+
+fn undecided(refused: Undecided, request: RequestId) -> Failure {
+    match refused {
+        Undecided::AnotherRequest => unanswered(AnswerError::Unknown(request)),
+        // Each variant names the run and what to do.
+        Undecided::Refused(error) => {
+            Failure::new(StatusCode::CONFLICT, "not_open", error.to_string())
+        }
+        Undecided::Store(error) => error.into(),
+        Undecided::NotParked | Undecided::AsksAgain => unanswered(AnswerError::Closed(request)),
+    }
 }
 
 /// Returns a run that the client may see, and its live part unless it has ended.
@@ -124,11 +183,7 @@ async fn found(
 
 /// Answers a request of a live run. A resumed run asks its open questions again; until it does, the
 /// answer waits.
-pub(crate) async fn answer_live(
-    live: &Live,
-    request: RequestId,
-    approval: Approval,
-) -> Result<(), Failure> {
+async fn answer_live(live: &Live, request: RequestId, approval: Approval) -> Result<(), Failure> {
     // Bounded, because a resumed run may also end without asking again.
     let end = Instant::now() + RESUME_TIME;
     // Taken first, so that an event between a failed attempt and the wait is not missed.
@@ -235,6 +290,10 @@ async fn steered(
     send: impl FnOnce(&Steering) -> Result<(), SteerError>,
 ) -> Result<Response, Failure> {
     let (live, row) = found(app, client, id).await?;
+    if row.state == RunState::Parked {
+        let message = "the run is parked; answer its request for approval first";
+        return Err(Failure::new(StatusCode::CONFLICT, "parked", message));
+    }
     let Some(live) = live else { return Err(unsteered(&SteerError::Ended)) };
     // A queued run has no driver that could take the message.
     let Some(steering) = live.steering() else {

@@ -17,7 +17,7 @@ mod view;
 
 pub(crate) use answer::{blocking, json};
 pub(crate) use body::bounded;
-pub(crate) use control::answer_live;
+pub(crate) use control::answer_run;
 pub(crate) use create::refusal;
 pub(crate) use events::{EventReader, event_stream};
 pub(crate) use failure::Failure;

@@ -42,7 +42,7 @@ fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 const NO_RUN: (u16, &str) = (404, "there is no such run for this token");
 const STEERING: &[(u16, &str)] = &[
     NO_RUN,
-    (409, "the run has ended"),
+    (409, "the run has ended, or is parked"),
     (413, "the message is too long"),
     (422, "the message is blank, or a limit is unknown, invalid or looser"),
     (503, "the run has not started yet"),
@@ -82,7 +82,7 @@ pub(super) fn operations() -> Vec<Operation> {
             summary: "Lists runs, the newest first.",
             parameters: &[
                 ("query", "category", "success, retryable, capacity or fatal."),
-                ("query", "state", "queued, running or ended."),
+                ("query", "state", "queued, running, parked or ended."),
                 ("query", "agent", "Name of an agent."),
                 ("query", "limit", "Number of runs, 1 to 200; 50 by default."),
                 ("query", "before", "The `next` of the page before."),
@@ -183,6 +183,7 @@ fn controls() -> [Operation; 6] {
             errors: &[
                 (404, "there is no such run, or it has made no such request"),
                 (409, "the request was answered before, or the run no longer waits for it"),
+                (503, "the run does not work yet, or is being parked; repeat the request"),
             ],
             handler: || post(control::answer),
         },

@@ -107,7 +107,8 @@ fn filter(query: &str) -> Result<Filter, Failure> {
             }
             "state" => {
                 let state = RunState::parse(&value);
-                filter.state = Some(state.ok_or_else(|| wrong("queued, running or ended"))?);
+                filter.state =
+                    Some(state.ok_or_else(|| wrong("queued, running, parked or ended"))?);
             }
             "agent" => filter.agents = Some(vec![value]),
             "before" => {

@@ -15,7 +15,7 @@ pub(super) struct RunView {
     id: String,
     /// Name of its agent.
     agent: String,
-    /// `queued`, `running` or `ended`.
+    /// `queued`, `running`, `parked` (it waits for a decision, without a place) or `ended`.
     state: &'static str,
     /// The task; shortened in lists.
     task: String,

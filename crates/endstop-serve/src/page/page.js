@@ -250,6 +250,13 @@ function onEvent(event) {
     case "approval_requested":
       approval(event);
       break;
+    case "parked":
+      addItem("Parked: the run waits for a decision" + (event.request?.tool ? " about " + event.request.tool : ""), null, "soft");
+      break;
+    case "decided":
+      // Other requests that were open are asked again.
+      closeApproval();
+      break;
     case "attempt_failed":
       addItem(nested + "Attempt " + event.attempt + " failed", event.error?.message, "retryable");
       break;
@@ -281,7 +288,7 @@ function onEvent(event) {
     default:
       break;
   }
-  if (["turn_finished", "usage", "finished", "approval_requested", "turn_started"].includes(event.type)) {
+  if (["turn_finished", "usage", "finished", "approval_requested", "turn_started", "parked", "decided"].includes(event.type)) {
     reloadRun().catch(() => {});
   }
 }

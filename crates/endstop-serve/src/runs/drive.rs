@@ -3,14 +3,18 @@
 use super::frame::Framer;
 use super::shared::{Shared, Waiting};
 use super::store::{Ending, Stop};
-use crate::agents::{BuiltAgent, RunPlan};
+use crate::agents::{AtEnd, BuiltAgent, RunPlan};
 use crate::clock::wall_ms;
 use endstop::agent::end_interrupted;
+use endstop::core::ParkRequest;
 use endstop::journal::JournalErrorKind;
+use endstop::park::RunStatus;
 use endstop::wire::redact::KnownKeys;
 use endstop::{AgentEvent, Outcome, Resume, RunHandle, RunInput, StartError};
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Gives free places to the runs of the queue, in its order.
 pub(super) fn dispatch(shared: &Arc<Shared>) {
@@ -55,9 +59,10 @@ impl Drop for Place {
 
 /// Writes an ending if the task of a run is dropped, or panics in the code of its agent.
 struct Watched<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     waiting: &'a Waiting,
     ended: bool,
+    parked: bool,
 }
 
 impl Watched<'_> {
@@ -73,13 +78,16 @@ impl Drop for Watched<'_> {
             self.shared
                 .end(self.waiting, &Ending::interrupted("the code that builds the agent panicked"));
         }
-        self.shared.forget(self.waiting);
+        // A parked run keeps its readers.
+        if !self.parked {
+            self.shared.forget(self.waiting);
+        }
     }
 }
 
 /// Follows a run from its start to its end.
 async fn drive(shared: &Arc<Shared>, waiting: Waiting) {
-    let mut watched = Watched { shared, waiting: &waiting, ended: false };
+    let mut watched = Watched { shared, waiting: &waiting, ended: false, parked: false };
     if let Err(error) = shared.store.started(&waiting.id, wall_ms()) {
         (shared.report)(&error.to_string());
     }
@@ -91,23 +99,42 @@ async fn drive(shared: &Arc<Shared>, waiting: Waiting) {
         Ok(built) => perform(&mut watched, built).await,
         Err(why) => Err(why),
     };
-    if let Err(why) = performed {
-        let ending = end_unstarted(shared, &waiting, why).await;
-        watched.end(&ending);
+    match performed {
+        Ok(Performed::Ended) => {}
+        Ok(Performed::Parked(request)) => {
+            watched.parked = true;
+            shared.park(&waiting, request);
+            // A stop that came too late for the run, and too early to find it parked.
+            if waiting.live.stop_asked().is_some()
+                && let Some(parked) = shared.take_parked(&waiting.id)
+            {
+                end_waiting(shared, parked);
+            }
+        }
+        Err(why) => {
+            let ending = end_unstarted(shared, &waiting, why).await;
+            watched.end(&ending);
+        }
     }
 }
 
-/// Puts the events before a restart into the feed.
+/// What became of a run that was started or resumed.
+enum Performed {
+    Ended,
+    Parked(Arc<ParkRequest>),
+}
+
+/// Puts the events before a restart, or of a decision, into the feed.
 async fn tell_earlier(shared: &Arc<Shared>, waiting: &Waiting) {
     let (own, id) = (Arc::clone(shared), waiting.id.clone());
     match blocking(move || own.story(&id)).await {
         Some(Ok(story)) => {
             waiting.live.begin_with_turns(story.turns);
-            waiting.live.feed.begin_with(story.frames.iter().cloned());
+            waiting.live.feed.continue_with(story.frames.iter().cloned());
         }
         failed => {
             // The run is resumed or ended all the same, and its readers begin anew.
-            waiting.live.feed.begin_with([]);
+            waiting.live.feed.continue_with([]);
             if let Some(Err(error)) = failed {
                 (shared.report)(&error.to_string());
             }
@@ -136,13 +163,13 @@ impl Shown<'_, '_> {
     }
 }
 
-/// Starts or resumes a run, and follows it to its end.
+/// Starts or resumes a run, and follows it to its end, or until it is parked.
 ///
 /// # Errors
 /// Describes why it could not be started. It has no ending then.
-async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<(), String> {
+async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Performed, String> {
     let (shared, waiting) = (watched.shared, watched.waiting);
-    let BuiltAgent { agent, secrets, resources } = built;
+    let BuiltAgent { agent, secrets, resources, at_end } = built;
     let framer = Framer::after(waiting.live.feed.numbers(), secrets.and(&shared.secrets));
     let mut shown = Shown { watched, framer, secrets };
     if let Some(stop) = waiting.live.stop_asked() {
@@ -150,7 +177,8 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<(), Str
         for event in events {
             shown.show(event);
         }
-        return Ok(());
+        release(resources, at_end).await;
+        return Ok(Performed::Ended);
     }
     let mut handle = start(&agent, waiting)?;
     waiting.live.set_approvals(handle.approvals());
@@ -158,6 +186,7 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<(), Str
     let mut stops = waiting.live.stops();
     // A stop that came since the check above.
     stops.mark_changed();
+    let (mut park_at, mut draining) = (None, false);
     loop {
         tokio::select! {
             biased;
@@ -166,17 +195,67 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<(), Str
                 Some(Stop::Terminate) => handle.terminate(),
                 None => {}
             },
+            // The process is about to exit, so what waits for a person does not wait longer.
+            () = shared.shutdown.cancelled(), if !draining => {
+                draining = true;
+                park_at = Some(Instant::now());
+            }
+            () = until(park_at) => {
+                park_at = None;
+                ask_to_park(shared, waiting).await;
+            }
             event = handle.next() => match event {
-                Some(event) => shown.show(event),
+                Some(event) => {
+                    let asks = matches!(event, AgentEvent::ApprovalRequested { .. });
+                    shown.show(event);
+                    if asks {
+                        park_at = shared.park_time();
+                    }
+                }
                 None => break,
             },
         }
     }
     // Tools may outlive the outcome by their grace time, and use the run's resources.
     agent.settled().await;
-    // Closing them may block.
-    blocking(move || drop(resources)).await;
-    Ok(())
+    if let RunStatus::Parked(request) = handle.status() {
+        release(resources, None).await;
+        return Ok(Performed::Parked(request));
+    }
+    release(resources, at_end).await;
+    Ok(Performed::Ended)
+}
+
+/// Asks a run to park, if it waits for approval and its journal can continue it.
+async fn ask_to_park(shared: &Arc<Shared>, waiting: &Waiting) {
+    if waiting.live.progress().approvals == 0 {
+        return;
+    }
+    let (own, id) = (Arc::clone(shared), waiting.id.clone());
+    // A conversation whose secrets were cut out cannot be continued.
+    let whole = blocking(move || own.journal.load(&id).is_ok_and(|run| run.redacted == 0)).await;
+    if whole == Some(true) {
+        waiting.live.ask_to_park(&shared.terms_of_park());
+    }
+}
+
+/// Waits until a time; for ever without one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Releases the resources of a run on a thread that may block.
+async fn release(resources: Box<dyn Any + Send>, at_end: Option<AtEnd>) {
+    blocking(move || {
+        drop(resources);
+        if let Some(at_end) = at_end {
+            at_end();
+        }
+    })
+    .await;
 }
 
 /// Builds the agent of a run, on a thread that may block.

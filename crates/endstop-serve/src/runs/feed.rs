@@ -93,21 +93,28 @@ impl Feed {
         self.changed.send_replace(());
     }
 
+    /// Wakes those who wait for a change, of the frames or of the run's state.
+    pub(crate) fn notify(&self) {
+        self.changed.send_replace(());
+    }
+
     /// Returns the feed of a run that began before the process was restarted. Readers wait until
-    /// [`begin_with`](Self::begin_with) was called.
+    /// [`continue_with`](Self::continue_with) was called.
     pub(crate) fn of_resumed() -> Feed {
         let feed = Feed::default();
         feed.log().incomplete = true;
         feed
     }
 
-    /// Begins with frames that were sent before the process was restarted.
-    pub(crate) fn begin_with(&self, frames: impl IntoIterator<Item = Frame>) {
+    /// Continues with the frames that the journal has and the feed does not: after a restart all,
+    /// after a park those of the decision.
+    pub(crate) fn continue_with(&self, frames: impl IntoIterator<Item = Frame>) {
         {
             let mut log = self.log();
             log.incomplete = false;
+            let known = usize::try_from(log.numbers()).unwrap_or(usize::MAX);
             // Under the same lock, because a reader would otherwise find its place too early.
-            for frame in frames.into_iter().filter(|frame| frame.numbered) {
+            for frame in frames.into_iter().filter(|frame| frame.numbered).skip(known) {
                 log.push(frame);
             }
         }
@@ -269,7 +276,12 @@ mod tests {
         let mut cursor = Cursor { numbers: 2, tail: 0 };
         assert!(matches!(feed.next(&mut cursor), Next::Wait));
         assert_eq!(cursor.numbers, 2);
-        feed.begin_with([frame("1", true), frame("a", false), frame("2", true), frame("3", true)]);
+        feed.continue_with([
+            frame("1", true),
+            frame("a", false),
+            frame("2", true),
+            frame("3", true),
+        ]);
         assert_eq!(read(&feed, &mut cursor), ["3"]);
     }
 

@@ -8,6 +8,7 @@
 use super::drive::{dispatch, end_waiting, idle};
 use super::frame::Story;
 use super::live::Live;
+use super::parked::{Undecided, watch_parked};
 use super::recover::recover;
 use super::request::RunRequest;
 use super::shared::{Shared, Waiting};
@@ -17,6 +18,8 @@ use crate::agents::Agents;
 use crate::clock::wall_ms;
 use crate::metrics::{Gauges, Metrics};
 use crate::options::ServeOptions;
+use endstop::Approval;
+use endstop::event::RequestId;
 use endstop::journal::{JournalError, SqliteJournal};
 use serde_json::Value;
 use std::future::Future;
@@ -76,6 +79,7 @@ impl Runs {
         let store = Store::open(journal.path())?;
         let shared = Arc::new(Shared::new(store, journal, agents, options, report));
         recover(&shared)?;
+        shared.tasks.spawn(watch_parked(Arc::downgrade(&shared), shared.shutdown.clone()));
         Ok(Runs { shared, admission: Arc::default() })
     }
 
@@ -94,8 +98,8 @@ impl Runs {
     /// Returns the gauges, without the number of readers.
     pub(crate) fn gauges(&self) -> Gauges {
         let state = self.shared.state();
-        let (running, queued) = (state.running, state.queue.len());
-        Gauges { running, queued, readers: 0, draining: state.draining }
+        let (running, queued, parked) = (state.running, state.queue.len(), state.parked.len());
+        Gauges { running, queued, parked, readers: 0, draining: state.draining }
     }
 
     /// Accepts a request for a run. May block.
@@ -137,7 +141,6 @@ impl Runs {
                 return Err(Refused::Full);
             }
         }
-        // Chosen here and not by the run, because a run that waits must have an id already.
         // Chosen here, because the store needs it before the run starts.
         let id = endstop::agent::new_run_id();
         let (stored, redacted) = self.without_secrets(&request);
@@ -222,7 +225,8 @@ impl Runs {
                 live.stop(stop);
             }
             let at = state.queue.iter().position(|waiting| waiting.id == id);
-            at.and_then(|at| state.queue.remove(at))
+            let queued = at.and_then(|at| state.queue.remove(at));
+            queued.or_else(|| state.parked.remove(id).map(|parked| parked.waiting))
         };
         if let Some(waiting) = waiting {
             end_waiting(shared, waiting);
@@ -230,14 +234,25 @@ impl Runs {
         Ok(())
     }
 
-    /// Ends all runs: refuses new ones, lets those that work end within the grace period, then
-    /// cancels them. Runs of the queue stay in the store, for the next process. `hurry` ends the
-    /// grace period early.
+    /// Decides a request of a parked run. May block.
+    pub(crate) fn decide_parked(
+        &self,
+        id: &str,
+        request: RequestId,
+        approval: &Approval,
+    ) -> Result<(), Undecided> {
+        self.shared.decide_parked(id, request, approval)
+    }
+
+    /// Ends all runs: refuses new ones, parks those that wait for approval, lets the others end
+    /// within the grace period, then cancels them. Runs of the queue and parked ones stay in the
+    /// store, for the next process. `hurry` ends the grace period early.
     pub(crate) async fn shut_down(&self, hurry: impl Future<Output = ()>) {
         let shared = &self.shared;
-        // From here on no place is given away, also not by a run that ends.
-        // First, so that no run is accepted after the ones below were counted.
+        // First, so that no run is accepted after the ones below were counted, and none starts in
+        // the place of one that ends.
         shared.state().draining = true;
+        shared.shutdown.cancel();
         tokio::select! {
             _ = idle(shared, shared.options.grace) => {}
             () = hurry => {}
@@ -245,8 +260,11 @@ impl Runs {
         for (stop, time) in [(Stop::Cancel, CANCEL_TIME), (Stop::Terminate, CANCEL_TIME)] {
             let running: Vec<Arc<Live>> = {
                 let state = shared.state();
-                let queued = |id: &str| state.queue.iter().any(|waiting| waiting.id == id);
-                let live = state.live.iter().filter(|(id, _)| !queued(id));
+                let waits = |id: &str| {
+                    state.parked.contains_key(id)
+                        || state.queue.iter().any(|waiting| waiting.id == id)
+                };
+                let live = state.live.iter().filter(|(id, _)| !waits(id));
                 live.map(|(_, live)| Arc::clone(live)).collect()
             };
             for live in &running {
@@ -257,9 +275,12 @@ impl Runs {
             }
         }
         // Readers of runs that wait must not keep the process.
-        let queued: Vec<Arc<Live>> =
-            shared.state().queue.iter().map(|waiting| Arc::clone(&waiting.live)).collect();
-        for live in &queued {
+        let waiting: Vec<Arc<Live>> = {
+            let state = shared.state();
+            let parked = state.parked.values().map(|parked| &parked.waiting);
+            state.queue.iter().chain(parked).map(|waiting| Arc::clone(&waiting.live)).collect()
+        };
+        for live in &waiting {
             live.feed.close();
         }
         let _ = tokio::time::timeout(CANCEL_TIME, shared.tasks.wait()).await;

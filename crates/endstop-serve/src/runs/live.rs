@@ -4,6 +4,7 @@ use super::feed::Feed;
 use super::store::Stop;
 use endstop::AgentEvent;
 use endstop::agent::{Approvals, Steering};
+use endstop::core::Park;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -28,6 +29,8 @@ pub(crate) struct Live {
     steering: Mutex<Option<Steering>>,
     /// `true` until a resumed run has reported its first event.
     resuming: AtomicBool,
+    /// `true` from the request to park until the run is parked.
+    parking: AtomicBool,
 }
 
 impl Live {
@@ -40,6 +43,40 @@ impl Live {
     /// under the same ids, before anything else, but a moment after readers can see the old ones.
     pub(crate) fn is_resuming(&self) -> bool {
         self.resuming.load(Ordering::Acquire)
+    }
+
+    /// Asks the run to park, if requests for approval are open. Returns `false` if there are none.
+    pub(crate) fn ask_to_park(&self, park: &Park) -> bool {
+        // Set first: an answer that finds its request taken must know why.
+        let Some(approvals) = self.approvals() else { return false };
+        let before = self.parking.swap(true, Ordering::AcqRel);
+        let asked = approvals.park(park);
+        if !asked && !before {
+            self.parking.store(false, Ordering::Release);
+        }
+        asked
+    }
+
+    /// `true` if the run was asked to park and has not parked yet.
+    pub(crate) fn is_parking(&self) -> bool {
+        self.parking.load(Ordering::Acquire)
+    }
+
+    /// Forgets the handles of a run that is parked now.
+    pub(crate) fn park(&self) {
+        *self.approvals.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.steering.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.parking.store(false, Ordering::Release);
+    }
+
+    /// Prepares for the events of a parked run that continues.
+    pub(crate) fn resume(&self) {
+        self.resuming.store(true, Ordering::Release);
+    }
+
+    /// Sets the number of requests for approval that are open.
+    pub(crate) fn set_open_requests(&self, count: u32) {
+        self.progress_mut().approvals = count;
     }
 
     /// Asks for a stop. A weaker one than before changes nothing.

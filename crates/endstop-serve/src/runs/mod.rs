@@ -2,9 +2,11 @@
 
 mod drive;
 mod feed;
+mod found;
 mod frame;
 mod hub;
 mod live;
+mod parked;
 mod recover;
 mod request;
 mod shared;
@@ -14,6 +16,7 @@ pub(crate) use feed::{Cursor, Next};
 pub(crate) use frame::{Frame, Story, event_of};
 pub(crate) use hub::{Created, Refused, Runs, StopError};
 pub(crate) use live::Live;
+pub(crate) use parked::Undecided;
 pub(crate) use request::RunRequest;
 pub use store::StoreError;
 pub(crate) use store::{Filter, RunRow, RunState, Stop};

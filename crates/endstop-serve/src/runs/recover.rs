@@ -2,18 +2,24 @@
 //! type.
 
 use super::drive::dispatch;
+use super::found::{Found, found};
 use super::live::Live;
-use super::shared::{Shared, Waiting};
-use super::store::{Ending, RunRow, RunState, StoreError};
+use super::parked::is_decided;
+use super::shared::{Parked, Shared, Waiting};
+use super::store::{Ending, RunState, StoreError};
 use crate::clock::wall_ms;
-use endstop::Outcome;
-use endstop::journal::JournalErrorKind;
+use endstop::core::ParkRequest;
+use endstop::park::ParkedRun;
 use std::sync::Arc;
 
-/// Puts the unfinished runs into the queue, those that had started first. May block.
+/// Puts the unfinished runs into the queue, those that had started first; parked runs stay parked
+/// unless they were decided. May block.
 pub(super) fn recover(shared: &Arc<Shared>) -> Result<(), StoreError> {
-    for row in shared.store.unfinished()? {
-        let found = found(shared, &row);
+    let rows = shared.store.unfinished()?;
+    let any_parked = rows.iter().any(|row| row.state == RunState::Parked);
+    let parked = if any_parked { pending(shared) } else { Vec::new() };
+    for row in rows {
+        let found = found(shared, &row.id, row.state);
         let resume = matches!(found, Found::Part);
         let live = Arc::new(if resume { Live::resumed() } else { Live::default() });
         if let Some(stop) = row.stop {
@@ -28,6 +34,13 @@ pub(super) fn recover(shared: &Arc<Shared>) -> Result<(), StoreError> {
                            contained a secret, which is not stored; start it again";
                 shared.end(&waiting, &Ending::interrupted(why));
             }
+            Found::Part if row.stop.is_none() && row.state == RunState::Parked => {
+                let request = parked.iter().find(|parked| parked.run_id == row.id);
+                match request.filter(|parked| !is_decided(parked)) {
+                    Some(parked) => stay_parked(shared, waiting, &parked.request),
+                    None => shared.enqueue(waiting),
+                }
+            }
             Found::Nothing | Found::Part => shared.enqueue(waiting),
             Found::Ended(ending) => shared.store.ended(&row.id, &ending, wall_ms())?,
         }
@@ -36,28 +49,30 @@ pub(super) fn recover(shared: &Arc<Shared>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The part of a run that the journal has.
-enum Found {
-    Nothing,
-    Part,
-    Ended(Ending),
+fn pending(shared: &Shared) -> Vec<ParkedRun> {
+    shared.journal.pending().unwrap_or_else(|error| {
+        // The runs are resumed, and ask again.
+        (shared.report)(&error.to_string());
+        Vec::new()
+    })
 }
 
-fn found(shared: &Shared, row: &RunRow) -> Found {
-    let recorded = match shared.journal.load(&row.id) {
-        Ok(recorded) => recorded,
-        Err(error) if error.kind == JournalErrorKind::NotFound => return Found::Nothing,
-        Err(error) if row.state == RunState::Queued => {
-            (shared.report)(&error.to_string());
-            return Found::Nothing;
+/// Keeps a run parked, with its events for readers.
+fn stay_parked(shared: &Shared, waiting: Waiting, request: &ParkRequest) {
+    let frames = match shared.story(&waiting.id) {
+        Ok(story) => {
+            waiting.live.begin_with_turns(story.turns);
+            story.frames.clone()
         }
-        Err(error) => return Found::Ended(Ending::interrupted(&error.to_string())),
-    };
-    let Some(outcome) = recorded.outcome else { return Found::Part };
-    match serde_json::from_value::<Outcome>(outcome) {
-        Ok(outcome) => Found::Ended(Ending::of(&outcome)),
         Err(error) => {
-            Found::Ended(Ending::interrupted(&format!("its outcome cannot be read: {error}")))
+            (shared.report)(&error.to_string());
+            Vec::new()
         }
-    }
+    };
+    waiting.live.feed.continue_with(frames);
+    waiting.live.set_open_requests(1);
+    let mut state = shared.state();
+    state.live.insert(waiting.id.clone(), Arc::clone(&waiting.live));
+    let request = Arc::new(request.clone());
+    state.parked.insert(waiting.id.clone(), Parked { waiting, request });
 }

@@ -8,11 +8,14 @@ use crate::agents::Agents;
 use crate::clock::wall_ms;
 use crate::metrics::Metrics;
 use crate::options::ServeOptions;
+use endstop::core::{Park, ParkRequest};
 use endstop::journal::{JournalError, SqliteJournal};
 use endstop::wire::redact::KnownKeys;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// The state that the tasks of a server share.
@@ -25,6 +28,8 @@ pub(super) struct Shared {
     /// Secrets of the environment, which no stored text may contain.
     pub(super) secrets: KnownKeys,
     pub(super) tasks: TaskTracker,
+    /// Cancelled when a shutdown begins.
+    pub(super) shutdown: CancellationToken,
     /// Notified when a place became free.
     pub(super) ended: Notify,
     /// Problems that concern no client, for the operator.
@@ -38,6 +43,9 @@ pub(super) struct Shared {
 pub(super) struct State {
     /// Runs that wait for a free place, the oldest first.
     pub(super) queue: VecDeque<Waiting>,
+    /// Runs that were released until their request is decided.
+    pub(super) parked: HashMap<String, Parked>,
+    /// All runs that have not ended, by their ids.
     pub(super) live: HashMap<String, Arc<Live>>,
     /// Number of runs that have a place.
     pub(super) running: usize,
@@ -53,6 +61,13 @@ pub(super) struct Waiting {
     pub(super) live: Arc<Live>,
     /// `true` if the journal has a part of the run.
     pub(super) resume: bool,
+}
+
+/// A parked run, which has no place.
+#[derive(Clone)]
+pub(super) struct Parked {
+    pub(super) waiting: Waiting,
+    pub(super) request: Arc<ParkRequest>,
 }
 
 impl Shared {
@@ -74,6 +89,7 @@ impl Shared {
             metrics: Metrics::default(),
             secrets: endstop::process::environment_secrets(),
             tasks,
+            shutdown: CancellationToken::new(),
             ended: Notify::new(),
             report,
             stories: Mutex::default(),
@@ -90,6 +106,42 @@ impl Shared {
         let mut state = self.state();
         state.live.insert(waiting.id.clone(), Arc::clone(&waiting.live));
         state.queue.push_back(waiting);
+    }
+
+    /// Records that a run is parked. Its readers stay, and its place becomes free.
+    pub(super) fn park(&self, waiting: &Waiting, request: Arc<ParkRequest>) {
+        if let Err(error) = self.store.parked(&waiting.id) {
+            (self.report)(&error.to_string());
+        }
+        let waiting = Waiting { resume: true, ..waiting.clone() };
+        let live = Arc::clone(&waiting.live);
+        {
+            let mut state = self.state();
+            // Under the lock, because a decision may continue the run as soon as it is listed.
+            live.park();
+            state.parked.insert(waiting.id.clone(), Parked { waiting, request });
+        }
+        // For an answer that waits until the run is parked.
+        live.feed.notify();
+    }
+
+    /// Takes a parked run out of the parked ones.
+    pub(super) fn take_parked(&self, id: &str) -> Option<Waiting> {
+        self.state().parked.remove(id).map(|parked| parked.waiting)
+    }
+
+    /// Returns the terms under which runs are parked.
+    pub(super) fn terms_of_park(&self) -> Park {
+        let expires_after_ms = self.options.park_expiry.map(|time| time.as_millis() as u64);
+        Park { reason: None, expires_after_ms }
+    }
+
+    /// Returns the time at which a run that now waits for approval is parked; `None`: never.
+    pub(super) fn park_time(&self) -> Option<Instant> {
+        if self.shutdown.is_cancelled() {
+            return Some(Instant::now());
+        }
+        self.options.park_after.map(|time| Instant::now() + time)
     }
 
     /// Records an ending, and closes the run for its readers.

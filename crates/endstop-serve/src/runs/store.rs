@@ -28,7 +28,7 @@ CREATE TABLE runs (
     digest      BLOB NOT NULL,     -- SHA-256 of the request
     request     TEXT NOT NULL,     -- JSON, without known secrets
     redacted    INTEGER NOT NULL,  -- 1: secrets were cut out of the request
-    state       TEXT NOT NULL,     -- queued, running, ended
+    state       TEXT NOT NULL,     -- queued, running, parked, ended
     stop        TEXT,              -- cancel or terminate, if a client has asked for it
     created_ms  INTEGER NOT NULL,  -- Unix time
     started_ms  INTEGER,
@@ -78,6 +78,7 @@ pub enum StoreError {
 pub(crate) enum RunState {
     Queued,
     Running,
+    Parked,
     Ended,
 }
 
@@ -89,12 +90,14 @@ pub(crate) enum Stop {
 }
 
 impl RunState {
-    const ALL: [RunState; 3] = [RunState::Queued, RunState::Running, RunState::Ended];
+    const ALL: [RunState; 4] =
+        [RunState::Queued, RunState::Running, RunState::Parked, RunState::Ended];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             RunState::Queued => "queued",
             RunState::Running => "running",
+            RunState::Parked => "parked",
             RunState::Ended => "ended",
         }
     }
@@ -303,11 +306,12 @@ impl Store {
         })
     }
 
-    /// Returns the runs that have not ended: first those that had started, then the queue.
+    /// Returns the runs that have not ended: first those that worked, then the queue, then the parked
+    /// ones.
     pub(crate) fn unfinished(&self) -> Result<Vec<RunRow>, StoreError> {
         self.with(|connection| {
             let sql = format!(
-                "SELECT {COLUMNS} FROM runs WHERE state IN ('queued', 'running')
+                "SELECT {COLUMNS} FROM runs WHERE state IN ('queued', 'running', 'parked')
                  ORDER BY state DESC, number"
             );
             connection.prepare(&sql)?.query_map([], row)?.collect()
@@ -321,6 +325,22 @@ impl Store {
             let sql = "UPDATE runs SET state = 'running', started_ms = coalesce(started_ms, ?2)
                        WHERE id = ?1 AND state = 'queued'";
             connection.prepare_cached(sql)?.execute(params![id, now_ms as i64]).map(drop)
+        })
+    }
+
+    /// Records that a run is parked.
+    pub(crate) fn parked(&self, id: &str) -> Result<(), StoreError> {
+        self.with(|connection| {
+            let sql = "UPDATE runs SET state = 'parked' WHERE id = ?1 AND state = 'running'";
+            connection.prepare_cached(sql)?.execute([id]).map(drop)
+        })
+    }
+
+    /// Records that a parked run waits for a place.
+    pub(crate) fn unparked(&self, id: &str) -> Result<(), StoreError> {
+        self.with(|connection| {
+            let sql = "UPDATE runs SET state = 'queued' WHERE id = ?1 AND state = 'parked'";
+            connection.prepare_cached(sql)?.execute([id]).map(drop)
         })
     }
 

@@ -15,6 +15,7 @@ mod access;
 mod bad_input;
 mod events;
 mod page;
+mod parked;
 mod queue;
 mod restart;
 mod runs;

@@ -95,7 +95,12 @@ impl AgentSource for Scripted {
             .journal(plan.journal.clone())
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(BuiltAgent { agent, secrets: KnownKeys::default(), resources: Box::new(()) })
+        Ok(BuiltAgent {
+            agent,
+            secrets: KnownKeys::default(),
+            resources: Box::new(()),
+            at_end: None,
+        })
     }
 }
 

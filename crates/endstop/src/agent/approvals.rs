@@ -8,7 +8,7 @@
 
 use crate::control::Control;
 use crate::event::RequestId;
-use endstop_core::{EffectId, HookDecision, ToolCall};
+use endstop_core::{EffectId, HookDecision, Park, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -63,8 +63,14 @@ struct Requests {
 }
 
 enum Slot {
-    Open(oneshot::Sender<Approval>),
+    Open(oneshot::Sender<Decided>),
     Answered,
+}
+
+/// What becomes of a request.
+enum Decided {
+    Answered(Approval),
+    Parked(Park),
 }
 
 impl fmt::Debug for Approvals {
@@ -101,9 +107,26 @@ impl Approvals {
             Slot::Open(_) => {}
         }
         match std::mem::replace(slot, Slot::Answered) {
-            Slot::Open(sender) => sender.send(approval).map_err(|_| AnswerError::Closed(id)),
+            Slot::Open(sender) => {
+                sender.send(Decided::Answered(approval)).map_err(|_| AnswerError::Closed(id))
+            }
             Slot::Answered => Err(AnswerError::AlreadyAnswered(id)),
         }
+    }
+
+    /// [Parks](crate::park) the run, so that its open requests can be decided later, in any process.
+    /// Returns `false` if there are none. The run is parked when its other calls have ended; until
+    /// then it may still be stopped. The run needs a journal; without one the requests are denied.
+    pub fn park(&self, park: &Park) -> bool {
+        let mut parked = false;
+        for slot in self.slots().values_mut() {
+            if matches!(slot, Slot::Open(sender) if !sender.is_closed())
+                && let Slot::Open(sender) = std::mem::replace(slot, Slot::Answered)
+            {
+                parked |= sender.send(Decided::Parked(park.clone())).is_ok();
+            }
+        }
+        parked
     }
 
     /// Opens a request. A run that its journal resumes asks again under the same id.
@@ -119,7 +142,7 @@ impl Approvals {
 pub(super) struct Reply {
     pub(super) id: RequestId,
     pub(super) call: ToolCall,
-    answer: oneshot::Receiver<Approval>,
+    answer: oneshot::Receiver<Decided>,
     approvals: Approvals,
 }
 
@@ -138,15 +161,24 @@ impl Reply {
         };
         tokio::select! {
             biased;
-            answer = &mut answer => answer.map_or(HookDecision::Deny("no answer".to_owned()), |approval| approval.answer(call)),
+            answer = &mut answer => answer.map_or(HookDecision::Deny("no answer".to_owned()), |decided| decided.answer(call)),
             decided = approver => {
                 let slot = approvals.slots().insert(id, Slot::Answered);
                 // The caller may have answered while the approver decided.
                 match (slot, answer.try_recv()) {
-                    (Some(Slot::Answered), Ok(approval)) => approval.answer(call),
+                    (Some(Slot::Answered), Ok(decided)) => decided.answer(call),
                     _ => decided,
                 }
             }
+        }
+    }
+}
+
+impl Decided {
+    fn answer(self, call: ToolCall) -> HookDecision {
+        match self {
+            Decided::Answered(approval) => approval.answer(call),
+            Decided::Parked(park) => HookDecision::Park(park),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::approvals::canonical;
 use crate::event::{AgentEvent, Origin, RequestId};
 use crate::journal::{JournalError, RecordedRun};
 use endstop_core::{
-    ConsultPoint, Effect, EffectId, EventKind, Outcome, Replay, RunEvent, ToolCall,
+    ConsultPoint, Effect, EffectId, Event, EventKind, Outcome, Replay, RunEvent, ToolCall,
 };
 use std::sync::Arc;
 
@@ -41,10 +41,15 @@ impl RecordedRun {
     pub fn events_again(&self) -> Result<Vec<AgentEvent>, JournalError> {
         let mut teller = Teller { run: self.header.id.as_str().into(), turn: 0, told: Vec::new() };
         let mut replay = Replay::new(self.spec(None)?);
-        for event in &self.events {
+        for (at, event) in self.events.iter().enumerate() {
             if matches!(event.kind, EventKind::Resumed(_)) {
-                // The process that resumed the run asked the open questions again.
-                let open: Vec<Effect> = replay.outstanding().into_iter().cloned().collect();
+                // The process that resumed the run asked the open questions again, but not those
+                // that were decided while the run was parked.
+                let open = replay.outstanding().into_iter();
+                let open: Vec<Effect> = open
+                    .filter(|effect| !matches!(effect, Effect::Consult { id, .. } if self.is_decided(*id, at)))
+                    .cloned()
+                    .collect();
                 teller.turn = replay.run().map_or(teller.turn, endstop_core::Run::turns);
                 for effect in open {
                     teller.ask(effect);
@@ -65,6 +70,20 @@ impl RecordedRun {
             teller.told.push(AgentEvent::Finished { origin, outcome: Arc::new(outcome) });
         }
         Ok(teller.told)
+    }
+
+    /// `true` if the process that resumed the run with this event had a decision about a question,
+    /// or found that its request had expired.
+    fn is_decided(&self, question: EffectId, resumed: usize) -> bool {
+        let decides =
+            |event: &Event| matches!(event.kind, EventKind::Decided { id, .. } if id == question);
+        let (before, after) = self.events.split_at(resumed);
+        let this_process = after.iter().skip(1).take_while(|event| match &event.kind {
+            EventKind::Resumed(_) => false,
+            EventKind::Parked { request } => request.id != question,
+            _ => true,
+        });
+        before.iter().chain(this_process).any(decides)
     }
 }
 

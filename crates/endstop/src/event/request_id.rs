@@ -1,5 +1,6 @@
 //! The id of a request for approval.
 
+use endstop_core::ParkRequest;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -22,6 +23,12 @@ impl RequestId {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         RequestId(hash >> 11)
+    }
+
+    /// Returns the id under which the event of a request for approval had it, before the run was
+    /// [parked](crate::park) with it.
+    pub fn of_parked(run_id: &str, request: &ParkRequest) -> RequestId {
+        RequestId::of(run_id, request.id.0)
     }
 }
 

@@ -223,10 +223,9 @@ impl Driver {
             question.messages = self.run.as_ref().map(Run::messages).unwrap_or_default().to_vec();
             question.fixed.clone_from(&hooks.fixed);
         }
-        // After a stop nothing is reported, because nothing would wait for the answer. The handle of
-        // an inner run belongs to the tool that started it.
+        // Reported even if a stop is pending, because the journal tells the same events again and
+        // cannot know. The handle of an inner run belongs to the tool that started it.
         if self.outer.is_none()
-            && self.control.pending(None).is_none()
             && let Some(call) = self.shared.config.approved_by_events(&point)
         {
             let reply = self.approvals.open(self.teller.origin.run_id(), id, call);
