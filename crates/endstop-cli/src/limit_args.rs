@@ -61,6 +61,7 @@ fn arg(row: &'static LimitRow, flag: &'static str) -> Arg {
             .value_name(match unit {
                 Unit::Usd => "USD",
                 Unit::Time => "TIME",
+                Unit::TokensCounted => "WHICH",
                 _ => "N",
             })
             // A negative number is accepted as a value, so that the error names its limit instead
@@ -78,6 +79,7 @@ fn help(row: &LimitRow) -> String {
         LimitValue::Off | LimitValue::Switch(_) => return text.to_owned(),
         LimitValue::Count(count) => count.to_string(),
         LimitValue::Usd(usd) => usd.to_string(),
+        LimitValue::Tokens(counts) => counts.as_str().to_owned(),
         LimitValue::Time(time) => spelled(time),
     };
     format!("{text} [default: {default}]")

@@ -57,7 +57,7 @@ pub use kernel::{
     Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta,
     Unsuccessful, VerifyRound, Watch, WatchError, WatchMode, WouldFit,
 };
-pub use limits::{LimitError, LimitRow, LimitValue, Limits};
+pub use limits::{LimitError, LimitRow, LimitValue, Limits, TokensCounted};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};
 pub use message::{
     ArgumentsError, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,

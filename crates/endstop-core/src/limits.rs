@@ -16,8 +16,10 @@
 //! assert!(error.contains("max_turn") && error.contains("max_turns"));
 //! ```
 
+mod tokens_counted;
 mod value;
 
+pub use tokens_counted::TokensCounted;
 pub use value::{LimitValue, parse_duration};
 
 use crate::nearest::did_you_mean;
@@ -43,6 +45,8 @@ pub enum Unit {
     Count,
     /// `true` or `false`.
     Switch,
+    /// The tokens that count: `all`, `uncached` or `output`.
+    TokensCounted,
 }
 
 /// The effect of `null` and `"off"` as the value of a limit.
@@ -284,7 +288,7 @@ limits! {
     }
     /// Token ceiling, prompt and generated tokens together.
     ///
-    /// Covers all attempts.
+    /// Covers all attempts. `max_tokens_counts` selects the tokens that count.
     max_tokens: Option<u64> = None, {
         unit: Tokens,
         off: Off::Allowed,
@@ -292,6 +296,17 @@ limits! {
         tighter: Lower,
         reached: "`error_max_tokens`",
         before_turn: true,
+    }
+    /// The tokens that the token ceiling counts: all, uncached (without prompt tokens read from a
+    /// cache) or output (generated tokens, with reasoning).
+    ///
+    /// Before a call, its whole prompt counts as uncached, because a cache may miss.
+    max_tokens_counts: TokensCounted = TokensCounted::All, {
+        unit: TokensCounted,
+        off: Off::Refused("set \"all\" (or \"uncached\", \"output\")"),
+        needs: Needs::Data(&[RunData::Tokens]),
+        tighter: Lower,
+        reached: "as `max_tokens`",
     }
     /// Wall-clock ceiling of the run: 90s, 10m, 2h.
     timeout: Option<Duration> = None, {
@@ -547,6 +562,12 @@ impl fmt::Display for LimitError {
 impl std::error::Error for LimitError {}
 
 impl Limits {
+    /// The tokens that a display of used tokens counts: those of the ceiling, or all tokens if no
+    /// ceiling is set.
+    pub fn tokens_counted(&self) -> TokensCounted {
+        self.max_tokens.map(|_| self.max_tokens_counts).unwrap_or_default()
+    }
+
     /// Returns limits that are all off, except those that no replay of a recorded run can reach
     /// ([`Needs::LiveRun`]), which have their defaults.
     pub fn none() -> Limits {

@@ -107,6 +107,7 @@ export type LimitName =
   | 'max_turns'
   | 'max_budget_usd'
   | 'max_tokens'
+  | 'max_tokens_counts'
   | 'timeout'
   | 'turn_timeout'
   | 'first_content_timeout'

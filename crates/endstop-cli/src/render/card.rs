@@ -175,8 +175,9 @@ fn spent(outcome: &Outcome, limits: &Limits) -> String {
         _ => Some(of(format!("{estimated}{}", outcome.cost), max_usd)),
     };
     let max_tokens = limits.max_tokens.map(thousands);
+    let counts = limits.tokens_counted();
     let used = if counted {
-        of(format!("{estimated}{}", thousands(usage.total_tokens())), max_tokens)
+        of(format!("{estimated}{}", thousands(counts.of(usage))), max_tokens)
     } else {
         of("unknown".to_owned(), max_tokens)
     };
@@ -188,7 +189,7 @@ fn spent(outcome: &Outcome, limits: &Limits) -> String {
         turns,
         count(outcome.model_calls.into(), "model call"),
         count(outcome.tool_calls.into(), "tool call"),
-        format!("{used} tokens"),
+        format!("{used} {}tokens", counts.qualifier()),
     ];
     spent.extend(cost);
     spent.push(of(seconds(outcome.duration), limits.timeout.map(seconds)));

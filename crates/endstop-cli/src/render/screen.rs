@@ -320,10 +320,11 @@ impl Screen {
             None => used,
         };
         let budget = self.limits.max_budget_usd.map(|usd| NanoUsd::from_usd(usd).to_string());
+        let counts = self.limits.tokens_counted();
         let used = if self.answered && self.usage == Usage::default() {
             "unknown".to_owned()
         } else {
-            thousands(self.usage.total_tokens())
+            thousands(counts.of(&self.usage))
         };
         // Without a price no cost is known, and $0.00 would be a false claim.
         let cost = self.cost.filter(|cost| cost.0 > 0 || budget.is_some());
@@ -334,7 +335,11 @@ impl Screen {
                 of(self.turn.to_string(), self.limits.max_turns.map(|n| n.to_string()))
             )),
             cost,
-            Some(format!("{} tokens", of(used, self.limits.max_tokens.map(thousands)))),
+            Some(format!(
+                "{} {}tokens",
+                of(used, self.limits.max_tokens.map(thousands)),
+                counts.qualifier()
+            )),
             Some(of(seconds(self.began.elapsed()), self.limits.timeout.map(seconds))),
         ]
         .into_iter()

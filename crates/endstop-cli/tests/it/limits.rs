@@ -1,7 +1,8 @@
 //! Every row of the table of limits as a flag and as a key of a settings file.
 
-use crate::cli::{Cli, Done};
+use crate::cli::{Cli, Done, playing};
 use endstop::core::limits::{LimitRow, Off, TABLE, Unit};
+use endstop::testkit::Turn;
 use serde_json::{Value, json};
 
 /// Returns a value of a limit that is not its default, as a flag and as TOML spell it, and the
@@ -11,6 +12,7 @@ fn other(row: &LimitRow) -> (&'static str, &'static str, Value) {
         Unit::Time => ("90s", "\"90s\"", json!("90s")),
         Unit::Usd => ("7", "7", json!(7.0)),
         Unit::Switch => ("", "true", json!(true)),
+        Unit::TokensCounted => ("output", "\"output\"", json!("output")),
         Unit::Turns | Unit::Tokens | Unit::Count => ("7", "7", json!(7)),
     }
 }
@@ -101,4 +103,20 @@ fn each_limit_has_one_help_line() {
         flags.iter().map(|line| line.split(' ').next().unwrap().replace('-', "_")).collect();
     let rows: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
     assert_eq!(names, rows);
+}
+
+#[test]
+fn card_names_tokens_that_count() {
+    let cli = Cli::new();
+    let server = playing([Turn::text("Yes.").usage(9_000, 40).cached(8_000, 0)]);
+    let args = ["Is it?", "--max-tokens", "20000", "--max-tokens-counts"];
+    for (counts, shown) in
+        [("output", "/20,000 output tokens"), ("uncached", "/20,000 uncached tokens")]
+    {
+        let server = playing([Turn::text("Yes.").usage(9_000, 40).cached(8_000, 0)]);
+        let args: Vec<&str> = args.into_iter().chain([counts]).collect();
+        cli.agent(&server, "openai-chat", &args).exits(0).notes(&[shown]);
+    }
+    let done = cli.agent(&server, "openai-chat", &["Is it?", "--max-tokens-counts", "some"]);
+    done.exits(2).notes(&["--max-tokens-counts", "uncached"]);
 }

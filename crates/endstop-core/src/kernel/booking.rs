@@ -20,7 +20,8 @@ fn settle(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) {
-    let spent = context.ledger.settle(usage, cost, unreported, call.quote);
+    let spent =
+        context.ledger.settle(usage, cost, unreported, (call.quote, most_output(call, context)));
     // A bill below the list price is bounded by it, but not known.
     context.ledger.cost_unknown |= usage.billing != Billing::ByTokens;
     if let Some(id) = call.reservation {

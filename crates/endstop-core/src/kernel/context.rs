@@ -168,6 +168,7 @@ impl RunContext {
             ledger: Ledger {
                 max_usd: spec.limits.max_budget_usd.map(NanoUsd::from_usd),
                 max_tokens: spec.limits.max_tokens,
+                counts: spec.limits.max_tokens_counts,
                 reserves,
                 ..Ledger::default()
             },
@@ -195,6 +196,7 @@ impl RunContext {
     pub(super) fn replace_limits(&mut self, limits: Limits) {
         self.ledger.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
         self.ledger.max_tokens = limits.max_tokens;
+        self.ledger.counts = limits.max_tokens_counts;
         self.state.iteration_limit = limits.max_turns;
         self.settings.limits = limits;
     }

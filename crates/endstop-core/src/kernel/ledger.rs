@@ -8,6 +8,7 @@
 
 use super::decided_by::{Decision, Layer};
 use crate::cache_use::{CacheUse, NanoUsdChange};
+use crate::limits::TokensCounted;
 use crate::price::Price;
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
@@ -61,18 +62,25 @@ pub(crate) struct Ledger {
     pub(crate) price: Option<Price>,
     pub(crate) max_usd: Option<NanoUsd>,
     pub(crate) max_tokens: Option<u64>,
+    /// The tokens that count against `max_tokens`.
+    pub(crate) counts: TokensCounted,
     /// Known cost: reported, priced or estimated.
     pub(crate) spent: NanoUsd,
     pub(crate) usage: Usage,
     /// Usage of the run's own calls, which alone have the run's price.
     pub(crate) own_usage: Usage,
     pub(crate) tokens: u64,
+    /// The part of `tokens` that was not read from a cache. A sum of the attempts, because one that
+    /// reports more cached tokens than its prompt has must not hide those of another.
+    pub(crate) uncached: u64,
     /// Upper bound on the usage of attempts that the provider did not count, on top of the known
     /// usage.
     pub(crate) unreported: Unreported,
     /// Sum of the bounded parts of `unreported`. It still counts against the ceilings if another part
     /// has no bound, which makes `unreported` itself unknown.
     pub(crate) bounded: (NanoUsd, u64),
+    /// The part of the bounded tokens that can have been generated.
+    pub(crate) bounded_output: u64,
     /// `true` if unreported usage counts against the ceilings. Only if calls are reserved before
     /// they are made: without reservations the bound is too coarse to end a run on it.
     pub(crate) reserves: bool,
@@ -126,6 +134,14 @@ impl LaterCall {
         then.saturating_add(self.output)
     }
 
+    /// The tokens that count of only the later call.
+    fn counted_tokens(self, counts: TokensCounted, prompt: u64, output: u64) -> u64 {
+        match counts {
+            TokensCounted::All | TokensCounted::Uncached => self.tokens(prompt, output),
+            TokensCounted::Output => self.output,
+        }
+    }
+
     /// Returns the largest output up to `most` of a call that leaves enough for this one. `None`: not
     /// even no output does.
     fn most_output(self, price: &Price, prompt: u64, most: u64, left: NanoUsd) -> Option<u64> {
@@ -147,7 +163,11 @@ impl LaterCall {
     }
 
     /// The same for tokens.
-    fn most_tokens(self, prompt: u64, left: u64) -> Option<u64> {
+    fn most_tokens(self, counts: TokensCounted, prompt: u64, left: u64) -> Option<u64> {
+        if counts == TokensCounted::Output {
+            return left.checked_sub(self.output);
+        }
+        // The output is also a part of the later prompt, so each token of it counts twice.
         let both = self.tokens(prompt, 0).saturating_add(prompt);
         Some(left.checked_sub(both)? / 2)
     }
@@ -199,7 +219,30 @@ impl Ledger {
 
     /// The number of tokens that counts against the token ceiling.
     pub(crate) fn committed_tokens(&self) -> u64 {
+        let known = self.counted_tokens();
+        if self.reserves { known.saturating_add(self.bounded_tokens()) } else { known }
+    }
+
+    /// The number of tokens of all kinds that are used, or may have been used without a report.
+    pub(crate) fn all_tokens(&self) -> u64 {
         if self.reserves { self.tokens.saturating_add(self.bounded.1) } else { self.tokens }
+    }
+
+    /// The known part of [`committed_tokens`](Ledger::committed_tokens).
+    pub(crate) fn counted_tokens(&self) -> u64 {
+        match self.counts {
+            TokensCounted::All => self.tokens,
+            TokensCounted::Uncached => self.uncached,
+            TokensCounted::Output => TokensCounted::Output.of(&self.usage),
+        }
+    }
+
+    /// The tokens that may count, of attempts that the provider did not count.
+    fn bounded_tokens(&self) -> u64 {
+        match self.counts {
+            TokensCounted::All | TokensCounted::Uncached => self.bounded.1,
+            TokensCounted::Output => self.bounded_output,
+        }
     }
 
     /// Describes the possible cost of attempts that the provider did not count, if there are any.
@@ -212,9 +255,11 @@ impl Ledger {
 
     /// The same in tokens.
     pub(crate) fn more_used(&self) -> Option<String> {
-        let used = self.tokens;
+        let used = self.counted_tokens();
         let more = self.committed_tokens().saturating_sub(used);
-        (more > 0).then(|| format!("{used} tokens known, up to {more} more may have been used"))
+        let which = self.counts.qualifier();
+        let known = || format!("{used} {which}tokens known, up to {more} more may have been used");
+        (more > 0).then(known)
     }
 
     /// Upper bound on the cost of the run; `None` if no bound is known.
@@ -289,6 +334,8 @@ impl Ledger {
         // budget.
         for (usd, tokens, by_usd, by_tokens) in [own, shared] {
             let later = later.filter(|_| by_usd == Ceiling::Usd);
+            // A shared budget counts all tokens.
+            let counts = if by_usd == Ceiling::Usd { self.counts } else { TokensCounted::All };
             if let Some(usd) = usd {
                 let left = Granted { usd, tokens: None };
                 let alone = price.affordable(ask.prompt, usd);
@@ -307,9 +354,10 @@ impl Ledger {
                 let left = Granted { usd: NanoUsd::ZERO, tokens: Some(tokens) };
                 let (affordable, kept) = match later {
                     Some(later) => {
-                        (later.most_tokens(ask.prompt, tokens), later.tokens(ask.prompt, floor))
+                        let kept = later.counted_tokens(counts, ask.prompt, floor);
+                        (later.most_tokens(counts, ask.prompt, tokens), kept)
                     }
-                    None => (tokens.checked_sub(ask.prompt), 0),
+                    None => (tokens.checked_sub(counts.of_prompt(ask.prompt)), 0),
                 };
                 let kept = Granted { usd: NanoUsd::ZERO, tokens: Some(kept) };
                 lower(affordable, by_tokens, left, kept)?;
@@ -323,13 +371,14 @@ impl Ledger {
     }
 
     /// Books an attempt and returns its cost: the cost that the provider reported, or else the
-    /// priced usage. `unreported` is the possible usage beyond that.
+    /// priced usage. `unreported` is the possible usage beyond that, and `most_output` the bound of
+    /// the output, if one is known.
     pub(crate) fn settle(
         &mut self,
         usage: &Usage,
         cost: Option<NanoUsd>,
         unreported: Unreported,
-        quote: Option<NanoUsd>,
+        (quote, most_output): (Option<NanoUsd>, Option<u64>),
     ) -> NanoUsd {
         // The provider's own bill wins over the price table, because it includes discounts and
         // surcharges.
@@ -345,9 +394,13 @@ impl Ledger {
             self.saved_by_size.0 = self.saved_by_size.0.saturating_add(saved);
         }
         self.tokens = self.tokens.saturating_add(usage.total_tokens());
+        self.uncached = self.uncached.saturating_add(TokensCounted::Uncached.of(usage));
         self.spent += cost;
         self.cost_unknown |= unreported.cost != Some(NanoUsd::ZERO);
-        self.add_unreported(unreported);
+        // The output that is known already counts in the usage.
+        let known_output = usage.generated_tokens().unwrap_or(0);
+        let more_output = most_output.map(|most| most.saturating_sub(known_output));
+        self.add_unreported(unreported, more_output);
         // More than the worst case can only mean a wrong price or bound, so it is reported
         // separately.
         if let Some(quote) = quote {
@@ -367,11 +420,15 @@ impl Ledger {
         self.cost_unknown |= cost_unknown;
         self.usage.add(usage);
         self.tokens = self.tokens.saturating_add(usage.total_tokens());
+        self.uncached = self.uncached.saturating_add(TokensCounted::Uncached.of(usage));
         self.spent += cost;
-        self.add_unreported(unreported);
+        self.add_unreported(unreported, None);
     }
 
-    fn add_unreported(&mut self, more: Unreported) {
+    /// Adds unreported usage, of which at most `more_output` tokens were generated.
+    fn add_unreported(&mut self, more: Unreported, more_output: Option<u64>) {
+        let output = more.tokens.unwrap_or_default().min(more_output.unwrap_or(u64::MAX));
+        self.bounded_output = self.bounded_output.saturating_add(output);
         self.unreported += more;
         self.bounded.0 += more.cost.unwrap_or_default();
         self.bounded.1 = self.bounded.1.saturating_add(more.tokens.unwrap_or_default());
@@ -387,7 +444,7 @@ mod tests {
         let mut ledger =
             Ledger { max_usd: Some(NanoUsd(100)), reserves: true, ..Ledger::default() };
         let aborted = Unreported { cost: Some(NanoUsd(90)), tokens: Some(9) };
-        ledger.settle(&Usage::default(), None, aborted, None);
+        ledger.settle(&Usage::default(), None, aborted, (None, None));
         assert_eq!(ledger.committed(), NanoUsd(90));
         // A tool reports that it spent, and cannot say how much.
         ledger.book(&Usage::default(), NanoUsd(5), true, Unreported::of_unknown(true));

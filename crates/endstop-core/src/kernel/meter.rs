@@ -12,6 +12,7 @@ use super::ledger::{Ceiling, Granted, LEAST_OUTPUT};
 use super::outcome::WouldFit;
 use super::prompt::Request;
 use super::quote::USUAL_SHARED_OUTPUT;
+use crate::limits::TokensCounted;
 use crate::usage::{NanoUsd, Usage};
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -30,6 +31,8 @@ pub(super) struct Meter {
     ceiling: Ceiling,
     /// The amount that was left below it.
     left: Granted,
+    /// The tokens that the ceiling counts.
+    counts: TokensCounted,
 }
 
 /// The terms of a call that a guest may make.
@@ -47,9 +50,13 @@ impl Meter {
             return None;
         }
         let (output, prompt) = (self.streamed / BYTES_PER_TOKEN, self.prompt);
+        let counted = match self.counts {
+            TokensCounted::Output => String::new(),
+            _ => format!("a prompt of about {prompt} tokens and "),
+        };
         let evidence = format!(
-            "the call was aborted: a prompt of about {prompt} tokens and about {output} tokens of output use up {}",
-            shown(self.ceiling, self.left)
+            "the call was aborted: {counted}about {output} tokens of output use up {}",
+            shown(self.ceiling, self.left, self.counts)
         );
         let ceiling = self.ceiling;
         Some(Ending::new(ceiling.termination(), Layer::Limit, ceiling.decision(), evidence))
@@ -100,8 +107,9 @@ pub(super) fn admit(granted: Option<Granted>, context: &mut RunContext) -> Flow<
     ];
     let mut least: Option<(u64, Ceiling, Granted)> = None;
     for (ceiling, left) in ceilings.into_iter().flatten() {
+        let counts = counts_of(ceiling, context);
         let output = match (left.tokens, ledger.price) {
-            (Some(left), _) => left.checked_sub(tokens),
+            (Some(left), _) => left.checked_sub(counts.of_prompt(tokens)),
             (None, Some(price)) if left.usd >= cost => {
                 price.up_to_prompt(tokens).affordable(0, left.usd.saturating_sub(cost))
             }
@@ -119,18 +127,24 @@ pub(super) fn admit(granted: Option<Granted>, context: &mut RunContext) -> Flow<
     let cap = context.output_cap.unwrap_or(u64::MAX);
     let meter = least.filter(|(output, ..)| *output < cap).map(|(output, ceiling, left)| {
         let stop_at = output.saturating_mul(BYTES_PER_TOKEN);
-        Box::new(Meter { streamed: 0, stop_at, prompt: tokens, ceiling, left })
+        let counts = counts_of(ceiling, context);
+        Box::new(Meter { streamed: 0, stop_at, prompt: tokens, ceiling, left, counts })
     });
     let quote = own_usd.into_iter().chain(short_usd.map(|(granted, _)| granted.usd)).min();
     Continue(Terms { quote, meter })
 }
 
+/// The tokens that a ceiling counts: only the run's own token ceiling has a choice.
+fn counts_of(ceiling: Ceiling, context: &RunContext) -> TokensCounted {
+    if ceiling == Ceiling::Tokens { context.ledger.counts } else { TokensCounted::All }
+}
+
 /// The amount that was left below a ceiling, for messages.
-fn shown(ceiling: Ceiling, left: Granted) -> String {
+fn shown(ceiling: Ceiling, left: Granted, counts: TokensCounted) -> String {
     let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
     let of = if shared { " in the shared budget" } else { "" };
     match left.tokens {
-        Some(tokens) => format!("the {tokens} tokens that were left{of}"),
+        Some(tokens) => format!("the {tokens} {}tokens that were left{of}", counts.qualifier()),
         None => format!("the {} that was left{of}", left.usd),
     }
 }
@@ -148,7 +162,7 @@ fn does_not_fit(
     };
     let evidence = format!(
         "the next call does not fit: its prompt of {of_prompt} uses up {}",
-        shown(ceiling, left)
+        shown(ceiling, left, counts_of(ceiling, context))
     );
     let mut fits = WouldFit::default();
     let price = context.ledger.price.map(|price| price.up_to_prompt(tokens));
@@ -156,7 +170,8 @@ fn does_not_fit(
     match ceiling {
         Ceiling::Usd => fits.max_budget = Some(context.ledger.committed() + cost + output),
         Ceiling::Tokens => {
-            let all = context.ledger.committed_tokens().saturating_add(tokens);
+            let of_prompt = context.ledger.counts.of_prompt(tokens);
+            let all = context.ledger.committed_tokens().saturating_add(of_prompt);
             fits.max_tokens = Some(all.saturating_add(LEAST_OUTPUT));
         }
         // A shared ceiling is not this run's to raise.

@@ -143,7 +143,10 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(Decision, String)> 
                 Decision::MaxTokens,
                 match context.ledger.more_used() {
                     Some(more) => format!("{more}, of {max}"),
-                    None => format!("{} of {max} tokens used", context.ledger.tokens),
+                    None => {
+                        let used = context.ledger.counted_tokens();
+                        format!("{used} of {max} {}tokens used", context.ledger.counts.qualifier())
+                    }
                 },
             )
         }),

@@ -15,6 +15,7 @@ use super::ending::Ending;
 use super::event::BudgetAccount;
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
 use super::outcome::WouldFit;
+use crate::limits::TokensCounted;
 use crate::media::{Attachment, Document, Image};
 use crate::message::Part;
 use crate::usage::NanoUsd;
@@ -122,7 +123,9 @@ pub(super) fn does_not_fit(
         Ceiling::Tokens | Ceiling::SharedTokens => {
             let left = left.tokens.unwrap_or_default();
             let kept = kept.tokens.unwrap_or_default();
-            let need = prompt.saturating_add(output).saturating_add(kept);
+            let counts = if shared { TokensCounted::All } else { context.ledger.counts };
+            let of_prompt = counts.of_prompt(prompt);
+            let need = of_prompt.saturating_add(output).saturating_add(kept);
             if shared {
                 let ceiling = refused_by.and_then(|account| account.ceiling_tokens);
                 let used = ceiling.map(|all| all.saturating_sub(left));
@@ -130,10 +133,17 @@ pub(super) fn does_not_fit(
             } else {
                 fits.max_tokens = Some(context.ledger.committed_tokens().saturating_add(need));
             }
-            fits.max_output_tokens = left.checked_sub(prompt.saturating_add(kept));
+            fits.max_output_tokens = left.checked_sub(of_prompt.saturating_add(kept));
+            let counted = match counts {
+                TokensCounted::Output => String::new(),
+                TokensCounted::All | TokensCounted::Uncached => {
+                    format!("prompt at most {prompt} tokens {by} + ")
+                }
+            };
             let sum = format!(
-                "prompt at most {prompt} tokens {by} + {output} tokens of output{} > {left} tokens left",
-                for_hand_over(kept > 0, &kept)
+                "{counted}{output} tokens of output{} > {left} {}tokens left",
+                for_hand_over(kept > 0, &kept),
+                counts.qualifier()
             );
             (sum, context.ledger.more_used())
         }

@@ -28,7 +28,7 @@ pub(super) fn remaining(context: &RunContext) -> Option<String> {
     }
     if let Some(most) = ledger.max_tokens {
         let tokens = most.saturating_sub(ledger.committed_tokens());
-        left.push(format!("{tokens} of {most} tokens"));
+        left.push(format!("{tokens} of {most} {}tokens", ledger.counts.qualifier()));
     }
     if let Some(most) = limits.timeout {
         left.push(format!("{} of {}", shown(most.saturating_sub(context.now)), shown(most)));

@@ -200,6 +200,12 @@ impl Run {
         self.0.context.ledger.committed_tokens()
     }
 
+    /// The number of tokens of all kinds, whatever counts against the token ceiling: as reported, plus
+    /// what attempts that the provider did not count may have used.
+    pub fn all_tokens(&self) -> u64 {
+        self.0.context.ledger.all_tokens()
+    }
+
     /// Upper bound on the unreported usage of attempts that the provider did not count.
     pub fn unreported(&self) -> Unreported {
         self.0.context.ledger.unreported

@@ -8,6 +8,7 @@ fn other(row: &LimitRow) -> Value {
     match row.unit {
         Unit::Time => json!("90s"),
         Unit::Switch => json!(true),
+        Unit::TokensCounted => json!("output"),
         Unit::Turns | Unit::Usd | Unit::Tokens | Unit::Count => json!(7),
     }
 }
@@ -83,7 +84,10 @@ fn none_switches_off_replayable_limits() {
     let (none, default) = (Limits::none(), Limits::default());
     for row in &TABLE {
         match row.needs {
-            Needs::Data(_) => assert_eq!(row.value(&none), LimitValue::Off, "{}", row.name),
+            Needs::Data(_) => {
+                let off = [LimitValue::Off, LimitValue::Tokens(TokensCounted::All)];
+                assert!(off.contains(&row.value(&none)), "{}", row.name);
+            }
             Needs::LiveRun => assert_eq!(row.value(&none), row.value(&default), "{}", row.name),
         }
     }
@@ -94,7 +98,7 @@ fn none_switches_off_replayable_limits() {
         .filter(|row| row.value(&off) != LimitValue::Off && row.off != Off::Allowed)
         .map(|row| row.name)
         .collect();
-    assert_eq!(may_apply, ["cancel_grace", "tool_concurrency"]);
+    assert_eq!(may_apply, ["max_tokens_counts", "cancel_grace", "tool_concurrency"]);
 }
 
 #[test]
@@ -150,6 +154,7 @@ fn book_table() -> String {
             LimitValue::Switch(on) => on.to_string(),
             LimitValue::Count(count) => count.to_string(),
             LimitValue::Usd(usd) => format!("${usd:.2}"),
+            LimitValue::Tokens(counts) => counts.as_str().to_owned(),
             LimitValue::Time(time) if time.as_secs() >= 120 => {
                 format!("{} min", time.as_secs_f64() / 60.0)
             }
@@ -197,6 +202,9 @@ fn any_limits() -> impl Strategy<Value = Limits> {
                 (_, Unit::Time) => LimitValue::Time(time).spelled(),
                 (_, Unit::Switch) => json!(switch),
                 (_, Unit::Usd) => json!(f64::from(count) / 7.0),
+                (_, Unit::TokensCounted) => {
+                    json!(TokensCounted::ALL[usize::from(kind) % 3].as_str())
+                }
                 (_, Unit::Tokens) => json!(u64::from(count) << (kind * 8)),
                 (_, Unit::Turns | Unit::Count) => json!(u64::from(count).max(row.least)),
             };

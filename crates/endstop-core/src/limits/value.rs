@@ -1,5 +1,6 @@
 //! The types of limits: reads their values from configuration, and spells them again.
 
+use super::tokens_counted::TokensCounted;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub enum LimitValue {
     Count(u64),
     /// US dollars.
     Usd(f64),
+    /// The tokens that count.
+    Tokens(TokensCounted),
     /// A duration.
     Time(Duration),
     /// The limit does not apply.
@@ -30,6 +33,7 @@ impl LimitValue {
             LimitValue::Switch(on) => json!(on),
             LimitValue::Count(count) => json!(count),
             LimitValue::Usd(usd) => json!(usd),
+            LimitValue::Tokens(counts) => json!(counts.as_str()),
             LimitValue::Time(time) => {
                 let nanos = time.subsec_nanos() % 1_000_000;
                 let fraction = if nanos == 0 { String::new() } else { format!(".{nanos:06}") };
@@ -133,6 +137,20 @@ impl Field for Duration {
 
     fn value(&self) -> LimitValue {
         LimitValue::Time(*self)
+    }
+}
+
+impl Field for TokensCounted {
+    const OFF: Self = TokensCounted::All;
+
+    fn read(value: &Value, _: bool) -> Result<Self, String> {
+        let named = |counts: &TokensCounted| value.as_str() == Some(counts.as_str());
+        let found = TokensCounted::ALL.into_iter().find(named);
+        found.ok_or_else(|| wants("\"all\", \"uncached\" or \"output\"", value))
+    }
+
+    fn value(&self) -> LimitValue {
+        LimitValue::Tokens(*self)
     }
 }
 

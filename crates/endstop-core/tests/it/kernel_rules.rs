@@ -391,7 +391,7 @@ fn pre_turn_checks_match_table() {
             Unit::Tokens => "tokens",
             Unit::Time => "seconds",
             // The check names what it counts.
-            Unit::Count | Unit::Switch => check.unit,
+            Unit::Count | Unit::Switch | Unit::TokensCounted => check.unit,
         };
         assert_eq!(check.unit, unit, "{}", row.name);
     }

@@ -141,7 +141,11 @@ pub fn check_spent(limits: &Limits, outcome: &Outcome) -> Result<(), String> {
             outcome.cost, outcome.cost_upper
         ));
     }
-    check_ceilings(limits, upper, NanoUsd::ZERO, tokens, outcome.overrun)
+    let counted = match limits.max_tokens_counts {
+        TokensCounted::All => tokens,
+        counts => counts.of(&outcome.usage),
+    };
+    check_ceilings(limits, upper, NanoUsd::ZERO, counted, outcome.overrun)
 }
 
 /// A ceiling lowers a cap only if the call would not fit with the caller's cap, and then to the
@@ -169,9 +173,14 @@ pub fn quotes_exactly(
     let fits = |cap: u64| {
         let cost = price.filter(|_| worst.is_some()).map(|price| price.worst(prompt_bound, cap));
         let least_usd = usd.into_iter().chain(shared.map(|(usd, _)| NanoUsd(usd))).min();
-        let least_tokens = tokens.into_iter().chain(shared.map(|(_, tokens)| tokens)).min();
+        // A shared budget counts all tokens.
+        let of_prompt = match limits.max_tokens_counts {
+            TokensCounted::Output => 0,
+            TokensCounted::All | TokensCounted::Uncached => prompt_bound,
+        };
         cost.zip(least_usd).is_none_or(|(cost, left)| cost <= left)
-            && least_tokens.is_none_or(|left| prompt_bound.saturating_add(cap) <= left)
+            && tokens.is_none_or(|left| of_prompt.saturating_add(cap) <= left)
+            && shared.is_none_or(|(_, left)| prompt_bound.saturating_add(cap) <= left)
     };
     if !fits(cap) {
         return wrong("the call does not fit");

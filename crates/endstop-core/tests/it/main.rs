@@ -44,6 +44,7 @@ mod steering;
 mod stopping;
 mod streaming;
 mod termination_vectors;
+mod tokens_counted;
 mod tool_calls;
 mod vectors;
 mod verification;

@@ -91,7 +91,8 @@ impl Guarded {
             && let Some(budget) = &self.budget
         {
             let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
-            budget.set_ceiling(usd, limits.max_tokens);
+            let counts_all = limits.max_tokens_counts == endstop_core::TokensCounted::All;
+            budget.set_ceiling(usd, limits.max_tokens.filter(|_| counts_all));
         }
         self.settings = Arc::new(Settings { limits, ..Settings::clone(&self.settings) });
         let Guarded { threads, unassigned, books, budget, settings, .. } = self;

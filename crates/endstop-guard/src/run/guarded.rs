@@ -112,7 +112,10 @@ impl Guarded {
     pub(super) fn new(key: RunKey, settings: Arc<Settings>, wall_ms: u64, hear: Hear) -> Guarded {
         let limits = &settings.limits;
         let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
-        let tokens = limits.max_tokens;
+        // The account counts all tokens; another ceiling is enforced by the kernel alone.
+        let tokens = limits
+            .max_tokens
+            .filter(|_| limits.max_tokens_counts == endstop_core::TokensCounted::All);
         let budget = SharedBudget::within(settings.budget.as_ref(), usd, tokens);
         settings.meter.started();
         let record = RunRecord::new(settings.journal.clone());

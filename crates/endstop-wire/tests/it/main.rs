@@ -28,3 +28,4 @@ mod responses;
 mod sniffed;
 mod sse;
 mod text_frames;
+mod tokens_counted;

@@ -126,7 +126,7 @@ fn doubled(limits: &Limits, limit: &str) -> Option<String> {
         (LimitValue::Count(count), _) => count.max(1).checked_mul(2)?.to_string(),
         (LimitValue::Usd(usd), _) => (usd.max(0.005) * 2.0).to_string(),
         (LimitValue::Time(time), _) => format!("{}s", (time.as_secs_f64() * 2.0).ceil().max(1.0)),
-        (LimitValue::Off | LimitValue::Switch(_), _) => return None,
+        (LimitValue::Off | LimitValue::Switch(_) | LimitValue::Tokens(_), _) => return None,
     })
 }
 
@@ -141,12 +141,13 @@ fn continues(recorded: &RecordedRun, limits: Limits) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endstop::core::limits::TABLE;
+    use endstop::core::limits::{LimitRow, TABLE};
 
     #[test]
     fn every_set_limit_can_be_doubled() {
         let mut limits = Limits::default();
-        for row in TABLE.iter().filter(|row| row.unit != Unit::Switch) {
+        let numeric = |row: &&LimitRow| !matches!(row.unit, Unit::Switch | Unit::TokensCounted);
+        for row in TABLE.iter().filter(numeric) {
             limits.set(row.name, &Value::from(row.least)).unwrap();
             let before = row.value(&limits);
             let value = doubled(&limits, row.name).unwrap();

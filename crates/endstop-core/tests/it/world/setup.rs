@@ -148,6 +148,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         // Some of these are set below.
         max_budget_usd: None,
         max_tokens: None,
+        max_tokens_counts: TokensCounted::ALL[rng.below(3) as usize],
         timeout: None,
         max_tool_timeout: default.max_tool_timeout,
         retry_for: default.retry_for,

@@ -171,7 +171,7 @@ impl Driver {
                 usd: outcome.cost_upper.unwrap_or(outcome.cost),
                 tokens: outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens()),
             },
-            (None, Some(run)) => Amount { usd: run.committed(), tokens: run.committed_tokens() },
+            (None, Some(run)) => Amount { usd: run.committed(), tokens: run.all_tokens() },
             (None, None) => Amount::ZERO,
         }
     }
