@@ -47,6 +47,7 @@ mod api;
 mod app;
 mod clock;
 mod metrics;
+mod operator;
 mod options;
 mod page;
 mod runs;
@@ -54,6 +55,7 @@ mod server;
 
 pub use access::{Client, TokenFileError, Tokens};
 pub use agents::{AgentSource, Agents, AtEnd, BuiltAgent, RunPlan};
+pub use operator::{OpenRun, Operator, OperatorError};
 pub use options::ServeOptions;
 pub use runs::StoreError;
 pub use server::{ServeError, Server};

@@ -5,6 +5,7 @@ use crate::access::Tokens;
 use crate::agents::Agents;
 use crate::api::router;
 use crate::app::App;
+use crate::operator::Operator;
 use crate::options::ServeOptions;
 use crate::runs::{Runs, StoreError};
 use axum::Router;
@@ -82,6 +83,11 @@ impl Server {
         let hosts = hosts(&options, loopback);
         let runs = Runs::open(journal, agents, options, Box::new(report))?;
         Ok(Server { app: Arc::new(App::new(runs, tokens, hosts)), listener })
+    }
+
+    /// Returns a handle to the runs, for the user who runs the process.
+    pub fn operator(&self) -> Operator {
+        Operator::new(self.app.runs.clone())
     }
 
     /// Serves until `stop` is ready. Then no run is accepted; those that work have the grace period

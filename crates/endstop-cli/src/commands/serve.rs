@@ -5,6 +5,7 @@ use crate::args::{RunArgs, ServeArgs};
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings;
 use crate::config::trust::{Layers, file, owner, shown};
+use crate::control::Control;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::retention::Retention;
@@ -176,6 +177,8 @@ async fn serve(
         ServeError::NoToken(_) => Failure::usage(format!("--listen {error}")),
         error => Failure::usage(error.to_string()),
     })?;
+    // Dropped at the end, which removes the socket.
+    let _control = Control::open(Arc::new(server.operator()));
     announce(local, &names, json);
     let (stop, stopped) = oneshot::channel::<()>();
     let (hurry, hurried) = oneshot::channel::<()>();

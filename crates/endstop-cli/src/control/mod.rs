@@ -2,7 +2,7 @@
 //! process.
 //!
 //! ```text
-//! endstop runs --live ─► client.rs ─► PID.sock ─► server.rs ─► Controlled (run, guard)
+//! endstop runs --live ─► client.rs ─► PID.sock ─► server.rs ─► Controlled (run, guard, serve)
 //! ```
 //!
 //! One line of JSON asks, one line answers. The folder belongs to the user alone, and the server
@@ -15,6 +15,7 @@ mod folder;
 pub(crate) mod guarded;
 pub(crate) mod own_run;
 mod protocol;
+mod served;
 #[cfg(unix)]
 mod server;
 

@@ -44,12 +44,13 @@ pub(crate) enum Reply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LiveRun {
     pub(crate) run_id: String,
-    /// The command that drives it: `run`, `guard` or `listen`.
+    /// The command that drives it: `run`, `guard`, `listen` or `serve`.
     pub(crate) kind: String,
-    /// The profile, if it is a run of a standing proxy.
+    /// The profile of a run of a standing proxy, or the agent of a run of `serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<String>,
-    /// `waiting`, `calling`, `tools`, or how it ended.
+    /// `waiting`, `calling`, `tools`, or how it ended; of a run of `serve`: `queued`, `running` or
+    /// `parked`.
     pub(crate) phase: String,
     pub(crate) turns: u32,
     /// `None` if no price is known.

@@ -348,3 +348,28 @@ fn read_on(server: &Serving, id: &str, seen: &mut Events, answers: bool) {
         assert!([200, 404, 409].contains(&status), "{text}");
     }
 }
+
+#[test]
+fn other_commands_list_limit_and_cancel_runs() {
+    let cli = Cli::new();
+    let server = Serving::start(&cli, &["--park-after", "off"]);
+    let id = server.begin("demo", "approve");
+    eventually("the question", || server.run(&id)["approvals"] == 1);
+    let ask = |args: &[&str]| {
+        let mut command = cli.command(args);
+        command.env("XDG_STATE_HOME", cli.path("state")).env("XDG_CONFIG_HOME", cli.path("config"));
+        Started::new(command, "").finish()
+    };
+    let list = ask(&["runs", "--live", "--json"]).exits(0).lines();
+    assert_eq!(list.len(), 1, "{list:?}");
+    assert_eq!((&list[0]["run_id"], &list[0]["kind"]), (&json!(id), &json!("serve")));
+    assert_eq!((&list[0]["profile"], &list[0]["turns"]), (&json!("demo"), &json!(1)));
+    ask(&["limits", &id, "--max-turns", "7"]).exits(0);
+    let changed = |event: &Value| event["type"] == "limits_changed";
+    let events = server.events(&id, 0, changed);
+    assert!(events.values().any(changed), "{events:?}");
+    ask(&["cancel", &id]).exits(0);
+    eventually("its end", || server.run(&id)["termination"] == "cancelled");
+    assert!(ask(&["runs", "--live", "--json"]).exits(0).stdout.is_empty());
+    ask(&["cancel", &id]).exits(2);
+}

@@ -209,14 +209,26 @@ impl Runs {
         self.shared.journal.load(id).ok()?.outcome
     }
 
+    /// Returns the runs that have not ended. May block.
+    pub(crate) fn unfinished(&self) -> Result<Vec<RunRow>, StoreError> {
+        self.shared.store.unfinished()
+    }
+
     /// Asks for the stop of a run, which survives a restart. Does nothing if the run has ended. May
     /// block.
     pub(crate) fn stop(&self, client: &Client, id: &str, stop: Stop) -> Result<(), StopError> {
-        let shared = &self.shared;
         let row = self.get(client, id).map_err(StopError::Store)?.ok_or(StopError::Unknown)?;
-        if row.state == RunState::Ended {
-            return Ok(());
-        }
+        if row.state == RunState::Ended { Ok(()) } else { self.stop_open(id, stop) }
+    }
+
+    /// Cancels a run for the user of the process. May block.
+    pub(crate) fn cancel_for_operator(&self, id: &str) -> Result<(), StopError> {
+        self.stop_open(id, Stop::Cancel)
+    }
+
+    /// Asks for the stop of a run that has not ended.
+    fn stop_open(&self, id: &str, stop: Stop) -> Result<(), StopError> {
+        let shared = &self.shared;
         // Stored first: a process that dies in between must not resume what was cancelled.
         shared.store.stop_requested(id, stop).map_err(StopError::Store)?;
         let waiting = {

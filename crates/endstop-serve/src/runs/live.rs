@@ -14,6 +14,8 @@ use tokio::sync::watch;
 pub(crate) struct Progress {
     pub(crate) turns: u32,
     pub(crate) cost_usd: Option<f64>,
+    /// `true` while a model call is in flight.
+    pub(crate) calling: bool,
     /// Number of calls that wait for approval.
     pub(crate) approvals: u32,
 }
@@ -126,10 +128,14 @@ impl Live {
             AgentEvent::Usage { cost, .. } => {
                 progress.cost_usd = cost.map(endstop::NanoUsd::to_usd);
             }
-            AgentEvent::TurnFinished { .. } => progress.turns = progress.turns.saturating_add(1),
+            AgentEvent::TurnFinished { .. } => {
+                progress.turns = progress.turns.saturating_add(1);
+                progress.calling = false;
+            }
             AgentEvent::ApprovalRequested { .. } => progress.approvals += 1,
+            AgentEvent::AttemptFailed { .. } => progress.calling = false,
             // A new turn waits for nothing of the turn before.
-            AgentEvent::TurnStarted { .. } => progress.approvals = 0,
+            AgentEvent::TurnStarted { .. } => (progress.approvals, progress.calling) = (0, true),
             _ => {}
         }
     }

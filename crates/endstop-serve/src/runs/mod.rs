@@ -15,7 +15,7 @@ mod store;
 pub(crate) use feed::{Cursor, Next};
 pub(crate) use frame::{Frame, Story, event_of};
 pub(crate) use hub::{Created, Refused, Runs, StopError};
-pub(crate) use live::Live;
+pub(crate) use live::{Live, Progress};
 pub(crate) use parked::Undecided;
 pub(crate) use request::RunRequest;
 pub use store::StoreError;
