@@ -141,13 +141,13 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(Decision, String)> 
             let max = context.ledger.max_tokens.unwrap_or_default();
             (
                 Decision::MaxTokens,
-                match context.ledger.more_used() {
-                    Some(more) => format!("{more}, of {max}"),
-                    None => {
+                context.ledger.more_used().map_or_else(
+                    || {
                         let used = context.ledger.counted_tokens();
                         format!("{used} of {max} {}tokens used", context.ledger.counts.qualifier())
-                    }
-                },
+                    },
+                    |more| format!("{more}, of {max}"),
+                ),
             )
         }),
         PreTurnCheck::BudgetTime => {
