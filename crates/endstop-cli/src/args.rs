@@ -9,6 +9,7 @@ use crate::param_args::ParamArgs;
 use crate::park_args::{AnswerArgs, PendingArgs};
 use crate::quantity::{Bound, tokens};
 use crate::recorded_args::{AuditArgs, BacktestArgs};
+use crate::spend_args::SpendArgs;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// List the stored runs, newest first, or the live ones.
     Runs(RunsArgs),
+    /// Add up what the stored runs have spent: by day, model, project or ending.
+    Spend(SpendArgs),
     /// List the requests of parked runs.
     Pending(PendingArgs),
     /// Decide the request of a parked run: approve, deny or answer it.
@@ -350,6 +353,10 @@ pub(crate) struct RunArgs {
     /// cache_write=3.75 and cache_write_1h=6 (cache entries that live for an hour).
     #[arg(long, value_name = "PRICE")]
     pub(crate) price: Option<String>,
+    /// The project of the run: its ceilings per day apply ([spend.projects.NAME] in a settings file),
+    /// and `endstop spend` lists it.
+    #[arg(long, value_name = "NAME", value_parser = crate::config::spend::name)]
+    pub(crate) project: Option<String>,
     /// The model's context window, in tokens; it is also sent to Ollama.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) context_window: Option<u64>,

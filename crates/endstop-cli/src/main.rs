@@ -21,6 +21,7 @@ mod recorded;
 mod recorded_args;
 mod render;
 mod run;
+mod spend_args;
 mod telemetry;
 
 use endstop_report::visible;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         Command::Decide(decide) => commands::decide::run(&decide),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Runs(runs) => commands::runs::run(&runs, json),
+        Command::Spend(spend) => commands::spend::run(&spend, json),
         Command::Pending(pending) => commands::pending::list(&pending, json),
         Command::Answer(answer) => commands::pending::answer(&answer, json),
         Command::Cancel(cancel) => commands::live::cancel(&cancel, json),

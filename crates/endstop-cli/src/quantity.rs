@@ -47,6 +47,27 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     age.ok_or_else(|| "expected an age of up to 365 days, for example 12h or 30d".to_owned())
 }
 
+/// The first moment of a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// This long ago.
+    Ago(Duration),
+    /// A Unix time in milliseconds.
+    At(u64),
+}
+
+/// Parses the beginning of a period: an age (`7d`), or a day of UTC (`2026-11-01`).
+pub(crate) fn since(text: &str) -> Result<Since, String> {
+    if let Ok(day) = text.parse::<jiff::civil::Date>() {
+        let midnight = day.to_zoned(jiff::tz::TimeZone::UTC).map_err(|error| error.to_string())?;
+        let ms = midnight.timestamp().as_millisecond();
+        return Ok(Since::At(u64::try_from(ms).unwrap_or(0)));
+    }
+    age(text).map(Since::Ago).map_err(|_| {
+        "expected an age of up to 365 days, for example 7d, or a day such as 2026-11-01".to_owned()
+    })
+}
+
 /// Parses a time with a unit: `90s`, `24h`.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
@@ -87,6 +108,16 @@ mod tests {
         }
         for text in ["", "GB", "-1MB", "1TB", "1.2.3MB", "many", "99999999999GB"] {
             assert!(size(text).unwrap_err().contains("for example"), "{text}");
+        }
+    }
+
+    #[test]
+    fn periods_begin_at_ages_or_days() {
+        assert_eq!(since("7d"), Ok(Since::Ago(Duration::from_secs(7 * 86_400))));
+        assert_eq!(since("1970-01-02"), Ok(Since::At(86_400_000)));
+        assert_eq!(since("1969-01-02"), Ok(Since::At(0)));
+        for text in ["", "7", "yesterday", "2026-13-01"] {
+            assert!(since(text).unwrap_err().contains("2026-11-01"), "{text}");
         }
     }
 

@@ -24,9 +24,13 @@
 //! # let _ = both;
 //! ```
 
+pub(crate) mod store;
+
+use crate::journal::JournalError;
 use endstop_core::{BudgetAccount, NanoUsd};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::Store;
 
 /// An amount of money and tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,22 +45,22 @@ impl Amount {
     /// No money and no tokens.
     pub const ZERO: Amount = Amount { usd: NanoUsd::ZERO, tokens: 0 };
 
-    fn saturating_sub(self, other: Amount) -> Amount {
+    pub(crate) fn saturating_sub(self, other: Amount) -> Amount {
         let tokens = self.tokens.saturating_sub(other.tokens);
         Amount { usd: self.usd.saturating_sub(other.usd), tokens }
     }
 
-    fn add(self, other: Amount) -> Amount {
+    pub(crate) fn add(self, other: Amount) -> Amount {
         let tokens = self.tokens.saturating_add(other.tokens);
         Amount { usd: self.usd + other.usd, tokens }
     }
 
-    fn min(self, other: Amount) -> Amount {
+    pub(crate) fn min(self, other: Amount) -> Amount {
         Amount { usd: self.usd.min(other.usd), tokens: self.tokens.min(other.tokens) }
     }
 
     /// `true` if this is at least as much of both.
-    fn covers(self, other: Amount) -> bool {
+    pub(crate) fn covers(self, other: Amount) -> bool {
         self.usd >= other.usd && self.tokens >= other.tokens
     }
 }
@@ -68,16 +72,19 @@ impl From<NanoUsd> for Amount {
 }
 
 /// A refused reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The part of the wanted amount that is left.
     pub left: Amount,
     /// The account that refused.
     pub account: BudgetAccount,
+    /// The reason why the store of the budget could not be asked. Then it is not known how much is
+    /// left, and a run must not continue without a limit.
+    pub failure: Option<JournalError>,
 }
 
 /// The value of a ceiling that is not set.
-const NO_CEILING: Amount = Amount { usd: NanoUsd(u64::MAX), tokens: u64::MAX };
+pub(crate) const NO_CEILING: Amount = Amount { usd: NanoUsd(u64::MAX), tokens: u64::MAX };
 
 /// A ceiling on the total spending of several runs. Budgets form a tree: a [`part`](Self::part) is
 /// bounded by its own ceiling and by all above it. Cheap to clone; clones share the same budget.
@@ -86,6 +93,8 @@ pub struct SharedBudget {
     /// All accounts that bound this budget, its own first. Each appears once, even if it is
     /// reachable on several paths, so that nothing is booked twice.
     bounds: Arc<[Arc<Mutex<Books>>]>,
+    /// The accounts that other processes share, in the same way.
+    stored: Arc<[Arc<dyn Store>]>,
 }
 
 #[derive(Debug)]
@@ -146,6 +155,13 @@ impl SharedBudget {
         Some(SharedBudget::below(ceiling, &above))
     }
 
+    /// Creates a budget that an account outside this process bounds.
+    #[cfg_attr(not(feature = "journal"), expect(dead_code, reason = "only the journal stores one"))]
+    pub(crate) fn of_store(store: Arc<dyn Store>) -> SharedBudget {
+        let own = SharedBudget::below(NO_CEILING, &[]);
+        SharedBudget { stored: [store].into(), ..own }
+    }
+
     fn below(ceiling: Amount, above: &[&SharedBudget]) -> SharedBudget {
         let (spent, reserved) = (Amount::ZERO, Amount::ZERO);
         let books = Books { ceiling, spent, reserved, runs: HashSet::new() };
@@ -156,7 +172,13 @@ impl SharedBudget {
                 bounds.push(Arc::clone(books));
             }
         }
-        SharedBudget { bounds: bounds.into() }
+        let mut stored: Vec<Arc<dyn Store>> = Vec::new();
+        for store in above.iter().flat_map(|budget| budget.stored.iter()) {
+            if !stored.iter().any(|known| Arc::ptr_eq(known, store)) {
+                stored.push(Arc::clone(store));
+            }
+        }
+        SharedBudget { bounds: bounds.into(), stored: stored.into() }
     }
 
     /// Replaces this budget's own ceilings; those above it stay. What was spent and reserved so far
@@ -176,11 +198,13 @@ impl SharedBudget {
     /// `true` if a ceiling on cost bounds this budget, so that calls within it need a price.
     pub fn bounds_cost(&self) -> bool {
         self.bounds.iter().any(|books| lock(books).ceiling.usd != NO_CEILING.usd)
+            || self.stored.iter().any(|store| store.bounds_cost())
     }
 
     /// `true` if a ceiling on tokens bounds this budget.
     pub fn bounds_tokens(&self) -> bool {
         self.bounds.iter().any(|books| lock(books).ceiling.tokens != NO_CEILING.tokens)
+            || self.stored.iter().any(|store| store.bounds_tokens())
     }
 
     /// Reserves `want`, or what is left here and above if that is at least `least`. Zero means that
@@ -218,6 +242,18 @@ impl SharedBudget {
             }
             granted = here?;
         }
+        // Last, because they cost a transaction, which a refusal in memory saves.
+        for (at, store) in self.stored.iter().enumerate() {
+            let here = store.take(granted, least);
+            let back = granted.saturating_sub(*here.as_ref().unwrap_or(&Amount::ZERO));
+            for earlier in self.bounds.iter() {
+                lock(earlier).settle(back, Amount::ZERO);
+            }
+            for earlier in &self.stored[..at] {
+                earlier.settle(back, Amount::ZERO);
+            }
+            granted = here?;
+        }
         Ok(granted)
     }
 
@@ -232,16 +268,22 @@ impl SharedBudget {
         for books in self.bounds.iter() {
             lock(books).settle(reserved, spent);
         }
+        for store in self.stored.iter() {
+            store.settle(reserved, spent);
+        }
     }
 
     /// Remembers a journalled run, so that it is not charged again if it is resumed.
-    pub(crate) fn saw_run(&self, id: &str) {
+    pub fn saw_run(&self, id: &str) {
         for books in self.bounds.iter() {
             let mut books = lock(books);
             if books.runs.len() >= MOST_RUNS {
                 books.runs.clear();
             }
             books.runs.insert(id.to_owned());
+        }
+        for store in self.stored.iter() {
+            store.saw_run(id);
         }
     }
 
@@ -260,6 +302,9 @@ impl SharedBudget {
             if !books.runs.contains(id) {
                 books.settle(Amount::ZERO, spent);
             }
+        }
+        for store in self.stored.iter() {
+            store.resume_run(id, spent);
         }
     }
 
@@ -308,7 +353,7 @@ impl Books {
     fn take(&mut self, want: Amount, least: Amount) -> Result<Amount, Refusal> {
         let granted = want.min(self.ceiling.saturating_sub(self.committed()));
         if !granted.covers(least) {
-            return Err(Refusal { left: granted, account: self.account() });
+            return Err(Refusal { left: granted, account: self.account(), failure: None });
         }
         self.reserved = self.reserved.add(granted);
         Ok(granted)
@@ -321,6 +366,7 @@ impl Books {
             ceiling_tokens: Some(tokens).filter(|tokens| *tokens != NO_CEILING.tokens),
             reserved: self.reserved.usd,
             reserved_tokens: self.reserved.tokens,
+            ..BudgetAccount::default()
         }
     }
 

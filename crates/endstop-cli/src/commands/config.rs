@@ -111,6 +111,13 @@ fn rows(settings: &Settings) -> Vec<Row> {
     let journal = settings.journal.clone().or_else(journal_path::usual);
     row("journal", json!(journal.map(|path| path.display().to_string())));
     row("price", json!(settings.price));
+    row("project", json!(settings.project));
+    let spend = &settings.spend;
+    row("spend.max_usd_per_day", json!(spend.all.max_usd_per_day));
+    row("spend.max_tokens_per_day", json!(spend.all.max_tokens_per_day));
+    if !spend.projects.is_empty() {
+        row("spend.projects", json!(spend.projects));
+    }
     for (name, value) in settings.params.shown() {
         row(&format!("params.{name}"), value);
     }

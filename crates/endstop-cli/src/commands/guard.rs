@@ -71,6 +71,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
     if let Some(journal) = &journal {
         settings.journal = Some(recorded(args, &configured, journal, &lines));
     }
+    settings.budget = configured.shared_budget(journal.as_ref())?;
     let limits = settings.limits.clone();
     let runtime = runtime()?;
     let done = runtime.block_on(guarded(args, settings, name, grace, &lines))?;
@@ -157,7 +158,7 @@ fn recorded(
             .policy
             .as_ref()
             .map(|policy| policy.specification().unwrap_or_else(|| policy.name().into())),
-        settings: json!({"guard": true, "verify": args.verify}),
+        settings: json!({"guard": true, "verify": args.verify, "project": configured.project}),
         keys: output::keys().clone(),
         report: Arc::new(report),
         many: None,

@@ -26,5 +26,6 @@ pub(crate) mod runs;
 pub(crate) mod serve;
 mod serve_demo;
 pub(crate) mod simulate;
+pub(crate) mod spend;
 mod surroundings;
 pub(crate) mod trust;

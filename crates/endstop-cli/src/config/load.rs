@@ -77,6 +77,9 @@ impl Settings {
             // run.
             watches: Some(header.spec.watches.clone()),
             calibrated: saved.calibrated,
+            project: saved.project,
+            // The user's own ceilings apply to a resumed run as to a new one.
+            spend: saved.spend.below(&trust::journal::own_settings()?.spend),
             output_schema: header.output_schema.clone(),
             journal: None,
             compaction: CompactionConfig::default(),

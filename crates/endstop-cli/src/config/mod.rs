@@ -9,5 +9,6 @@ pub(crate) mod params;
 pub(crate) mod park;
 pub(crate) mod servers;
 pub(crate) mod settings;
+pub(crate) mod spend;
 pub(crate) mod state;
 pub(crate) mod trust;

@@ -7,6 +7,7 @@ use crate::config::http::HttpSettings;
 use crate::config::params::ParamSettings;
 use crate::config::park::{ParkSettings, park_above};
 use crate::config::servers::ServerSettings;
+use crate::config::spend::{self, SpendSettings};
 use crate::config::trust::file::{Entry, toml_file};
 use crate::config::trust::keys::KEYS;
 use crate::config::trust::{Origin, flags, seal, shown};
@@ -53,6 +54,10 @@ pub(crate) struct Settings {
     pub(crate) watches: Option<Vec<Watch>>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) journal: Option<PathBuf>,
+    /// The project whose ceilings apply.
+    pub(crate) project: Option<String>,
+    /// The ceilings per day.
+    pub(crate) spend: SpendSettings,
     pub(crate) compaction: CompactionConfig,
     /// `true` if a recording is replayed (`--replay`).
     pub(crate) replay: bool,
@@ -101,6 +106,10 @@ pub(super) struct Saved {
     pub(super) params: ModelParams,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) calibrated: Option<Calibrated>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) project: Option<String>,
+    #[serde(default, skip_serializing_if = "SpendSettings::is_empty")]
+    pub(super) spend: SpendSettings,
 }
 
 impl Settings {
@@ -131,6 +140,8 @@ impl Settings {
             http: self.http.saved(),
             params: self.params.params.clone(),
             calibrated: self.calibrated.clone(),
+            project: self.project.clone(),
+            spend: self.spend.clone(),
         };
         let mut saved = serde_json::to_value(saved).unwrap_or_default();
         // The seal covers everything that a resume would execute or contact, so it is computed
@@ -182,6 +193,7 @@ impl Settings {
         take(&mut settings.base_url, &args.base_url);
         take(&mut settings.system, &args.system);
         take(&mut settings.verify, &args.verify);
+        take(&mut settings.project, &args.project);
         if let Some(text) = &args.price {
             // The error already begins with `price:`, so that `--` in front makes it the flag's
             // name.
@@ -286,6 +298,10 @@ impl Settings {
                 self.price = Some(price);
             }
             "journal" => self.journal = Some(text()?.into()),
+            "project" => {
+                self.project = Some(spend::name(&text()?).map_err(|problem| wrong(&problem))?);
+            }
+            "spend" => self.spend.take(member, value).map_err(in_table)?,
             "dir" => self.dir = Some(text()?.into()),
             "ask" => self.ask = switch()?,
             "stream" => self.no_stream = !switch()?,
@@ -368,7 +384,7 @@ impl Settings {
         let table = value.as_object().cloned().ok_or_else(|| wrong("expected a table"))?;
         let entries = Entry::all_of(table).map_err(|problem| wrong(&problem))?;
         for entry in &entries {
-            if matches!(entry.parts().0, "agents" | "journal" | "calibrated") {
+            if matches!(entry.parts().0, "agents" | "journal" | "calibrated" | "spend") {
                 let problem = format!("`{}` does not belong to an agent", entry.name);
                 return Err(wrong(&problem));
             }

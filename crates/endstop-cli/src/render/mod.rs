@@ -11,5 +11,6 @@ pub(crate) mod html;
 pub(crate) mod junit;
 pub(crate) mod parked;
 pub(crate) mod screen;
+pub(crate) mod spend;
 
 pub(crate) use endstop_report::amounts;

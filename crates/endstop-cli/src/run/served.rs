@@ -9,7 +9,9 @@ use super::agent::{http_provider, with_settings, with_tools};
 use super::servers::Servers;
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
+use crate::render::date::now_ms;
 use endstop::agent::{Agent, AgentBuilder};
+use endstop::budget::SharedBudget;
 use endstop::journal::SqliteJournal;
 use endstop::provider::Provider as _;
 use endstop::provider::http::HttpProvider;
@@ -31,6 +33,8 @@ pub(crate) struct ServedAgent {
     provider: Arc<HttpProvider>,
     servers: Servers,
     secrets: KnownKeys,
+    /// The budget of the day (since 1970-01-01 UTC) that the runs of this process share.
+    today: Mutex<Option<(u64, Option<SharedBudget>)>>,
 }
 
 impl ServedAgent {
@@ -64,8 +68,17 @@ impl ServedAgent {
         let saved = settings.saved();
         let (limits, model) = (settings.limits.clone(), settings.model.clone());
         let settings = Mutex::new(settings);
-        let agent =
-            ServedAgent { settings, limits, model, saved, params, provider, servers, secrets };
+        let agent = ServedAgent {
+            settings,
+            limits,
+            model,
+            saved,
+            params,
+            provider,
+            servers,
+            secrets,
+            today: Mutex::default(),
+        };
         // Built once now, so that a setting that no run can use is reported at the start.
         agent.builder(agent.limits.clone(), journal).and_then(built).map_err(named)?;
         Ok(agent)
@@ -85,6 +98,9 @@ impl ServedAgent {
             .journal(journal.clone())
             .journal_settings(self.saved.clone())
             .approval_events(true);
+        if let Some(budget) = self.budget_of_today(&settings, journal)? {
+            builder = builder.shared_budget(budget);
+        }
         builder = with_tools(builder, &settings, &self.servers)?;
         if let Some(command) = &settings.verify
             && settings.limits.verify_rounds.is_none()
@@ -98,6 +114,24 @@ impl ServedAgent {
             });
         }
         Ok(with_settings(builder, settings))
+    }
+}
+
+impl ServedAgent {
+    /// Returns the budget of the day on which a run starts now.
+    fn budget_of_today(
+        &self,
+        settings: &Settings,
+        journal: &SqliteJournal,
+    ) -> Result<Option<SharedBudget>> {
+        let day = now_ms() / 86_400_000;
+        let mut today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, budget)) = today.as_ref().filter(|(known, _)| *known == day) {
+            return Ok(budget.clone());
+        }
+        let budget = settings.shared_budget(Some(journal))?;
+        *today = Some((day, budget.clone()));
+        Ok(budget)
     }
 }
 

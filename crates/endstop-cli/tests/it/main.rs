@@ -60,6 +60,8 @@ mod serve;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(unix)]
+mod spend;
+#[cfg(unix)]
 mod steering;
 mod suspended;
 mod telemetry;

@@ -260,7 +260,7 @@ fn is_zero(value: &u32) -> bool {
 }
 
 /// The state of an account of a shared budget at the moment at which it refused a reservation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BudgetAccount {
     /// Ceiling on money; `None`: the account has none.
@@ -271,6 +271,12 @@ pub struct BudgetAccount {
     pub reserved: NanoUsd,
     /// Tokens that calls of other runs have reserved.
     pub reserved_tokens: u64,
+    /// Name of the ceiling, if it outlives the run, for example `the day's ceiling of the project web`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Time at which the ceiling begins anew, for example `2026-11-24T00:00:00Z`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets: Option<String>,
 }
 
 /// Changes that apply when a run is resumed. `None` keeps the previous value.

@@ -13,7 +13,7 @@ use super::context::RunContext;
 use super::decided_by::Layer;
 use super::ending::Ending;
 use super::event::BudgetAccount;
-use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
+use super::ledger::{Ask, Ceiling, Granted, LEAST_OUTPUT, Ledger, Short};
 use super::outcome::WouldFit;
 use crate::limits::TokensCounted;
 use crate::media::{Attachment, Document, Image};
@@ -103,7 +103,7 @@ pub(super) fn does_not_fit(
         Ceiling::Usd | Ceiling::SharedUsd => {
             let need = price.worst(prompt, output) + kept.usd;
             if shared {
-                let ceiling = refused_by.and_then(|account| account.ceiling);
+                let ceiling = refused_by.as_ref().and_then(|account| account.ceiling);
                 fits.shared_budget = ceiling.map(|all| shown(all.saturating_sub(left.usd) + need));
             } else {
                 fits.max_budget = Some(shown(context.ledger.committed() + need));
@@ -127,7 +127,7 @@ pub(super) fn does_not_fit(
             let of_prompt = counts.of_prompt(prompt);
             let need = of_prompt.saturating_add(output).saturating_add(kept);
             if shared {
-                let ceiling = refused_by.and_then(|account| account.ceiling_tokens);
+                let ceiling = refused_by.as_ref().and_then(|account| account.ceiling_tokens);
                 let used = ceiling.map(|all| all.saturating_sub(left));
                 fits.shared_tokens = used.map(|used| used.saturating_add(need));
             } else {
@@ -153,7 +153,7 @@ pub(super) fn does_not_fit(
     fits.max_output_tokens = fits.max_output_tokens.filter(enough);
     let mut evidence = format!("the next call does not fit: {sum}");
     if shared {
-        evidence += &in_shared(ceiling, refused_by);
+        evidence += &in_shared(ceiling, left, refused_by);
     }
     evidence += &media(context);
     if let Some(more) = more {
@@ -177,23 +177,35 @@ fn shown(amount: NanoUsd) -> NanoUsd {
 
 /// Describes the ceiling of a shared budget, and what other runs have reserved of it. It is not this
 /// run's spending, so the reader could not check the sum without it.
-fn in_shared(ceiling: Ceiling, account: Option<BudgetAccount>) -> String {
+fn in_shared(ceiling: Ceiling, left: Granted, account: Option<BudgetAccount>) -> String {
     let account = account.unwrap_or_default();
-    let (of, reserved) = match ceiling {
-        Ceiling::Tokens | Ceiling::SharedTokens => (
-            account.ceiling_tokens.map(|all| all.to_string()),
-            (account.reserved_tokens > 0)
-                .then(|| format!("{} tokens are", account.reserved_tokens)),
-        ),
-        Ceiling::Usd | Ceiling::SharedUsd => (
-            account.ceiling.map(|all| all.to_string()),
-            (account.reserved > NanoUsd::ZERO).then(|| format!("{} is", account.reserved)),
-        ),
+    let (of, used, reserved) = match ceiling {
+        Ceiling::Tokens | Ceiling::SharedTokens => {
+            let (reserved, left) = (account.reserved_tokens, left.tokens.unwrap_or_default());
+            let used = |all: u64| all.saturating_sub(left).saturating_sub(reserved);
+            (
+                account.ceiling_tokens.map(|all| all.to_string()),
+                account.ceiling_tokens.map(|all| format!("{} tokens are", used(all))),
+                (reserved > 0).then(|| format!("{reserved} tokens are")),
+            )
+        }
+        Ceiling::Usd | Ceiling::SharedUsd => {
+            let reserved = account.reserved;
+            let used = |all: NanoUsd| all.saturating_sub(left.usd).saturating_sub(reserved);
+            (
+                account.ceiling.map(|all| all.to_string()),
+                account.ceiling.map(|all| format!("{} is", used(all))),
+                (reserved > NanoUsd::ZERO).then(|| format!("{reserved} is")),
+            )
+        }
     };
     let of = of.map_or(String::new(), |all| format!(" of {all}"));
     let reserved = reserved
         .map_or(String::new(), |part| format!("; {part} reserved by other calls in flight"));
-    format!("{of} in the shared budget{reserved}")
+    let Some(name) = account.name else { return format!("{of} in the shared budget{reserved}") };
+    let used = used.map_or(String::new(), |part| format!("; {part} used"));
+    let resets = account.resets.map_or(String::new(), |time| format!("; it resets at {time}"));
+    format!("{of} in {name}{used}{reserved}{resets}")
 }
 
 /// Describes the images and documents that the bound on the prompt includes, because they may be most

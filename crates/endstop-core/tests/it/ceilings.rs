@@ -325,6 +325,28 @@ fn refusal_names_other_reservations_and_shared_ceiling() {
 }
 
 #[test]
+fn refusal_names_the_days_ceiling() {
+    let spec = RunSpec { shared_budget: true, output_cap: Some(1000), ..spec() };
+    let mut hand = Hand::start(spec, Some(price()));
+    let (id, ..) = reserve(&hand);
+    let account = BudgetAccount {
+        ceiling: Some(NanoUsd::from_usd(1.0)),
+        reserved: NanoUsd::from_usd(0.25),
+        name: Some("the day's ceiling of the project web".to_owned()),
+        resets: Some("2026-11-24T00:00:00Z".to_owned()),
+        ..BudgetAccount::default()
+    };
+    let (granted, refused_by) = (NanoUsd::from_usd(0.0001), Some(account));
+    hand.feed(EventKind::Reserved { id, granted, granted_tokens: None, refused_by });
+    assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
+    let by = &hand.outcome().decided_by;
+    assert_eq!(by.decision.as_str(), "shared_budget");
+    let expected = "> $0.0001 left of $1.00 in the day's ceiling of the project web; $0.7499 is used; \
+                    $0.25 is reserved by other calls in flight; it resets at 2026-11-24T00:00:00Z";
+    assert!(by.evidence.ends_with(expected), "{}", by.evidence);
+}
+
+#[test]
 fn refusal_names_images_and_documents() {
     let image = Part::Image(Image::from_bytes(b"GIF89a\x80\x02\xe0\x01", "image/gif").unwrap());
     let pdf = Document::from_bytes(b"%PDF-1.4 trailer", "application/pdf").unwrap();

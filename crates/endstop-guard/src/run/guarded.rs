@@ -148,6 +148,9 @@ impl Guarded {
         let mut lead = Thread::new(Guest::new(run.spec(judged), start), judged);
         lead.set_name("main".into());
         run.unassigned = Some(lead);
+        if let (Some(budget), true) = (&run.budget, record) {
+            budget.saw_run(&run.id);
+        }
         run
     }
 

@@ -165,7 +165,13 @@ impl Thread {
                     self.reserved.insert(id, granted);
                     (granted, None)
                 }
-                Err(Refusal { left, account }) => (left, Some(account)),
+                Err(Refusal { failure: Some(failure), .. }) => {
+                    let why = format!("the shared budget cannot be asked: {failure}");
+                    let outcome = self.guest.close(at, false, why);
+                    self.enter(books, budget);
+                    return Asked::Stop(outcome);
+                }
+                Err(Refusal { left, account, .. }) => (left, Some(account)),
             };
             let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
             let tokens = bounded.then_some(granted.tokens);

@@ -46,4 +46,4 @@ pub use interface::{Journal, Record, RunJournal};
 pub use recorded::{Change, RecordedRun, RunHeader};
 pub(crate) use redaction::{with_one_more, without_secrets};
 #[cfg(feature = "journal")]
-pub use sqlite::{PruneSpec, Pruned, RunSummary, SqliteJournal};
+pub use sqlite::{DayBooks, DayBudget, PruneSpec, Pruned, RunSpending, RunSummary, SqliteJournal};

@@ -120,7 +120,7 @@ fn needed(stored: &Settings, own: &Settings, args: &RunArgs) -> Vec<(String, ser
 }
 
 /// Returns the settings that apply without any run: the defaults and the user's own file.
-fn own_settings() -> Result<Settings> {
+pub(crate) fn own_settings() -> Result<Settings> {
     let layers = layers::Layers { user: layers::user_file()?, folder: None, config: None };
     Ok(layers.merged()?.0)
 }

@@ -23,7 +23,7 @@ pub(crate) enum Allowed {
 }
 
 /// Every key of a settings file.
-pub(crate) const KEYS: [(&str, Allowed); 23] = [
+pub(crate) const KEYS: [(&str, Allowed); 25] = [
     ("model", Allowed::Nothing),
     ("api", Allowed::Nothing),
     ("base_url", Allowed::Nothing),
@@ -45,6 +45,9 @@ pub(crate) const KEYS: [(&str, Allowed); 23] = [
     ("journal", Allowed::Nothing),
     // The price determines when a budget is spent.
     ("price", Allowed::Nothing),
+    // It adds the ceilings of a project to those of all runs, unless the user chose a project.
+    ("project", Allowed::IfNone),
+    ("spend", Allowed::Nothing),
     // A parameter changes the model's work and its cost, and a header may be a credential.
     ("params", Allowed::Nothing),
     ("limits", Allowed::Limits),

@@ -38,7 +38,10 @@ pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, Strin
             value.as_bool().is_some_and(|value| value != *allowed && value != now)
         }
         Allowed::Lower => own.max_output_tokens < value.as_u64() && own.max_output_tokens.is_some(),
-        Allowed::IfNone => own.policy.is_some(),
+        Allowed::IfNone => match key {
+            "project" => own.project.is_some() && own.project.as_deref() != value.as_str(),
+            _ => own.policy.is_some(),
+        },
         Allowed::Add => added_watches(own.watches.as_deref(), value)?.is_none(),
         Allowed::Compact => {
             !compacts_no_less(&own.compaction, &compaction_over(&own.compaction, value)?)

@@ -50,7 +50,7 @@ impl Facts<'_> {
                 Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens,
                 _,
                 Decision::SharedBudget,
-            ) => "raise the shared budget, or run fewer agents at once".to_owned(),
+            ) => "raise the shared budget or run fewer agents at once; `endstop spend` shows the ceilings of the day".to_owned(),
             (Termination::ErrorDuringExecution, _, Decision::UnknownFinish) => {
                 "if the answer is complete, add --accept-unknown-finish".to_owned()
             }

@@ -109,7 +109,14 @@ impl Driver {
         self.reserved.insert(id, *answer.as_ref().unwrap_or(&Amount::ZERO));
         let (granted, refused_by) = match answer {
             Ok(granted) => (granted, None),
-            Err(Refusal { left, account }) => (left, Some(account)),
+            // Without an answer of the store it is not known what is left, so no call may be made.
+            Err(Refusal { failure: Some(failure), .. }) => {
+                let message = format!("the shared budget cannot be asked: {failure}");
+                self.queue
+                    .push_back(EventKind::Fault { name: "shared_budget".to_owned(), message });
+                return;
+            }
+            Err(Refusal { left, account, .. }) => (left, Some(account)),
         };
         let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
         self.queue.push_back(EventKind::Reserved {

@@ -144,7 +144,8 @@ pub(super) fn plain_tables(
     if objects.len() as i64 >= OBJECTS {
         return Err(foreign("it has too many tables".to_owned()));
     }
-    for table in ["runs", "log", "events", "texts", "conversations", "parts"] {
+    for table in ["runs", "log", "events", "texts", "conversations", "parts", "spending", "booked"]
+    {
         if let Some(object) = objects.iter().find(|object| object.name == table) {
             // Since version 2 `events` is a view for human readers. Endstop does not query it, and
             // views are disabled here.
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn own_triggers_are_harmless() {
         let connection = Connection::open_in_memory().unwrap();
-        for part in [tables::RUNS_AND_LOG, tables::SHARED, tables::TRIGGERS] {
+        for part in [tables::RUNS_AND_LOG, tables::SHARED, tables::SPENDING, tables::TRIGGERS] {
             connection.execute_batch(part).unwrap();
         }
         let triggers: Vec<Object> =

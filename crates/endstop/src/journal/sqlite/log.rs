@@ -16,6 +16,7 @@ use crate::journal::{
 use endstop_core::{Message, Outcome};
 use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, params};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -38,7 +39,8 @@ impl Journal for SqliteJournal {
                 connection
                     .prepare_cached(
                         "INSERT INTO runs (id, continues, started_ms, version, provider, model, task,
-                         header, driver, conversation) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '', ?8, ?9)",
+                         header, driver, conversation, project)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '', ?8, ?9, ?10)",
                     )?
                     .execute(params![
                         header.id,
@@ -50,6 +52,7 @@ impl Journal for SqliteJournal {
                         task,
                         driver.name,
                         prepared.number(&numbers),
+                        header.settings.get("project").and_then(Value::as_str),
                     ])?;
                 let run = connection.last_insert_rowid();
                 parts.store(connection, run)?;

@@ -12,6 +12,7 @@
 //! The file is in WAL mode, so everything that was written before a process is killed survives.
 //! Several processes may store their runs in one file.
 
+mod day;
 mod driver;
 mod failure;
 mod file;
@@ -25,11 +26,14 @@ mod prune;
 mod read;
 mod schema;
 mod space;
+mod spending;
 mod tables;
 mod texts;
 mod upgrade;
 mod write;
 
+pub use day::DayBudget;
 pub use journal::SqliteJournal;
 pub use prune::{PruneSpec, Pruned};
 pub use read::RunSummary;
+pub use spending::{DayBooks, RunSpending};

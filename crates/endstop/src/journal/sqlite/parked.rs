@@ -40,7 +40,7 @@ impl SqliteJournal {
     /// # Errors
     /// The journal cannot be read.
     pub fn pending_at(&self, now_ms: u64) -> Result<Vec<ParkedRun>, JournalError> {
-        if self.0.version < tables::VERSION {
+        if self.0.version < tables::PARKED {
             // No run was parked before there was this version of the tables.
             return Ok(Vec::new());
         }

@@ -79,7 +79,7 @@ impl SqliteJournal {
             // Earlier versions of the tables have no parked runs.
             run.parked = run.termination.is_none()
                 && !run.running
-                && self.0.version == tables::VERSION
+                && self.0.version >= tables::PARKED
                 && is_parked(&connection, number).map_err(wrong)?;
             runs.push(run);
         }

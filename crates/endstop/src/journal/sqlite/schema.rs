@@ -5,7 +5,7 @@
 //! ```
 
 use super::failure::{failure, problem};
-use super::tables::{APPLICATION, PATIENCE, RUNS_AND_LOG, SHARED, TRIGGERS, VERSION};
+use super::tables::{APPLICATION, PATIENCE, RUNS_AND_LOG, SHARED, SPENDING, TRIGGERS, VERSION};
 use super::{space, upgrade};
 use crate::journal::{JournalError, JournalErrorKind};
 use rusqlite::Connection;
@@ -35,7 +35,7 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Jo
     match check(&transaction, path)? {
         Some(VERSION) => return Ok(()),
         Some(version) => upgrade::upgrade(&transaction, version),
-        None => [RUNS_AND_LOG, SHARED, TRIGGERS]
+        None => [RUNS_AND_LOG, SHARED, SPENDING, TRIGGERS]
             .iter()
             .try_for_each(|tables| transaction.execute_batch(tables)),
     }

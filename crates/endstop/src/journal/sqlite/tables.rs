@@ -8,7 +8,10 @@
 use std::time::Duration;
 
 /// Version of the tables, stored as `user_version`.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
+
+/// The first version whose files may contain parked runs.
+pub(super) const PARKED: i64 = 3;
 
 /// The `application_id` of a journal: "Ends" in ASCII.
 pub(super) const APPLICATION: i64 = 0x456e_6473;
@@ -39,7 +42,8 @@ CREATE TABLE runs (
     outcome     TEXT,              -- JSON; its messages are ended_conversation
     verified    INTEGER,
     conversation INTEGER,          -- the one that the run began with; 0: empty; NULL: in the header
-    ended_conversation INTEGER     -- the one that the run ended with; NULL: in the outcome
+    ended_conversation INTEGER,    -- the one that the run ended with; NULL: in the outcome
+    project     TEXT               -- the project of its settings
 ) STRICT;
 CREATE TABLE log (
     key         INTEGER PRIMARY KEY, -- number of the run << 32 | place in it, from 0, without a gap
@@ -73,6 +77,28 @@ CREATE TABLE parts (
     place       TEXT NOT NULL,     -- its place in the header: a JSON pointer
     text        INTEGER NOT NULL,
     PRIMARY KEY (run, place)
+) STRICT, WITHOUT ROWID;
+";
+
+/// The tables of ceilings of a day. Amounts are nano-dollars and tokens. A process has one row for
+/// each budget that it opened, so that a settlement changes one row.
+pub(super) const SPENDING: &str = "
+CREATE TABLE spending (
+    number      INTEGER PRIMARY KEY,
+    day         INTEGER NOT NULL,  -- since 1970-01-01 UTC
+    project     TEXT NOT NULL,     -- empty: none
+    usd         INTEGER NOT NULL DEFAULT 0, -- spent
+    tokens      INTEGER NOT NULL DEFAULT 0,
+    reserved_usd INTEGER NOT NULL DEFAULT 0, -- by calls in flight
+    reserved_tokens INTEGER NOT NULL DEFAULT 0,
+    lost_usd    INTEGER NOT NULL DEFAULT 0, -- reserved by a process that died; may have been billed
+    lost_tokens INTEGER NOT NULL DEFAULT 0,
+    lease_ms    INTEGER NOT NULL DEFAULT 0  -- Unix time at which the reservations are lost
+) STRICT;
+CREATE INDEX spending_by_day ON spending (day);
+CREATE TABLE booked (
+    run         TEXT NOT NULL PRIMARY KEY, -- a run whose spending is in the table above
+    day         INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

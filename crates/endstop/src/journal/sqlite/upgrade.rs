@@ -1,15 +1,16 @@
 //! Upgrades the tables of an earlier version without loss.
 //!
 //! ```text
-//! 1 → 3   runs and events are copied to the current tables
-//! 2 → 3   columns and tables are added; each run's conversation moves to where it is stored once
+//! 1 → 4   runs and events are copied to the current tables
+//! 2 → 4   columns and tables are added; each run's conversation moves to where it is stored once
+//! 3 → 4   the project of a run, and the tables of the ceilings of a day are added
 //! ```
 //!
 //! A header or an outcome that cannot be parsed stays as it is: a row may contain its conversation
 //! itself, as rows of version 2 do.
 
 use super::header::split_value;
-use super::tables::{RUNS_AND_LOG, SHARED, TRIGGERS};
+use super::tables::{RUNS_AND_LOG, SHARED, SPENDING, TRIGGERS};
 use super::texts::{EMPTY, Text, append};
 use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, params};
@@ -47,10 +48,19 @@ DROP TRIGGER a_run_goes_whole;
 DROP INDEX runs_by_time;
 ALTER TABLE runs ADD COLUMN conversation INTEGER;
 ALTER TABLE runs ADD COLUMN ended_conversation INTEGER;
+ALTER TABLE runs ADD COLUMN project TEXT;
+";
+
+const ADD_TO_3: &str = "
+ALTER TABLE runs ADD COLUMN project TEXT;
 ";
 
 /// Upgrades the tables; must be called inside a transaction.
 pub(super) fn upgrade(connection: &Connection, version: i64) -> rusqlite::Result<()> {
+    connection.execute_batch(SPENDING)?;
+    if version == 3 {
+        return connection.execute_batch(ADD_TO_3);
+    }
     if version < 2 {
         connection.execute_batch(SET_ASIDE_1)?;
         connection.execute_batch(RUNS_AND_LOG)?;

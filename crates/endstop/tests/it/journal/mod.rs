@@ -2,6 +2,7 @@
 //! later version, locked or full.
 
 mod custom;
+mod days;
 mod guest;
 mod held;
 mod kept;

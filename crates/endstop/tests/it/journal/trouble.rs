@@ -101,7 +101,7 @@ async fn later_version_is_refused() {
     let error = SqliteJournal::open(place.file()).unwrap_err();
     assert_eq!(error.kind, JournalErrorKind::Newer);
     assert!(
-        error.to_string().contains("version 9 of the tables; this program supports up to 3"),
+        error.to_string().contains("version 9 of the tables; this program supports up to 4"),
         "{error}"
     );
 

@@ -1,9 +1,9 @@
 //! Files of earlier versions are read as they are, and upgraded without loss.
 
 use super::{Place, agent, echo};
-use endstop::journal::{RecordedRun, RunSummary, SqliteJournal};
+use endstop::journal::{DayBudget, RecordedRun, RunSummary, SqliteJournal};
 use endstop::testkit::Turn;
-use endstop::{Agent, Outcome};
+use endstop::{Agent, NanoUsd, Outcome};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -138,7 +138,7 @@ async fn earlier_versions_are_upgraded_without_loss() {
 
         let plain = rusqlite::Connection::open(&old).unwrap();
         let number = |sql: &str| plain.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-        assert_eq!(number("PRAGMA user_version"), 3);
+        assert_eq!(number("PRAGMA user_version"), 4);
         assert_eq!(number("SELECT count(*) FROM runs WHERE header != ''"), 0);
         // The last run's messages contain those of the two before it, the unfinished one's is its
         // own.
@@ -166,6 +166,38 @@ async fn earlier_versions_are_upgraded_without_loss() {
 fn unfinished(journal: &SqliteJournal, runs: &[RunSummary]) -> i64 {
     let outcome = journal.load(&runs[0].id).unwrap().outcome;
     outcome.map_or(0, |outcome| outcome["messages"].as_array().unwrap().len() as i64 - 1)
+}
+
+#[tokio::test]
+async fn version_3_gains_projects_and_books() {
+    let place = Place::new();
+    let journal = place.journal();
+    some_runs(&journal).await;
+    let then = journal.runs(10).unwrap();
+    let were = everything(&journal, &then);
+    drop(journal);
+    let plain = rusqlite::Connection::open(place.file()).unwrap();
+    plain
+        .execute_batch(
+            "ALTER TABLE runs DROP COLUMN project; DROP TABLE spending; DROP TABLE booked;
+             PRAGMA user_version = 3;",
+        )
+        .unwrap();
+    let read = SqliteJournal::read(place.file()).unwrap();
+    assert_eq!(everything(&read, &then), were);
+    let spending = read.spending(0).unwrap();
+    assert_eq!(spending.len(), then.len());
+    assert!(spending.iter().all(|run| run.project.is_none()));
+    assert_eq!(read.day_books(spending[0].started_ms / 86_400_000, 0).unwrap(), []);
+    let journal = SqliteJournal::open(place.file()).unwrap();
+    assert_eq!(everything(&journal, &then), were);
+    assert_eq!(journal.spending(0).unwrap(), spending);
+    let budget = DayBudget::new().max_usd(NanoUsd::from_usd(50.0)).open(&journal).unwrap();
+    assert!(budget.bounds_cost());
+    // The runs of today that had ended are in the books of the first budget.
+    let books = journal.day_books(spending[0].started_ms / 86_400_000, 0).unwrap();
+    let cost = spending.iter().filter_map(|run| run.cost).fold(NanoUsd::ZERO, |a, b| a + b);
+    assert!(books[0].spent >= cost && cost > NanoUsd::ZERO, "{books:?}");
 }
 
 #[tokio::test]
