@@ -355,7 +355,7 @@ pub(crate) struct RunArgs {
     pub(crate) price: Option<String>,
     /// The project of the run: its ceilings per day apply ([spend.projects.NAME] in a settings file),
     /// and `endstop spend` lists it.
-    #[arg(long, value_name = "NAME", value_parser = crate::config::spend::name)]
+    #[arg(long, value_name = "NAME", value_parser = crate::spend_args::project)]
     pub(crate) project: Option<String>,
     /// The model's context window, in tokens; it is also sent to Ollama.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]

@@ -17,6 +17,15 @@ pub(crate) enum By {
     Ending,
 }
 
+/// Parses the name of a project.
+pub(crate) fn project(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if text.is_empty() || text.len() > 64 || !text.bytes().all(plain) {
+        return Err("expected a name of 1 to 64 ASCII letters, digits, `-`, `_` or `.`".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "A run counts on the day (UTC) on which it started. Runs without a known price \

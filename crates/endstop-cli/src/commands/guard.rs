@@ -71,7 +71,8 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
     if let Some(journal) = &journal {
         settings.journal = Some(recorded(args, &configured, journal, &lines));
     }
-    settings.budget = configured.shared_budget(journal.as_ref())?;
+    settings.budget =
+        configured.spend.budget(configured.project.as_deref(), false, journal.as_ref())?;
     let limits = settings.limits.clone();
     let runtime = runtime()?;
     let done = runtime.block_on(guarded(args, settings, name, grace, &lines))?;

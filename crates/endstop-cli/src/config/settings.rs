@@ -7,12 +7,13 @@ use crate::config::http::HttpSettings;
 use crate::config::params::ParamSettings;
 use crate::config::park::{ParkSettings, park_above};
 use crate::config::servers::ServerSettings;
-use crate::config::spend::{self, SpendSettings};
+use crate::config::spend::SpendSettings;
 use crate::config::trust::file::{Entry, toml_file};
 use crate::config::trust::keys::KEYS;
 use crate::config::trust::{Origin, flags, seal, shown};
 use crate::failure::{Failure, Result};
 use crate::input::Source;
+use crate::spend_args::project;
 use endstop::compaction::CompactionConfig;
 use endstop::journal::RunHeader;
 use endstop::mcp::McpServer;
@@ -299,7 +300,7 @@ impl Settings {
             }
             "journal" => self.journal = Some(text()?.into()),
             "project" => {
-                self.project = Some(spend::name(&text()?).map_err(|problem| wrong(&problem))?);
+                self.project = Some(project(&text()?).map_err(|problem| wrong(&problem))?);
             }
             "spend" => self.spend.take(member, value).map_err(in_table)?,
             "dir" => self.dir = Some(text()?.into()),

@@ -11,8 +11,8 @@
 //! max_usd_per_day = 5.0
 //! ```
 
-use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
+use crate::spend_args::project;
 use endstop::NanoUsd;
 use endstop::budget::SharedBudget;
 use endstop::core::limits::unknown_key;
@@ -49,20 +49,17 @@ pub(crate) struct SpendSettings {
 impl Ceilings {
     fn take(&mut self, key: &str, value: &Value) -> std::result::Result<(), String> {
         let off = value.as_str() == Some("off");
-        match key {
-            "max_usd_per_day" => {
-                let usd = value.as_f64().filter(|usd| usd.is_finite() && *usd >= 0.0);
-                if usd.is_none() && !off {
-                    return Err(format!("`{key}`: expected a number of dollars, or \"off\""));
-                }
-                self.max_usd_per_day = usd;
+        if key == "max_usd_per_day" {
+            let usd = value.as_f64().filter(|usd| usd.is_finite() && *usd >= 0.0);
+            if usd.is_none() && !off {
+                return Err(format!("`{key}`: expected a number of dollars, or \"off\""));
             }
-            _ => {
-                if value.as_u64().is_none() && !off {
-                    return Err(format!("`{key}`: expected a whole number of tokens, or \"off\""));
-                }
-                self.max_tokens_per_day = value.as_u64();
+            self.max_usd_per_day = usd;
+        } else {
+            if value.as_u64().is_none() && !off {
+                return Err(format!("`{key}`: expected a whole number of tokens, or \"off\""));
             }
+            self.max_tokens_per_day = value.as_u64();
         }
         Ok(())
     }
@@ -87,7 +84,7 @@ impl SpendSettings {
         let projects = value.as_object().ok_or("`projects`: expected a table")?;
         for (name, value) in projects {
             let wrong = |problem: String| format!("project `{name}`: {problem}");
-            self::name(name).map_err(wrong)?;
+            project(name).map_err(wrong)?;
             let table = value.as_object().ok_or_else(|| wrong("expected a table".to_owned()))?;
             let ceilings = self.projects.entry(name.clone()).or_default();
             for (key, value) in table {
@@ -146,6 +143,31 @@ impl SpendSettings {
         Some(budget).filter(DayBudget::has_ceilings)
     }
 
+    /// Opens the budget of the day for a run of a project; `None` if nothing bounds it. A replay gets
+    /// the same ceilings in memory.
+    ///
+    /// # Errors
+    /// There is no journal, or its books cannot be opened: without them a run would be unlimited.
+    pub(crate) fn budget(
+        &self,
+        project: Option<&str>,
+        replay: bool,
+        journal: Option<&SqliteJournal>,
+    ) -> Result<Option<SharedBudget>> {
+        if replay {
+            // It spends nothing, but its requests must have the caps of the recorded run.
+            return Ok(self.in_memory(project));
+        }
+        let Some(budget) = self.day_budget(project) else { return Ok(None) };
+        let journal = journal.ok_or_else(|| {
+            Failure::usage(
+                "[spend]: the ceilings per day are kept in the journal, and this run has none; set a file that can be written with --journal FILE, or remove the ceilings",
+            )
+        })?;
+        let opened = budget.open(journal);
+        opened.map(Some).map_err(|error| Failure::usage(format!("[spend]: {error}")))
+    }
+
     /// The same ceilings in memory.
     fn in_memory(&self, project: Option<&str>) -> Option<SharedBudget> {
         let within = |above: Option<&SharedBudget>, ceilings: Ceilings| {
@@ -155,40 +177,6 @@ impl SpendSettings {
         let all = within(None, self.all);
         within(all.as_ref(), self.of_project(project))
     }
-}
-
-impl Settings {
-    /// Opens the budget of the day for a run with these settings; `None` if nothing bounds it.
-    ///
-    /// # Errors
-    /// There is no journal, or its books cannot be opened: without them a run would be unlimited.
-    pub(crate) fn shared_budget(
-        &self,
-        journal: Option<&SqliteJournal>,
-    ) -> Result<Option<SharedBudget>> {
-        let project = self.project.as_deref();
-        if self.replay {
-            // A replay spends nothing, but its requests must have the caps of the recorded run.
-            return Ok(self.spend.in_memory(project));
-        }
-        let Some(budget) = self.spend.day_budget(project) else { return Ok(None) };
-        let journal = journal.ok_or_else(|| {
-            Failure::usage(
-                "[spend]: the ceilings per day are kept in the journal, and this run has none; set a file that can be written with --journal FILE, or remove the ceilings",
-            )
-        })?;
-        let opened = budget.open(journal);
-        opened.map(Some).map_err(|error| Failure::usage(format!("[spend]: {error}")))
-    }
-}
-
-/// Parses the name of a project.
-pub(crate) fn name(text: &str) -> std::result::Result<String, String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if text.is_empty() || text.len() > 64 || !text.bytes().all(plain) {
-        return Err("expected a name of 1 to 64 ASCII letters, digits, `-`, `_` or `.`".to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 #[cfg(test)]

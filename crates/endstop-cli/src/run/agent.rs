@@ -81,7 +81,9 @@ pub(crate) async fn built(
     // differ in the recorded bytes.
     let whole = settings.no_stream || cassette.recording().is_some_and(|played| !played.streamed());
     let mut builder = Agent::builder(provider).params(params).streaming(!whole);
-    if let Some(budget) = settings.shared_budget(journal)? {
+    if let Some(budget) =
+        settings.spend.budget(settings.project.as_deref(), settings.replay, journal)?
+    {
         builder = builder.shared_budget(budget);
     }
     if let Some(journal) = journal {

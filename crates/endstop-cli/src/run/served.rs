@@ -129,7 +129,7 @@ impl ServedAgent {
         if let Some((_, budget)) = today.as_ref().filter(|(known, _)| *known == day) {
             return Ok(budget.clone());
         }
-        let budget = settings.shared_budget(Some(journal))?;
+        let budget = settings.spend.budget(settings.project.as_deref(), false, Some(journal))?;
         *today = Some((day, budget.clone()));
         Ok(budget)
     }

@@ -17,6 +17,7 @@ const CALL: NanoUsd = NanoUsd(4_500_000);
 /// The lease of a reservation, as the page documents it.
 const LEASE_MS: u64 = 60_000;
 
+#[expect(clippy::disallowed_methods, reason = "a day is a matter of the wall clock")]
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }

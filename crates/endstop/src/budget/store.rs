@@ -5,7 +5,7 @@
 //! store.settle(held, spent);     // returns the reservation, books what was spent of it
 //! ```
 
-use super::{Amount, Refusal};
+use super::amount::{Amount, Refusal};
 use std::fmt::Debug;
 
 /// An account that other processes share. Each method is one transaction.

@@ -20,7 +20,7 @@ use super::journal::SqliteJournal;
 use super::spending::Spent;
 use super::write::all_or_none;
 use crate::budget::store::Store;
-use crate::budget::{Amount, NO_CEILING, Refusal, SharedBudget};
+use crate::budget::{Amount, NO_CEILING, Refusal, SharedBudget, StoreFailure};
 use crate::journal::JournalError;
 use endstop_core::{BudgetAccount, NanoUsd};
 use rusqlite::{Connection, params};
@@ -267,7 +267,8 @@ impl Store for DayAccount {
             Ok(Ok(granted))
         });
         let taken = taken.unwrap_or_else(|error| {
-            let failure = Some(self.journal.failure(&error));
+            let problem = self.journal.failure(&error).to_string();
+            let failure = Some(Box::new(StoreFailure { problem }));
             Err(Refusal { left: Amount::ZERO, account: BudgetAccount::default(), failure })
         });
         if let Ok(granted) = taken {

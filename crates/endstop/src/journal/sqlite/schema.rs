@@ -61,6 +61,10 @@ pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Returns the version of the journal's tables, or `None` if the file is empty.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<Option<i64>, JournalError> {
+    // One snapshot, because another process may create the tables between two reads. Within the
+    // caller's transaction there is one already.
+    let snapshot = connection.is_autocommit().then(|| connection.unchecked_transaction());
+    let _snapshot = snapshot.transpose().map_err(|error| failure(path, &error))?;
     let number = |name: &str| {
         connection
             .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
