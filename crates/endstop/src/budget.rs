@@ -156,6 +156,12 @@ impl SharedBudget {
             || self.stored.iter().any(|store| store.bounds_tokens())
     }
 
+    /// `true` if other processes share this budget or one above it. Reserving and settling may then
+    /// wait for them.
+    pub(crate) fn is_stored(&self) -> bool {
+        !self.stored.is_empty()
+    }
+
     /// Reserves `want`, or what is left here and above if that is at least `least`. Zero means that
     /// the reservation was refused.
     pub fn reserve(&self, want: NanoUsd, least: NanoUsd) -> NanoUsd {

@@ -7,6 +7,7 @@
 use super::alarm::Alarm;
 use super::outer::Outer;
 use super::parks::Parks;
+use super::shared_budget::Due;
 use super::teller::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
 use crate::agent::approvals::Approvals;
@@ -66,6 +67,7 @@ impl Driver {
             tool_budget: None,
             asked: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            due: Due::default(),
             parks: None,
             outer: outer.map(|context| Box::new(Outer::new(context))),
             hooks: None,

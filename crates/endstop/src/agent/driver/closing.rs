@@ -15,8 +15,7 @@ use crate::event::AgentEvent;
 use crate::journal::RunJournal;
 use crate::tool::Spent;
 use endstop_core::{
-    Effect, EffectId, Event, EventKind, HookDecision, Message, Outcome, ParkRequest, Role, Step,
-    Termination,
+    Effect, Event, EventKind, HookDecision, Message, Outcome, ParkRequest, Role, Step, Termination,
 };
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,6 +70,8 @@ impl Driver {
                 recorder.keep(&event, &[], None);
             }
         }
+        // Bounded, because another process may hold the books; the work continues without the run.
+        let _ = tokio::time::timeout(LAST_WAIT, self.settle_all()).await;
         let outcome = self.record_ending(outcome).await;
         self.give(outcome, true);
     }
@@ -154,11 +155,7 @@ impl Driver {
         self.report_ended(&outcome);
         // Before any observer: a caller that learns of the ending may shut down the span exporter.
         self.trace.ended(&outcome);
-        // The kernel has settled every call that it knows of; what is still reserved goes back.
-        let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
-        for id in reserved {
-            self.settle(id, Amount::ZERO);
-        }
+        self.settle_rest();
         // A successful run is never resumed, so the budget can forget it.
         if let (Some(budget), Some(id)) = (&self.owner.budget, &outcome.run_id)
             && outcome.is_success()
@@ -243,10 +240,7 @@ impl Driver {
         let Some(run) = self.run.take() else { return };
         self.finished = true;
         let at = self.now();
-        let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
-        for id in reserved {
-            self.settle(id, Amount::ZERO);
-        }
+        self.settle_rest();
         // For a caller that only waits for an outcome. The journal does not have it.
         let mut part = run.finish(Event::new(at, EventKind::Cancel), &mut Vec::new());
         part.decided_by.evidence = format!(

@@ -10,6 +10,7 @@ mod closing;
 mod outer;
 mod parks;
 mod perform;
+mod shared_budget;
 mod spending;
 mod teller;
 mod telling;
@@ -25,7 +26,7 @@ use super::shared::Shared;
 use super::user_code;
 use super::user_code::Panicked;
 use crate::agent::approvals::Approvals;
-use crate::budget::{Amount, SharedBudget};
+use crate::budget::SharedBudget;
 use crate::control::{Control, Request};
 use crate::event::{AgentEvent, RunPlace};
 use crate::journal::RunHeader;
@@ -44,6 +45,7 @@ use endstop_core::{
 use endstop_wire::redact::KnownKeys;
 use outer::Outer;
 use parks::Parks;
+use shared_budget::{Due, Reservation};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -158,7 +160,9 @@ pub(crate) struct Driver {
     /// The part of the run's ceilings that the tools of this turn may spend together.
     tool_budget: Option<SharedBudget>,
     asked: BTreeMap<EffectId, AbortHandle>,
-    reserved: BTreeMap<EffectId, Amount>,
+    reserved: BTreeMap<EffectId, Reservation>,
+    /// Reservations that are not settled yet, if that may block.
+    due: Due,
     /// The parks of the run, if it has any. Boxed, because few runs have.
     parks: Option<Box<Parks>>,
     /// The tool call of another run on whose behalf this run works.

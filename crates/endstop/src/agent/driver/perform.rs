@@ -11,7 +11,7 @@ use super::{Call, Driver, Work, in_provider};
 use crate::agent::consult::{Question, whose};
 use crate::agent::off_thread::{ANSWER_TYPE, off_thread};
 use crate::agent::user_code;
-use crate::budget::{Amount, Refusal, SharedBudget};
+use crate::budget::Amount;
 use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};
 use crate::provider::{CallSpec, Provider, SessionSpec, ToolChoice};
@@ -99,32 +99,6 @@ impl Driver {
             }
             _ => {}
         }
-    }
-
-    /// Asks the shared budget, and reports its answer to the kernel.
-    fn reserve(&mut self, id: EffectId, want: Amount, least: Amount) {
-        let budget = self.owner.budget.as_ref();
-        let answer = budget.map_or(Ok(want), |budget| budget.reserve_or_explain(want, least));
-        // A refused reservation is recorded as zero, so that `settle` returns nothing to the budget.
-        self.reserved.insert(id, *answer.as_ref().unwrap_or(&Amount::ZERO));
-        let (granted, refused_by) = match answer {
-            Ok(granted) => (granted, None),
-            // Without an answer of the store it is not known what is left, so no call may be made.
-            Err(Refusal { failure: Some(failure), .. }) => {
-                let message = format!("the shared budget cannot be asked: {failure}");
-                self.queue
-                    .push_back(EventKind::Fault { name: "shared_budget".to_owned(), message });
-                return;
-            }
-            Err(Refusal { left, account, .. }) => (left, Some(account)),
-        };
-        let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
-        self.queue.push_back(EventKind::Reserved {
-            id,
-            granted: granted.usd,
-            granted_tokens: bounded.then_some(granted.tokens),
-            refused_by,
-        });
     }
 
     /// Calls the model for the hand-over, in a session in which it may call no tools. The run makes no

@@ -1,5 +1,4 @@
-//! Tracks what tools and compactions spend in addition to the run's own model calls, limits it, and
-//! settles reservations.
+//! Tracks what tools and compactions spend in addition to the run's own model calls, and limits it.
 //!
 //! ```text
 //! let context = driver.context(call_id);      // limited to what is left
@@ -7,9 +6,9 @@
 //! ```
 
 use super::Driver;
-use crate::budget::{Amount, SharedBudget};
+use crate::budget::SharedBudget;
 use crate::tool::{Spent, ToolContext};
-use endstop_core::{EffectId, Event, EventKind, NanoUsd, Outcome, Run, Step, Unreported, Usage};
+use endstop_core::{Event, EventKind, NanoUsd, Outcome, Run, Step, Unreported, Usage};
 
 impl Driver {
     /// Books what running tools have spent on models of their own, so that the kernel knows of it
@@ -80,13 +79,6 @@ impl Driver {
         let beyond = unreported.since(outer.unreported);
         (outer.usage, outer.cost, outer.unreported) = (usage.clone(), cost, unreported);
         outer.context.spend_at_most(&since, more, cost_unknown, beyond);
-    }
-
-    pub(super) fn settle(&mut self, id: EffectId, spent: Amount) {
-        let granted = self.reserved.remove(&id).unwrap_or_default();
-        if let Some(budget) = &self.owner.budget {
-            budget.settle_amount(granted, spent);
-        }
     }
 
     /// Creates the context of work that may spend: a tool call or a compaction.

@@ -1,10 +1,10 @@
 //! Ceilings of a day: shared by processes, kept in the journal, and never unlimited by a failure.
 
-use super::{Place, agent};
+use super::{Place, agent, price};
 use endstop::budget::{Amount, SharedBudget};
 use endstop::journal::{DayBooks, DayBudget, JournalErrorKind, SqliteJournal};
-use endstop::testkit::Turn;
-use endstop::{NanoUsd, Outcome, Termination};
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::{Agent, NanoUsd, Outcome, Termination};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -230,4 +230,40 @@ fn failed_books_end_the_run() {
     let id = outcome.run_id.as_deref().unwrap();
     let again = journal.load(id).unwrap().replay(None).unwrap();
     assert_eq!(again.outcome().unwrap().termination, outcome.termination);
+}
+
+#[tokio::test]
+async fn locked_books_do_not_block_other_work() {
+    let (place, clock) = (Place::new(), Clock::noon());
+    let budget = clock.open(&place.file(), DayBudget::new().max_usd(usd(10_000).usd));
+    let run = |text: &str| {
+        let builder = Agent::builder(ScriptedModel::new([Turn::text(text)]).price(price()));
+        builder.shared_budget(budget.clone()).build().unwrap().run("Go.").unwrap()
+    };
+    let other = rusqlite::Connection::open(place.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waiting = run("Done.");
+    // On this runtime, which has one thread, nothing below would happen if the run blocked it.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(waiting.try_outcome().is_none(), "the books are locked");
+    other.execute_batch("COMMIT").unwrap();
+    let outcome = waiting.outcome().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    // A run that is cancelled while it waits for the books takes nothing with it.
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut cancelled = run("Done.");
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    cancelled.cancel();
+    while cancelled.next().await.is_some() {}
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(cancelled.outcome().await.termination, Termination::Cancelled);
+    let spent = outcome.cost;
+    let right = |books: &DayBooks| books.reserved == NanoUsd::ZERO && books.spent == spent;
+    while !clock.books(&place.file()).iter().all(right) {
+        tokio::task::yield_now().await;
+    }
 }
