@@ -7,7 +7,7 @@
 use super::alarm::Alarm;
 use super::outer::Outer;
 use super::parks::Parks;
-use super::shared_budget::Due;
+use super::reservation::Due;
 use super::teller::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
 use crate::agent::approvals::Approvals;

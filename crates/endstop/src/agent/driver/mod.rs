@@ -10,7 +10,7 @@ mod closing;
 mod outer;
 mod parks;
 mod perform;
-mod shared_budget;
+mod reservation;
 mod spending;
 mod teller;
 mod telling;
@@ -45,7 +45,7 @@ use endstop_core::{
 use endstop_wire::redact::KnownKeys;
 use outer::Outer;
 use parks::Parks;
-use shared_budget::{Due, Reservation};
+use reservation::{Due, Reservation};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,4 +1,5 @@
-//! Tracks what tools and compactions spend in addition to the run's own model calls, and limits it.
+//! Tracks what tools and compactions spend in addition to the run's own model calls, limits it, and
+//! reserves and settles in the shared budget.
 //!
 //! ```text
 //! let context = driver.context(call_id);      // limited to what is left
@@ -6,9 +7,13 @@
 //! ```
 
 use super::Driver;
-use crate::budget::SharedBudget;
+use super::reservation::{Asked, Reservation, event_of, locked, settle_due};
+use crate::agent::pending::Pending;
+use crate::budget::{Amount, SharedBudget};
 use crate::tool::{Spent, ToolContext};
-use endstop_core::{Event, EventKind, NanoUsd, Outcome, Run, Step, Unreported, Usage};
+use endstop_core::{EffectId, Event, EventKind, NanoUsd, Outcome, Run, Step, Unreported, Usage};
+use std::future::poll_fn;
+use std::sync::Arc;
 
 impl Driver {
     /// Books what running tools have spent on models of their own, so that the kernel knows of it
@@ -79,6 +84,88 @@ impl Driver {
         let beyond = unreported.since(outer.unreported);
         (outer.usage, outer.cost, outer.unreported) = (usage.clone(), cost, unreported);
         outer.context.spend_at_most(&since, more, cost_unknown, beyond);
+    }
+
+    /// Asks the shared budget, and reports its answer to the kernel.
+    pub(super) fn reserve(&mut self, id: EffectId, want: Amount, least: Amount) {
+        let Some(budget) = self.owner.budget.clone() else {
+            self.reserved.insert(id, Reservation::Held(want));
+            return self.queue.push_back(event_of(id, Ok(want), false));
+        };
+        let bounded = budget.bounds_tokens();
+        if !budget.is_stored() {
+            let answer = budget.reserve_or_explain(want, least);
+            // A refused reservation is recorded as zero, so that `settle` returns nothing to the
+            // budget.
+            let granted = *answer.as_ref().unwrap_or(&Amount::ZERO);
+            self.reserved.insert(id, Reservation::Held(granted));
+            return self.queue.push_back(event_of(id, answer, bounded));
+        }
+        let (asked, due) = (Arc::new(Asked::default()), Arc::clone(&self.due));
+        self.reserved.insert(id, Reservation::Asked(Arc::clone(&asked)));
+        let under_way = self.owner.under_way();
+        let mut pending = Pending::spawn(None, move |answer| {
+            settle_due(&budget, &due);
+            let reserved = budget.reserve_or_explain(want, least);
+            asked.taken(*reserved.as_ref().unwrap_or(&Amount::ZERO), &budget);
+            *answer = Some(reserved);
+            drop(under_way);
+        });
+        self.ask(id, "shared_budget", "the shared budget", async move {
+            match poll_fn(|cx| pending.poll(cx)).await {
+                Some(answer) => event_of(id, answer, bounded),
+                // The runtime is shut down and has dropped the work.
+                None => EventKind::Tick,
+            }
+        });
+    }
+
+    /// Returns a reservation, and books what was spent of it.
+    pub(super) fn settle(&mut self, id: EffectId, spent: Amount) {
+        let granted = match self.reserved.remove(&id) {
+            Some(Reservation::Held(granted)) => granted,
+            Some(Reservation::Asked(asked)) => asked.close(),
+            None => Amount::ZERO,
+        };
+        let Some(budget) = &self.owner.budget else { return };
+        if !budget.is_stored() {
+            return budget.settle_amount(granted, spent);
+        }
+        if granted == Amount::ZERO && spent == Amount::ZERO {
+            return;
+        }
+        locked(&self.due).push((granted, spent));
+        let (budget, due) = (budget.clone(), Arc::clone(&self.due));
+        let under_way = self.owner.under_way();
+        // Dropped, because nothing waits for it but `settled`.
+        drop(Pending::spawn((), move |()| {
+            settle_due(&budget, &due);
+            drop(under_way);
+        }));
+    }
+
+    /// Returns what is still reserved. The kernel has settled every call that it knows of.
+    pub(super) fn settle_rest(&mut self) {
+        let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
+        for id in reserved {
+            self.settle(id, Amount::ZERO);
+        }
+    }
+
+    /// Returns what is still reserved, and waits until everything is settled, so that a caller who
+    /// learns of the ending finds it in the books.
+    pub(super) async fn settle_all(&mut self) {
+        self.settle_rest();
+        let Some(budget) = self.owner.budget.clone().filter(SharedBudget::is_stored) else {
+            return;
+        };
+        let due = Arc::clone(&self.due);
+        let under_way = self.owner.under_way();
+        let mut pending = Pending::spawn((), move |()| {
+            settle_due(&budget, &due);
+            drop(under_way);
+        });
+        poll_fn(|cx| pending.poll(cx)).await;
     }
 
     /// Creates the context of work that may spend: a tool call or a compaction.
