@@ -19,6 +19,9 @@ use serde_json::{Map, Value};
 /// The extra field that is merged field by field instead of replaced.
 const CONFIG: &str = "generationConfig";
 
+/// The documented signature, as JSON, of a call that another model has made.
+const UNSIGNED: &str = "\"skip_thought_signature_validator\"";
+
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoder {
@@ -26,6 +29,8 @@ pub(crate) struct Encoder {
     system: String,
     /// `true` if the extra fields set the instructions.
     own_system: bool,
+    /// `true` if the model refuses a call without a signature.
+    requires_signatures: bool,
     config: Settings,
     media: MediaSupport,
     tail: Vec<u8>,
@@ -42,6 +47,7 @@ impl Encoder {
             history: BlockHistory::new("{\"contents\":[", "parts"),
             system: spec.instructions(schema_or_tools(spec)),
             own_system: extra.contains_key("systemInstruction"),
+            requires_signatures: requires_signatures(&spec.model),
             config: config(spec, &own),
             media: MediaSupport::of_format(WireFormat::Gemini, &spec.model),
             tail: tail(spec, &extra),
@@ -91,6 +97,7 @@ impl Encoder {
         }
         // A signature waits here for the next part, which must be of the kind that it was made for.
         let mut pending: Option<Signature<'_>> = None;
+        let mut unsigned = self.requires_signatures && !m.parts.iter().any(is_own);
         for part in &m.parts {
             let signed = match (pending.take(), part) {
                 (Some(s), Part::Text { text }) if s.function_call.is_none() && !text.is_empty() => {
@@ -111,11 +118,15 @@ impl Encoder {
                     let out = self.history.block(role);
                     out.extend_from_slice(b"{\"text\":");
                     json::string(out, text);
-                    sign(out, signed);
+                    sign(out, signed.map(RawValue::get));
                 }
                 Part::ToolCall(call) => {
                     let out = self.history.block(role);
                     function_call(out, call);
+                    // Another model has made the call, so there is no signature. Only the first call
+                    // of a message has one.
+                    let is_first = std::mem::take(&mut unsigned);
+                    let signed = signed.map(RawValue::get).or(is_first.then_some(UNSIGNED));
                     sign(out, signed);
                 }
                 Part::Image(i) => image(self.history.block(role), i),
@@ -140,9 +151,22 @@ impl Encoder {
         if let Some(left) = signature.filter(|s| s.function_call.is_none()) {
             let out = self.history.block(role);
             out.extend_from_slice(b"{\"text\":\"\"");
-            sign(out, Some(left.thought_signature));
+            sign(out, Some(left.thought_signature.get()));
         }
     }
+}
+
+/// `true` for a part that only Gemini reads, such as a signature.
+fn is_own(part: &Part) -> bool {
+    matches!(part, Part::Opaque { api, .. } if api == WireFormat::Gemini.as_str())
+}
+
+/// `true` if the model refuses a call of the current turn without a signature: Gemini 3 and later.
+fn requires_signatures(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or_default();
+    let version = name.strip_prefix("gemini-").unwrap_or_default();
+    let digits = version.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    digits.parse().is_ok_and(|major: u32| major >= 3)
 }
 
 /// A stored signature. It belongs to the part that follows.
@@ -157,10 +181,10 @@ struct Signature<'a> {
 }
 
 /// Ends a part, with its signature if there is one.
-fn sign(out: &mut Vec<u8>, signature: Option<&RawValue>) {
+fn sign(out: &mut Vec<u8>, signature: Option<&str>) {
     if let Some(signature) = signature {
         json::key(out, "thoughtSignature");
-        out.extend_from_slice(signature.get().as_bytes());
+        out.extend_from_slice(signature.as_bytes());
     }
     out.push(b'}');
 }

@@ -34,7 +34,8 @@ fn gemini_request_has_documented_fields() {
     assert_eq!(
         m[1]["parts"],
         json!([{"text": "I read."},
-            {"functionCall": {"name": "read", "id": "a", "args": {"path": "x"}}},
+            {"functionCall": {"name": "read", "id": "a", "args": {"path": "x"}},
+                "thoughtSignature": "skip_thought_signature_validator"},
             {"functionCall": {"name": "read", "id": "b", "args": {"_raw": "{\"path\": "}}},
             {"functionCall": {"name": "read", "id": "c", "args": {}}}])
     );
@@ -145,4 +146,33 @@ fn vertex_request_differs_in_two_fields() {
         assert_eq!(own.get("stream"), stream.then_some(&json!(true)));
         assert_eq!(body(vertex, &spec, &history(), Some(50)), own);
     }
+}
+
+/// Gemini 3 refuses a call without a signature, and the calls of another model have none.
+#[test]
+fn calls_of_other_models_get_placeholder() {
+    let signed = |model: &str, parts: Vec<Part>| {
+        let messages = [
+            message(1, Role::User, vec![text("Look.")]),
+            message(2, Role::Assistant, parts),
+            message(3, Role::Tool, vec![result("a", ToolStatus::Ok, "1")]),
+        ];
+        let body = body(gemini(), &RequestSpec { model: model.into(), ..spec() }, &messages, None);
+        let parts = body["contents"][1]["parts"].as_array().unwrap().clone();
+        parts.into_iter().map(|part| part["thoughtSignature"].clone()).collect::<Vec<_>>()
+    };
+    let placeholder = json!("skip_thought_signature_validator");
+    let calls = || vec![text("So."), call("a", "{}"), call("b", "{}")];
+    for model in ["gemini-3-pro-preview", "google/gemini-3.1-flash", "gemini-10-pro"] {
+        let expected = [Value::Null, placeholder.clone(), Value::Null];
+        assert_eq!(signed(model, calls()), expected, "{model}");
+    }
+    for model in ["gemini-2.5-flash", "gemma-3-27b", "gemini-pro", "models/gemini-1.5-pro"] {
+        assert_eq!(signed(model, calls()), [Value::Null, Value::Null, Value::Null], "{model}");
+    }
+    // Its own signature stays as it is.
+    let json = json!({"functionCall": {}, "thoughtSignature": "s"}).to_string();
+    let own = Part::Opaque { api: "gemini".into(), json };
+    let parts = vec![own, call("a", "{}"), call("b", "{}")];
+    assert_eq!(signed("gemini-3-pro-preview", parts), [json!("s"), Value::Null]);
 }
