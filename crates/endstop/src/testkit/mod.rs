@@ -21,6 +21,8 @@ mod request;
 mod server;
 pub mod sse;
 pub mod strict;
+mod strict_items;
+mod strict_parts;
 mod turn;
 
 pub use model::ScriptedModel;

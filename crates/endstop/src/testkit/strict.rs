@@ -13,21 +13,31 @@
 //! assert_eq!(problem("openai-chat", &orphan).as_deref(), Some("message 2: the call `a` has no result"));
 //! ```
 //!
-//! The checker supports `openai-chat` and `anthropic-messages`. The rules of the other formats are
-//! subsets of these.
+//! The checker supports `openai-chat`, `openai-responses`, `anthropic-messages` and `gemini`, the last
+//! with the rules of Gemini 3 for thought signatures. The rules of the other formats are subsets of
+//! these.
 
+use super::strict_items::{gemini, responses};
+use super::strict_parts::{is_blank, named};
 use serde_json::Value;
 use std::collections::HashSet;
 
 /// Returns the first problem for which a provider of this format would reject the messages of a
 /// request, or `None`.
 pub fn problem(format: &str, body: &Value) -> Option<String> {
-    let Some(messages) = body["messages"].as_array().filter(|all| !all.is_empty()) else {
+    let key = match format {
+        "openai-responses" => "input",
+        "gemini" => "contents",
+        _ => "messages",
+    };
+    let Some(messages) = body[key].as_array().filter(|all| !all.is_empty()) else {
         return Some("there are no messages".to_owned());
     };
     let checked = match format {
         "openai-chat" => openai(messages),
+        "openai-responses" => responses(messages),
         "anthropic-messages" => anthropic(messages),
+        "gemini" => gemini(messages),
         _ => Err(format!("no rules are known for `{format}`")),
     };
     checked.err()
@@ -159,26 +169,6 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
             Err("the last message is from the assistant".to_owned())
         }
         None => Ok(()),
-    }
-}
-
-/// Checks the name of a tool: 1 to 64 letters, digits, `_` or `-`.
-fn named(call: &Value, id: &str) -> Result<(), String> {
-    let name = call["name"].as_str().unwrap_or_default();
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    match name.len() {
-        0 => Err(format!("the call `{id}` has no name")),
-        1..=64 if name.bytes().all(fits) => Ok(()),
-        _ => Err(format!("the name of the call `{id}` is not a valid tool name")),
-    }
-}
-
-/// `true` if the content is absent, a blank string, or a list without blocks.
-fn is_blank(content: &Value) -> bool {
-    match content {
-        Value::String(text) => text.trim().is_empty(),
-        Value::Array(blocks) => blocks.is_empty(),
-        _ => true,
     }
 }
 

@@ -14,6 +14,11 @@ fn parts(turn: &Turn, words: &[&str]) -> Vec<Value> {
         let args: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
         parts.push(json!({"functionCall": {"name": name, "args": args}}));
     }
+    // A model that has reasoned signs the first call.
+    let first = parts.iter_mut().find(|part| part.get("functionCall").is_some());
+    if let Some(call) = first.filter(|_| !turn.reasoning.is_empty()) {
+        call["thoughtSignature"] = "c2ln".into();
+    }
     parts
 }
 
