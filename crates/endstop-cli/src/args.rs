@@ -233,6 +233,11 @@ pub(crate) struct RunArgs {
     /// gemini/gemini-2.5-flash or ollama/qwen3.
     #[arg(long, short)]
     pub(crate) model: Option<String>,
+    /// A model, as PROVIDER/MODEL, that the run calls after the one before has failed: after all retries
+    /// on a rate limit, an overloaded server or a server error, or if the model is not found. May be
+    /// repeated; `off` removes those of the settings.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) fallback: Vec<String>,
     /// The wire format, if it is not the provider's default: openai-chat, openai-responses,
     /// anthropic-messages, gemini, bedrock-converse, bedrock-invoke, cohere-v2 or ollama.
     #[arg(long)]

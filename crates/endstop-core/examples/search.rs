@@ -6,6 +6,9 @@
 //! the depth. Exits with an error if a law is violated, and prints the events that led to it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints its counts")]
 
+#[path = "../tests/it/fallback_laws.rs"]
+#[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
+mod fallback_laws;
 #[path = "../tests/it/laws.rs"]
 #[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
 mod laws;

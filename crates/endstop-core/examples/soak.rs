@@ -9,6 +9,9 @@
 #[path = "../tests/it/changes.rs"]
 #[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
 mod changes;
+#[path = "../tests/it/fallback_laws.rs"]
+#[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
+mod fallback_laws;
 #[path = "../tests/it/laws.rs"]
 #[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
 mod laws;

@@ -51,11 +51,12 @@ pub use guest::Guest;
 pub use kernel::{
     BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt,
     CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event,
-    EventKind, GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer, LimitChanges,
-    NestedEnding, NoProgressSnapshot, Outcome, PRE_TURN, Park, ParkDecision, ParkRequest,
-    Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall, RequestKind, Resumption, RuleHit,
-    Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta,
-    Unsuccessful, VerifyRound, Watch, WatchError, WatchMode, WouldFit,
+    EventKind, FallbackModel, GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer,
+    LimitChanges, ModelUse, NestedEnding, NoProgressSnapshot, Outcome, PRE_TURN, Park,
+    ParkDecision, ParkRequest, Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall,
+    RequestKind, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy,
+    ToolReport, ToolStart, TurnDelta, Unsuccessful, VerifyRound, Watch, WatchError, WatchMode,
+    WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits, TokensCounted};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};

@@ -103,6 +103,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
     row("tools", json!(settings.tools));
     row("ask", json!(settings.ask));
     row("dir", json!(settings.dir.as_ref().map(|dir| dir.display().to_string())));
+    row("fallback", json!(settings.fallback));
     row("max_output_tokens", json!(settings.max_output_tokens));
     row("verify", json!(text(&settings.verify)));
     row("context_window", json!(settings.context_window));

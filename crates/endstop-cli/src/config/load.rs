@@ -57,6 +57,7 @@ impl Settings {
         }
         let mut settings = Settings {
             model: saved.model,
+            fallback: saved.fallback,
             api: saved.api,
             base_url: saved.base_url,
             system: header.system.clone(),

@@ -32,6 +32,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) model: Option<String>,
+    /// The models to call after that one has failed.
+    pub(crate) fallback: Vec<String>,
     pub(crate) api: Option<String>,
     pub(crate) base_url: Option<String>,
     pub(crate) system: Option<String>,
@@ -78,6 +80,8 @@ pub(crate) struct Settings {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Saved {
     pub(super) model: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) fallback: Vec<String>,
     pub(super) api: Option<String>,
     pub(super) base_url: Option<String>,
     pub(super) tools: Vec<String>,
@@ -119,6 +123,7 @@ impl Settings {
     pub(crate) fn saved(&self) -> Value {
         let saved = Saved {
             model: self.model.clone(),
+            fallback: self.fallback.clone(),
             api: self.api.clone(),
             base_url: self.base_url.clone(),
             tools: self.tools.clone(),
@@ -190,6 +195,10 @@ impl Settings {
             }
         };
         take(&mut settings.model, &args.model);
+        if !args.fallback.is_empty() {
+            settings.fallback = fallbacks(&args.fallback)
+                .map_err(|problem| Failure::usage(format!("--fallback: {problem}")))?;
+        }
         take(&mut settings.api, &args.api);
         take(&mut settings.base_url, &args.base_url);
         take(&mut settings.system, &args.system);
@@ -286,6 +295,14 @@ impl Settings {
         let switch = || value.as_bool().ok_or_else(|| wrong("expected true or false"));
         match key {
             "model" => self.model = Some(text()?),
+            "fallback" => {
+                let names = match value.as_str() {
+                    Some(name) => Some(vec![name.to_owned()]),
+                    None => names_in(value),
+                };
+                let names = names.ok_or_else(|| wrong("expected a list of models"))?;
+                self.fallback = fallbacks(&names).map_err(|problem| wrong(&problem))?;
+            }
             "api" => self.api = Some(text()?),
             "base_url" => self.base_url = Some(text()?),
             "allow_http" => self.allow_http = switch()?,
@@ -438,6 +455,20 @@ pub(crate) fn compaction_over(
         strategies => drop(all.insert("strategies".to_owned(), strategies.clone())),
     }
     read(&Value::Object(all))
+}
+
+/// Checks a list of fallback models; a single `off` is the empty list.
+fn fallbacks(models: &[String]) -> std::result::Result<Vec<String>, String> {
+    if models == ["off"] {
+        return Ok(Vec::new());
+    }
+    match models.iter().find(|model| !model.contains('/') || model.trim() != model.as_str()) {
+        Some(wrong) => Err(format!(
+            "invalid model `{}`: expected PROVIDER/MODEL, for example anthropic/claude-sonnet-4-5, or only `off`",
+            shown(wrong)
+        )),
+        None => Ok(models.to_vec()),
+    }
 }
 
 /// Converts a price to the form of `--price`: a string is taken as it is, a table is joined.

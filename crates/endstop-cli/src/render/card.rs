@@ -13,7 +13,7 @@
 use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
-use endstop::core::{Billing, CacheUse, RuleHit, VerifyRound};
+use endstop::core::{Billing, CacheUse, ModelUse, RuleHit, VerifyRound};
 use endstop::{Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
@@ -109,6 +109,12 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
         row("agent", &shorten(agent, 400));
     }
     row("spent", &spent(outcome, limits));
+    // With one model the row above has the same figures.
+    if outcome.models.len() > 1 {
+        for model in &outcome.models {
+            row("model", &model_use(model));
+        }
+    }
     if !outcome.suspended.is_zero() {
         let time = seconds(outcome.suspended);
         row("paused", &format!("{time} suspended, which no timeout of a model call includes"));
@@ -194,6 +200,16 @@ fn spent(outcome: &Outcome, limits: &Limits) -> String {
     spent.extend(cost);
     spent.push(of(seconds(outcome.duration), limits.timeout.map(seconds)));
     spent.join(" · ")
+}
+
+/// Formats what was used of a model.
+fn model_use(of: &ModelUse) -> String {
+    let name: Vec<&str> =
+        [&of.provider, &of.model].into_iter().flatten().map(String::as_str).collect();
+    let least = if of.cost_unknown { "at least " } else { "" };
+    let calls = count(of.calls.into(), "model call");
+    let tokens = thousands(of.usage.total_tokens());
+    format!("{}: {calls} · {tokens} tokens · {least}{}", shorten(&name.join("/"), 200), of.cost)
 }
 
 /// Formats the use of prompt caches, and what it saved or cost.

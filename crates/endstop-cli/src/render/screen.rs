@@ -5,7 +5,7 @@ use super::parked::decision_words;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::Flow;
 use crate::visible::{shorten, visible};
-use endstop::core::{NanoUsd, Usage, WatchMode};
+use endstop::core::{ErrorClass, NanoUsd, Usage, WatchMode};
 use endstop::event::AgentEvent;
 use endstop::{LimitChanges, Limits};
 use serde_json::Value;
@@ -178,6 +178,10 @@ impl Screen {
                 limits.apply(&mut self.limits);
                 self.end_line();
                 self.note(&format!("! limits changed: {}", changed(limits)));
+            }
+            AgentEvent::ModelSwitched { provider, model, because, .. } => {
+                self.end_line();
+                self.note(&switched(provider.as_deref(), model.as_deref(), *because));
             }
             AgentEvent::Suspended { duration_ms, .. } => {
                 self.end_line();
@@ -402,4 +406,13 @@ fn changed(limits: &LimitChanges) -> String {
     let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let named = limits.values().iter().map(|(name, new)| format!("{name} = {}", value(new)));
     named.collect::<Vec<_>>().join(", ")
+}
+
+/// Describes the switch to another model.
+fn switched(provider: Option<&str>, model: Option<&str>, because: Option<ErrorClass>) -> String {
+    let name = [provider, model].into_iter().flatten().collect::<Vec<_>>().join("/");
+    match because {
+        Some(class) => format!("→ continues with {name}, because of {}", class.as_str()),
+        None => format!("→ continues with {name}"),
+    }
 }

@@ -58,7 +58,7 @@ pub(crate) async fn built(
     asked_on: AskedOn,
 ) -> Result<Built> {
     let saved = settings.saved();
-    check(&settings, asked_on, journal.is_some())?;
+    check(&settings, asked_on, journal.is_some(), cassette.records())?;
     let provider = cassette.provider(|| http_provider(&settings))?;
     attached.check(&provider)?;
     // Connected before the first model call, so that a server that cannot be used is an error that
@@ -86,6 +86,14 @@ pub(crate) async fn built(
     {
         builder = builder.shared_budget(budget);
     }
+    let mut fallback_keys = KnownKeys::default();
+    // A replay contacts no server.
+    for model in settings.fallback.iter().filter(|_| cassette.recording().is_none()) {
+        let fallback = fallback_provider(&settings, model)?;
+        fallback_keys = fallback_keys.and(&fallback.known_keys());
+        builder = builder.fallback(fallback);
+    }
+    let secrets = secrets.and(&fallback_keys);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone()).journal_settings(saved);
     }
@@ -112,9 +120,14 @@ fn has_tools(settings: &Settings) -> bool {
 }
 
 /// Refuses settings that no run can use.
-fn check(settings: &Settings, asked_on: AskedOn, stored: bool) -> Result<()> {
+fn check(settings: &Settings, asked_on: AskedOn, stored: bool, records: bool) -> Result<()> {
     if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
         return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
+    }
+    if records && !settings.fallback.is_empty() {
+        return Err(Failure::usage(
+            "--record: a recording has the responses of one model; remove the fallback models, or pass --fallback off",
+        ));
     }
     if settings.park.is_some() && !stored {
         return Err(Failure::usage(
@@ -144,6 +157,24 @@ pub(super) fn http_provider(settings: &Settings) -> Result<HttpProvider> {
     let origins = &settings.origins;
     let builder = settings.http.applied(options.into(), origins)?;
     builder.build().map_err(|error| http::refused(&error, origins))
+}
+
+/// Creates the provider of a fallback model. The address, the format, the price and the window in the
+/// settings are those of the first model.
+fn fallback_provider(settings: &Settings, model: &str) -> Result<HttpProvider> {
+    let own = Settings {
+        model: Some(model.to_owned()),
+        api: None,
+        base_url: None,
+        price: None,
+        context_window: None,
+        ..settings.clone()
+    };
+    let wrong = |failure: Failure| Failure {
+        message: format!("--fallback {model}: {}", failure.message),
+        ..failure
+    };
+    http_provider(&own).map_err(wrong)
 }
 
 /// Adds the built-in tools and those of the servers.

@@ -25,6 +25,7 @@ mod cli;
 mod compaction;
 mod compare;
 mod connection;
+mod fallback;
 #[cfg(target_os = "linux")]
 mod guard;
 #[cfg(target_os = "linux")]

@@ -6,6 +6,7 @@ use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, RunEvent};
 use super::ending::Ending;
+use super::fallback::{next_fallback, switch_model};
 use super::guard::Flow;
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::next::Next;
@@ -120,12 +121,22 @@ pub(super) fn attempt_failed_by(
     let starved_again = by == FailedBy::Thinking
         && std::mem::replace(&mut context.attempts.starved_this_turn, true);
     let retry = if starved_again { Retry::Never } else { retry_after(error, context) };
-    if !matches!(retry, Retry::Never) {
+    let fallback = match retry {
+        Retry::PastDeadline { .. } | Retry::Never if by == FailedBy::Provider => {
+            next_fallback(error.class, context)
+        }
+        _ => None,
+    };
+    if fallback.is_some() || !matches!(retry, Retry::Never) {
         // Do not wait for an attempt that the budget cannot pay for.
         if let Break(ending) = check_budgets(context) {
             emit_failed(error, None, context, effects);
             return Break(ending);
         }
+    }
+    if let Some(to) = fallback {
+        emit_failed(error, Some(Duration::ZERO), context, effects);
+        return Continue(switch_model(to, error.class, context, effects));
     }
     match retry {
         Retry::After(wait) => {
@@ -137,13 +148,7 @@ pub(super) fn attempt_failed_by(
         // The deadline comes before the end of the wait: end now instead of after an idle wait.
         Retry::PastDeadline { wait, deadline } => {
             emit_failed(error, None, context, effects);
-            let left = deadline.saturating_sub(context.now);
-            let evidence = format!(
-                "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
-            );
-            let ending =
-                Ending::new(Termination::ErrorTimeout, Layer::Limit, Decision::Timeout, evidence);
-            return Break(with_error(ending, error));
+            return Break(too_late(wait, deadline, error, context));
         }
         Retry::Never => {}
     }
@@ -215,6 +220,21 @@ fn emit_failed(
         error: error.clone(),
         retry_in_ms: retry_in.map(|wait| wait.as_millis() as u64),
     }));
+}
+
+/// Builds the ending of a run whose deadline comes before the end of the wait that a server asks for.
+fn too_late(
+    wait: Duration,
+    deadline: Duration,
+    error: &ModelError,
+    context: &RunContext,
+) -> Box<Ending> {
+    let left = deadline.saturating_sub(context.now);
+    let evidence = format!(
+        "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
+    );
+    let ending = Ending::new(Termination::ErrorTimeout, Layer::Limit, Decision::Timeout, evidence);
+    with_error(ending, error)
 }
 
 /// Builds the ending of a run whose model call failed for good.

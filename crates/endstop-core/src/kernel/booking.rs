@@ -23,7 +23,10 @@ fn settle(
     let spent =
         context.ledger.settle(usage, cost, unreported, (call.quote, most_output(call, context)));
     // A bill below the list price is bounded by it, but not known.
-    context.ledger.cost_unknown |= usage.billing != Billing::ByTokens;
+    let bill_unknown = usage.billing != Billing::ByTokens;
+    context.ledger.cost_unknown |= bill_unknown;
+    let unknown = bill_unknown || unreported.cost != Some(NanoUsd::ZERO);
+    context.models.settled(usage, spent, unknown);
     if let Some(id) = call.reservation {
         let spent = spent + unreported.cost.unwrap_or_default();
         let tokens = usage.total_tokens().saturating_add(unreported.tokens.unwrap_or(0));
@@ -68,7 +71,9 @@ pub(super) fn book_response(
     };
     settle(call, &usage, turn.cost, more, context, effects);
     // The cost of a response without a usage report is unknown, however tight its bound is.
-    context.ledger.cost_unknown |= !complete && turn.cost.is_none();
+    let not_counted = !complete && turn.cost.is_none();
+    context.ledger.cost_unknown |= not_counted;
+    context.models.settled(&Usage::default(), NanoUsd::ZERO, not_counted);
     turn.signal.keep_in(&mut context.said.last_signal);
     if turn.model.is_some() {
         context.said.model.clone_from(&turn.model);

@@ -5,6 +5,7 @@ use super::context::RunContext;
 use super::decided_by::DecidedBy;
 use super::effect::Effect;
 use super::ending::Ending;
+use super::fallback::remove_opaque;
 use super::outcome::Outcome;
 use super::phase::Phase;
 use super::precheck::also_true;
@@ -54,7 +55,13 @@ pub(super) fn conclude(
         None => {}
     }
     // The savings of calls with different prices cannot be computed from their sum.
-    let one_price = context.ledger.price.filter(|_| !context.guest.prices_differ);
+    let prices_differ = context.guest.prices_differ || context.models.changed;
+    let one_price = context.ledger.price.filter(|_| !prices_differ);
+    if context.models.current > 0 {
+        // The next run of the conversation begins with another model.
+        remove_opaque(&mut context);
+    }
+    let names_models = context.models.changed || !context.settings.fallbacks.is_empty();
     let cache = context.ledger.cache_use(one_price);
     let decided_by = with_unpriced(ending.decided_by, &context);
     let (cost_upper, tokens_upper) = (context.ledger.cost_upper(), context.ledger.tokens_upper());
@@ -90,6 +97,7 @@ pub(super) fn conclude(
         halted_reason: ending.halted_reason,
         model: context.said.model.or(context.settings.model),
         provider: context.settings.provider,
+        models: if names_models { context.models.used } else { Vec::new() },
         run_id: context.settings.run_id,
         verified: context.verdicts.last(),
         verify_rounds: context.verdicts.rounds,

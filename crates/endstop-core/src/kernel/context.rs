@@ -8,6 +8,7 @@ use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::jitter::Jitter;
 use super::judge::Judge;
 use super::ledger::Ledger;
+use super::models::Models;
 use super::prompt::PromptSize;
 use super::spec::RunSpec;
 use super::verdicts::Verdicts;
@@ -43,6 +44,7 @@ pub(super) struct RunContext {
     pub(super) next_effect: u64,
     pub(super) jitter: Jitter,
     pub(super) ledger: Ledger,
+    pub(super) models: Models,
     pub(super) counts: Counts,
     pub(super) attempts: Attempts,
     pub(super) compactions: Compactions,
@@ -172,6 +174,7 @@ impl RunContext {
                 reserves,
                 ..Ledger::default()
             },
+            models: Models::default(),
             counts: Counts::default(),
             attempts: Attempts::default(),
             compactions: Compactions::default(),

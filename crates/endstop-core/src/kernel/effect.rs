@@ -4,7 +4,7 @@ pub use super::effect_id::EffectId;
 use super::limit_changes::LimitChanges;
 use super::park::{ParkDecision, ParkRequest};
 use super::watch::RuleHit;
-use crate::error_class::ModelError;
+use crate::error_class::{ErrorClass, ModelError};
 use crate::message::{MessageId, ToolCall, ToolResult, ToolStatus};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
@@ -36,6 +36,12 @@ pub enum Effect {
         id: EffectId,
         /// The output cap to send.
         output_cap: Option<u64>,
+    },
+    /// Sends all later calls to another model: 0 is the run's own, and n the n-th of
+    /// [`RunSpec::fallbacks`](super::RunSpec::fallbacks). No answer is expected.
+    SwitchModel {
+        /// The number of the model.
+        fallback: u32,
     },
     /// Aborts a model call. No answer is expected, and later events of the call are ignored.
     AbortModel {
@@ -312,6 +318,27 @@ pub enum RunEvent {
         error: ModelError,
         /// Milliseconds until the next attempt; `None` if there is none.
         retry_in_ms: Option<u64>,
+    },
+    /// The run uses another model from now on, because the one before has failed, or because the run
+    /// was resumed with its own model.
+    ModelSwitched {
+        /// The turn, from 1.
+        turn: u32,
+        /// The number of the model: 0 is the run's own, and n its n-th fallback.
+        fallback: u32,
+        /// The provider of the model before.
+        from_provider: Option<String>,
+        /// The model before, as it is requested.
+        from_model: Option<String>,
+        /// The provider of the model from now on.
+        provider: Option<String>,
+        /// The model from now on, as it is requested.
+        model: Option<String>,
+        /// The error of the last attempt; `None` after a resumption.
+        because: Option<ErrorClass>,
+        /// Number of parts that were removed from the conversation because only the earlier model
+        /// can read them, for example signed or encrypted reasoning.
+        removed_parts: u32,
     },
     /// A hook or an approver changed the arguments of a call before it could start.
     CallChanged {

@@ -4,6 +4,7 @@
 //! outstanding is ignored, so a driver never has to check for late results.
 
 use super::effect::EffectId;
+use super::fallback_model::FallbackModel;
 use super::guest_mode::GuestCall;
 use super::limit_changes::LimitChanges;
 use super::nested_ending::NestedEnding;
@@ -298,6 +299,9 @@ pub struct Resumption {
     pub provider: Option<String>,
     /// New price of the model.
     pub price: Option<Price>,
+    /// New fallback models. If others than before are named, the run uses its own model again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallbacks: Option<Vec<FallbackModel>>,
     /// `true` if answers are validated against a schema from here on.
     pub output_schema: Option<bool>,
     /// `true` if a verifier judges answers from here on.

@@ -109,6 +109,8 @@ mod effect_id;
 mod ending;
 mod event;
 mod excerpt;
+mod fallback;
+mod fallback_model;
 mod finish;
 mod guard;
 mod guest_mode;
@@ -120,6 +122,7 @@ mod limit_changes;
 mod lost_call;
 mod machine;
 mod meter;
+mod models;
 mod nested_ending;
 mod next;
 mod open_calls;
@@ -162,6 +165,7 @@ pub use event::{
     BudgetAccount, ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption,
     ToolReport, TurnDelta,
 };
+pub use fallback_model::{FallbackModel, ModelUse};
 pub use guest_mode::{GuestCall, GuestMode};
 pub use limit_changes::LimitChanges;
 pub use nested_ending::NestedEnding;

@@ -2,6 +2,7 @@
 
 use super::decided_by::DecidedBy;
 use super::effect::ConversationSize;
+use super::fallback_model::ModelUse;
 use super::outcome_json::{NameFields, milliseconds, optional_milliseconds, with_category};
 use super::watch::RuleHit;
 use crate::cache_use::CacheUse;
@@ -205,6 +206,10 @@ outcome! {
     pub model: Option<String>,
     /// The provider.
     pub provider: Option<String>,
+    /// What was used of each model that was called, in the order of their first calls, if the run has
+    /// fallback models.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<ModelUse>,
     /// The run's id, if the driver set one.
     pub run_id: Option<String>,
     /// Result of the verifier; `None` if it gave none. After several rounds, that of the last one.

@@ -8,6 +8,7 @@ use super::call::Call;
 use super::context::RunContext;
 use super::effect::{Effect, EffectId, RunEvent};
 use super::event::BudgetAccount;
+use super::fallback::restart_models;
 use super::guard::Flow;
 use super::hand_over::later_call;
 use super::ledger::{Ceiling, Granted, Quote};
@@ -16,6 +17,7 @@ use super::next::Next;
 use super::phase::Phase;
 use super::precheck::check_budgets;
 use super::quote::{USUAL_SHARED_OUTPUT, ask, does_not_fit, own_cap, usual_output};
+use super::spec::RunSpec;
 use crate::streaming::StreamingState;
 use crate::usage::NanoUsd;
 use std::ops::ControlFlow::{Break, Continue};
@@ -23,6 +25,7 @@ use std::ops::ControlFlow::{Break, Continue};
 /// Prepares a model call: reserve its worst cost, then make it. Retries also come through here, so
 /// that the cost of the failed attempt is checked first.
 pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) -> Flow<Next> {
+    restart_models(context, effects);
     // Before the first attempt, `check_limits` has done this already.
     if context.attempts.attempt > 0 {
         check_budgets(context)?;
@@ -158,6 +161,8 @@ fn call(
     let prompt_bound = context.prompt_bound();
     context.attempts.attempt += 1;
     context.counts.model_calls = context.counts.model_calls.saturating_add(1);
+    let RunSpec { provider, model, .. } = &context.settings;
+    context.models.called(provider.as_ref(), model.as_ref());
     // The turn is counted when it ends, so the current one is `turns + 1`.
     let turn = context.counts.turns + 1;
     let attempt = context.attempts.attempt;

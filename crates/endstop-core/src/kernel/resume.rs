@@ -11,6 +11,7 @@ use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId, ToolStart};
 use super::ending::Ending;
 use super::event::{EventKind, Resumption};
+use super::fallback::resume_models;
 use super::next::Next;
 use super::open_calls::OpenCalls;
 use super::phase::{Idle, Phase};
@@ -23,11 +24,13 @@ use crate::termination::Termination;
 /// Handles a resumption: applies its changes, then repeats or answers what was lost.
 pub(super) fn resumed(
     phase: Phase,
-    with: Resumption,
+    mut with: Resumption,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Next {
-    let Resumption { lost, call_again, limits, tools, model, provider, price, .. } = with;
+    let price = with.price;
+    resume_models(&mut with, context);
+    let Resumption { lost, call_again, limits, tools, .. } = with;
     context.settings.output_schema = with.output_schema.unwrap_or(context.settings.output_schema);
     let guest = context.settings.guest;
     // A guest's answers are not verified before its loop ends.
@@ -45,10 +48,6 @@ pub(super) fn resumed(
         }
         context.settings.tools = tools;
     }
-    // Each value of the resumption replaces the old one only if it is set.
-    context.settings.model = model.or(context.settings.model.take());
-    context.settings.provider = provider.or(context.settings.provider.take());
-    context.ledger.price = price.or(context.ledger.price);
     if guest.is_some() && price.is_some() {
         context.guest.price = price.map(Box::new);
     }

@@ -14,6 +14,7 @@ use super::stopping::terminated;
 use super::watch::RuleHit;
 use crate::limits::Limits;
 use crate::message::Message;
+use crate::price::Price;
 use crate::state::MultiTurnState;
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
@@ -233,6 +234,17 @@ impl Run {
             prompt_bound: call.prompt_bound,
             worst: call.quote,
         })
+    }
+
+    /// The number of the model in use: 0 is the run's own, and n the n-th of
+    /// [`RunSpec::fallbacks`].
+    pub fn fallback(&self) -> u32 {
+        self.0.context.models.current
+    }
+
+    /// The price of the model in use, if known.
+    pub fn price(&self) -> Option<Price> {
+        self.0.context.ledger.price
     }
 
     /// The usage of all attempts so far.

@@ -1,5 +1,6 @@
 //! The specification of a run: conversation, limits, tools, hooks and policy.
 
+use super::fallback_model::FallbackModel;
 use super::guest_mode::GuestMode;
 use super::watch::Watch;
 use crate::limits::Limits;
@@ -211,6 +212,9 @@ pub struct RunSpec {
     pub model: Option<String>,
     /// The provider.
     pub provider: Option<String>,
+    /// The models that the run calls after that one has failed, in this order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<FallbackModel>,
     /// Id of the run.
     pub run_id: Option<String>,
     /// The abilities of the driver if it does not own the loop; `None`: it does.
@@ -248,6 +252,7 @@ impl RunSpec {
             variables: Map::new(),
             model: None,
             provider: None,
+            fallbacks: Vec::new(),
             run_id: None,
             guest: None,
         }
@@ -290,6 +295,7 @@ impl RunSpec {
             variables: self.variables.clone(),
             model: self.model.clone(),
             provider: self.provider.clone(),
+            fallbacks: self.fallbacks.clone(),
             run_id: self.run_id.clone(),
             guest: self.guest,
         }
@@ -306,6 +312,7 @@ impl RunSpec {
         self.output_schema = false;
         self.verifier = false;
         self.compaction = CompactionSpec::default();
+        self.fallbacks.clear();
         self.nudge &= mode.inject;
     }
 }

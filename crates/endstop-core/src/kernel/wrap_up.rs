@@ -21,6 +21,7 @@ use super::hand_over;
 use super::ledger::{Granted, Quote};
 use super::phase::{Phase, Stage, WrapUp};
 use super::quote::usual_output;
+use super::spec::RunSpec;
 use crate::error_class::ModelError;
 use crate::message::{ModelTurn, Part, Role};
 use crate::streaming::StreamingState;
@@ -142,6 +143,8 @@ fn call(
     let price = context.ledger.price.filter(|_| context.settings.reserve);
     let id = context.effect_id();
     context.counts.model_calls = context.counts.model_calls.saturating_add(1);
+    let RunSpec { provider, model, .. } = &context.settings;
+    context.models.called(provider.as_ref(), model.as_ref());
     context.stream(StreamingState::Streaming);
     effects.push(Effect::CallHandOver { id, output_cap: Some(cap) });
     let call = Call {

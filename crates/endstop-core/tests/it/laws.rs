@@ -5,6 +5,7 @@
 //! laws::check_outcome(&outcome)?;  // at the end
 //! ```
 
+use crate::fallback_laws::without_opaque;
 use endstop_core::*;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -236,6 +237,7 @@ pub const SAID: &str = "look at b";
 /// the conversation only grew at its end.
 pub fn check_compaction(
     compacted: bool,
+    switched: bool,
     (epoch, before): (u64, &[Message]),
     (next_epoch, after): (u64, &[Message]),
 ) -> Result<(), String> {
@@ -244,6 +246,14 @@ pub fn check_compaction(
             true => Ok(()),
             false => Err("the conversation changed within its epoch".to_owned()),
         };
+    }
+    // A switch to another model removes what only the earlier one can read, and nothing else.
+    let removed = switched.then(|| without_opaque(before));
+    if removed.is_some_and(|before| after.starts_with(&before)) {
+        return check_history(after);
+    }
+    if !compacted && switched {
+        return Err("the switch to another model changed more than opaque parts".to_owned());
     }
     if !compacted {
         return Err("a new epoch without a compaction".to_owned());

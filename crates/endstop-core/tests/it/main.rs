@@ -19,6 +19,8 @@ mod compaction;
 mod declared;
 mod default_detection;
 mod detectors;
+mod fallback;
+mod fallback_laws;
 mod final_pattern;
 mod going_on;
 mod guest_laws;

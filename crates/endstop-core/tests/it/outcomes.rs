@@ -114,6 +114,20 @@ fn verify_round() -> impl Strategy<Value = VerifyRound> {
     })
 }
 
+fn model_use() -> impl Strategy<Value = ModelUse> {
+    (text(), text(), any::<u32>(), usage(), money(), any::<bool>()).prop_map(
+        |(provider, model, calls, usage, cost, cost_unknown)| ModelUse {
+            fallback: calls % 3,
+            provider,
+            model,
+            calls,
+            usage,
+            cost,
+            cost_unknown,
+        },
+    )
+}
+
 fn would_fit() -> impl Strategy<Value = WouldFit> {
     (of(0..1_000_000u32), of(any::<u64>())).prop_map(|(cents, tokens)| WouldFit {
         max_budget: cents.map(|cents| f64::from(cents) / 100.0).map(NanoUsd::from_usd),
@@ -137,6 +151,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         (of(snapshot()), text(), of(would_fit()), text(), of(signal())),
         (text(), text(), text(), of(any::<bool>()), messages()),
         (prop::collection::vec(verify_round(), 0..3), text()),
+        prop::collection::vec(model_use(), 0..3),
     );
     (ending, rest).prop_map(|(ending, rest)| {
         let (decided, answers, (counts, compactions), (fired, usage), money, times) = ending;
@@ -148,6 +163,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         let (model, provider, run_id, verified, messages) = rest.1;
         let cache = CacheUse::of(&usage, None);
         let (verify_rounds, hand_over) = rest.2;
+        let models = rest.3;
         Outcome {
             termination,
             decided_by,
@@ -178,6 +194,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             signal,
             model,
             provider,
+            models,
             run_id,
             verified,
             verify_rounds,
@@ -313,6 +330,7 @@ fn over_budget() -> (Outcome, &'static str) {
         ),
         model: Some("m-1".to_owned()),
         provider: Some("p".to_owned()),
+        models: Vec::new(),
         run_id: Some("r1".to_owned()),
         verified: Some(false),
         verify_rounds: Vec::new(),

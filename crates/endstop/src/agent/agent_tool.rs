@@ -24,7 +24,6 @@
 //! - The outer model receives the inner answer if the run succeeded. Otherwise it receives an error
 //!   that names the termination, with the last text.
 
-use super::build_error::BuildError;
 use super::session::Session;
 use super::shared::Agent;
 use crate::budget::SharedBudget;
@@ -89,10 +88,8 @@ impl Tool for AgentTool {
             };
             let config = &self.agent.0.config;
             let bounded = context.budget().as_ref().is_some_and(SharedBudget::bounds_cost);
-            if bounded && config.price.is_none() {
-                let ceiling = "the budget of the run that calls it";
-                let model = config.provider.model().to_owned();
-                let problem = BuildError::NoPrice { ceiling, model };
+            let ceiling = "the budget of the run that calls it";
+            if bounded && let Err(problem) = config.check_prices(ceiling) {
                 return ToolOutput::error(format!("the agent: {problem}"));
             }
             told(&run(Session::within(&self.agent, &context), task, &context).await)

@@ -70,6 +70,16 @@ pub enum BuildError {
         /// The model.
         model: String,
     },
+    /// A cost ceiling is set, and a fallback model has no price.
+    #[error(
+        "{ceiling} needs a price of each model, and none is known for the fallback `{model}`: remove that fallback, or choose one with a known price; in code, `HttpProviderBuilder::price` sets one"
+    )]
+    NoFallbackPrice {
+        /// The ceiling, as in [`NoPrice`](Self::NoPrice).
+        ceiling: &'static str,
+        /// The fallback model.
+        model: String,
+    },
     /// The provider does not take a parameter, or parameters contradict each other.
     #[error(transparent)]
     Params(#[from] ParamError),

@@ -1,7 +1,7 @@
 //! The builder of an [`Agent`]: collects the settings and validates them together.
 
 use super::build_error::BuildError;
-use super::config::Config;
+use super::config::{Config, Fallback};
 use super::policy::PolicyTemplate;
 use super::shared::{Agent, Shared};
 use crate::budget::SharedBudget;
@@ -46,6 +46,7 @@ impl AgentBuilder {
                 price: provider.price(),
                 context_window: provider.context_window(),
                 provider,
+                fallbacks: Vec::new(),
                 policy: None,
                 watches: Watch::usual(),
                 system: None,
@@ -80,6 +81,33 @@ impl AgentBuilder {
             schema: None,
             finish_tool: None,
         }
+    }
+
+    /// Adds a model that a run calls after the models before it have failed: after all retries on a
+    /// rate limit, an overloaded server or a server error, or at once if the model is not found. May
+    /// be called several times; the models are tried in this order.
+    ///
+    /// The fallback gets the same conversation, without the parts that only the other model can read,
+    /// such as signed reasoning. The run stays with it to its end; the next run begins with the
+    /// agent's own model again. [`Outcome::models`](crate::Outcome::models) lists what was used of
+    /// each model. Under a ceiling on cost, each fallback needs a price
+    /// ([`Provider::price`](crate::provider::Provider::price)).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use endstop::testkit::{ScriptedModel, Turn};
+    /// use endstop::Agent;
+    /// let agent = Agent::builder(ScriptedModel::new([Turn::error(404, "no such model")]))
+    ///     .fallback(ScriptedModel::new([Turn::text("Paris.")]))
+    ///     .build()?;
+    /// let outcome = agent.run("What is the capital of France?")?.outcome().await;
+    /// assert!(outcome.is_success());
+    /// assert_eq!(outcome.models.len(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn fallback(mut self, provider: impl Provider + 'static) -> Self {
+        self.config.fallbacks.push(Fallback::new(Arc::new(provider)));
+        self
     }
 
     /// Sets the system prompt.
@@ -430,10 +458,8 @@ impl AgentBuilder {
         }
         let shared = config.budget.as_ref().is_some_and(SharedBudget::bounds_cost);
         let own = config.limits.max_budget_usd.is_some();
-        if (own || shared) && config.price.is_none() {
-            let ceiling = if own { "max_budget_usd" } else { "the shared budget" };
-            let model = config.provider.model().to_owned();
-            return Err(BuildError::NoPrice { ceiling, model });
+        if own || shared {
+            config.check_prices(if own { "max_budget_usd" } else { "the shared budget" })?;
         }
         config.check_params(&config.params, config.schema.as_ref())?;
         Ok(Agent(Arc::new(Shared::new(self.config))))

@@ -4,6 +4,7 @@
 //! let Config { provider, limits, tools, .. } = &shared.config;
 //! ```
 
+use super::build_error::BuildError;
 use super::policy::PolicyTemplate;
 use crate::budget::SharedBudget;
 use crate::event::AgentEvent;
@@ -16,14 +17,31 @@ use crate::verifier::Verifier;
 use endstop_core::{
     CompactionSpec, ConsultPoint, Limits, Price, ProactiveCompaction, ToolCall, ToolPolicy, Watch,
 };
+use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 type Observer = Box<dyn Fn(&AgentEvent) + Send + Sync>;
 type BusyObserver = Box<dyn Fn(bool) + Send + Sync>;
 
+/// A model that a run calls after those before it have failed.
+pub(super) struct Fallback {
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) price: Option<Price>,
+    pub(super) context_window: Option<u64>,
+}
+
+impl Fallback {
+    pub(super) fn new(provider: Arc<dyn Provider>) -> Fallback {
+        let (price, context_window) = (provider.price(), provider.context_window());
+        Fallback { provider, price, context_window }
+    }
+}
+
 pub(super) struct Config {
     pub(super) provider: Arc<dyn Provider>,
+    /// The models that a run calls after that one has failed, in this order.
+    pub(super) fallbacks: Vec<Fallback>,
     pub(super) policy: Option<PolicyTemplate>,
     pub(super) watches: Vec<Watch>,
     pub(super) system: Option<String>,
@@ -61,11 +79,45 @@ pub(super) struct Config {
 }
 
 impl Config {
+    /// Returns the provider of a model of a run: 0 is the agent's own, and n its n-th fallback.
+    pub(super) fn provider_of(&self, fallback: u32) -> &Arc<dyn Provider> {
+        self.fallback(fallback).map_or(&self.provider, |fallback| &fallback.provider)
+    }
+
+    /// Returns the context window of a model of a run, in the same order.
+    pub(super) fn context_window_of(&self, fallback: u32) -> Option<u64> {
+        self.fallback(fallback).map_or(self.context_window, |fallback| fallback.context_window)
+    }
+
+    fn fallback(&self, fallback: u32) -> Option<&Fallback> {
+        let at = (fallback as usize).checked_sub(1)?;
+        self.fallbacks.get(at)
+    }
+
+    /// Returns the credentials of all providers, which are secrets.
+    pub(super) fn known_keys(&self) -> KnownKeys {
+        let others = self.fallbacks.iter().map(|fallback| fallback.provider.known_keys());
+        others.fold(self.provider.known_keys(), |all, keys| all.and(&keys))
+    }
+
+    /// Refuses a ceiling on cost if a model has no price. `ceiling` names it.
+    pub(super) fn check_prices(&self, ceiling: &'static str) -> Result<(), BuildError> {
+        if self.price.is_none() {
+            let model = self.provider.model().to_owned();
+            return Err(BuildError::NoPrice { ceiling, model });
+        }
+        match self.fallbacks.iter().find(|fallback| fallback.price.is_none()) {
+            Some(fallback) => {
+                let model = fallback.provider.model().to_owned();
+                Err(BuildError::NoFallbackPrice { ceiling, model })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Returns the price of the calls of a run with these parameters.
     pub(super) fn price_with(&self, params: &ModelParams) -> Option<Price> {
-        // Only then can a call write entries for an hour, so only then is that its worst case.
-        let hour = params.may_cache_for_hour();
-        self.price.map(|price| if hour { price.with_hour_writes() } else { price })
+        with_hour(self.price, params)
     }
 
     /// Returns the call that is about to be reported as waiting for approval, if the caller answers
@@ -100,6 +152,9 @@ impl Config {
             ..SessionSpec::default()
         };
         self.provider.check_params(&spec)?;
+        for fallback in &self.fallbacks {
+            fallback.provider.check_params(&spec)?;
+        }
         if let (Some(budget), Some(cap)) = (params.thinking_budget(), self.output_cap)
             && budget >= cap
         {
@@ -109,4 +164,11 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Returns the price of the calls of a model with these parameters.
+pub(super) fn with_hour(price: Option<Price>, params: &ModelParams) -> Option<Price> {
+    // Only then can a call write entries for an hour, so only then is that its worst case.
+    let hour = params.may_cache_for_hour();
+    price.map(|price| if hour { price.with_hour_writes() } else { price })
 }

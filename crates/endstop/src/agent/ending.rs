@@ -100,6 +100,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         halted_reason: None,
         model: None,
         provider: None,
+        models: Vec::new(),
         run_id: None,
         verified: None,
         verify_rounds: Vec::new(),

@@ -101,7 +101,7 @@ impl RunHandle {
 
     /// Returns the values that must not appear in the written events.
     pub(super) fn secrets(&self) -> KnownKeys {
-        let own = self.agent.as_ref().map(|agent| agent.config.provider.known_keys());
+        let own = self.agent.as_ref().map(|agent| agent.config.known_keys());
         endstop_process::environment_secrets().and(&own.unwrap_or_default()).and(&self.keys)
     }
 

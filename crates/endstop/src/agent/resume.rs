@@ -186,7 +186,7 @@ fn find(
     let now = opened.spec(config, nothing, how.run.clone());
     let header = opened.header(config, &now);
     check(&recorded, &header, how)?;
-    let keys = config.provider.known_keys().and(&opened.known_keys());
+    let keys = config.known_keys().and(&opened.known_keys());
     if let Some(answer) = &how.answer {
         log = Some(decide(journal, &mut recorded, log.take(), answer, &keys)?);
     }
@@ -385,6 +385,7 @@ fn resumption(recorded: &RecordedRun, now: RunSpec, price: Option<Price>) -> Res
         model: changed(&then.model, now.model),
         provider: changed(&then.provider, now.provider),
         price,
+        fallbacks: Some(now.fallbacks).filter(|fallbacks| *fallbacks != then.fallbacks),
         output_schema: Some(now.output_schema).filter(|schema| *schema != then.output_schema),
         verifier: Some(now.verifier).filter(|verifier| *verifier != then.verifier),
         wall_ms: Some(crate::clock::wall_ms()),

@@ -6,7 +6,7 @@
 //! queue.extend(opened.faults); // a panic ends the run before its first model call
 //! ```
 
-use super::config::Config;
+use super::config::{Config, Fallback, with_hour};
 use super::consult::FixedRequest;
 use super::conversation::Conversation;
 use super::policy::PolicyTemplate;
@@ -18,8 +18,8 @@ use crate::journal::RunHeader;
 use crate::provider::{ModelParams, ModelSession, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
 use endstop_core::{
-    CompactionSpec, EventKind, Hooks, ImageTokens, Limits, Price, ProactiveCompaction, RunSpec,
-    ToolPolicy,
+    CompactionSpec, EventKind, FallbackModel, Hooks, ImageTokens, Limits, Price,
+    ProactiveCompaction, RunSpec, ToolPolicy,
 };
 use endstop_wire::redact::KnownKeys;
 use serde_json::{Map, Value};
@@ -38,8 +38,10 @@ pub(super) struct Opened {
     pub(super) provider: Option<String>,
     /// `None` if opening it panicked.
     pub(super) session: Option<Box<dyn ModelSession>>,
-    /// The settings of the session, if a hand-over may be requested.
-    pub(super) hand_over: Option<Box<SessionSpec>>,
+    /// The settings of the session, if the run may open another one: for a hand-over, or with a
+    /// fallback.
+    pub(super) session_spec: Option<Box<SessionSpec>>,
+    fallbacks: Vec<FallbackModel>,
     pub(super) faults: Vec<EventKind>,
     /// The schema of this run's answer.
     pub(super) schema: Option<Arc<OutputSchema>>,
@@ -84,7 +86,9 @@ impl Opened {
             streaming: config.streaming,
             params: opened.params.clone(),
         };
-        opened.hand_over = config.limits.wrap_up.then(|| Box::new(spec.clone()));
+        let reopens = config.limits.wrap_up || !config.fallbacks.is_empty();
+        opened.session_spec = reopens.then(|| Box::new(spec.clone()));
+        opened.fallbacks = opened.fallback_models(config);
         let provider = &config.provider;
         let known = opened.ask(config, "provider", "the provider", || {
             let (name, model) = (provider.name().to_owned(), provider.model().to_owned());
@@ -136,6 +140,7 @@ impl Opened {
             variables: config.variables.clone(),
             model: self.model.clone(),
             provider: self.provider.clone(),
+            fallbacks: self.fallbacks.clone(),
             run_id: Some(id),
             ..RunSpec::new(messages)
         }
@@ -159,7 +164,7 @@ impl Opened {
             settings: config.journal_settings.clone(),
             redacted: 0,
             params: Some(self.params.shown()).filter(|_| !self.params.is_empty()),
-            keys: config.provider.known_keys().and(&self.known_keys()),
+            keys: config.known_keys().and(&self.known_keys()),
         }
     }
 
@@ -190,6 +195,23 @@ impl Opened {
     ) -> Option<T> {
         let answer = user_code::guard(&*config.provider, name, what, code);
         answer.map_err(|panicked| self.faults.push(panicked.into())).ok()
+    }
+
+    /// Describes the fallback models to the kernel.
+    fn fallback_models(&mut self, config: &Config) -> Vec<FallbackModel> {
+        let params = self.params.clone();
+        let described = self.ask(config, "provider", "a fallback provider", || {
+            let describe = |fallback: &Fallback| FallbackModel {
+                provider: Some(fallback.provider.name().to_owned()),
+                model: Some(fallback.provider.model().to_owned()),
+                price: with_hour(fallback.price, &params),
+                context_window: fallback.context_window,
+                max_output: fallback.provider.max_output(),
+                image_tokens: fallback.provider.image_tokens(),
+            };
+            config.fallbacks.iter().map(describe).collect()
+        });
+        described.unwrap_or_default()
     }
 
     fn tool_definitions(&mut self, config: &Config) -> Vec<ToolDefinition> {

@@ -184,10 +184,10 @@ impl Steering {
         let refuse = |key: &str, problem: &str| {
             Err(LimitError { key: key.to_owned(), problem: problem.to_owned() }.into())
         };
-        if after.max_budget_usd.is_some() && config.price.is_none() {
+        if after.max_budget_usd.is_some() && config.check_prices("max_budget_usd").is_err() {
             return refuse(
                 "max_budget_usd",
-                "no price of the model is known, so no cost can be limited",
+                "no price is known of the model or of a fallback, so no cost can be limited",
             );
         }
         if after.verify_rounds.is_some() && config.verifier.is_none() {

@@ -7,8 +7,8 @@
 use super::origin::{CallId, Origin};
 use super::request_id::RequestId;
 use endstop_core::{
-    EffectId, InjectionReason, LimitChanges, ModelError, NanoUsd, Outcome, ParkDecision,
-    ParkRequest, RuleHit, TerminationSignal, ToolStatus, Usage,
+    EffectId, ErrorClass, InjectionReason, LimitChanges, ModelError, NanoUsd, Outcome,
+    ParkDecision, ParkRequest, RuleHit, TerminationSignal, ToolStatus, Usage,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -271,6 +271,28 @@ pub enum AgentEvent {
         /// The output of the verifier, shortened.
         output: String,
     },
+    /// The run uses another model from now on, because the one before has failed, or because the run
+    /// was resumed with its own model.
+    ModelSwitched {
+        /// The run and the turn.
+        #[serde(flatten)]
+        origin: Origin,
+        /// The number of the model: 0 is the agent's own, and n its n-th fallback.
+        fallback: u32,
+        /// The provider of the model before.
+        from_provider: Option<String>,
+        /// The model before, as it is requested.
+        from_model: Option<String>,
+        /// The provider of the model from now on.
+        provider: Option<String>,
+        /// The model from now on, as it is requested.
+        model: Option<String>,
+        /// The error of the last attempt; `None` after a resumption.
+        because: Option<ErrorClass>,
+        /// Number of parts that were removed from the conversation because only the earlier model
+        /// can read them.
+        removed_parts: u32,
+    },
     /// The model gave a hand-over, or a part of one.
     HandOver {
         /// The run and the turn.
@@ -376,6 +398,7 @@ macro_rules! in_any_variant {
             | AgentEvent::Compacted { origin: $origin, .. }
             | AgentEvent::CompactionFailed { origin: $origin, .. }
             | AgentEvent::Verified { origin: $origin, .. }
+            | AgentEvent::ModelSwitched { origin: $origin, .. }
             | AgentEvent::HandOver { origin: $origin, .. }
             | AgentEvent::LimitsChanged { origin: $origin, .. }
             | AgentEvent::Suspended { origin: $origin, .. }
@@ -460,6 +483,7 @@ impl AgentEvent {
             AgentEvent::Compacted { .. } => "compacted",
             AgentEvent::CompactionFailed { .. } => "compaction_failed",
             AgentEvent::Verified { .. } => "verified",
+            AgentEvent::ModelSwitched { .. } => "model_switched",
             AgentEvent::HandOver { .. } => "hand_over",
             AgentEvent::LimitsChanged { .. } => "limits_changed",
             AgentEvent::Suspended { .. } => "suspended",

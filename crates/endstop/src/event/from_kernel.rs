@@ -36,6 +36,25 @@ impl AgentEvent {
                         retry_in_ms,
                     }
                 }
+                RunEvent::ModelSwitched {
+                    fallback,
+                    from_provider,
+                    from_model,
+                    provider,
+                    model,
+                    because,
+                    removed_parts,
+                    ..
+                } => AgentEvent::ModelSwitched {
+                    origin,
+                    fallback,
+                    from_provider,
+                    from_model,
+                    provider,
+                    model,
+                    because,
+                    removed_parts,
+                },
                 RunEvent::ToolStarted { call_id, name, arguments } => {
                     AgentEvent::ToolStarted { origin, call_id: call_id.into(), name, arguments }
                 }

@@ -200,6 +200,15 @@ impl RecordedRun {
         };
         differs("provider", named(&then.spec.provider), named(&now.spec.provider));
         differs("model", named(&then.spec.model), named(&now.spec.model));
+        let fallbacks = |spec: &RunSpec| {
+            let names = spec
+                .fallbacks
+                .iter()
+                .map(|one| format!("{}/{}", named(&one.provider), named(&one.model)));
+            let names: Vec<String> = names.collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        differs("fallback", fallbacks(&then.spec), fallbacks(&now.spec));
         differs("instructions", named(&then.system), named(&now.system));
         differs("policy", value(&then.policy), value(&now.policy));
         differs("parameters", value(&then.params), value(&now.params));

@@ -24,6 +24,7 @@ impl Trace {
     ) -> Trace {
         Trace(())
     }
+    pub(crate) fn switched(&mut self, _: &dyn Provider) {}
     pub(crate) fn call_begins(&mut self, _: u32, _: u32, _: Option<u64>) {}
     pub(crate) fn in_call<T>(&self, code: impl FnOnce() -> T) -> T {
         code()

@@ -95,6 +95,19 @@ impl Trace {
         })))
     }
 
+    /// Names another provider and model in the spans of the calls from now on.
+    pub(crate) fn switched(&mut self, to: &dyn Provider) {
+        let Some(spans) = &mut self.0 else { return };
+        // The provider is user code. If it panics, the attributes stay those of the model before.
+        let named = catch_unwind(AssertUnwindSafe(|| {
+            let server = to.server().map(|(host, port)| (host.to_owned(), port));
+            (convention(to.name()).to_owned(), to.model().to_owned(), server)
+        }));
+        if let Ok((provider, model, server)) = named {
+            (spans.provider, spans.model, spans.server) = (provider, model, server);
+        }
+    }
+
     /// Opens the span of an attempt at a model call.
     pub(crate) fn call_begins(&mut self, turn: u32, attempt: u32, output_cap: Option<u64>) {
         let Some(spans) = &mut self.0 else { return };

@@ -19,6 +19,7 @@ mod cohere;
 mod compaction;
 mod conversation;
 mod events;
+mod fallback;
 mod hooks;
 mod hostile_servers;
 #[cfg(target_os = "linux")]

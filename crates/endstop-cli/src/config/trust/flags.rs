@@ -30,6 +30,7 @@ fn spelled(name: &str) -> String {
 pub(crate) fn given(args: &RunArgs) -> BTreeMap<String, String> {
     let given = [
         ("model", args.model.is_some()),
+        ("fallback", !args.fallback.is_empty()),
         ("api", args.api.is_some()),
         ("base_url", args.base_url.is_some()),
         ("allow_http", args.allow_http),

@@ -65,6 +65,9 @@ fn needed(stored: &Settings, own: &Settings, args: &RunArgs) -> Vec<(String, ser
     if let Some(verify) = &stored.verify {
         add("verify", json!(verify));
     }
+    if !stored.fallback.is_empty() && stored.fallback != own.fallback {
+        add("fallback", json!(stored.fallback));
+    }
     if let Some(url) = &stored.base_url {
         add("base_url", json!(url));
     }

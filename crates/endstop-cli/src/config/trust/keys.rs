@@ -23,8 +23,10 @@ pub(crate) enum Allowed {
 }
 
 /// Every key of a settings file.
-pub(crate) const KEYS: [(&str, Allowed); 25] = [
+pub(crate) const KEYS: [(&str, Allowed); 26] = [
     ("model", Allowed::Nothing),
+    // A fallback is another host that receives the conversation, with its own price.
+    ("fallback", Allowed::Nothing),
     ("api", Allowed::Nothing),
     ("base_url", Allowed::Nothing),
     ("allow_http", Allowed::Only(false)),

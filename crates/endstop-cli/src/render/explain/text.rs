@@ -210,6 +210,18 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
         "verified" => verdict(event),
         "hand_over" => format!("  hand-over: {}", short("text", 300)),
         "limits_changed" => format!("! limits changed: {}", short("limits", 300)),
+        "model_switched" => {
+            let name: Vec<&str> =
+                ["provider", "model"].iter().filter_map(|key| event[*key].as_str()).collect();
+            let because = event["because"].as_str().map(|why| format!(", because of {why}"));
+            let removed = event["removed_parts"].as_u64().filter(|parts| *parts > 0);
+            let removed = removed.map(|parts| {
+                format!("; {} that only the earlier model can read left out", count(parts, "part"))
+            });
+            let name = shorten(&name.join("/"), 200);
+            let (because, removed) = (because.unwrap_or_default(), removed.unwrap_or_default());
+            format!("→ continues with {name}{because}{removed}")
+        }
         "suspended" => {
             let time = format::ms(event["duration_ms"].as_f64().unwrap_or(0.0));
             format!("  the process was suspended for {time}")

@@ -135,6 +135,7 @@ impl World<'_> {
         check_declared(before.phase, &before.event, outcome, needs_verdict)?;
         check_verified(self.verifier, &self.limits, outcome)?;
         check_hand_over(&self.limits, outcome)?;
+        self.models.ended(self.config.falls_back(), self.config.spends > 0, outcome)?;
         before.leads_to(outcome, &self.limits)
     }
 }

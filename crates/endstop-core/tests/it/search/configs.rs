@@ -181,7 +181,91 @@ pub fn configs() -> Vec<Config> {
         policy(),
         panics(),
         panics_at_begin(),
+        fallback(),
+        fallback_within_ceilings(),
     ]
+}
+
+impl Config {
+    /// `true` if the run has fallback models.
+    pub(super) fn falls_back(&self) -> bool {
+        !(self.spec)().fallbacks.is_empty()
+    }
+}
+
+/// A model that a run calls after another one has failed.
+fn model(name: &str, price: Option<Price>, context_window: Option<u64>) -> FallbackModel {
+    let (provider, model) = (Some("other".to_owned()), Some(name.to_owned()));
+    FallbackModel { provider, model, price, context_window, ..FallbackModel::default() }
+}
+
+/// Two fallbacks, the second with a window that the prompt does not fit into.
+fn fallback() -> Config {
+    Config {
+        name: "fallback",
+        deeper: 2,
+        spec: || RunSpec {
+            limits: Limits { timeout: Some(Duration::from_millis(500)), ..limits() },
+            tools: vec![tool("read", Permission::Allow)],
+            hooks: Hooks { pre_call: true, ..Hooks::default() },
+            compaction: CompactionSpec { reactive: true, ..CompactionSpec::default() },
+            fallbacks: vec![model("one", None, None), model("two", None, Some(1))],
+            ..spec()
+        },
+        replies: vec![DONE, READ],
+        failures: vec![
+            fails(ErrorClass::NotFound),
+            Failure { partial: true, ..fails(ErrorClass::Overloaded) },
+            Failure { retry_after_ms: Some(600), ..fails(ErrorClass::RateLimit) },
+            fails(ErrorClass::InvalidRequest),
+        ],
+        pieces: vec![],
+        // The process may die, also in the middle of a switch.
+        parks: true,
+        answers: vec![Said::Proceed, Said::Deny],
+        ..plain()
+    }
+}
+
+/// A fallback at another price, within ceilings and a shared budget.
+fn fallback_within_ceilings() -> Config {
+    Config {
+        name: "fallback within ceilings",
+        deeper: 1,
+        spec: || RunSpec {
+            limits: Limits {
+                max_budget_usd: Some(0.01),
+                max_tokens: Some(4_000),
+                max_retries: Some(0),
+                ..limits()
+            },
+            shared_budget: true,
+            tools: vec![tool("read", Permission::Allow)],
+            fallbacks: vec![
+                model("dear", Some(price(4)), None),
+                model("free", Some(price(0)), None),
+            ],
+            ..spec()
+        },
+        price: Some(price(1)),
+        tool_budget: [9_000_000, 6_000],
+        replies: vec![DONE, READ, Reply { counted: false, ..DONE }],
+        failures: vec![
+            fails(ErrorClass::ServerError),
+            Failure { partial: true, ..fails(ErrorClass::Overloaded) },
+        ],
+        pieces: vec![Piece::Text("so")],
+        ..plain()
+    }
+}
+
+/// A price of this many dollars per million tokens.
+fn price(usd: u64) -> Price {
+    Price {
+        input: NanoUsd(usd * 1_000_000_000),
+        output: NanoUsd(usd * 2_000_000_000),
+        ..Price::default()
+    }
 }
 
 fn plain() -> Config {

@@ -11,6 +11,7 @@ use super::configs::{Config, Steer};
 use super::parks::approval;
 use super::possible::Before;
 use super::watch::Seen;
+use crate::fallback_laws::ModelLaw;
 use crate::laws::{
     CompactionLaw, check_compaction, check_history, only_stops, quotes_exactly, shortened,
     working_time,
@@ -130,6 +131,7 @@ pub(super) struct World<'a> {
     /// Number of times that each way to steer was used.
     steered: Vec<u8>,
     compactions: CompactionLaw,
+    pub(super) models: ModelLaw,
     effects: Vec<Effect>,
 }
 
@@ -168,6 +170,7 @@ impl<'a> World<'a> {
             config,
             limits,
             verifier,
+            models: ModelLaw::of(&run),
             run: Some(run),
             seen,
             now: Duration::ZERO,
@@ -357,9 +360,12 @@ impl<'a> World<'a> {
         let compacted = matches!(kind, EventKind::Compacted { .. });
         let history = (run.epoch(), run.messages().to_vec());
         let step = run.handle(Event::new(self.now, kind), &mut effects);
-        if let (Step::Continue(next), true) = (&step, check) {
+        if let Step::Continue(next) = &step {
+            let switched = self.models.heard(&effects, next)?;
             let next = (next.epoch(), next.messages());
-            check_compaction(compacted, (history.0, &history.1), next)?;
+            if check {
+                check_compaction(compacted, switched, (history.0, &history.1), next)?;
+            }
         }
         let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
         if let (Step::Continue(run), true) = (&step, calls) {
@@ -367,7 +373,7 @@ impl<'a> World<'a> {
             // The law does not cover a budget that granted less than it had.
             let exact = offered.is_some() || !matches!(before.event, EventKind::Reserved { .. });
             if check && exact {
-                quotes_exactly(&self.limits, self.config.price, run, offered)?;
+                quotes_exactly(&self.limits, run.price(), run, offered)?;
             }
         }
         self.compactions.heard(&effects);
@@ -527,7 +533,8 @@ impl<'a> World<'a> {
                     self.close(gone);
                 }
             }
-            Effect::Emit(_) => {}
+            // The law has checked it.
+            Effect::Emit(_) | Effect::SwitchModel { .. } => {}
             other => return Err(format!("an effect that this world does not know: {other:?}")),
         }
         Ok(())

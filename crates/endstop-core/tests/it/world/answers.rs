@@ -8,6 +8,10 @@ use endstop_core::*;
 use serde_json::{Map, json};
 use std::time::Duration;
 
+/// Errors after which a run calls its next fallback.
+const FALLS_BACK: [ErrorClass; 4] =
+    [ErrorClass::Overloaded, ErrorClass::RateLimit, ErrorClass::ServerError, ErrorClass::NotFound];
+
 impl World {
     /// Returns an event that answers nothing: late, repeated, never requested, or only informative.
     pub(super) fn noise(&mut self) -> EventKind {
@@ -274,8 +278,10 @@ impl World {
 
     fn model(&mut self, call: EffectId, cap: Option<u64>, prompt: u64, setup: &Setup) -> EventKind {
         let classes = ErrorClass::ALL;
-        if self.rng.chance(6) {
-            let class = *self.rng.pick(&classes);
+        // So that the fallbacks of a run are called.
+        let fails = setup.falls_back && self.rng.chance(20);
+        if fails || self.rng.chance(6) {
+            let class = *self.rng.pick(if fails { &FALLS_BACK } else { &classes });
             let mut error = ModelError::new(class, "scripted");
             if self.rng.chance(20) {
                 error.retry_after_ms = Some(*self.rng.pick(&[10, 1000, 120_000]));
@@ -291,6 +297,10 @@ impl World {
             streamed => streamed,
         };
         let mut parts = Vec::new();
+        if self.rng.chance(15) {
+            let json = json!({"type": "thinking", "signature": "x"}).to_string();
+            parts.push(Part::Opaque { api: "anthropic-messages".to_owned(), json });
+        }
         let calls = if starves { 99 } else { self.rng.below(100) };
         let mut wants_tools = false;
         if !text.is_empty() {
@@ -346,7 +356,6 @@ impl World {
         if self.rng.chance(1) && self.rng.chance(50) {
             turn.unparseable = Some("broken".to_owned());
         }
-        let _ = setup;
         EventKind::TurnEnded { call, turn: Box::new(turn) }
     }
 }

@@ -17,6 +17,7 @@ pub use setup::Marks;
 pub use setup::{Rng, Setup, spec};
 
 use crate::changes::{ChangeLaw, only_reviewed};
+use crate::fallback_laws::ModelLaw;
 use crate::laws::{
     CompactionLaw, SAID, check_ceilings, check_compaction, check_declared, check_hand_over,
     check_outcome, check_spent, check_verified, only_stops, quotes_exactly,
@@ -122,6 +123,7 @@ struct World {
     idle: u32,
     compactions: CompactionLaw,
     changes: ChangeLaw,
+    models: ModelLaw,
 }
 
 /// Plays one run; `Err` names the violated law.
@@ -178,6 +180,7 @@ fn play_from(
         idle: 0,
         compactions: CompactionLaw::default(),
         changes: ChangeLaw::of(|| self::spec(&mut Rng(seed)).0, &events),
+        models: ModelLaw::of(&run),
     };
     let mut pairs = Vec::new();
     let mut effects = Vec::new();
@@ -253,11 +256,12 @@ fn play_from(
         let step = run.handle(event, &mut effects);
         let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
         if let (Step::Continue(next), true) = (&step, calls) {
-            quotes_exactly(&setup.limits, setup.price, next, world.offered.take())?;
+            quotes_exactly(&setup.limits, next.price(), next, world.offered.take())?;
         }
         if let Step::Continue(next) = &step {
             let after = (next.epoch(), next.messages());
-            check_compaction(compacted, (before.0, &before.1), after)?;
+            let switched = world.models.heard(&effects, next)?;
+            check_compaction(compacted, switched, (before.0, &before.1), after)?;
         }
         world.compactions.heard(&effects);
         world.changes.heard(&effects)?;
@@ -285,6 +289,9 @@ fn play_from(
                 check_declared(phase, &kind, &outcome, setup.verifies())?;
                 check_verified(setup.verifier, &setup.limits, &outcome)?;
                 check_hand_over(&setup.limits, &outcome)?;
+                let others =
+                    events.iter().any(|event| matches!(event.kind, EventKind::Spent { .. }));
+                world.models.ended(setup.falls_back, others, &outcome)?;
                 if !world.held.is_empty() {
                     return Err(format!(
                         "a reservation was not settled; {:?} {:?}",

@@ -100,6 +100,8 @@ pub struct Setup {
     pub window: u64,
     pub hooks: Hooks,
     pub verifier: bool,
+    /// `true` if the run has fallback models.
+    pub falls_back: bool,
 }
 
 impl Setup {
@@ -242,6 +244,27 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
     limits.wrap_up = rng.chance(30);
     limits.tell_remaining = rng.chance(15);
     (spec.limits.wrap_up, spec.limits.tell_remaining) = (limits.wrap_up, limits.tell_remaining);
+    if rng.chance(35) {
+        spec.fallbacks =
+            (0..=rng.below(2)).map(|nth| fallback(nth, price.is_some(), rng)).collect();
+    }
     let (hooks, verifier) = (spec.hooks, spec.verifier);
-    (spec, Setup { price, limits, shared, window, hooks, verifier })
+    let falls_back = !spec.fallbacks.is_empty();
+    (spec, Setup { price, limits, shared, window, hooks, verifier, falls_back })
+}
+
+/// A fallback model. It has a price if the own model has one, because a cost ceiling needs both.
+fn fallback(nth: u64, priced: bool, rng: &mut Rng) -> FallbackModel {
+    FallbackModel {
+        provider: Some("other".to_owned()),
+        model: Some(format!("m{nth}")),
+        price: priced.then(|| Price {
+            input: NanoUsd(rng.below(5_000_000_000)),
+            output: NanoUsd(rng.below(20_000_000_000)),
+            ..Price::default()
+        }),
+        context_window: rng.chance(70).then(|| [60, 2_000, 32_000][rng.below(3) as usize]),
+        max_output: rng.chance(30).then(|| 1 + rng.below(3000)),
+        ..FallbackModel::default()
+    }
 }

@@ -50,7 +50,8 @@ impl Driver {
             approvals,
             run: None,
             session: None,
-            hand_over: None,
+            session_spec: None,
+            fallback: 0,
             service: None,
             schema: None,
             price: None,
@@ -117,7 +118,7 @@ impl Driver {
         self.run = Some(Run::new(spec));
         self.hooks = opened.run_hooks;
         self.session = opened.session;
-        self.hand_over = opened.hand_over;
+        self.session_spec = opened.session_spec;
         self.queue = opened.faults.into();
     }
 
@@ -140,14 +141,16 @@ impl Driver {
         self.price = opened.price(config).map(Box::new);
         self.hooks = opened.run_hooks;
         self.session = opened.session;
-        self.hand_over = opened.hand_over;
+        self.session_spec = opened.session_spec;
         self.queue = opened.faults.into();
         self.earlier = at;
         self.input = input;
         self.recorder = Some(recorder);
         let ended = match step {
             Step::Continue(run) => {
+                let fallback = run.fallback();
                 self.run = Some(run);
+                self.switch_model(fallback);
                 None
             }
             Step::Ended(outcome) => Some(outcome),
@@ -184,9 +187,9 @@ impl Driver {
         match self.beginning.take() {
             None => {}
             Some(First::Keep(header)) => {
-                let (provider, journal) =
-                    (&*self.shared.config.provider, &self.shared.config.journal);
-                match (in_provider(provider, || provider.known_keys()), journal) {
+                let config = &self.shared.config;
+                let keys = in_provider(&*config.provider, || config.known_keys());
+                match (keys, &config.journal) {
                     (Ok(keys), Some(journal)) => {
                         // The values of the run's headers are secrets as well.
                         let keys = keys.and(&header.keys);

@@ -130,7 +130,8 @@ impl Driver {
     /// Closes the model call and the provider session.
     pub(super) fn close(&mut self) {
         self.hang_up();
-        let (session, provider) = (self.session.take(), &*self.shared.config.provider);
+        let session = self.session.take();
+        let provider = &**self.shared.config.provider_of(self.fallback);
         // A panic while the session is dropped can no longer change the ending.
         let _ = in_provider(provider, || drop(session));
     }

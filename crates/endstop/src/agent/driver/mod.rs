@@ -12,6 +12,7 @@ mod parks;
 mod perform;
 mod reservation;
 mod spending;
+mod switching;
 mod teller;
 mod telling;
 mod validating;
@@ -134,8 +135,10 @@ pub(crate) struct Driver {
     approvals: Approvals,
     run: Option<Run>,
     session: Option<Box<dyn ModelSession>>,
-    /// The settings of that session, if the run may ask for a hand-over.
-    hand_over: Option<Box<SessionSpec>>,
+    /// The settings of that session, if the run may open another one.
+    session_spec: Option<Box<SessionSpec>>,
+    /// The model of that session: 0 is the agent's own, and n its n-th fallback.
+    fallback: u32,
     /// The parameters of calls in addition to the conversation, if any is set.
     service: Option<Box<ModelParams>>,
     /// The schema of the run's answer.
@@ -285,7 +288,7 @@ impl Driver {
             // Give up the thread from time to time. A stream that is always ready would otherwise
             // starve the timers, and on a single-threaded runtime everything else.
             let turn = std::task::ready!(coop::poll_proceed(cx));
-            let provider = &*self.shared.config.provider;
+            let provider = &**self.shared.config.provider_of(self.fallback);
             let trace = &self.trace;
             let mut poll =
                 || in_provider(provider, || trace.in_call(|| stream.as_mut().poll_next(cx)));
@@ -323,7 +326,8 @@ impl Driver {
 
     /// Drops the model call. Its destructor is user code and may panic.
     fn hang_up(&mut self) {
-        let (call, provider) = (self.call.take(), &*self.shared.config.provider);
+        let call = self.call.take();
+        let provider = &**self.shared.config.provider_of(self.fallback);
         let gone = in_provider(provider, || drop(call));
         self.queue.extend(gone.err().map(EventKind::from));
     }
@@ -397,8 +401,8 @@ impl Driver {
     }
 
     fn signal(&self, response: &Response) -> Result<TerminationSignal, Panicked> {
-        let (provider, strict) =
-            (&*self.shared.config.provider, self.shared.config.strict_detection);
+        let config = &self.shared.config;
+        let (provider, strict) = (&**config.provider_of(self.fallback), config.strict_detection);
         user_code::guard(provider, "provider", "the provider's detection", || {
             crate::provider::detect(provider, response, strict)
         })

@@ -36,6 +36,7 @@ impl Driver {
                 self.call_model(id, output_cap);
             }
             Effect::CallHandOver { id, output_cap } => self.call_hand_over(id, output_cap),
+            Effect::SwitchModel { fallback } => self.switch_model(fallback),
             Effect::AbortModel { id } if self.call.as_ref().is_some_and(|call| call.id == id) => {
                 self.hang_up();
                 self.trace.aborted();
@@ -104,13 +105,13 @@ impl Driver {
     /// Calls the model for the hand-over, in a session in which it may call no tools. The run makes no
     /// other call after it.
     fn call_hand_over(&mut self, id: EffectId, output_cap: Option<u64>) {
-        let Some(spec) = self.hand_over.take() else {
+        let Some(spec) = self.session_spec.take() else {
             // A run that was resumed with the limit off does not ask for a hand-over.
             let error = ModelError::new(ErrorClass::UnknownError, "the hand-over is not set up");
             self.queue.push_back(EventKind::TurnFailed { call: id, error, partial: None });
             return;
         };
-        let provider = &*self.shared.config.provider;
+        let provider = &**self.shared.config.provider_of(self.fallback);
         match in_provider(provider, || provider.open(without_calls(provider, *spec))) {
             Ok(session) => self.session = Some(session),
             Err(panicked) => {
@@ -127,7 +128,8 @@ impl Driver {
         let details = self.is_heard();
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
         let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap, details };
-        let (trace, provider) = (&self.trace, &*self.shared.config.provider);
+        let provider = &**self.shared.config.provider_of(self.fallback);
+        let trace = &self.trace;
         let called = self.control.start(Request::Cancel, || {
             in_provider(provider, || trace.in_call(|| session.call(call)))
         });
@@ -263,8 +265,11 @@ impl Driver {
         let config = &self.shared.config;
         let used = self.run.as_ref().map_or(0, Run::committed_tokens);
         let means = Means {
-            provider: Arc::clone(&config.provider),
-            price: config.price,
+            provider: Arc::clone(config.provider_of(self.fallback)),
+            price: match self.fallback {
+                0 => config.price,
+                _ => self.run.as_ref().and_then(Run::price),
+            },
             params: self.service.as_deref().cloned().unwrap_or_default(),
             tokens_left: self.limits().max_tokens.map(|max| max.saturating_sub(used)),
             context,

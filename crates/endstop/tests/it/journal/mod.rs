@@ -11,6 +11,7 @@ mod replayed;
 mod resumed;
 mod retold;
 mod shared;
+mod switched;
 mod third_party;
 mod trouble;
 mod upgraded;

@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A journal that ignores all records after a given number, as if the process had died there.
 #[derive(Clone)]
-struct Dies {
-    inner: SqliteJournal,
-    after: u32,
+pub(super) struct Dies {
+    pub(super) inner: SqliteJournal,
+    pub(super) after: u32,
 }
 
 struct DyingLog {
