@@ -52,7 +52,7 @@ pub use kernel::{
     BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt,
     CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event,
     EventKind, FallbackModel, GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer,
-    LimitChanges, ModelUse, NestedEnding, NoProgressSnapshot, Outcome, PRE_TURN, Park,
+    LimitChanges, ModelSwitch, ModelUse, NestedEnding, NoProgressSnapshot, Outcome, PRE_TURN, Park,
     ParkDecision, ParkRequest, Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall,
     RequestKind, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy,
     ToolReport, ToolStart, TurnDelta, Unsuccessful, VerifyRound, Watch, WatchError, WatchMode,

@@ -5,7 +5,7 @@ use super::parked::decision_words;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::Flow;
 use crate::visible::{shorten, visible};
-use endstop::core::{ErrorClass, NanoUsd, Usage, WatchMode};
+use endstop::core::{ModelSwitch, NanoUsd, Usage, WatchMode};
 use endstop::event::AgentEvent;
 use endstop::{LimitChanges, Limits};
 use serde_json::Value;
@@ -179,9 +179,9 @@ impl Screen {
                 self.end_line();
                 self.note(&format!("! limits changed: {}", changed(limits)));
             }
-            AgentEvent::ModelSwitched { provider, model, because, .. } => {
+            AgentEvent::ModelSwitched { switch, .. } => {
                 self.end_line();
-                self.note(&switched(provider.as_deref(), model.as_deref(), *because));
+                self.note(&switched(switch));
             }
             AgentEvent::Suspended { duration_ms, .. } => {
                 self.end_line();
@@ -409,9 +409,10 @@ fn changed(limits: &LimitChanges) -> String {
 }
 
 /// Describes the switch to another model.
-fn switched(provider: Option<&str>, model: Option<&str>, because: Option<ErrorClass>) -> String {
-    let name = [provider, model].into_iter().flatten().collect::<Vec<_>>().join("/");
-    match because {
+fn switched(switch: &ModelSwitch) -> String {
+    let names = [switch.provider.as_deref(), switch.model.as_deref()];
+    let name = names.into_iter().flatten().collect::<Vec<_>>().join("/");
+    match switch.because {
         Some(class) => format!("→ continues with {name}, because of {}", class.as_str()),
         None => format!("→ continues with {name}"),
     }

@@ -97,25 +97,7 @@ impl Lines {
             AgentEvent::Verified { round, rounds, passed, output, .. } => {
                 RunEvent::Verified { round, rounds, passed, output }
             }
-            AgentEvent::ModelSwitched {
-                fallback,
-                from_provider,
-                from_model,
-                provider,
-                model,
-                because,
-                removed_parts,
-                ..
-            } => RunEvent::ModelSwitched {
-                turn,
-                fallback,
-                from_provider,
-                from_model,
-                provider,
-                model,
-                because,
-                removed_parts,
-            },
+            AgentEvent::ModelSwitched { switch, .. } => RunEvent::ModelSwitched { turn, switch },
             AgentEvent::HandOver { text, .. } => RunEvent::HandOver { text },
             AgentEvent::LimitsChanged { limits, .. } => RunEvent::LimitsChanged { limits },
             AgentEvent::Suspended { duration_ms, .. } => RunEvent::Suspended { duration_ms },

@@ -72,7 +72,7 @@ fn wrong_fallbacks_name_their_fix() {
     let server = playing([Turn::text("Done.")]);
     for (args, says) in [
         (&["--fallback", "claude"][..], &["--fallback", "`claude`", "PROVIDER/MODEL"][..]),
-        (&["--fallback", "nobody/x"], &["--fallback nobody/x", "nobody"]),
+        (&["--fallback", "unheard/x"], &["--fallback unheard/x", "unheard"]),
         (&["--fallback", CLAUDE, "--record", "r.jsonl"], &["--record", "--fallback off"]),
         (
             &["--fallback", "ollama/unknown", "--max-budget-usd", "1", "--price", "in=1,out=1"],

@@ -1,10 +1,11 @@
 //! Effects: the output of the kernel. Each has an id that the answering event carries.
 
 pub use super::effect_id::EffectId;
+use super::fallback_model::ModelSwitch;
 use super::limit_changes::LimitChanges;
 use super::park::{ParkDecision, ParkRequest};
 use super::watch::RuleHit;
-use crate::error_class::{ErrorClass, ModelError};
+use crate::error_class::ModelError;
 use crate::message::{MessageId, ToolCall, ToolResult, ToolStatus};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
@@ -324,21 +325,9 @@ pub enum RunEvent {
     ModelSwitched {
         /// The turn, from 1.
         turn: u32,
-        /// The number of the model: 0 is the run's own, and n its n-th fallback.
-        fallback: u32,
-        /// The provider of the model before.
-        from_provider: Option<String>,
-        /// The model before, as it is requested.
-        from_model: Option<String>,
-        /// The provider of the model from now on.
-        provider: Option<String>,
-        /// The model from now on, as it is requested.
-        model: Option<String>,
-        /// The error of the last attempt; `None` after a resumption.
-        because: Option<ErrorClass>,
-        /// Number of parts that were removed from the conversation because only the earlier model
-        /// can read them, for example signed or encrypted reasoning.
-        removed_parts: u32,
+        /// The models before and after, and the reason.
+        #[serde(flatten)]
+        switch: Box<ModelSwitch>,
     },
     /// A hook or an approver changed the arguments of a call before it could start.
     CallChanged {

@@ -11,7 +11,7 @@
 use super::context::RunContext;
 use super::effect::{Effect, RunEvent};
 use super::event::Resumption;
-use super::fallback_model::FallbackModel;
+use super::fallback_model::{FallbackModel, ModelSwitch};
 use super::next::Next;
 use super::prompt::PromptSize;
 use crate::error_class::ErrorClass;
@@ -100,8 +100,7 @@ fn use_model(
     settings.image_tokens = next.image_tokens;
     context.ledger.price = next.price;
     effects.push(Effect::SwitchModel { fallback: to });
-    effects.push(Effect::Emit(RunEvent::ModelSwitched {
-        turn: context.counts.turns + 1,
+    let switch = Box::new(ModelSwitch {
         fallback: to,
         from_provider: before.provider,
         from_model: before.model,
@@ -109,7 +108,9 @@ fn use_model(
         model: next.model,
         because,
         removed_parts: removed,
-    }));
+    });
+    let turn = context.counts.turns + 1;
+    effects.push(Effect::Emit(RunEvent::ModelSwitched { turn, switch }));
 }
 
 /// The model in use.

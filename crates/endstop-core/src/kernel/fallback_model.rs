@@ -1,5 +1,6 @@
 //! The models that a run may call after its own, and what each model was used for.
 
+use crate::error_class::ErrorClass;
 use crate::media::ImageTokens;
 use crate::price::Price;
 use crate::usage::{NanoUsd, Usage};
@@ -54,4 +55,25 @@ pub struct ModelUse {
     /// `true` if the cost is not exactly known, as [`cost_unknown`](super::Outcome::cost_unknown) of
     /// the outcome.
     pub cost_unknown: bool,
+}
+
+/// A switch of a run to another of its models.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelSwitch {
+    /// The number of the model: 0 is the run's own, and n its n-th fallback.
+    pub fallback: u32,
+    /// The provider of the model before.
+    pub from_provider: Option<String>,
+    /// The model before, as it is requested.
+    pub from_model: Option<String>,
+    /// The provider of the model from now on.
+    pub provider: Option<String>,
+    /// The model from now on, as it is requested.
+    pub model: Option<String>,
+    /// The error of the last attempt; `None` after a resumption.
+    pub because: Option<ErrorClass>,
+    /// Number of parts that were removed from the conversation because only the earlier model can
+    /// read them, for example signed or encrypted reasoning.
+    pub removed_parts: u32,
 }

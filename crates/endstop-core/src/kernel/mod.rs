@@ -165,7 +165,7 @@ pub use event::{
     BudgetAccount, ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption,
     ToolReport, TurnDelta,
 };
-pub use fallback_model::{FallbackModel, ModelUse};
+pub use fallback_model::{FallbackModel, ModelSwitch, ModelUse};
 pub use guest_mode::{GuestCall, GuestMode};
 pub use limit_changes::LimitChanges;
 pub use nested_ending::NestedEnding;

@@ -137,19 +137,9 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(Decision, String)> 
                 },
             )
         }),
-        PreTurnCheck::BudgetTokens => context.ledger.tokens_exceeded().then(|| {
-            let max = context.ledger.max_tokens.unwrap_or_default();
-            (
-                Decision::MaxTokens,
-                context.ledger.more_used().map_or_else(
-                    || {
-                        let used = context.ledger.counted_tokens();
-                        format!("{used} of {max} {}tokens used", context.ledger.counts.qualifier())
-                    },
-                    |more| format!("{more}, of {max}"),
-                ),
-            )
-        }),
+        PreTurnCheck::BudgetTokens => {
+            context.ledger.tokens_exceeded().then(|| (Decision::MaxTokens, tokens_used(context)))
+        }
         PreTurnCheck::BudgetTime => {
             let deadline = context.deadline().filter(|deadline| context.now >= *deadline);
             deadline.map(|deadline| (Decision::Timeout, time_used(context, deadline)))
@@ -164,6 +154,16 @@ fn met(context: &RunContext, check: PreTurnCheck) -> Option<(Decision, String)> 
             })
         }
     }
+}
+
+/// Describes the tokens that count against the token ceiling.
+fn tokens_used(context: &RunContext) -> String {
+    let ledger = &context.ledger;
+    let max = ledger.max_tokens.unwrap_or_default();
+    if let Some(more) = ledger.more_used() {
+        return format!("{more}, of {max}");
+    }
+    format!("{} of {max} {}tokens used", ledger.counted_tokens(), ledger.counts.qualifier())
 }
 
 /// Describes the time that the run took.

@@ -36,8 +36,8 @@ fn thinking() -> Part {
 /// The switch among the effects: the model, the class and the number of removed parts.
 fn switch(hand: &Hand) -> Option<(u32, Option<ErrorClass>, u32)> {
     hand.effects.iter().find_map(|effect| match effect {
-        Effect::Emit(RunEvent::ModelSwitched { fallback, because, removed_parts, .. }) => {
-            Some((*fallback, *because, *removed_parts))
+        Effect::Emit(RunEvent::ModelSwitched { switch, .. }) => {
+            Some((switch.fallback, switch.because, switch.removed_parts))
         }
         _ => None,
     })

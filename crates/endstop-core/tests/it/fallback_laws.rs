@@ -28,9 +28,10 @@ impl ModelLaw {
         let mut switched = false;
         for (at, to) in switches {
             let told = effects.get(at + 1);
-            let Some(Effect::Emit(RunEvent::ModelSwitched { fallback, because, .. })) = told else {
+            let Some(Effect::Emit(RunEvent::ModelSwitched { switch, .. })) = told else {
                 return Err(format!("a switch to {to} that was not reported: {told:?}"));
             };
+            let ModelSwitch { fallback, because, .. } = &**switch;
             let next = match because {
                 Some(_) => self.current + 1,
                 None => 0,

@@ -7,7 +7,7 @@
 use super::origin::{CallId, Origin};
 use super::request_id::RequestId;
 use endstop_core::{
-    EffectId, ErrorClass, InjectionReason, LimitChanges, ModelError, NanoUsd, Outcome,
+    EffectId, InjectionReason, LimitChanges, ModelError, ModelSwitch, NanoUsd, Outcome,
     ParkDecision, ParkRequest, RuleHit, TerminationSignal, ToolStatus, Usage,
 };
 use serde::{Deserialize, Serialize};
@@ -277,21 +277,9 @@ pub enum AgentEvent {
         /// The run and the turn.
         #[serde(flatten)]
         origin: Origin,
-        /// The number of the model: 0 is the agent's own, and n its n-th fallback.
-        fallback: u32,
-        /// The provider of the model before.
-        from_provider: Option<String>,
-        /// The model before, as it is requested.
-        from_model: Option<String>,
-        /// The provider of the model from now on.
-        provider: Option<String>,
-        /// The model from now on, as it is requested.
-        model: Option<String>,
-        /// The error of the last attempt; `None` after a resumption.
-        because: Option<ErrorClass>,
-        /// Number of parts that were removed from the conversation because only the earlier model
-        /// can read them.
-        removed_parts: u32,
+        /// The models before and after, and the reason.
+        #[serde(flatten)]
+        switch: Box<ModelSwitch>,
     },
     /// The model gave a hand-over, or a part of one.
     HandOver {

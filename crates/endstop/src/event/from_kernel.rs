@@ -36,25 +36,9 @@ impl AgentEvent {
                         retry_in_ms,
                     }
                 }
-                RunEvent::ModelSwitched {
-                    fallback,
-                    from_provider,
-                    from_model,
-                    provider,
-                    model,
-                    because,
-                    removed_parts,
-                    ..
-                } => AgentEvent::ModelSwitched {
-                    origin,
-                    fallback,
-                    from_provider,
-                    from_model,
-                    provider,
-                    model,
-                    because,
-                    removed_parts,
-                },
+                RunEvent::ModelSwitched { switch, .. } => {
+                    AgentEvent::ModelSwitched { origin, switch }
+                }
                 RunEvent::ToolStarted { call_id, name, arguments } => {
                     AgentEvent::ToolStarted { origin, call_id: call_id.into(), name, arguments }
                 }

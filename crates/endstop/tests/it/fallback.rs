@@ -59,8 +59,8 @@ async fn each_format_accepts_history_of_others() {
                 let mut run = agent.run("go").unwrap();
                 let mut removed = Vec::new();
                 while let Some(event) = run.next().await {
-                    if let AgentEvent::ModelSwitched { removed_parts, .. } = event {
-                        removed.push(removed_parts);
+                    if let AgentEvent::ModelSwitched { switch, .. } = event {
+                        removed.push(switch.removed_parts);
                     }
                 }
                 let outcome = run.try_outcome().unwrap();

@@ -12,7 +12,6 @@ mod parks;
 mod perform;
 mod reservation;
 mod spending;
-mod switching;
 mod teller;
 mod telling;
 mod validating;

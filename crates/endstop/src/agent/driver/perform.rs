@@ -124,6 +124,29 @@ impl Driver {
         self.call_model(id, output_cap);
     }
 
+    /// Sends later calls to a model of the run: 0 is the agent's own, and n its n-th fallback. Does
+    /// nothing if that model is in use, as after a resume in the middle of a switch.
+    pub(super) fn switch_model(&mut self, fallback: u32) {
+        if self.fallback == fallback {
+            return;
+        }
+        let config = &self.shared.config;
+        let (before, session) = (&**config.provider_of(self.fallback), self.session.take());
+        // Its destructor is user code. A panic does not end a run that leaves the provider.
+        let _ = in_provider(before, || drop(session));
+        self.fallback = fallback;
+        let provider: &dyn Provider = &**config.provider_of(fallback);
+        // Without the settings nothing was opened before either, and the run has a fault.
+        let Some(spec) = self.session_spec.as_deref() else { return };
+        let mut spec = spec.clone();
+        spec.context_window = config.context_window_of(fallback);
+        match in_provider(provider, || provider.open(spec)) {
+            Ok(session) => self.session = Some(session),
+            Err(panicked) => self.queue.push_back(panicked.into()),
+        }
+        self.trace.switched(provider);
+    }
+
     pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
         let details = self.is_heard();
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
