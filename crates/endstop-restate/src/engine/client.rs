@@ -1,0 +1,114 @@
+//! Requests of a worker to the engine's own server.
+//!
+//! ```text
+//! let stop: StopSeen = client.post("/EndstopRun/r1/stopped", &()).await?;
+//! ```
+
+use bytes::Bytes;
+use endstop_http::{Client, Full};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http_body_util::{BodyExt, Limited};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+
+/// The largest response that is read, in bytes.
+const MOST: usize = 1 << 20;
+
+/// A request to the engine that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The address or the token is not valid.
+    #[error("{0}")]
+    Settings(String),
+    /// The server did not answer.
+    #[error("the engine at {address} did not answer: {problem}")]
+    Network {
+        /// The address of the request.
+        address: String,
+        /// The reason.
+        problem: String,
+    },
+    /// The server refused the request.
+    #[error("the engine refused {address} (status {status}): {problem}")]
+    Refused {
+        /// The address of the request.
+        address: String,
+        /// The HTTP status.
+        status: u16,
+        /// The start of the answer.
+        problem: String,
+    },
+}
+
+/// A client of one address of the engine. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct EngineClient {
+    client: Client,
+    base: String,
+    token: Option<HeaderValue>,
+}
+
+impl fmt::Debug for EngineClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineClient").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+impl EngineClient {
+    /// Creates a client for `base`, for example `http://127.0.0.1:8080`. The token is sent as a bearer
+    /// token.
+    pub(super) fn new(base: &str, token: Option<&str>) -> Result<EngineClient, ClientError> {
+        let settings = |problem: String| ClientError::Settings(problem);
+        let base = base.trim_end_matches('/').to_owned();
+        if !(base.starts_with("http://") || base.starts_with("https://")) {
+            return Err(settings(
+                "invalid address of the engine: expected for example http://127.0.0.1:8080"
+                    .to_owned(),
+            ));
+        }
+        let client = Client::builder().build().map_err(|error| settings(error.to_string()))?;
+        let token = token
+            .map(|token| {
+                let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+                    .map_err(|_| settings("the engine's token is not a header value".to_owned()))?;
+                value.set_sensitive(true);
+                Ok(value)
+            })
+            .transpose()?;
+        Ok(EngineClient { client, base, token })
+    }
+
+    /// Sends a value as JSON, and reads the answer. The time is not limited: an answer may take as
+    /// long as a run.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let address = format!("{}{path}", self.base);
+        let network = |problem: String| ClientError::Network { address: address.clone(), problem };
+        let body = serde_json::to_vec(body).map_err(|error| network(error.to_string()))?;
+        let mut request = http::Request::post(&address)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| ClientError::Settings(error.to_string()))?;
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
+        let response =
+            self.client.send(request).await.map_err(|error| network(error.to_string()))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MOST).collect().await;
+        let body = body.map_err(|error| network(error.to_string()))?.to_bytes();
+        if !status.is_success() {
+            let text = String::from_utf8_lossy(&body);
+            let problem = text.chars().take(300).collect();
+            return Err(ClientError::Refused { address, status: status.as_u16(), problem });
+        }
+        // A handler without a result answers with an empty body.
+        let body = if body.is_empty() { &b"null"[..] } else { &body[..] };
+        serde_json::from_slice(body).map_err(|error| network(error.to_string()))
+    }
+}

@@ -1,0 +1,158 @@
+//! A run as its workflow drives it: what the engine has of it, and the attempt of this process.
+
+use super::shared::Shared;
+use super::stops;
+use crate::agents::{AgentSource, BuiltAgent, RunPlan};
+use crate::attempt::{Attempt, Task};
+use crate::request::{RunRequest, Stop};
+use crate::step::{Past, Step, StepEnd};
+use crate::store::{Kept, MOST_INLINE, StoreError};
+use crate::{Cause, clock, end_run};
+use endstop::Limits;
+use endstop::park::Answer;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// A step as the engine stores it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Journalled {
+    /// The step itself.
+    Step(Step),
+    /// The hash of a large step, which the store of the workers has.
+    Kept(Kept),
+}
+
+/// A run that its workflow drives.
+pub(super) struct Driving {
+    shared: Arc<Shared>,
+    id: String,
+    request: RunRequest,
+    limits: Limits,
+    past: Past,
+    attempt: Option<Attempt>,
+    /// Waits for stops, as long as there is an attempt.
+    waiting: JoinSet<()>,
+    answer: Option<Answer>,
+    stop: Option<Stop>,
+}
+
+impl Driving {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        id: String,
+        request: RunRequest,
+        limits: Limits,
+    ) -> Driving {
+        Driving {
+            shared,
+            id,
+            request,
+            limits,
+            past: Past::default(),
+            attempt: None,
+            waiting: JoinSet::new(),
+            answer: None,
+            stop: None,
+        }
+    }
+
+    /// Returns the number of the next step.
+    pub(super) fn number(&self) -> u64 {
+        self.past.steps()
+    }
+
+    /// Stops the run, also if no attempt is in progress.
+    pub(super) fn stop(&mut self, stop: Stop) {
+        self.stop = Some(stop);
+        if let Some(attempt) = &self.attempt {
+            attempt.stopper().stop(stop);
+        }
+    }
+
+    /// Sets the decision with which the parked run continues.
+    pub(super) fn answer(&mut self, answer: Option<Answer>) {
+        self.answer = answer;
+    }
+
+    /// Performs the run up to its next step, and stores the step with the other workers.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub(super) async fn next(&mut self) -> Result<Journalled, StoreError> {
+        let number = self.number();
+        let attempt = match &mut self.attempt {
+            Some(attempt) => attempt,
+            None => {
+                let attempt = begin(self);
+                self.attempt.insert(attempt)
+            }
+        };
+        let step = attempt.next().await;
+        let kept = self.shared.put(&self.id, number, &step).await?;
+        let inline = usize::try_from(kept.bytes).is_ok_and(|bytes| bytes <= MOST_INLINE);
+        Ok(if inline { Journalled::Step(step) } else { Journalled::Kept(kept) })
+    }
+
+    /// Takes a step that the engine has, and lets the run continue. Returns the state of a run that
+    /// does not.
+    ///
+    /// # Errors
+    /// The store does not have the step.
+    pub(super) fn take(&mut self, journalled: Journalled) -> Result<Option<StepEnd>, StoreError> {
+        let step = match journalled {
+            Journalled::Step(step) => step,
+            Journalled::Kept(kept) => self.shared.store.get(&self.id, &kept)?,
+        };
+        self.past.take(&step);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.stored();
+        }
+        if step.end.is_some() {
+            self.attempt = None;
+            self.waiting.abort_all();
+        }
+        Ok(step.end)
+    }
+
+    /// Ends the run from its stored steps. Returns the outcome as JSON.
+    pub(super) async fn end(&mut self, why: String) -> String {
+        self.attempt = None;
+        self.waiting.abort_all();
+        let cause = Cause::Failed(why);
+        let task = &self.request.task;
+        let (step, _) = end_run(&self.past, &self.id, task, &cause, clock::wall_ms());
+        let outcome = step.outcome().unwrap_or_default().to_owned();
+        if let Err(error) = self.shared.put(&self.id, self.past.steps(), &step).await {
+            (self.shared.report)(&error.to_string());
+        }
+        outcome
+    }
+}
+
+/// Begins the attempt of this process, and waits for stops in the background.
+fn begin(driving: &mut Driving) -> Attempt {
+    let Driving { shared, id, request, limits, past, answer, stop, .. } = driving;
+    let source = shared.agents.get(&request.agent).cloned();
+    // Another worker has planned the run, and may have other agents.
+    let source = source.unwrap_or_else(|| Arc::new(NotConfigured(request.agent.clone())));
+    let task = Task { id: id.clone(), task: request.task.clone(), limits: limits.clone(), source };
+    let attempt = Attempt::begin(task, Arc::new(past.clone()), answer.take(), *stop);
+    let waiting = stops::pass_on(Arc::clone(shared), id.clone(), attempt.stopper());
+    driving.waiting.spawn(waiting);
+    attempt
+}
+
+/// An agent that this worker does not have.
+struct NotConfigured(String);
+
+impl AgentSource for NotConfigured {
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
+    fn build(&self, _: &RunPlan) -> Result<BuiltAgent, String> {
+        Err(format!("the agent {:?} is not configured on this worker", self.0))
+    }
+}

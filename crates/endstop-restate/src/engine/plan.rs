@@ -1,0 +1,55 @@
+//! The plan of a run: what the first worker decides about it, once for all workers.
+
+use super::shared::Shared;
+use crate::request::{RunRequest, check_run_id};
+use endstop::{Limits, NanoUsd};
+use serde::{Deserialize, Serialize};
+
+/// The decisions before a run. The engine stores them, so that a worker with other settings does not
+/// decide differently.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Plan {
+    /// The limits of the run.
+    pub(super) limits: Limits,
+    /// The reservation that the run needs.
+    pub(super) budget: Option<Reservation>,
+    /// The reason why the run does not start.
+    pub(super) refused: Option<String>,
+}
+
+/// An amount of a shared budget.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Reservation {
+    /// Name of the budget.
+    pub(super) name: String,
+    /// The ceiling of the budget.
+    pub(super) ceiling: NanoUsd,
+    /// The ceiling of the run.
+    pub(super) want: NanoUsd,
+}
+
+/// Plans a run.
+pub(super) fn plan(shared: &Shared, id: &str, request: &RunRequest) -> Plan {
+    let refused = |why: String| Plan { refused: Some(why), ..Plan::default() };
+    if let Err(problem) = check_run_id(id) {
+        return refused(problem);
+    }
+    let Some(source) = shared.agents.get(&request.agent) else {
+        return refused(format!("the agent {:?} is not configured", request.agent));
+    };
+    let limits = match request.limits_over(&source.limits()) {
+        Ok(limits) => limits,
+        Err(problem) => return refused(problem),
+    };
+    let Some(budget) = source.budget() else {
+        return Plan { limits, budget: None, refused: None };
+    };
+    let Some(want) = limits.max_budget_usd.map(NanoUsd::from_usd) else {
+        return refused(format!(
+            "the runs of the agent share the budget {:?}, so each needs a ceiling; set the limit `max_budget_usd`",
+            budget.name
+        ));
+    };
+    let budget = Reservation { name: budget.name, ceiling: budget.usd, want };
+    Plan { limits, budget: Some(budget), refused: None }
+}

@@ -1,0 +1,293 @@
+//! The workflow of a run: one run is one key.
+
+use super::budget::{EndstopBudgetClient, Reserve, Settle};
+use super::driving::{Driving, Journalled};
+use super::ledger::{EndstopLedgerClient, Watched};
+use super::plan::{Plan, plan};
+use super::shared::Shared;
+use super::stops::{STOP, Signal, TERMINATE};
+use crate::report::{RunReport, spent_of};
+use crate::request::{RunRequest, Stop};
+use crate::step::StepEnd;
+use endstop::park::{Answer, ParkRequest, RequestKind};
+use restate_sdk::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The status of an error that reports a cancel by the engine's administrator.
+const CANCELLED: u16 = 409;
+
+/// The state that has the request of a parked run.
+const PARKED: &str = "parked";
+
+/// A decision about the request of a parked run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Decision {
+    /// The digest of the request, or its first eight digits or more.
+    digest: String,
+    /// `true` to let the call run.
+    #[serde(default)]
+    approve: bool,
+    /// The reason of a denial, which the model reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deny: Option<String>,
+    /// The answer to a question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+impl Decision {
+    fn answer(&self) -> Answer {
+        let answer = match (&self.text, &self.deny) {
+            (Some(text), _) => Answer::text(text),
+            (None, Some(why)) => Answer::deny(why),
+            (None, None) => Answer::approve(),
+        };
+        answer.digest(&self.digest)
+    }
+
+    /// Checks that the decision answers this request.
+    fn check(&self, request: &ParkRequest) -> Result<(), String> {
+        let given = [self.approve, self.deny.is_some(), self.text.is_some()];
+        if given.iter().filter(|given| **given).count() != 1 {
+            return Err("expected exactly one of `approve`, `deny` and `text`".to_owned());
+        }
+        let digest = self.digest.to_ascii_lowercase();
+        if digest.len() < 8 || !request.digest.starts_with(&digest) {
+            return Err(format!(
+                "the decision is for the request {:?}, but the run waits for {}",
+                self.digest, request.digest
+            ));
+        }
+        let wrong = match request.kind {
+            RequestKind::Approval => self.text.is_some(),
+            _ => self.approve,
+        };
+        if wrong {
+            return Err(format!("the request is of the kind `{}`", request.kind.as_str()));
+        }
+        Ok(())
+    }
+}
+
+/// The workflow of a run.
+pub(crate) struct EndstopRun(pub(super) Arc<Shared>);
+
+// A step may take as long as a model call or a tool, so the engine must not give up a silent worker:
+// a worker that is gone closes its connection. A run that no worker can continue is killed in the end,
+// and the ledger then gives it a typed ending.
+#[restate_sdk::workflow(
+    inactivity_timeout = "7 days",
+    abort_timeout = "1 day",
+    journal_retention = "3 days",
+    workflow_completion_retention = "7 days",
+    invocation_retry_policy(
+        initial_interval = "100ms",
+        max_interval = "60s",
+        factor = 2.0,
+        max_attempts = 120,
+        on_max_attempts = "kill",
+    )
+)]
+impl EndstopRun {
+    /// Drives the run to its end.
+    #[handler]
+    async fn run(
+        &self,
+        ctx: WorkflowContext<'_>,
+        request: Json<RunRequest>,
+    ) -> HandlerResult<Json<RunReport>> {
+        let id = ctx.key().to_owned();
+        let request = request.into_inner();
+        let watched =
+            Watched { invocation: ctx.invocation_id().to_owned(), request: request.clone() };
+        ctx.object_client::<EndstopLedgerClient<'_>>(id.clone()).watch(Json(watched)).send();
+        let Json(plan) = {
+            let (shared, id, request) = (Arc::clone(&self.0), id.clone(), request.clone());
+            ctx.run(move || async move { Ok(Json(plan(&shared, &id, &request))) })
+                .name("plan")
+                .await?
+        };
+        let outcome = drive(Arc::clone(&self.0), &ctx, &id, request, plan).await?;
+        // Nothing waits for a stop any more. A promise that has a value already keeps it.
+        ctx.resolve_promise(STOP, Json(Signal::Over));
+        ctx.resolve_promise(TERMINATE, Json(Signal::Over));
+        Ok(Json(RunReport::of(&id, &outcome)))
+    }
+
+    /// Stops the run. A stop that comes twice, or after the end, does nothing.
+    #[handler]
+    async fn stop(&self, ctx: SharedWorkflowContext<'_>, stop: Json<Stop>) -> HandlerResult<()> {
+        let stop = stop.into_inner();
+        ctx.resolve_promise(STOP, Json(Signal::from(stop)));
+        if stop == Stop::Terminate {
+            ctx.resolve_promise(TERMINATE, Json(Signal::Terminate));
+        }
+        Ok(())
+    }
+
+    /// Waits for a stop. Workers call this.
+    #[handler]
+    async fn stopped(
+        &self,
+        ctx: SharedWorkflowContext<'_>,
+        promise: Json<String>,
+    ) -> HandlerResult<Json<Signal>> {
+        let name = if promise.into_inner() == TERMINATE { TERMINATE } else { STOP };
+        Ok(ctx.promise::<Json<Signal>>(name).await?)
+    }
+
+    /// Ends what waits for a stop of a run that was killed. The ledger calls this.
+    #[handler]
+    async fn close(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
+        ctx.resolve_promise(STOP, Json(Signal::Over));
+        ctx.resolve_promise(TERMINATE, Json(Signal::Over));
+        Ok(())
+    }
+
+    /// Returns the request of a parked run, or nothing.
+    #[handler]
+    async fn parked(
+        &self,
+        ctx: SharedWorkflowContext<'_>,
+    ) -> HandlerResult<Json<Option<ParkRequest>>> {
+        let request = ctx.get::<Json<ParkRequest>>(PARKED).await?;
+        Ok(Json(request.map(Json::into_inner)))
+    }
+
+    /// Decides the request of a parked run. The first decision counts.
+    #[handler]
+    async fn answer(
+        &self,
+        ctx: SharedWorkflowContext<'_>,
+        decision: Json<Decision>,
+    ) -> HandlerResult<()> {
+        let refused = |problem: &str| TerminalError::new_with_code(CANCELLED, problem);
+        let Some(Json(request)) = ctx.get::<Json<ParkRequest>>(PARKED).await? else {
+            return Err(refused("the run waits for no decision").into());
+        };
+        decision.0.check(&request).map_err(|problem| TerminalError::new_with_code(400, problem))?;
+        let promise = promise_of(&request);
+        if ctx.peek_promise::<Json<Decision>>(&promise).await?.is_some() {
+            return Err(refused("the request was decided before").into());
+        }
+        ctx.resolve_promise(&promise, decision);
+        Ok(())
+    }
+}
+
+/// Returns the promise of the decision about a request.
+fn promise_of(request: &ParkRequest) -> String {
+    format!("decision-{}", request.digest)
+}
+
+/// Drives the run to its end, and returns its outcome as JSON.
+async fn drive(
+    shared: Arc<Shared>,
+    ctx: &WorkflowContext<'_>,
+    id: &str,
+    request: RunRequest,
+    plan: Plan,
+) -> HandlerResult<String> {
+    let Plan { mut limits, budget, refused } = plan;
+    if let Some(budget) = &budget {
+        let reserve = Reserve { run: id.to_owned(), want: budget.want, ceiling: budget.ceiling };
+        let granted = ctx.object_client::<EndstopBudgetClient<'_>>(budget.name.clone());
+        let Json(granted) = granted.reserve(Json(reserve)).call().await?;
+        limits.max_budget_usd = Some(granted.to_usd());
+    }
+    let mut driving = Driving::new(shared, id.to_owned(), request, limits);
+    let outcome = match refused {
+        Some(why) => driving.end(why).await,
+        None => steps(ctx, &mut driving).await?,
+    };
+    if let Some(budget) = budget {
+        let spent = spent_of(&outcome).unwrap_or(budget.want);
+        let settle = Settle { run: id.to_owned(), spent };
+        ctx.object_client::<EndstopBudgetClient<'_>>(budget.name).settle(Json(settle)).send();
+    }
+    Ok(outcome)
+}
+
+/// Performs the steps of the run.
+async fn steps(ctx: &WorkflowContext<'_>, driving: &mut Driving) -> HandlerResult<String> {
+    loop {
+        let name = format!("step {}", driving.number());
+        let next = &mut *driving;
+        let step = ctx
+            .run(move || async move { Ok(Json(next.next().await?)) })
+            .name(name)
+            .retry_policy(retries())
+            .await;
+        let journalled = match step {
+            Ok(Json(journalled)) => journalled,
+            // The engine does not have the step, but the attempt still has it, and returns it again.
+            Err(error) if error.code() == CANCELLED => {
+                driving.stop(Stop::Cancel);
+                continue;
+            }
+            Err(error) => {
+                let why = format!("a step could not be stored: {}", error.message());
+                return Ok(driving.end(why).await);
+            }
+        };
+        match end_of(driving, journalled).await? {
+            None => {}
+            Some(StepEnd::Ended { outcome }) => return Ok(outcome),
+            Some(StepEnd::Refused { why }) => return Ok(driving.end(why).await),
+            Some(StepEnd::Parked { request }) => wait(ctx, driving, &request).await?,
+        }
+    }
+}
+
+/// Takes a step. A large one is read from the store.
+async fn end_of(driving: &mut Driving, journalled: Journalled) -> HandlerResult<Option<StepEnd>> {
+    match driving.take(journalled) {
+        Ok(end) => Ok(end),
+        Err(error) => {
+            // Another worker may see the store, and a store that is gone for a while comes back. The
+            // engine tries again, and kills the run in the end.
+            Err(error.into())
+        }
+    }
+}
+
+/// Returns the policy for a step whose result could not be stored.
+fn retries() -> RunRetryPolicy {
+    RunRetryPolicy::new()
+        .initial_delay(Duration::from_millis(200))
+        .exponentiation_factor(2.0)
+        .max_delay(Duration::from_secs(20))
+        .max_attempts(20)
+}
+
+/// Waits for the decision about the request of a parked run, for its expiry, or for a stop. No worker
+/// is needed meanwhile.
+async fn wait(
+    ctx: &WorkflowContext<'_>,
+    driving: &mut Driving,
+    request: &ParkRequest,
+) -> HandlerResult<()> {
+    ctx.set(PARKED, Json(request.clone()));
+    let promise = promise_of(request);
+    let decided = ctx.promise::<Json<Decision>>(&promise);
+    let stopped = ctx.promise::<Json<Signal>>(STOP);
+    // A request that never expires waits for a century.
+    let expiry = request.expires_ms.map_or(Duration::from_secs(100 * 365 * 86_400), |expires_ms| {
+        Duration::from_millis(expires_ms.saturating_sub(request.asked_ms).saturating_add(1_000))
+    });
+    restate_sdk::select! {
+        decision = decided => driving.answer(Some(decision?.0.answer())),
+        signal = stopped => {
+            if let Some(stop) = signal?.0.stop() {
+                driving.stop(stop);
+            }
+        },
+        expired = ctx.sleep(expiry) => expired?,
+        on_cancel => driving.stop(Stop::Cancel)
+    };
+    ctx.clear(PARKED);
+    Ok(())
+}

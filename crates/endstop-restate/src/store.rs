@@ -1,0 +1,306 @@
+//! The store of a group of workers: a folder that all of them share. It has every step of every run,
+//! so that the engine's journal holds only the hash of a large one, and so that a run that was killed
+//! can still be explained.
+//!
+//! ```
+//! use endstop_restate::{Past, Step, Store};
+//! let folder = tempfile::tempdir()?;
+//! let store = Store::open(folder.path())?;
+//! let kept = store.put("r1", 0, &Step::default())?;
+//! assert_eq!(store.get("r1", &kept)?, Step::default());
+//! assert_eq!(store.past("r1")?.steps(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ```text
+//! FOLDER/store-id                          the name of the store, which workers compare
+//! FOLDER/runs/RUN/000007-3fa1….json        step 7 of a run, by the start of its hash
+//! ```
+
+use crate::request::check_run_id;
+use crate::step::{Past, Step};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// Steps up to this size in bytes are in the engine's journal; larger ones are there by their hash.
+pub const MOST_INLINE: usize = 16 << 10;
+
+/// The largest step that is read, in bytes.
+const MOST_STEP: u64 = 512 << 20;
+
+/// The digits of a hash in the name of a file.
+const NAMED: usize = 16;
+
+/// A step in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The number of the step in its run, from 0.
+    pub number: u64,
+    /// SHA-256 of its JSON, in hexadecimal.
+    pub sha256: String,
+    /// The length of its JSON in bytes.
+    pub bytes: u64,
+}
+
+/// A problem of the store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file cannot be read or written.
+    #[error("store {}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A step is missing or has another content.
+    #[error(
+        "store {}: step {number} of run {run} {problem}; do all workers share this folder?",
+        folder.display()
+    )]
+    Damaged {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The run.
+        run: String,
+        /// The number of the step.
+        number: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The id of a run is not valid.
+    #[error("store: {0}")]
+    RunId(String),
+}
+
+/// A folder with the steps of runs. Cheap to clone. All methods block.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    folder: PathBuf,
+    id: String,
+    /// Distinguishes the temporary files of this process.
+    next: AtomicU64,
+}
+
+impl Store {
+    /// Opens the store in this folder, which is created if it does not exist, and checks that it can
+    /// be written.
+    ///
+    /// # Errors
+    /// The folder cannot be created, read or written.
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Store, StoreError> {
+        let folder = folder.into();
+        let runs = folder.join("runs");
+        private_folder(&runs).map_err(|source| failed(&runs, source))?;
+        let id = store_id(&folder)?;
+        Ok(Store(Arc::new(Inner { folder, id, next: AtomicU64::new(0) })))
+    }
+
+    /// Returns the name of the store, which is the same for all workers that share the folder.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// Returns the folder.
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    /// Stores a step. A large one is on the disk when this returns, because the engine does not have
+    /// it.
+    ///
+    /// # Errors
+    /// The step cannot be written.
+    pub fn put(&self, run: &str, number: u64, step: &Step) -> Result<Kept, StoreError> {
+        let folder = self.folder_of(run)?;
+        let text = serde_json::to_vec(step).map_err(|error| failed(&folder, error.into()))?;
+        let sha256 = hash(&text);
+        let kept = Kept { number, sha256, bytes: text.len() as u64 };
+        private_folder(&folder).map_err(|source| failed(&folder, source))?;
+        let path = folder.join(name_of(&kept));
+        let temporary = format!(
+            ".{}-{}-{}",
+            std::process::id(),
+            self.0.next.fetch_add(1, Ordering::Relaxed),
+            name_of(&kept)
+        );
+        let temporary = folder.join(temporary);
+        let write = || {
+            let mut file = File::create(&temporary)?;
+            file.write_all(&text)?;
+            if text.len() > MOST_INLINE {
+                file.sync_data()?;
+            }
+            fs::rename(&temporary, &path)?;
+            if text.len() > MOST_INLINE {
+                // The name of the file is part of the folder.
+                File::open(&folder)?.sync_all()?;
+            }
+            Ok(())
+        };
+        match write() {
+            Ok(()) => Ok(kept),
+            Err(source) => {
+                let _ = fs::remove_file(&temporary);
+                Err(failed(&path, source))
+            }
+        }
+    }
+
+    /// Reads a step back.
+    ///
+    /// # Errors
+    /// The step is missing, or is not the one that was stored.
+    pub fn get(&self, run: &str, kept: &Kept) -> Result<Step, StoreError> {
+        let path = self.folder_of(run)?.join(name_of(kept));
+        let wrong = |problem: String| StoreError::Damaged {
+            folder: self.0.folder.clone(),
+            run: run.to_owned(),
+            number: kept.number,
+            problem,
+        };
+        let text = match read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(wrong("is missing".to_owned()));
+            }
+            Err(source) => return Err(failed(&path, source)),
+        };
+        if hash(&text) != kept.sha256 {
+            return Err(wrong("has changed".to_owned()));
+        }
+        serde_json::from_slice(&text).map_err(|error| wrong(format!("cannot be read: {error}")))
+    }
+
+    /// Puts a run together from its steps, for a run whose steps the engine no longer has. If a step
+    /// was stored twice, because two workers were cut off from each other, the newer one counts.
+    ///
+    /// # Errors
+    /// A step cannot be read, or is missing between others.
+    pub fn past(&self, run: &str) -> Result<Past, StoreError> {
+        let folder = self.folder_of(run)?;
+        let mut past = Past::default();
+        for (number, (path, _)) in self.files(&folder)? {
+            let wrong = |problem: String| StoreError::Damaged {
+                folder: self.0.folder.clone(),
+                run: run.to_owned(),
+                number,
+                problem,
+            };
+            if number != past.steps() {
+                let problem =
+                    format!("follows step {}, and those between are missing", past.steps());
+                return Err(wrong(problem));
+            }
+            let text = read(&path).map_err(|source| failed(&path, source))?;
+            let step: Step = serde_json::from_slice(&text)
+                .map_err(|error| wrong(format!("cannot be read: {error}")))?;
+            past.take(&step);
+        }
+        Ok(past)
+    }
+
+    /// Returns the newest file of each step.
+    fn files(&self, folder: &Path) -> Result<BTreeMap<u64, (PathBuf, SystemTime)>, StoreError> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            Err(source) => return Err(failed(folder, source)),
+        };
+        let mut files: BTreeMap<u64, (PathBuf, SystemTime)> = BTreeMap::new();
+        for entry in entries {
+            let path = entry.map_err(|source| failed(folder, source))?.path();
+            let Some(number) = number_of(&path) else { continue };
+            let written = fs::metadata(&path).and_then(|metadata| metadata.modified());
+            let written = written.map_err(|source| failed(&path, source))?;
+            if files.get(&number).is_none_or(|(_, other)| *other <= written) {
+                files.insert(number, (path, written));
+            }
+        }
+        Ok(files)
+    }
+
+    fn folder_of(&self, run: &str) -> Result<PathBuf, StoreError> {
+        // The id comes from a client and is a part of a path here.
+        check_run_id(run).map_err(StoreError::RunId)?;
+        Ok(self.0.folder.join("runs").join(run))
+    }
+}
+
+/// Reads the name of the store, or gives it one. Of several processes that do this at once, one wins.
+fn store_id(folder: &Path) -> Result<String, StoreError> {
+    let path = folder.join("store-id");
+    let fresh = format!("{}{}", endstop::agent::new_run_id(), endstop::agent::new_run_id());
+    let temporary = folder.join(format!(".store-id-{fresh}"));
+    let named = || -> io::Result<String> {
+        fs::write(&temporary, &fresh)?;
+        // A link is created only if there is none, and has its content from the beginning.
+        match fs::hard_link(&temporary, &path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        let id = fs::read_to_string(&path)?;
+        check_run_id(id.trim())
+            .map_err(|problem| io::Error::new(io::ErrorKind::InvalidData, problem))?;
+        Ok(id.trim().to_owned())
+    };
+    let id = named();
+    let _ = fs::remove_file(&temporary);
+    id.map_err(|source| failed(&path, source))
+}
+
+/// Creates a folder that only this user can read: steps contain conversations.
+fn private_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MOST_STEP + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MOST_STEP {
+        let problem = format!("larger than {} MiB", MOST_STEP >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    Ok(text)
+}
+
+fn name_of(kept: &Kept) -> String {
+    // A hash of the engine's journal may be damaged, and is a part of a path here.
+    let digits = kept.sha256.bytes().filter(u8::is_ascii_hexdigit).take(NAMED);
+    let digits: String = digits.map(char::from).collect();
+    format!("{:06}-{digits}.json", kept.number)
+}
+
+/// Returns the number of the step in a file, `None` for other files.
+fn number_of(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
+    let (number, digits) = name.split_once('-')?;
+    (digits.len() == NAMED).then(|| number.parse().ok()).flatten()
+}
+
+fn hash(text: &[u8]) -> String {
+    Sha256::digest(text).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn failed(path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { path: path.to_owned(), source }
+}
