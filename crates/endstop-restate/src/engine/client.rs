@@ -112,3 +112,15 @@ impl EngineClient {
         serde_json::from_slice(body).map_err(|error| network(error.to_string()))
     }
 }
+
+/// Returns a key as part of an address. A client chooses the key, which need not be the id of a run.
+pub(super) fn encoded(key: &str) -> String {
+    key.bytes().fold(String::with_capacity(key.len()), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+        text
+    })
+}

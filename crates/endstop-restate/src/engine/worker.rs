@@ -46,7 +46,7 @@ impl WorkerOptions {
             advertised: "http://127.0.0.1:9080".to_owned(),
             token: None,
             identity_key: None,
-            requests_per_connection: 32,
+            requests_per_connection: 8,
             grace: Duration::from_secs(30),
         }
     }

@@ -1,8 +1,9 @@
 //! The workflow of a run: one run is one key.
 
 use super::budget::{EndstopBudgetClient, Reserve, Settle};
+use super::client::encoded;
 use super::driving::{Driving, Journalled};
-use super::ledger::{EndstopLedgerClient, Watched};
+use super::ledger::Watched;
 use super::plan::{Plan, plan};
 use super::shared::Shared;
 use super::stops::{STOP, Signal, TERMINATE};
@@ -103,12 +104,15 @@ impl EndstopRun {
         let request = request.into_inner();
         let watched =
             Watched { invocation: ctx.invocation_id().to_owned(), request: request.clone() };
-        ctx.object_client::<EndstopLedgerClient<'_>>(id.clone()).watch(Json(watched)).send();
         let Json(plan) = {
             let (shared, id, request) = (Arc::clone(&self.0), id.clone(), request.clone());
-            ctx.run(move || async move { Ok(Json(plan(&shared, &id, &request))) })
-                .name("plan")
-                .await?
+            let prepare = move || async move {
+                // Not by the engine's own client: the engine kills what a run has called with the run.
+                let watch = format!("/EndstopLedger/{}/watch/send", encoded(&id));
+                shared.client.post::<serde_json::Value>(&watch, &watched).await?;
+                Ok(Json(plan(&shared, &id, &request)))
+            };
+            ctx.run(prepare).name("plan").await?
         };
         let outcome = drive(Arc::clone(&self.0), &ctx, &id, request, plan).await?;
         // Nothing waits for a stop any more. A promise that has a value already keeps it.
