@@ -199,8 +199,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     options.advertised = format!("http://{address}");
     options.admin = variable("ADMIN").ok();
     options.grace = Duration::from_secs(2);
-    if let Ok(requests) = variable("REQUESTS") {
-        options.requests_per_connection = requests.parse()?;
+    if let Ok(streams) = variable("STREAMS") {
+        options.streams_per_connection = streams.parse()?;
     }
     let worker = Worker::open(Agents::new(agents), store, options, |problem| {
         #[expect(clippy::print_stderr, reason = "a program of a benchmark")]

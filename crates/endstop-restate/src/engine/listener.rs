@@ -1,26 +1,19 @@
 //! The connections of the engine to a worker.
 //!
-//! The engine opens few connections and puts many runs on each. So that runs spread over all workers
-//! that listen on one address, a worker asks for a new connection after some requests: those in
-//! progress stay, and the next ones go to whichever worker accepts.
+//! The engine puts as many runs on one connection as the worker allows. So that runs spread over all
+//! workers that listen on one address, a worker allows few: for more runs the engine opens further
+//! connections, which go to whichever worker accepts.
 
-use http::{Request, Response};
-use hyper::body::Incoming;
 use hyper::server::conn::http2;
-use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use restate_sdk::endpoint::{Endpoint, ResponseBody};
+use restate_sdk::endpoint::Endpoint;
 use restate_sdk::hyper::HyperEndpoint;
-use std::convert::Infallible;
-use std::future::Ready;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Interval of pings on a connection. An engine that does not answer one in the time after it is gone,
@@ -51,7 +44,7 @@ pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 pub(super) async fn serve(
     endpoint: Endpoint,
     listener: TcpListener,
-    most_requests: u32,
+    most_streams: u32,
     stop: impl Future<Output = ()>,
     grace: Duration,
 ) {
@@ -64,7 +57,7 @@ pub(super) async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let endpoint = HyperEndpoint::new(endpoint.clone());
-                    connections.spawn(connection(endpoint, stream, most_requests, closed.clone()));
+                    connections.spawn(connection(endpoint, stream, most_streams, closed.clone()));
                 }
                 // For example too many open files. Existing connections continue.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -83,50 +76,21 @@ pub(super) async fn serve(
 async fn connection(
     endpoint: HyperEndpoint,
     stream: TcpStream,
-    most_requests: u32,
+    most_streams: u32,
     mut closed: watch::Receiver<bool>,
 ) {
     // Steps are small and wait for each other.
     let _ = stream.set_nodelay(true);
-    let counted =
-        Counted { endpoint, left: Arc::new(AtomicU32::new(most_requests)), used: Arc::default() };
-    let used = Arc::clone(&counted.used);
     let served = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING.0)
         .keep_alive_timeout(PING.1)
-        .max_concurrent_streams(None)
-        .serve_connection(TokioIo::new(stream), counted);
+        .max_concurrent_streams(most_streams)
+        .serve_connection(TokioIo::new(stream), endpoint);
     let mut served = pin!(served);
-    let ask_for_another = async {
-        tokio::select! {
-            () = used.notified() => {}
-            _ = closed.wait_for(|closed| *closed) => {}
-        }
-    };
     tokio::select! {
         _ = &mut served => return,
-        () = ask_for_another => served.as_mut().graceful_shutdown(),
+        _ = closed.wait_for(|closed| *closed) => served.as_mut().graceful_shutdown(),
     }
     let _ = served.await;
-}
-
-/// Counts the requests of a connection.
-struct Counted {
-    endpoint: HyperEndpoint,
-    left: Arc<AtomicU32>,
-    used: Arc<Notify>,
-}
-
-impl Service<Request<Incoming>> for Counted {
-    type Response = Response<ResponseBody>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Self::Error>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.used.notify_one();
-        }
-        self.endpoint.call(request)
-    }
 }

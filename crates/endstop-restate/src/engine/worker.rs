@@ -31,8 +31,9 @@ pub struct WorkerOptions {
     /// The public key of the engine's requests (`publickeyv1_…`). Requests without its signature are
     /// refused. Without it, any process that reaches the worker can start its agents.
     pub identity_key: Option<String>,
-    /// Number of requests after which a connection is replaced, so that runs spread over the workers.
-    pub requests_per_connection: u32,
+    /// Number of requests on one connection of the engine. A small number spreads runs over the workers
+    /// that share an address.
+    pub streams_per_connection: u32,
     /// Time that the requests in progress have to end when the worker stops.
     pub grace: Duration,
 }
@@ -46,7 +47,7 @@ impl WorkerOptions {
             advertised: "http://127.0.0.1:9080".to_owned(),
             token: None,
             identity_key: None,
-            requests_per_connection: 8,
+            streams_per_connection: 8,
             grace: Duration::from_secs(30),
         }
     }
@@ -137,7 +138,7 @@ impl Worker {
         stop: impl Future<Output = ()>,
     ) -> Result<(), WorkerError> {
         let Worker { shared, endpoint, options, admin } = self;
-        let WorkerOptions { requests_per_connection, grace, advertised, .. } = options;
+        let WorkerOptions { streams_per_connection, grace, advertised, .. } = options;
         // The engine asks the worker for its services while it registers it, so both run at once.
         let refused = tokio::sync::Notify::new();
         let join = async {
@@ -154,7 +155,7 @@ impl Worker {
                 () = refused.notified() => {}
             }
         };
-        let serve = listener::serve(endpoint, listener, requests_per_connection, stop, grace);
+        let serve = listener::serve(endpoint, listener, streams_per_connection, stop, grace);
         let (joined, ()) = tokio::join!(join, serve);
         joined
     }
