@@ -10,6 +10,8 @@ use crate::park_args::{AnswerArgs, PendingArgs};
 use crate::quantity::{Bound, tokens};
 use crate::recorded_args::{AuditArgs, BacktestArgs};
 use crate::spend_args::SpendArgs;
+#[cfg(feature = "restate")]
+use crate::worker_args::WorkerArgs;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,6 +40,9 @@ pub(crate) enum Command {
     Acp(Box<AcpArgs>),
     /// Serve runs of named agents over HTTP, with a live page.
     Serve(ServeArgs),
+    /// Run named agents durably on Restate, on any number of machines.
+    #[cfg(feature = "restate")]
+    Worker(Box<WorkerArgs>),
     /// Show an ending live, without a key: fix, loop, cut, budget, cancel, filtered.
     Demo(DemoArgs),
     /// Read a provider's raw response and report why the turn ended.

@@ -23,6 +23,8 @@ mod render;
 mod run;
 mod spend_args;
 mod telemetry;
+#[cfg(feature = "restate")]
+mod worker_args;
 
 use endstop_report::visible;
 
@@ -85,6 +87,8 @@ fn main() -> ExitCode {
         Command::Guard(guard) => commands::guard::run(&guard, json),
         Command::Acp(acp) => commands::acp::run(&acp, json),
         Command::Serve(serve) => commands::serve::run(&serve, json),
+        #[cfg(feature = "restate")]
+        Command::Worker(worker) => commands::worker::run(&worker, json),
         Command::Demo(demo) => commands::demo::run(&demo, json),
         Command::Detect(detect) => commands::detect::run(&detect),
         Command::Decide(decide) => commands::decide::run(&decide),

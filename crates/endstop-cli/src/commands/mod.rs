@@ -29,3 +29,5 @@ pub(crate) mod simulate;
 pub(crate) mod spend;
 mod surroundings;
 pub(crate) mod trust;
+#[cfg(feature = "restate")]
+pub(crate) mod worker;

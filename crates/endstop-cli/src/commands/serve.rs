@@ -133,7 +133,7 @@ fn agents(settings: &Settings, journal: &SqliteJournal, runtime: &Runtime) -> Re
         let origin = settings.origins.get(&format!("agents.{name}"));
         let file = origin.map_or("endstop.toml", |origin| origin.place());
         let own = settings.of_agent(name, &shown(file))?;
-        let agent = runtime.block_on(ServedAgent::connect(name, own, journal))?;
+        let agent = runtime.block_on(ServedAgent::connect(name, own, Some(journal)))?;
         secrets = secrets.and(agent.secrets());
         all.push((name.clone(), Arc::new(agent)));
     }

@@ -5,6 +5,8 @@ pub(crate) mod agent;
 mod approve;
 pub(crate) mod attach;
 pub(crate) mod cassette;
+#[cfg(feature = "restate")]
+pub(crate) mod durable;
 pub(crate) mod earlier;
 pub(crate) mod events;
 pub(crate) mod guard_lines;

@@ -42,13 +42,14 @@ impl ServedAgent {
     pub(crate) async fn connect(
         name: &str,
         settings: Settings,
-        journal: &SqliteJournal,
+        journal: Option<&SqliteJournal>,
     ) -> Result<ServedAgent> {
         let named = |failure: Failure| {
             let message = format!("[agents.{name}]: {}", failure.message);
             Failure { message, ..failure }
         };
-        let settings = Settings { stored_in: Some(journal.path().to_owned()), ..settings };
+        let stored_in = journal.map(|journal| journal.path().to_owned());
+        let settings = Settings { stored_in, ..settings };
         if settings.model.is_none() && settings.base_url.is_none() {
             let problem = "no model is configured; set `model = \"PROVIDER/MODEL\"`";
             return Err(named(Failure::usage(problem)));
@@ -80,7 +81,11 @@ impl ServedAgent {
             today: Mutex::default(),
         };
         // Built once now, so that a setting that no run can use is reported at the start.
-        agent.builder(agent.limits.clone(), journal).and_then(built).map_err(named)?;
+        let builder = agent.builder(agent.limits.clone());
+        builder.and_then(|builder| built(builder.approval_events(true))).map_err(named)?;
+        if let Some(journal) = journal {
+            agent.budget_of_today(journal).map_err(named)?;
+        }
         Ok(agent)
     }
 
@@ -89,18 +94,14 @@ impl ServedAgent {
         &self.secrets
     }
 
-    fn builder(&self, limits: Limits, journal: &SqliteJournal) -> Result<AgentBuilder> {
+    /// Returns the agent with these limits, without a journal, and without a way to decide calls.
+    pub(crate) fn builder(&self, limits: Limits) -> Result<AgentBuilder> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let settings = Settings { limits, ..settings };
         let mut builder = Agent::builder(Arc::clone(&self.provider))
             .params(self.params.clone())
             .streaming(!settings.no_stream)
-            .journal(journal.clone())
-            .journal_settings(self.saved.clone())
-            .approval_events(true);
-        if let Some(budget) = self.budget_of_today(&settings, journal)? {
-            builder = builder.shared_budget(budget);
-        }
+            .journal_settings(self.saved.clone());
         builder = with_tools(builder, &settings, &self.servers)?;
         if let Some(command) = &settings.verify
             && settings.limits.verify_rounds.is_none()
@@ -119,23 +120,30 @@ impl ServedAgent {
 
 impl ServedAgent {
     /// Returns the budget of the day on which a run starts now.
-    fn budget_of_today(
-        &self,
-        settings: &Settings,
-        journal: &SqliteJournal,
-    ) -> Result<Option<SharedBudget>> {
+    fn budget_of_today(&self, journal: &SqliteJournal) -> Result<Option<SharedBudget>> {
         let day = now_ms() / 86_400_000;
         let mut today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, budget)) = today.as_ref().filter(|(known, _)| *known == day) {
             return Ok(budget.clone());
         }
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let budget = settings.spend.budget(settings.project.as_deref(), false, Some(journal))?;
         *today = Some((day, budget.clone()));
         Ok(budget)
     }
+
+    /// Returns the agent of a run.
+    fn of_run(&self, plan: &RunPlan) -> Result<Agent> {
+        let builder = self.builder(plan.limits.clone())?;
+        let builder = builder.journal(plan.journal.clone()).approval_events(true);
+        built(match self.budget_of_today(&plan.journal)? {
+            Some(budget) => builder.shared_budget(budget),
+            None => builder,
+        })
+    }
 }
 
-fn built(builder: AgentBuilder) -> Result<Agent> {
+pub(crate) fn built(builder: AgentBuilder) -> Result<Agent> {
     builder.build().map_err(|error| Failure::usage(error.to_string()))
 }
 
@@ -158,7 +166,7 @@ impl AgentSource for ServedAgent {
     }
 
     fn build(&self, plan: &RunPlan) -> std::result::Result<BuiltAgent, String> {
-        let agent = self.builder(plan.limits.clone(), &plan.journal).and_then(built);
+        let agent = self.of_run(plan);
         let agent = agent.map_err(|failure| failure.message)?;
         Ok(BuiltAgent {
             agent,
