@@ -58,6 +58,8 @@ pub struct Attempt {
     current: Option<(Step, Option<SyncSender<()>>)>,
     held: Vec<StoredRecord>,
     held_until: Option<Instant>,
+    /// The hash of the step before the next one.
+    last: Option<String>,
 }
 
 impl std::fmt::Debug for Attempt {
@@ -100,6 +102,7 @@ impl Attempt {
         answer: Option<Answer>,
         stop: Option<Stop>,
     ) -> Attempt {
+        let last = past.last().map(str::to_owned);
         let (send, requests) = mpsc::unbounded_channel();
         let (stops, stopped) = watch::channel(stop);
         let leash = Leash::default();
@@ -109,7 +112,7 @@ impl Attempt {
         work.spawn(job.perform(stopped));
         let (current, held, held_until) = (None, Vec::new(), None);
         let stopper = Stopper(stops);
-        Attempt { requests, journal, work, leash, stopper, current, held, held_until }
+        Attempt { requests, journal, work, leash, stopper, current, held, held_until, last }
     }
 
     /// Returns a handle that stops the run, for example from another task.
@@ -144,7 +147,9 @@ impl Attempt {
 
     /// Lets the run continue, because the engine has its current step.
     pub fn stored(&mut self) {
-        if let Some((_, Some(stored))) = self.current.take() {
+        let Some((step, stored)) = self.current.take() else { return };
+        self.last = Some(step.sha256());
+        if let Some(stored) = stored {
             // The run may have been stopped and no longer wait.
             let _ = stored.send(());
         }
@@ -175,7 +180,7 @@ impl Attempt {
         let mut all = std::mem::take(&mut self.held);
         all.extend(records.iter().map(StoredRecord::from));
         let header = self.journal.take_header();
-        self.current = Some((Step { header, records: all, end }, stored));
+        self.current = Some((Step { after: self.last.take(), header, records: all, end }, stored));
     }
 
     fn finished(&mut self, finish: Option<Finish>) {

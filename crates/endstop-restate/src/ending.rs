@@ -39,7 +39,8 @@ pub fn end_run(
     let Ended { header, events, outcome } = ended;
     let records = events.iter().map(|event| StoredRecord::from(&record(event, wall_ms))).collect();
     let text = serde_json::to_string(&*outcome).unwrap_or_default();
-    (Step { header, records, end: Some(StepEnd::Ended { outcome: text }) }, outcome)
+    let after = past.last().map(str::to_owned);
+    (Step { after, header, records, end: Some(StepEnd::Ended { outcome: text }) }, outcome)
 }
 
 /// What is added to a run, and its outcome.

@@ -11,12 +11,18 @@
 use endstop::journal::{JournalError, JournalErrorKind, Record, RecordedRun};
 use endstop::park::ParkRequest;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// One journalled step of a run: its new events, and the header before the first of them. The engine
 /// stores a step before the effects of its events are performed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
+    /// SHA-256 of the JSON of the step before it, in hexadecimal; `None` in the first one. A step that
+    /// two workers have stored is told from the one that counts by the steps that follow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
     /// The header of the run as JSON; only in its first step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
@@ -29,6 +35,11 @@ pub struct Step {
 }
 
 impl Step {
+    /// Returns SHA-256 of the step's JSON, in hexadecimal.
+    pub fn sha256(&self) -> String {
+        hash(&serde_json::to_vec(self).unwrap_or_default())
+    }
+
     /// Returns the outcome as JSON, if the run has ended with this step.
     pub fn outcome(&self) -> Option<&str> {
         match &self.end {
@@ -118,6 +129,7 @@ pub struct Past {
     header: Option<String>,
     records: Vec<Record>,
     steps: u64,
+    last: Option<String>,
     outcome: Option<String>,
 }
 
@@ -125,6 +137,7 @@ impl Past {
     /// Adds the next step.
     pub fn take(&mut self, step: &Step) {
         self.steps += 1;
+        self.last = Some(step.sha256());
         if let Some(header) = &step.header {
             self.header = Some(header.clone());
         }
@@ -137,6 +150,11 @@ impl Past {
     /// Returns the number of steps.
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Returns SHA-256 of the last step, which the next step names as the one before it.
+    pub fn last(&self) -> Option<&str> {
+        self.last.as_deref()
     }
 
     /// `true` if the run has begun, so that it is resumed and not started.
@@ -173,6 +191,14 @@ impl Past {
     }
 }
 
+/// Returns SHA-256 of a text, in hexadecimal.
+pub(crate) fn hash(text: &[u8]) -> String {
+    Sha256::digest(text).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +231,7 @@ mod tests {
             effects: Some("[]".to_owned()),
         };
         let step = Step {
+            after: Some("00ff".to_owned()),
             header: Some("{}".to_owned()),
             records: vec![StoredRecord::from(&record)],
             end: Some(StepEnd::Refused { why: "why".to_owned() }),

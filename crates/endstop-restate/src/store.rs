@@ -18,11 +18,9 @@
 //! ```
 
 use crate::request::check_run_id;
-use crate::step::{Past, Step};
+use crate::step::{Past, Step, hash};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -80,6 +78,14 @@ pub enum StoreError {
     /// The id of a run is not valid.
     #[error("store: {0}")]
     RunId(String),
+}
+
+/// A step that was read from its file.
+struct Stored {
+    number: u64,
+    written: SystemTime,
+    sha256: String,
+    step: Step,
 }
 
 /// A folder with the steps of runs. Cheap to clone. All methods block.
@@ -184,52 +190,58 @@ impl Store {
         serde_json::from_slice(&text).map_err(|error| wrong(format!("cannot be read: {error}")))
     }
 
-    /// Puts a run together from its steps, for a run whose steps the engine no longer has. If a step
-    /// was stored twice, because two workers were cut off from each other, the newer one counts.
+    /// Puts a run together from its steps, for a run whose steps the engine no longer has. The newest
+    /// last step counts, with those before it. Others are from an earlier run of the same id, or from a
+    /// worker that was cut off.
     ///
     /// # Errors
-    /// A step cannot be read, or is missing between others.
+    /// A step cannot be read, or is missing before another one.
     pub fn past(&self, run: &str) -> Result<Past, StoreError> {
-        let folder = self.folder_of(run)?;
-        let mut past = Past::default();
-        for (number, (path, _)) in self.files(&folder)? {
-            let wrong = |problem: String| StoreError::Damaged {
-                folder: self.0.folder.clone(),
-                run: run.to_owned(),
-                number,
-                problem,
+        let mut stored = self.stored(&self.folder_of(run)?)?;
+        let mut chain = Vec::new();
+        let named: HashSet<String> =
+            stored.iter().filter_map(|stored| stored.step.after.clone()).collect();
+        let last = stored.iter().enumerate().filter(|(_, stored)| !named.contains(&stored.sha256));
+        let mut next = last.max_by_key(|(_, stored)| (stored.written, stored.number)).map(|(at, _)| at);
+        while let Some(at) = next {
+            let Stored { number, step, .. } = stored.swap_remove(at);
+            next = match &step.after {
+                None => None,
+                Some(before) => {
+                    let found = stored.iter().position(|stored| stored.sha256 == *before);
+                    Some(found.ok_or_else(|| StoreError::Damaged {
+                        folder: self.0.folder.clone(),
+                        run: run.to_owned(),
+                        number,
+                        problem: "follows a step that is missing".to_owned(),
+                    })?)
+                }
             };
-            if number != past.steps() {
-                let problem =
-                    format!("follows step {}, and those between are missing", past.steps());
-                return Err(wrong(problem));
-            }
-            let text = read(&path).map_err(|source| failed(&path, source))?;
-            let step: Step = serde_json::from_slice(&text)
-                .map_err(|error| wrong(format!("cannot be read: {error}")))?;
-            past.take(&step);
+            chain.push(step);
         }
+        let mut past = Past::default();
+        chain.iter().rev().for_each(|step| past.take(step));
         Ok(past)
     }
 
-    /// Returns the newest file of each step.
-    fn files(&self, folder: &Path) -> Result<BTreeMap<u64, (PathBuf, SystemTime)>, StoreError> {
+    /// Reads all steps in a folder.
+    fn stored(&self, folder: &Path) -> Result<Vec<Stored>, StoreError> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(source) => return Err(failed(folder, source)),
         };
-        let mut files: BTreeMap<u64, (PathBuf, SystemTime)> = BTreeMap::new();
+        let mut all = Vec::new();
         for entry in entries {
             let path = entry.map_err(|source| failed(folder, source))?.path();
             let Some(number) = number_of(&path) else { continue };
             let written = fs::metadata(&path).and_then(|metadata| metadata.modified());
             let written = written.map_err(|source| failed(&path, source))?;
-            if files.get(&number).is_none_or(|(_, other)| *other <= written) {
-                files.insert(number, (path, written));
-            }
+            let text = read(&path).map_err(|source| failed(&path, source))?;
+            let step = serde_json::from_slice(&text).map_err(|error| failed(&path, error.into()))?;
+            all.push(Stored { number, written, sha256: hash(&text), step });
         }
-        Ok(files)
+        Ok(all)
     }
 
     fn folder_of(&self, run: &str) -> Result<PathBuf, StoreError> {
@@ -292,13 +304,6 @@ fn number_of(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
     let (number, digits) = name.split_once('-')?;
     (digits.len() == NAMED).then(|| number.parse().ok()).flatten()
-}
-
-fn hash(text: &[u8]) -> String {
-    Sha256::digest(text).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 fn failed(path: &Path, source: io::Error) -> StoreError {

@@ -12,9 +12,19 @@ use endstop::NanoUsd;
 use restate_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The state that has the report of a run.
 const REPORT: &str = "report";
+
+/// The state that has the request of a run that was started here.
+const REQUEST: &str = "request";
+
+/// The status of a request that contradicts an earlier one.
+const CONFLICT: u16 = 409;
+
+/// The time for which a report can be read.
+const KEPT: Duration = Duration::from_secs(30 * 86_400);
 
 /// The status of an invocation that an administrator has killed.
 const KILLED: u16 = 409;
@@ -40,6 +50,14 @@ impl EndstopLedger {
         ctx: ObjectContext<'_>,
         request: Json<RunRequest>,
     ) -> HandlerResult<Json<RunReport>> {
+        match ctx.get::<Json<RunRequest>>(REQUEST).await? {
+            None => ctx.set(REQUEST, Json(request.0.clone())),
+            Some(first) if first.0 == request.0 => {}
+            Some(_) => {
+                let problem = "a run with this id was started with another request";
+                return Err(TerminalError::new_with_code(CONFLICT, problem).into());
+            }
+        }
         if let Some(report) = ctx.get::<Json<RunReport>>(REPORT).await? {
             return Ok(report);
         }
@@ -56,6 +74,13 @@ impl EndstopLedger {
         if ctx.get::<Json<RunReport>>(REPORT).await?.is_none() {
             ended(&self.0, &ctx, watched.into_inner()).await?;
         }
+        Ok(())
+    }
+
+    /// Forgets the run, because the engine stores the state of an object for ever.
+    #[handler]
+    async fn forget(&self, ctx: ObjectContext<'_>) -> HandlerResult<()> {
+        ctx.clear_all();
         Ok(())
     }
 
@@ -99,6 +124,7 @@ async fn ended(
         }
     };
     ctx.set(REPORT, Json(report.clone()));
+    ctx.object_client::<EndstopLedgerClient<'_>>(ctx.key()).forget().send_after(KEPT);
     Ok(report)
 }
 

@@ -6,5 +6,6 @@ mod crashes;
 mod endings;
 mod exports;
 mod parks;
+mod scenarios;
 mod stops;
 mod stores;

@@ -52,17 +52,40 @@ fn hostile_names_leave_no_folder() {
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
+/// Stores a step after these, and takes it into them.
+fn put(store: &Store, past: &mut Past, step: Step) {
+    let step = Step { after: past.last().map(str::to_owned), ..step };
+    store.put("r1", past.steps(), &step).unwrap();
+    past.take(&step);
+}
+
 #[test]
-fn newer_of_two_steps_counts() {
+fn step_of_a_cut_off_worker_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
-    store.put("r1", 0, &Step { header: Some("{}".to_owned()), ..Step::default() }).unwrap();
-    store.put("r1", 1, &refused("old")).unwrap();
+    let mut past = Past::default();
+    put(&store, &mut past, Step { header: Some("{}".to_owned()), ..Step::default() });
+    let mut cut_off = past.clone();
+    put(&store, &mut past, Step::default());
+    put(&store, &mut cut_off, refused("the engine never had this step"));
+    put(&store, &mut past, refused("end"));
+    assert_eq!(store.past("r1").unwrap(), past);
+}
+
+#[test]
+fn earlier_run_of_the_same_id_is_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let mut earlier = Past::default();
+    for number in 0..5 {
+        put(&store, &mut earlier, refused(&format!("earlier {number}")));
+    }
+    // Files of one moment have the same time.
     std::thread::sleep(std::time::Duration::from_millis(20));
+    let mut past = Past::default();
     let outcome = StepEnd::Ended { outcome: "new".to_owned() };
-    store.put("r1", 1, &Step { end: Some(outcome), ..Step::default() }).unwrap();
-    let past = store.past("r1").unwrap();
-    assert_eq!((past.steps(), past.outcome()), (2, Some("new")));
+    put(&store, &mut past, Step { end: Some(outcome), ..Step::default() });
+    assert_eq!(store.past("r1").unwrap(), past);
 }
 
 #[test]
@@ -70,8 +93,11 @@ fn missing_step_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     assert_eq!(store.past("r1").unwrap(), Past::default());
-    store.put("r1", 0, &Step::default()).unwrap();
-    store.put("r1", 2, &Step::default()).unwrap();
+    let mut past = Past::default();
+    put(&store, &mut past, Step::default());
+    let first = std::fs::read_dir(folder.path().join("runs/r1")).unwrap().next().unwrap().unwrap();
+    put(&store, &mut past, refused("end"));
+    std::fs::remove_file(first.path()).unwrap();
     let missing = store.past("r1").unwrap_err();
-    assert!(missing.to_string().contains("step 2 of run r1"), "{missing}");
+    assert!(missing.to_string().contains("step 1 of run r1 follows a step"), "{missing}");
 }
