@@ -202,7 +202,8 @@ impl Store {
         let named: HashSet<String> =
             stored.iter().filter_map(|stored| stored.step.after.clone()).collect();
         let last = stored.iter().enumerate().filter(|(_, stored)| !named.contains(&stored.sha256));
-        let mut next = last.max_by_key(|(_, stored)| (stored.written, stored.number)).map(|(at, _)| at);
+        let mut next =
+            last.max_by_key(|(_, stored)| (stored.written, stored.number)).map(|(at, _)| at);
         while let Some(at) = next {
             let Stored { number, step, .. } = stored.swap_remove(at);
             next = match &step.after {
@@ -238,7 +239,8 @@ impl Store {
             let written = fs::metadata(&path).and_then(|metadata| metadata.modified());
             let written = written.map_err(|source| failed(&path, source))?;
             let text = read(&path).map_err(|source| failed(&path, source))?;
-            let step = serde_json::from_slice(&text).map_err(|error| failed(&path, error.into()))?;
+            let step =
+                serde_json::from_slice(&text).map_err(|error| failed(&path, error.into()))?;
             all.push(Stored { number, written, sha256: hash(&text), step });
         }
         Ok(all)

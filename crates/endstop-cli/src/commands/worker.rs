@@ -22,14 +22,14 @@ use tokio::runtime::Runtime;
 const TOKEN_VARIABLE: &str = "ENDSTOP_RESTATE_TOKEN";
 
 pub(crate) fn run(args: &WorkerArgs, json: bool) -> Result {
-    let of_run = RunArgs { config: args.config.clone(), ..RunArgs::default() };
-    let layers = Layers::find(&of_run, Path::new("."))?;
-    let settings = layers.settings(&of_run)?;
     let store =
         Store::open(&args.store).map_err(|error| Failure::usage(format!("--store: {error}")))?;
     if let Some(run) = &args.export {
-        return export(run, &store, args, &settings, json);
+        return export(run, &store, args, json);
     }
+    let of_run = RunArgs { config: args.config.clone(), ..RunArgs::default() };
+    let layers = Layers::find(&of_run, Path::new("."))?;
+    let settings = layers.settings(&of_run)?;
     layers.announce(&settings);
     let options = options(args)?;
     let budget = args.shared_budget.as_deref().map(shared_budget).transpose()?;
@@ -46,8 +46,8 @@ pub(crate) fn run(args: &WorkerArgs, json: bool) -> Result {
 }
 
 /// Copies a run into the journal.
-fn export(run: &str, store: &Store, args: &WorkerArgs, settings: &Settings, json: bool) -> Result {
-    let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;
+fn export(run: &str, store: &Store, args: &WorkerArgs, json: bool) -> Result {
+    let place = JournalPath::of(args.journal.as_deref(), None)?;
     let journal = journal_path::to_write(&place)?.ok_or_else(|| {
         Failure::usage("--export: the journal cannot be written; set a file with --journal FILE")
     })?;

@@ -16,6 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
+/// Time for other workers to name their store. The engine repeats the question for ever if they are
+/// gone.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The settings of a worker.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -161,20 +165,33 @@ impl Worker {
     }
 }
 
-/// Registers the worker, and checks that it has the store of the others.
+/// Checks that the worker has the store of the others, and registers it.
 async fn register(
     shared: &Shared,
     admin: &EngineClient,
     advertised: &str,
 ) -> Result<(), WorkerError> {
+    // Before the registration, after which the engine would call a worker with another store. Without
+    // any other worker the question has no answer, or none in time.
+    let earlier = tokio::time::timeout(CLAIM_TIMEOUT, claim(shared)).await;
+    let asked = match earlier {
+        Ok(Err(WorkerError::Client(ClientError::Refused { status: 404, .. }))) | Err(_) => false,
+        Ok(claimed) => {
+            claimed?;
+            true
+        }
+    };
     // Workers of one version have the same services, so the second registration changes nothing.
     let deployment = json!({"uri": advertised, "force": true});
     let _: serde_json::Value = admin.post("/deployments", &deployment).await?;
+    if asked { Ok(()) } else { claim(shared).await }
+}
+
+async fn claim(shared: &Shared) -> Result<(), WorkerError> {
     let path = format!("/EndstopStore/{KEY}/claim");
     let first: String = shared.client.post(&path, &shared.store.id()).await?;
-    if first != shared.store.id() {
-        let folder = shared.store.folder().display().to_string();
-        return Err(WorkerError::OtherStore { folder });
+    if first == shared.store.id() {
+        return Ok(());
     }
-    Ok(())
+    Err(WorkerError::OtherStore { folder: shared.store.folder().display().to_string() })
 }

@@ -72,11 +72,7 @@ fn scenarios() -> Vec<Scenario> {
         Scenario::new("filtered", vec![Turn::text("").finish("content_filter")], turns(9)),
         Scenario::new("loop", (0..9).map(|_| call("work", 1)).collect(), turns(20)),
         Scenario::new("mistakes", (0..9).map(|number| call("fail", number)).collect(), turns(20)),
-        Scenario::new(
-            "unknown tool",
-            vec![call("missing", 1), Turn::text("Sorry.")],
-            turns(9),
-        ),
+        Scenario::new("unknown tool", vec![call("missing", 1), Turn::text("Sorry.")], turns(9)),
         Scenario::new(
             "finish",
             vec![call("work", 1), Turn::call("finish", &json!({"answer": "42"}))],
@@ -108,12 +104,8 @@ fn essence(outcome: &Value) -> Value {
 async fn stepped(scenario: &Scenario, dies_after: Option<u64>) -> (Value, u64) {
     let source = scenario.again();
     let limits = source.limits.clone();
-    let task = Task {
-        id: "r1".to_owned(),
-        task: "Do it.".to_owned(),
-        limits,
-        source: Arc::new(source),
-    };
+    let task =
+        Task { id: "r1".to_owned(), task: "Do it.".to_owned(), limits, source: Arc::new(source) };
     let mut past = Past::default();
     let mut attempt = Attempt::begin(task.clone(), Arc::new(past.clone()), None, None);
     loop {
