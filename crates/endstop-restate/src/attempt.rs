@@ -137,7 +137,7 @@ impl Attempt {
             tokio::select! {
                 biased;
                 Some(request) = self.requests.recv() => self.take(request),
-                () = held => self.put(Vec::new(), None, None),
+                () = held => self.put(&[], None, None),
                 Some(finish) = self.work.join_next() => self.finished(finish.ok()),
                 // The work has finished, and its last step is stored.
                 else => std::future::pending().await,
@@ -165,17 +165,17 @@ impl Attempt {
                     self.held_until.get_or_insert_with(|| Instant::now() + LONGEST_HOLD);
                     let _ = stored.send(());
                 } else {
-                    self.put(records, None, Some(stored));
+                    self.put(&records, None, Some(stored));
                 }
             }
             Request::Ended(outcome, stored) => {
-                self.put(Vec::new(), Some(StepEnd::Ended { outcome }), Some(stored));
+                self.put(&[], Some(StepEnd::Ended { outcome }), Some(stored));
             }
         }
     }
 
     /// Makes the next step, of the events that were held back and these.
-    fn put(&mut self, records: Vec<Record>, end: Option<StepEnd>, stored: Option<SyncSender<()>>) {
+    fn put(&mut self, records: &[Record], end: Option<StepEnd>, stored: Option<SyncSender<()>>) {
         self.held_until = None;
         let mut all = std::mem::take(&mut self.held);
         all.extend(records.iter().map(StoredRecord::from));
@@ -196,7 +196,7 @@ impl Attempt {
             Some(Finish::Failed(why)) => StepEnd::Refused { why },
             None => StepEnd::Refused { why: "the code of the agent panicked".to_owned() },
         };
-        self.put(Vec::new(), Some(end), None);
+        self.put(&[], Some(end), None);
     }
 }
 

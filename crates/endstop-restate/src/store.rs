@@ -197,7 +197,7 @@ impl Store {
     /// # Errors
     /// A step cannot be read, or is missing before another one.
     pub fn past(&self, run: &str) -> Result<Past, StoreError> {
-        let mut stored = self.stored(&self.folder_of(run)?)?;
+        let mut stored = stored(&self.folder_of(run)?)?;
         let mut chain = Vec::new();
         let named: HashSet<String> =
             stored.iter().filter_map(|stored| stored.step.after.clone()).collect();
@@ -225,32 +225,31 @@ impl Store {
         Ok(past)
     }
 
-    /// Reads all steps in a folder.
-    fn stored(&self, folder: &Path) -> Result<Vec<Stored>, StoreError> {
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(failed(folder, source)),
-        };
-        let mut all = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(|source| failed(folder, source))?.path();
-            let Some(number) = number_of(&path) else { continue };
-            let written = fs::metadata(&path).and_then(|metadata| metadata.modified());
-            let written = written.map_err(|source| failed(&path, source))?;
-            let text = read(&path).map_err(|source| failed(&path, source))?;
-            let step =
-                serde_json::from_slice(&text).map_err(|error| failed(&path, error.into()))?;
-            all.push(Stored { number, written, sha256: hash(&text), step });
-        }
-        Ok(all)
-    }
-
     fn folder_of(&self, run: &str) -> Result<PathBuf, StoreError> {
         // The id comes from a client and is a part of a path here.
         check_run_id(run).map_err(StoreError::RunId)?;
         Ok(self.0.folder.join("runs").join(run))
     }
+}
+
+/// Reads all steps in a folder.
+fn stored(folder: &Path) -> Result<Vec<Stored>, StoreError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(failed(folder, source)),
+    };
+    let mut all = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|source| failed(folder, source))?.path();
+        let Some(number) = number_of(&path) else { continue };
+        let written = fs::metadata(&path).and_then(|metadata| metadata.modified());
+        let written = written.map_err(|source| failed(&path, source))?;
+        let text = read(&path).map_err(|source| failed(&path, source))?;
+        let step = serde_json::from_slice(&text).map_err(|error| failed(&path, error.into()))?;
+        all.push(Stored { number, written, sha256: hash(&text), step });
+    }
+    Ok(all)
 }
 
 /// Reads the name of the store, or gives it one. Of several processes that do this at once, one wins.

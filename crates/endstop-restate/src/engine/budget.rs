@@ -29,7 +29,7 @@ impl Books {
     /// Returns the reservation of a run, and books what it has spent. A second time does nothing.
     fn settle(&mut self, run: &str, spent: NanoUsd) {
         if self.reserved.remove(run).is_some() {
-            self.spent = self.spent + spent;
+            self.spent += spent;
         }
     }
 }

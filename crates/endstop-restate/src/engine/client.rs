@@ -10,7 +10,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http_body_util::{BodyExt, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// The largest response that is read, in bytes.
 const MOST: usize = 1 << 20;
@@ -119,7 +119,7 @@ pub(super) fn encoded(key: &str) -> String {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            let _ = write!(text, "%{byte:02X}");
         }
         text
     })

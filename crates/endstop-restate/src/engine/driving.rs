@@ -82,14 +82,10 @@ impl Driving {
     /// The store cannot be written.
     pub(super) async fn next(&mut self) -> Result<Journalled, StoreError> {
         let number = self.number();
-        let attempt = match &mut self.attempt {
-            Some(attempt) => attempt,
-            None => {
-                let attempt = begin(self);
-                self.attempt.insert(attempt)
-            }
-        };
+        let mut attempt = self.attempt.take().unwrap_or_else(|| begin(self));
+        // Dropping this future drops the attempt, which then terminates its work: the engine has gone.
         let step = attempt.next().await;
+        self.attempt = Some(attempt);
         let kept = self.shared.put(&self.id, number, &step).await?;
         let inline = usize::try_from(kept.bytes).is_ok_and(|bytes| bytes <= MOST_INLINE);
         Ok(if inline { Journalled::Step(step) } else { Journalled::Kept(kept) })

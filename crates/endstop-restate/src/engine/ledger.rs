@@ -1,6 +1,8 @@
 //! The supervisor of a run: an object that waits for the end of the run, and gives a run that the
 //! engine has killed its typed ending.
 
+#![expect(clippy::unused_async, reason = "the engine calls handlers as async functions")]
+
 use super::budget::{EndstopBudgetClient, Settle};
 use super::plan::{Reservation, plan};
 use super::shared::Shared;
@@ -162,16 +164,15 @@ async fn killed(
     } else {
         Cause::Failed(format!("the engine gave the run up: {message}"))
     };
-    let outcome = match past.outcome() {
-        // The run had ended, but its workflow had not returned yet.
-        Some(outcome) => outcome.to_owned(),
-        None => {
-            let (step, _) = end_run(&past, id, &request.task, &cause, clock::wall_ms());
-            if let Err(error) = shared.put(id, past.steps(), &step).await {
-                (shared.report)(&error.to_string());
-            }
-            step.outcome().unwrap_or_default().to_owned()
+    // If there is an outcome, the run had ended, but its workflow had not returned yet.
+    let outcome = if let Some(outcome) = past.outcome() {
+        outcome.to_owned()
+    } else {
+        let (step, _) = end_run(&past, id, &request.task, &cause, clock::wall_ms());
+        if let Err(error) = shared.put(id, past.steps(), &step).await {
+            (shared.report)(&error.to_string());
         }
+        step.outcome().unwrap_or_default().to_owned()
     };
     let note = format!("the engine ended the workflow of the run (status {code}): {message}");
     let report = RunReport { note: Some(note), ..RunReport::of(id, &outcome) };

@@ -1,8 +1,10 @@
 //! The workflow of a run: one run is one key.
 
+#![expect(clippy::unused_async, reason = "the engine calls handlers as async functions")]
+
 use super::budget::{EndstopBudgetClient, Reserve, Settle};
 use super::client::encoded;
-use super::driving::{Driving, Journalled};
+use super::driving::Driving;
 use super::ledger::Watched;
 use super::plan::{Plan, plan};
 use super::shared::Shared;
@@ -237,23 +239,13 @@ async fn steps(ctx: &WorkflowContext<'_>, driving: &mut Driving) -> HandlerResul
                 return Ok(driving.end(why).await);
             }
         };
-        match end_of(driving, journalled).await? {
+        // If the store does not have a large step, the engine tries again: another worker may see it, and
+        // a store that is gone for a while comes back. In the end the engine kills the run.
+        match driving.take(journalled)? {
             None => {}
             Some(StepEnd::Ended { outcome }) => return Ok(outcome),
             Some(StepEnd::Refused { why }) => return Ok(driving.end(why).await),
             Some(StepEnd::Parked { request }) => wait(ctx, driving, &request).await?,
-        }
-    }
-}
-
-/// Takes a step. A large one is read from the store.
-async fn end_of(driving: &mut Driving, journalled: Journalled) -> HandlerResult<Option<StepEnd>> {
-    match driving.take(journalled) {
-        Ok(end) => Ok(end),
-        Err(error) => {
-            // Another worker may see the store, and a store that is gone for a while comes back. The
-            // engine tries again, and kills the run in the end.
-            Err(error.into())
         }
     }
 }

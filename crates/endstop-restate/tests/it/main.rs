@@ -1,4 +1,5 @@
 //! Runs that are driven step by step, without an engine.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failed assumption fails the test")]
 
 mod support;
 
