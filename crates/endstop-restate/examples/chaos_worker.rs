@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a run does.
+/// The work of a run.
 #[derive(Clone, Debug, Deserialize)]
 struct Script {
     steps: usize,

@@ -85,7 +85,7 @@ impl Stopper {
     }
 }
 
-/// How the work of this process on a run ended.
+/// The end of the work of this process on a run.
 enum Finish {
     Parked(Arc<ParkRequest>),
     Ended(Arc<Outcome>),
@@ -324,7 +324,7 @@ fn start(session: &Session, how: &How) -> Result<RunHandle, String> {
         How::Again(resume, None) => session.resume(resume.clone()),
         How::Again(resume, Some(answer)) => {
             match session.resume(resume.clone().answer(answer.clone())) {
-                // The decision does not count, for example because it came too late. The run goes on
+                // The decision does not count, for example because it came too late. The run continues
                 // as if there were none.
                 Err(StartError::Answer(_)) => session.resume(resume.clone()),
                 started => started,

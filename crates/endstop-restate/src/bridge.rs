@@ -36,7 +36,7 @@ struct Inner {
 }
 
 struct State {
-    /// The header of a run that has begun, until a step contains it.
+    /// The header of a run that has started, until a step contains it.
     header: Option<String>,
     hidden: KnownKeys,
 }
@@ -59,7 +59,7 @@ impl EngineJournal {
         state.hidden = state.hidden.and(keys);
     }
 
-    /// Takes the header, the first time after the run has begun.
+    /// Takes the header, the first time after the run has started.
     pub(crate) fn take_header(&self) -> Option<String> {
         self.state().header.take()
     }

@@ -43,7 +43,7 @@ pub fn end_run(
     (Step { after, header, records, end: Some(StepEnd::Ended { outcome: text }) }, outcome)
 }
 
-/// What is added to a run, and its outcome.
+/// The events that are added to a run, and its outcome.
 struct Ended {
     header: Option<String>,
     events: Vec<Event>,

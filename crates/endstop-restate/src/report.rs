@@ -1,4 +1,4 @@
-//! What a run's workflow returns: the typed ending.
+//! The result of a run's workflow: the typed ending.
 
 use endstop::{NanoUsd, Outcome};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct RunReport {
     pub run: String,
     /// The termination, for example `stop`.
     pub termination: String,
-    /// Its category, for example `success`.
+    /// The category of the termination, for example `success`.
     pub category: String,
     /// The outcome, without the conversation, which can be megabytes; the store of the workers has it.
     pub outcome: Value,

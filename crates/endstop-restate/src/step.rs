@@ -20,7 +20,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// SHA-256 of the JSON of the step before it, in hexadecimal; `None` in the first one. A step that
-    /// two workers have stored is told from the one that counts by the steps that follow it.
+    /// a cut-off worker has stored is recognised, because no later step names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// The header of the run as JSON; only in its first step.
@@ -157,7 +157,7 @@ impl Past {
         self.last.as_deref()
     }
 
-    /// `true` if the run has begun, so that it is resumed and not started.
+    /// `true` if the run has started, so that it is resumed and not started.
     pub fn has_begun(&self) -> bool {
         self.header.is_some()
     }

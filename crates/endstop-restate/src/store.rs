@@ -72,7 +72,7 @@ pub enum StoreError {
         run: String,
         /// The number of the step.
         number: u64,
-        /// What is wrong with it.
+        /// The problem of the step.
         problem: String,
     },
     /// The id of a run is not valid.

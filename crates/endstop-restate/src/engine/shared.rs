@@ -1,4 +1,4 @@
-//! What all services of a worker share.
+//! The state that all services of a worker share.
 
 use super::client::EngineClient;
 use crate::agents::Agents;

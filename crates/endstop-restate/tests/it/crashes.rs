@@ -36,7 +36,7 @@ async fn crash_after_any_step_repeats_none() {
         let outcome = outcome(&last);
         assert_eq!(outcome["termination"], "stop", "crash after {steps} steps");
         // A call whose result the engine has is never made again. One that was in progress may have
-        // run, and the tool is not repeatable, so its body has begun at most once.
+        // run, and the tool is not repeatable, so its body has started at most once.
         let worked = worker.worked();
         let mut distinct = worked.clone();
         distinct.dedup();

@@ -38,7 +38,7 @@ async fn killed_run_can_be_exported() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path().join("store")).unwrap();
     let journal = SqliteJournal::open(folder.path().join("journal.db")).unwrap();
-    // One that has begun, and one that has not.
+    // One that has started, and one that has not.
     for (run, begun) in [("r1", true), ("r2", false)] {
         let worker = Worker::new(1);
         let past = Past::default();

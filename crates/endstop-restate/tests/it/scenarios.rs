@@ -88,7 +88,7 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// What must be the same.
+/// The members that must be the same.
 fn essence(outcome: &Value) -> Value {
     let mut essence = json!({});
     for name in ["termination", "category", "turns", "tool_calls", "last_text", "deliverable"] {
@@ -143,7 +143,7 @@ async fn crash_does_not_change_the_ending() {
         for dies_after in 1..steps {
             let (outcome, _) = stepped(&scenario, Some(dies_after)).await;
             let name = scenario.name;
-            // A tool call that may have run is told to the model as such, which is a mistake and a
+            // A tool call that may have run is reported to the model as such, which is a mistake and a
             // failed call less or more; the ending is the same kind of ending.
             assert_eq!(outcome["category"], whole["category"], "{name} after {dies_after}");
         }

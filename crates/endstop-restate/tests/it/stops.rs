@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Drives the attempt until the tool has begun.
+/// Drives the attempt until the tool has started.
 async fn until_working(worker: &Worker, attempt: &mut Attempt, past: &mut Past) {
     while worker.worked().is_empty() {
         tokio::select! {

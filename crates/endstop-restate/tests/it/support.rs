@@ -65,7 +65,7 @@ impl Provider for Counting {
 #[derive(Clone)]
 pub(crate) struct Worker {
     pub(crate) model: Counting,
-    /// The arguments of each call of the tool whose body has begun.
+    /// The arguments of each call of the tool whose body has started.
     pub(crate) worked: Arc<Mutex<Vec<Value>>>,
     /// Bytes of each result.
     pub(crate) size: usize,
