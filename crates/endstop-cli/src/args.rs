@@ -2,6 +2,7 @@
 
 use crate::acp_args::AcpArgs;
 use crate::assert_args::AssertArgs;
+use crate::branch_args::BranchArgs;
 use crate::compare_args::CompareCommand;
 use crate::http_args::HttpArgs;
 use crate::limit_args::LimitArgs;
@@ -34,6 +35,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run an agent and report why it ended.
     Run(Box<RunArgs>),
+    /// Start a new run with the beginning of a stored one.
+    Branch(Box<BranchArgs>),
     /// Run any agent program under limits, through a local proxy.
     Guard(Box<GuardArgs>),
     /// Serve an agent to an editor over the Agent Client Protocol, on standard input and output.

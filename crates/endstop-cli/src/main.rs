@@ -4,6 +4,7 @@
 mod acp_args;
 mod args;
 mod assert_args;
+mod branch_args;
 mod commands;
 mod compare_args;
 mod config;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
     let json = args.json;
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run, json),
+        Command::Branch(branch) => commands::branch::run(&branch, json),
         Command::Guard(guard) => commands::guard::run(&guard, json),
         Command::Acp(acp) => commands::acp::run(&acp, json),
         Command::Serve(serve) => commands::serve::run(&serve, json),

@@ -49,14 +49,14 @@ pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use guest::Guest;
 pub use kernel::{
-    BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction, CompactionAttempt,
-    CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect, EffectId, Event,
-    EventKind, FallbackModel, GuestCall, GuestMode, HookDecision, Hooks, InjectionReason, Layer,
-    LimitChanges, ModelSwitch, ModelUse, NestedEnding, NoProgressSnapshot, Outcome, PRE_TURN, Park,
-    ParkDecision, ParkRequest, Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall,
-    RequestKind, Resumption, RuleHit, Run, RunEvent, RunPhase, RunSpec, Step, ToolPolicy,
-    ToolReport, ToolStart, TurnDelta, Unsuccessful, VerifyRound, Watch, WatchError, WatchMode,
-    WouldFit,
+    BranchPoint, BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction,
+    CompactionAttempt, CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect,
+    EffectId, Event, EventKind, FallbackModel, GuestCall, GuestMode, HookDecision, Hooks,
+    InjectionReason, Layer, LimitChanges, ModelSwitch, ModelUse, NestedEnding, NoProgressSnapshot,
+    Outcome, PRE_TURN, Park, ParkDecision, ParkRequest, Permission, PreTurnCheck,
+    ProactiveCompaction, RepeatedCall, RequestKind, Resumption, RuleHit, Run, RunEvent, RunPhase,
+    RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, VerifyRound, Watch,
+    WatchError, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits, TokensCounted};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};

@@ -48,14 +48,14 @@ pub mod tool;
 pub mod verifier;
 
 pub use agent::{
-    Agent, AgentBuilder, Approval, BuildError, Lifecycle, Resume, RunHandle, RunInput, Session,
-    SessionSnapshot, StartError, SteerError, Steering, TypedHandle, TypedOutcome,
+    Agent, AgentBuilder, Approval, Branch, BuildError, Lifecycle, Resume, RunHandle, RunInput,
+    Session, SessionSnapshot, StartError, SteerError, Steering, TypedHandle, TypedOutcome,
 };
 pub use endstop_core as core;
 pub use endstop_core::{
-    Attachment, CacheUse, Category, DecidedBy, Document, Image, LimitChanges, Limits, MediaError,
-    Message, MessageId, NanoUsd, Outcome, Part, Permission, Price, Role, Termination, ToolCall,
-    ToolResult, ToolStatus, Unsuccessful, Usage, Watch, WatchMode,
+    Attachment, BranchPoint, CacheUse, Category, DecidedBy, Document, Image, LimitChanges, Limits,
+    MediaError, Message, MessageId, NanoUsd, Outcome, Part, Permission, Price, Role, Termination,
+    ToolCall, ToolResult, ToolStatus, Unsuccessful, Usage, Watch, WatchMode,
 };
 pub use endstop_wire as wire;
 pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
@@ -101,6 +101,9 @@ mod documents {
     #[cfg(feature = "journal")]
     #[doc = include_str!("../../../docs/src/journal.md")]
     struct Journal;
+    #[cfg(feature = "journal")]
+    #[doc = include_str!("../../../docs/src/branch.md")]
+    struct Branches;
     #[cfg(feature = "journal")]
     #[doc = include_str!("../../../docs/src/parked.md")]
     struct Parked;

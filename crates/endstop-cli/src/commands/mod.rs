@@ -4,6 +4,7 @@ pub(crate) mod acp;
 pub(crate) mod assert;
 pub(crate) mod audit;
 pub(crate) mod backtest;
+pub(crate) mod branch;
 pub(crate) mod compare;
 pub(crate) mod config;
 pub(crate) mod decide;

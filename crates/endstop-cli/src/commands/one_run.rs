@@ -45,7 +45,11 @@ fn recorded(name: &str, place: Option<&Path>) -> Result<Timeline> {
         _ => wrong(error),
     })?;
     let running = journal.is_running(&id).map_err(wrong)?;
-    Timeline::of_run(&journal.load(&id).map_err(wrong)?, running, place)
+    let mut timeline = Timeline::of_run(&journal.load(&id).map_err(wrong)?, running, place)?;
+    if let Some(about) = &mut timeline.run {
+        about.branches = journal.branches(&id).map_err(wrong)?;
+    }
+    Ok(timeline)
 }
 
 /// Reads a file that `endstop run --events` wrote.

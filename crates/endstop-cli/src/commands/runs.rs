@@ -58,8 +58,19 @@ fn line(run: &RunSummary, now: u64) -> String {
         "{:<10}  {:>12}  {ended:<28}  {turns:>5}  {cost:>9}  {}",
         one_line(&run.id, 60),
         ago(run.started_ms, now),
-        one_line(&run.task, 60)
+        task(run)
     )
+}
+
+/// Returns the task, after the run that this one branched from.
+fn task(run: &RunSummary) -> String {
+    let task = one_line(&run.task, 60);
+    match (&run.continues, run.branched_at) {
+        (Some(from), Some(turn)) => {
+            format!("(branch of {} at turn {turn}) {task}", one_line(from, 60))
+        }
+        _ => task,
+    }
 }
 
 /// Prepares text of the journal for a column, so that each run stays on one line.

@@ -14,7 +14,7 @@ use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
 use endstop::core::{Billing, CacheUse, ModelUse, RuleHit, VerifyRound};
-use endstop::{Category, Limits, NanoUsd, Outcome};
+use endstop::{BranchPoint, Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
 /// The parts of the card that do not come from the outcome.
@@ -115,6 +115,9 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
             row("model", &model_use(model));
         }
     }
+    if let Some(from) = &outcome.branched_from {
+        row("branch", &shorten(&format!("of {}", branch_point(from)), 400));
+    }
     if !outcome.suspended.is_zero() {
         let time = seconds(outcome.suspended);
         row("paused", &format!("{time} suspended, which no timeout of a model call includes"));
@@ -210,6 +213,31 @@ fn model_use(of: &ModelUse) -> String {
     let calls = count(of.calls.into(), "model call");
     let tokens = thousands(of.usage.total_tokens());
     format!("{}: {calls} · {tokens} tokens · {least}{}", shorten(&name.join("/"), 200), of.cost)
+}
+
+/// Formats a cost that may be a lower bound. A cost of 0 that is one says nothing.
+pub(crate) fn known_cost(cost: NanoUsd, unknown: bool) -> String {
+    match (unknown, cost.0) {
+        (true, 0) => "unknown cost".to_owned(),
+        (true, _) => format!("at least {cost}"),
+        (false, _) => cost.to_string(),
+    }
+}
+
+/// Describes the place at which a run branched off, and the cost up to there.
+pub(crate) fn branch_point(from: &BranchPoint) -> String {
+    let mut text = format!(
+        "run {} after turn {}; its {} and {} tokens up to there are not included",
+        from.run,
+        from.turn,
+        known_cost(from.cost, from.cost_unknown),
+        thousands(from.tokens)
+    );
+    if from.left_out > 0 {
+        let parts = count(from.left_out, "part");
+        let _ = write!(text, "; {parts} of another API left out");
+    }
+    text
 }
 
 /// Formats the use of prompt caches, and what it saved or cost.

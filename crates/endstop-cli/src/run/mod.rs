@@ -17,6 +17,7 @@ pub(crate) mod served;
 pub(crate) mod servers;
 pub(crate) mod session;
 pub(crate) mod signals;
+pub(crate) mod start;
 #[cfg(unix)]
 pub(crate) mod steer;
 #[cfg(not(unix))]

@@ -2,12 +2,12 @@
 
 use super::approve::{Asked, Question, Questions, answered, ask, next};
 use super::cassette::Cassette;
-use super::earlier::{Earlier, accepted};
 use super::events::{EventFile, Keep};
 use super::line::Line;
 use super::notify;
 use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
+use super::start::{Begin, start};
 use super::steer::{Messages, Steer, Steered};
 use super::stream::StreamedText;
 use super::verify::verified;
@@ -29,7 +29,7 @@ use endstop::journal::SqliteJournal;
 use endstop::park::{ParkRequest, RunStatus};
 use endstop::provider::replay::Warning;
 use endstop::wire::redact::KnownKeys;
-use endstop::{Limits, Outcome, Resume, RunInput, StartError, Termination};
+use endstop::{Limits, Outcome, Termination};
 use serde::Serialize;
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -106,12 +106,6 @@ impl Stopped {
             _ => Err(Failure::fault("the run ended without an outcome")),
         }
     }
-}
-
-/// The start of a run: a new task, or a resume.
-pub(crate) enum Begin {
-    Task(Box<RunInput>),
-    Again(Box<Resume>, Box<Earlier>),
 }
 
 impl RunSession {
@@ -411,38 +405,6 @@ fn steer(handle: &RunHandle, message: Steered, screen: &mut Screen) {
     match sent {
         Ok(()) => output::note("· the message is sent with the next model call"),
         Err(problem) => output::note(&format!("⚠ the message was not sent: {problem}")),
-    }
-}
-
-/// Starts the run, or resumes it.
-fn start(agent: &Agent, begin: Begin, screen: &mut Screen) -> Result<RunHandle> {
-    match begin {
-        Begin::Task(task) => agent.run(*task).map_err(refused),
-        Begin::Again(how, earlier) => {
-            let handle = match agent.resume(Resume::clone(&how)) {
-                Err(StartError::Changed(changes)) => {
-                    accepted(&changes)?;
-                    agent.resume(how.accept_changes()).map_err(refused)?
-                }
-                resumed => resumed.map_err(refused)?,
-            };
-            output::note(&earlier.words);
-            screen.run_resumed(earlier.calls);
-            Ok(handle)
-        }
-    }
-}
-
-fn refused(error: StartError) -> Failure {
-    match error {
-        error
-        @ (StartError::Ended { .. } | StartError::Damaged { .. } | StartError::Journal(_)) => {
-            Failure::usage(format!("--resume: {error}"))
-        }
-        error @ StartError::Redacted(_) => {
-            Failure::usage(format!("--resume: {error} (pass --accept-redacted to resume anyway)"))
-        }
-        error => Failure::usage(error.to_string()),
     }
 }
 

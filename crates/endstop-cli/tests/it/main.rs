@@ -21,6 +21,7 @@ mod backtest;
 mod backtest_inputs;
 mod backtest_odd_sets;
 mod bad_input;
+mod branch;
 mod cli;
 mod compaction;
 mod compare;

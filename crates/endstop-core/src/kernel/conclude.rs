@@ -102,6 +102,7 @@ pub(super) fn conclude(
         verified: context.verdicts.last(),
         verify_rounds: context.verdicts.rounds,
         hand_over: context.hand_over.text,
+        branched_from: context.settings.branched_from,
     }
 }
 

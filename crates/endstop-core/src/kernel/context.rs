@@ -147,8 +147,8 @@ impl RunContext {
         // The possible cost of an aborted call bounds nothing if its cap could not be lowered.
         let reserves = spec.reserve && spec.guest.is_none_or(|mode| mode.capped);
         // Only a user message is a task. A resumed conversation may end with a tool message.
-        let task_message = spec.messages.last().filter(|last| last.role == Role::User);
-        let task_message = task_message.map(|last| last.id);
+        let last = spec.messages.last().filter(|last| last.role == Role::User);
+        let task_message = spec.task_message.or_else(|| last.map(|last| last.id));
         let mut state = MultiTurnState::new(take(&mut spec.messages), spec.epoch);
         state.iteration_limit = spec.limits.max_turns;
         let observed = StepContext {

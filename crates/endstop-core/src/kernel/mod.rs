@@ -35,7 +35,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `event.rs`, `effect.rs` | the two vocabularies, input and output |
-//! | `spec.rs`, `watch.rs` | what a run is configured with |
+//! | `spec.rs`, `watch.rs`, `branch.rs` | what a run is configured with |
 //! | `outcome.rs`, `ending.rs`, `outcome_json.rs`, `decided_by.rs` | what a run returns, its JSON form, and the decision that ended it |
 //! | `run.rs` | a run as its driver sees it |
 //! | `machine.rs`, `next.rs` | the dispatch of events, and the loop over the steps that follow |
@@ -96,6 +96,7 @@ mod asked;
 mod attempt;
 mod booking;
 mod boundary;
+mod branch;
 mod call;
 mod closed;
 mod compaction;
@@ -157,6 +158,7 @@ mod watch_error;
 mod watch_mode;
 mod wrap_up;
 
+pub use branch::BranchPoint;
 pub use decided_by::{DecidedBy, Decision, Layer};
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,

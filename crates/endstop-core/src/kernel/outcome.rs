@@ -1,5 +1,6 @@
 //! The outcome of a run: its termination, the decision and its evidence, the answer and the cost.
 
+use super::branch::BranchPoint;
 use super::decided_by::DecidedBy;
 use super::effect::ConversationSize;
 use super::fallback_model::ModelUse;
@@ -217,6 +218,10 @@ outcome! {
     /// The verdicts on the answers of the run, in order. Empty if the verifier ran after the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verify_rounds: Vec<VerifyRound>,
+    /// The place in another run at which this one branched off. The amounts of the outcome do not
+    /// include that run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branched_from: Option<BranchPoint>,
     /// The conversation. Always valid for providers, so that the caller can continue it.
     #[serde(default)]
     pub messages: Vec<Message>,

@@ -190,6 +190,11 @@ impl Run {
         self.0.context.ledger.spent
     }
 
+    /// `true` if [`spent`](Run::spent) is a lower bound, because the cost of a call is not known.
+    pub fn cost_unknown(&self) -> bool {
+        self.0.context.ledger.cost_unknown
+    }
+
     /// The amount that counts against the cost ceiling: the known cost, plus the possible cost of
     /// attempts that the provider did not count.
     pub fn committed(&self) -> NanoUsd {

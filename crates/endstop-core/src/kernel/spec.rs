@@ -1,11 +1,12 @@
 //! The specification of a run: conversation, limits, tools, hooks and policy.
 
+use super::branch::BranchPoint;
 use super::fallback_model::FallbackModel;
 use super::guest_mode::GuestMode;
 use super::watch::Watch;
 use crate::limits::Limits;
 use crate::media::ImageTokens;
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 use crate::policy::TerminationPolicy;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -161,6 +162,13 @@ pub struct RunSpec {
     pub messages: Vec<Message>,
     /// The conversation's epoch.
     pub epoch: u64,
+    /// The message with the task, which a compaction must keep; `None`: the last message, if it is the
+    /// user's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_message: Option<MessageId>,
+    /// The place in another run at which this one branched off, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branched_from: Option<BranchPoint>,
     /// The limits.
     pub limits: Limits,
     /// The termination policy, if any.
@@ -230,6 +238,8 @@ impl RunSpec {
             task: messages.last().map(Message::plain_text).unwrap_or_default(),
             messages,
             epoch: 0,
+            task_message: None,
+            branched_from: None,
             limits: Limits::default(),
             policy: None,
             watches: Vec::new(),
@@ -274,6 +284,8 @@ impl RunSpec {
             task: self.task.clone(),
             messages: Vec::new(),
             epoch: self.epoch,
+            task_message: self.task_message,
+            branched_from: self.branched_from.clone(),
             limits: self.limits.clone(),
             watches: self.watches.clone(),
             tools: self.tools.clone(),

@@ -125,6 +125,28 @@ fn rejected_compaction_names_its_reason() {
 }
 
 #[test]
+fn branch_keeps_task_of_its_run() {
+    // The last message is the result of a tool, and the task is the first one.
+    let mut spec = RunSpec {
+        context_window: Some(2_000),
+        ..talked(4_000, proactive(ProactiveCompaction::AtShare(0.5)))
+    };
+    spec.task_message = Some(MessageId(1));
+    spec.branched_from =
+        Some(BranchPoint { run: "k3v9".into(), turn: 1, ..BranchPoint::default() });
+    let first = spec.messages[0].clone();
+    let task_lost = |kept: Vec<Message>| {
+        let mut hand = Hand::start(spec.again(None), None);
+        answer(&mut hand, Compaction::done("lies", kept));
+        hand.effects.iter().any(|effect| {
+            matches!(effect, Effect::Emit(RunEvent::CompactionFailed { why, .. }) if why.starts_with("task_lost"))
+        })
+    };
+    assert!(task_lost(vec![task()]));
+    assert!(!task_lost(vec![first, task()]));
+}
+
+#[test]
 fn least_gain_follows_specification() {
     for (least_gain, taken) in [(0.5, true), (0.6, false), (f64::NAN, false)] {
         let compaction = CompactionSpec {

@@ -74,6 +74,40 @@ pub fn check_hand_over(limits: &Limits, outcome: &Outcome) -> Result<(), String>
     Ok(())
 }
 
+/// Lets the run begin with a turn of another run.
+pub fn begin_as_branch(spec: &mut RunSpec) {
+    let call =
+        ToolCall { id: "b1".to_owned(), name: "read".to_owned(), arguments: "{}".to_owned() };
+    let result = ToolResult {
+        call_id: "b1".to_owned(),
+        name: "read".to_owned(),
+        content: "read by the other run".to_owned(),
+        status: ToolStatus::Ok,
+        attachments: Vec::new(),
+        started: true,
+        pinned: false,
+    };
+    spec.messages.push(Message::new(MessageId(2), Role::Assistant, vec![Part::ToolCall(call)]));
+    spec.messages.push(Message::new(MessageId(3), Role::Tool, vec![Part::ToolResult(result)]));
+    spec.task_message = Some(MessageId(1));
+    let point = BranchPoint { run: "k3v9".to_owned(), turn: 1, ..BranchPoint::default() };
+    spec.branched_from = Some(BranchPoint { cost: NanoUsd(7), tokens: 9, ..point });
+}
+
+/// A branch names its origin, and pays nothing for it; no call of the other run is answered again.
+pub fn check_branch(from: Option<&BranchPoint>, outcome: &Outcome) -> Result<(), String> {
+    if outcome.branched_from.as_ref() != from {
+        return Err(format!("{from:?} became {:?}", outcome.branched_from));
+    }
+    let of_other = |result: &&ToolResult| result.call_id == "b1";
+    let results: Vec<_> = outcome.messages.iter().flat_map(Message::tool_results).collect();
+    let again = results.iter().copied().filter(of_other).count();
+    if again > 1 || results.iter().any(|one| of_other(one) && one.status != ToolStatus::Ok) {
+        return Err(format!("{again} results of the call of the other run: {results:?}"));
+    }
+    Ok(())
+}
+
 /// With verification rounds, a success is an accepted answer, and a run that had all its rounds is
 /// not verified. Without, the verdict never changes the ending.
 pub fn check_verified(verifier: bool, limits: &Limits, outcome: &Outcome) -> Result<(), String> {

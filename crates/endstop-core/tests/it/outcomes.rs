@@ -128,6 +128,13 @@ fn model_use() -> impl Strategy<Value = ModelUse> {
     )
 }
 
+fn branch_point() -> impl Strategy<Value = BranchPoint> {
+    (any::<(u32, bool, u64, u64)>(), money()).prop_map(|(numbers, cost)| {
+        let (turn, cost_unknown, tokens, left_out) = numbers;
+        BranchPoint { run: "k3v9".to_owned(), turn, cost, cost_unknown, tokens, left_out }
+    })
+}
+
 fn would_fit() -> impl Strategy<Value = WouldFit> {
     (of(0..1_000_000u32), of(any::<u64>())).prop_map(|(cents, tokens)| WouldFit {
         max_budget: cents.map(|cents| f64::from(cents) / 100.0).map(NanoUsd::from_usd),
@@ -150,7 +157,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     let rest = (
         (of(snapshot()), text(), of(would_fit()), text(), of(signal())),
         (text(), text(), text(), of(any::<bool>()), messages()),
-        (prop::collection::vec(verify_round(), 0..3), text()),
+        (prop::collection::vec(verify_round(), 0..3), text(), of(branch_point())),
         prop::collection::vec(model_use(), 0..3),
     );
     (ending, rest).prop_map(|(ending, rest)| {
@@ -162,7 +169,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         let (no_progress_snapshot, error_diagnostic, would_fit, halted_reason, signal) = rest.0;
         let (model, provider, run_id, verified, messages) = rest.1;
         let cache = CacheUse::of(&usage, None);
-        let (verify_rounds, hand_over) = rest.2;
+        let (verify_rounds, hand_over, branched_from) = rest.2;
         let models = rest.3;
         Outcome {
             termination,
@@ -199,6 +206,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             verified,
             verify_rounds,
             hand_over,
+            branched_from,
             messages,
             epoch: 0,
         }
@@ -335,6 +343,7 @@ fn over_budget() -> (Outcome, &'static str) {
         verified: Some(false),
         verify_rounds: Vec::new(),
         hand_over: None,
+        branched_from: None,
         messages: vec![Message::text(MessageId(1), Role::User, "Look.")],
         epoch: 2,
     };

@@ -6,7 +6,7 @@
 
 use super::start_error::StartError;
 use crate::provider::{ModelParams, Provider};
-use endstop_core::{Attachment, Message, MessageId, Part, Role, history};
+use endstop_core::{Attachment, BranchPoint, Message, MessageId, Part, Role, history};
 use std::borrow::Cow;
 
 /// The longest id of a run, in bytes.
@@ -17,6 +17,24 @@ const LONGEST_ID: usize = 64;
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
     pub(crate) epoch: u64,
+    /// The run that the conversation was taken from, if the next run branches from it.
+    pub(crate) fork: Option<Box<Fork>>,
+}
+
+/// What a run that branches from another one takes over in addition to the conversation.
+#[derive(Clone)]
+pub(crate) struct Fork {
+    pub(crate) point: BranchPoint,
+    pub(crate) task: String,
+    pub(crate) task_message: Option<MessageId>,
+    /// Number of secrets that were cut out of the conversation when it was journalled.
+    pub(crate) redacted: u64,
+}
+
+impl Conversation {
+    pub(crate) fn new(messages: Vec<Message>, epoch: u64) -> Conversation {
+        Conversation { messages, epoch, fork: None }
+    }
 }
 
 /// The input of a run: text, or several parts such as text, images and documents.

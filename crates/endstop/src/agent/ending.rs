@@ -105,6 +105,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         verified: None,
         verify_rounds: Vec::new(),
         hand_over: None,
+        branched_from: None,
         suspended: Duration::ZERO,
     }
 }

@@ -20,6 +20,7 @@
 
 mod agent_tool;
 mod approvals;
+mod branch;
 mod build_error;
 mod builder;
 mod cancel_parked;
@@ -52,6 +53,7 @@ mod user_code;
 
 pub use agent_tool::AgentTool;
 pub use approvals::{AnswerError, Approval, Approvals};
+pub use branch::Branch;
 pub use build_error::BuildError;
 pub use builder::AgentBuilder;
 pub use cancel_parked::cancel_parked;

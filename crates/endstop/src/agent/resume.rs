@@ -182,7 +182,7 @@ fn find(
     how: &Resume,
 ) -> Result<Again, StartError> {
     let (mut recorded, mut log) = take_over(journal, &how.run)?;
-    let nothing = Conversation { messages: Vec::new(), epoch: 0 };
+    let nothing = Conversation::new(Vec::new(), 0);
     let now = opened.spec(config, nothing, how.run.clone());
     let header = opened.header(config, &now);
     check(&recorded, &header, how)?;

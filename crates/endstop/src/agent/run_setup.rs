@@ -8,7 +8,7 @@
 
 use super::config::{Config, Fallback, with_hour};
 use super::consult::FixedRequest;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Fork};
 use super::policy::PolicyTemplate;
 use super::run_hooks::RunHooks;
 use super::user_code;
@@ -105,7 +105,13 @@ impl Opened {
 
     /// Returns the kernel's specification of a run over this conversation.
     pub(super) fn spec(&self, config: &Config, conversation: Conversation, id: String) -> RunSpec {
-        let Conversation { messages, epoch } = conversation;
+        let Conversation { messages, epoch, fork } = conversation;
+        let mut spec = RunSpec::new(messages);
+        if let Some(fork) = fork {
+            // The last message need not be the task: a branch continues a run that has started.
+            let Fork { point, task, task_message, .. } = *fork;
+            (spec.branched_from, spec.task, spec.task_message) = (Some(point), task, task_message);
+        }
         RunSpec {
             epoch,
             limits: config.limits.clone(),
@@ -142,7 +148,7 @@ impl Opened {
             provider: self.provider.clone(),
             fallbacks: self.fallbacks.clone(),
             run_id: Some(id),
-            ..RunSpec::new(messages)
+            ..spec
         }
     }
 
@@ -150,7 +156,7 @@ impl Opened {
     pub(super) fn header(&self, config: &Config, spec: &RunSpec) -> RunHeader {
         RunHeader {
             id: spec.run_id.clone().unwrap_or_default(),
-            continues: None,
+            continues: spec.branched_from.as_ref().map(|point| point.run.clone()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_ms: crate::clock::wall_ms(),
             spec: spec.again(None),
@@ -214,7 +220,8 @@ impl Opened {
         described.unwrap_or_default()
     }
 
-    fn tool_definitions(&mut self, config: &Config) -> Vec<ToolDefinition> {
+    /// Returns the tools as the model receives them.
+    pub(super) fn tool_definitions(&mut self, config: &Config) -> Vec<ToolDefinition> {
         let mut definitions = Vec::new();
         for (tool, known) in config.tools.iter().zip(&config.tool_specs) {
             let what = format!("the tool `{}`", known.name);

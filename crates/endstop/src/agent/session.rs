@@ -221,12 +221,12 @@ impl Session {
         }
         let input = input.into_message(&*config.provider)?;
         let slot = self.take_slot()?;
-        let Conversation { mut messages, epoch } = slot.conversation.clone();
+        let Conversation { mut messages, epoch, .. } = slot.conversation.clone();
         // After a compaction the last message need not have the highest id.
         let last = messages.iter().map(|message| message.id.0).max().unwrap_or(0);
         let id = MessageId(last.saturating_add(1));
         messages.push(Message { id, ..input });
-        let conversation = Conversation { messages, epoch };
+        let conversation = Conversation::new(messages, epoch);
         Ok(slot.launch(Beginning::New(conversation, Box::new(params), schema, run_id)))
     }
 
@@ -312,7 +312,7 @@ impl Session {
         // From here on a stop of the agent reaches the run.
         let number = agent.admit(&control).ok_or(StartError::Terminated)?;
         state.running = Some(Running { number, control: control.clone() });
-        let conversation = Conversation { messages: state.messages.clone(), epoch: state.epoch };
+        let conversation = Conversation::new(state.messages.clone(), state.epoch);
         drop(state);
         Ok(RunSlot {
             shared: Arc::clone(shared),

@@ -5,7 +5,7 @@
 //! assert_eq!(StartError::Terminated.to_string(), "AgentLoop has been terminated");
 //! ```
 
-use crate::journal::{Change, JournalError};
+use crate::journal::{Change, JournalError, PrefixError};
 use crate::park::AnswerRefused;
 use crate::provider::{ParamError, UnsupportedMedia};
 use endstop_core::history::HistoryProblem;
@@ -76,7 +76,8 @@ pub enum StartError {
     #[error(transparent)]
     Answer(#[from] AnswerRefused),
     /// The configuration differs from the one the run started with. Pass
-    /// [`Resume::accept_changes`](crate::Resume::accept_changes) to resume anyway.
+    /// [`Resume::accept_changes`](crate::Resume::accept_changes) to resume anyway, or
+    /// [`Branch::accept_changes`](crate::Branch::accept_changes) to branch anyway.
     #[error("the configuration differs from the original run{}", list(.0))]
     Changed(Vec<Change>),
     /// Number of secrets that redaction removed from the journalled conversation. The resumed model
@@ -97,6 +98,19 @@ pub enum StartError {
         run: String,
         /// A description of the lost part.
         damage: String,
+    },
+    /// The run to branch from has no such turn, or it cannot be restored.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    /// The run to branch from had its answer at this turn, and there is no message to continue with.
+    #[error(
+        "turn {turn} of run {run} ends with an answer of the model, which cannot continue without a message; give one, or branch at an earlier turn"
+    )]
+    Answered {
+        /// The run.
+        run: String,
+        /// The turn.
+        turn: u32,
     },
     /// The run has ended, and resuming it would change nothing.
     #[error("run {run}: {why}")]

@@ -33,6 +33,7 @@
 mod brief;
 mod error;
 mod interface;
+mod prefix;
 mod recorded;
 mod redaction;
 #[cfg(feature = "journal")]
@@ -43,7 +44,10 @@ pub use brief::brief;
 pub(crate) use brief::briefs;
 pub use error::{DecideError, JournalError, JournalErrorKind};
 pub use interface::{Journal, Record, RunJournal};
+pub use prefix::{Prefix, PrefixError};
 pub use recorded::{Change, RecordedRun, RunHeader};
 pub(crate) use redaction::{with_one_more, without_secrets};
 #[cfg(feature = "journal")]
-pub use sqlite::{DayBooks, DayBudget, PruneSpec, Pruned, RunSpending, RunSummary, SqliteJournal};
+pub use sqlite::{
+    BranchSummary, DayBooks, DayBudget, PruneSpec, Pruned, RunSpending, RunSummary, SqliteJournal,
+};

@@ -30,7 +30,8 @@ use std::fmt;
 pub struct RunHeader {
     /// Id of the run.
     pub id: String,
-    /// Id of the ended run that this run continues.
+    /// Id of the ended run that this run continues, or of the run that it branched from (then the
+    /// [`spec`](Self::spec) has the place).
     pub continues: Option<String>,
     /// Version of Endstop that started the run.
     pub version: String,

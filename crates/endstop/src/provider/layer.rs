@@ -182,6 +182,9 @@ impl<L: ProviderLayer> Provider for Layered<L> {
     fn check_attachment(&self, attachment: &Attachment) -> Result<(), UnsupportedMedia> {
         self.layer.check_attachment(&self.inner, attachment)
     }
+    fn wire_format(&self) -> Option<&str> {
+        self.inner.wire_format()
+    }
     fn known_keys(&self) -> KnownKeys {
         self.layer.known_keys(&self.inner)
     }
@@ -224,6 +227,9 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
     }
     fn check_attachment(&self, attachment: &Attachment) -> Result<(), UnsupportedMedia> {
         (**self).check_attachment(attachment)
+    }
+    fn wire_format(&self) -> Option<&str> {
+        (**self).wire_format()
     }
     fn known_keys(&self) -> KnownKeys {
         (**self).known_keys()

@@ -230,6 +230,12 @@ pub trait Provider: Send + Sync {
         Ok(())
     }
 
+    /// Returns the name of the wire format, for example `anthropic-messages`, if it is known. Only
+    /// parts of a message that carry this name ([`Part::Opaque`]) are sent back.
+    fn wire_format(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns the provider's credentials, which are redacted from journals and outcomes.
     fn known_keys(&self) -> KnownKeys {
         KnownKeys::default()

@@ -59,6 +59,9 @@ impl Provider for Peculiar {
     fn check_attachment(&self, _: &Attachment) -> Result<(), UnsupportedMedia> {
         Err(UnsupportedMedia::new("it is blind"))
     }
+    fn wire_format(&self) -> Option<&str> {
+        Some("peculiar-format")
+    }
     fn known_keys(&self) -> KnownKeys {
         KnownKeys::new(["sk-proj-4fQ9xTz71LmN0pWv"])
     }
@@ -88,6 +91,7 @@ fn is_peculiar(provider: &dyn Provider) {
     assert_eq!(provider.image_tokens(), ImageTokens::Flat(11));
     assert!(provider.check_attachment(&image()).is_err());
     assert_eq!(provider.known_keys().out_of_text("sk-proj-4fQ9xTz71LmN0pWv"), "[redacted]");
+    assert_eq!(provider.wire_format(), Some("peculiar-format"));
     assert_eq!(provider.server(), Some(("peculiar.example", 8443)));
     assert_eq!(provider.price(), Some(PRICE));
 }

@@ -1,13 +1,15 @@
 //! Text shared by the page and the terminal: times, money, limits, repeats.
 
 use super::repeats::Repeat;
-use super::timeline::Boundary;
+use super::timeline::{About, Boundary};
 use crate::render::amounts::{count, seconds};
 use crate::visible::visible;
 use endstop::core::CheckState;
+use endstop::journal::BranchSummary;
 use serde_json::Value;
 use std::time::Duration;
 
+pub(crate) use crate::render::card::branch_point;
 pub(crate) use crate::render::date::date;
 pub(crate) use crate::visible::shorten;
 
@@ -31,6 +33,22 @@ pub(crate) fn no_outcome(state: &str) -> &'static str {
         "interrupted" => "no outcome: its process died before the run ended",
         _ => "no outcome: the file ends before the run did (it was killed, or is still running)",
     }
+}
+
+/// Describes the run that a run branched from, and lists its own branches.
+pub(crate) fn branches(run: &About) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(from) = &run.branched_from {
+        lines.push(format!("branches from {}", branch_point(from)));
+    }
+    if !run.branches.is_empty() {
+        let of = |one: &BranchSummary| format!("{} at turn {}", one.id, one.turn);
+        let listed: Vec<String> = run.branches.iter().take(20).map(of).collect();
+        let more = run.branches.len() - listed.len();
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        lines.push(format!("branches of this run: {}{more}", listed.join(", ")));
+    }
+    lines.into_iter().map(|line| line.replace(['\n', '\t'], " ")).collect()
 }
 
 /// Formats a limit's use: `3 of 25 turns`.

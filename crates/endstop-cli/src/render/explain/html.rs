@@ -58,6 +58,7 @@ fn head(timeline: &Timeline, title: &str) -> Markup {
                 " · Endstop " (safe(&run.version))
             }
             p.soft { (safe(&format::shorten(&run.task, 400))) }
+            @for line in format::branches(run) { p.soft { (safe(&format::shorten(&line, 400))) } }
         }
         @for problem in &timeline.problems { p.bad { "⚠ " (safe(problem)) } }
     }

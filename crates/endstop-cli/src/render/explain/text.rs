@@ -25,6 +25,9 @@ pub(crate) fn tell(timeline: &Timeline) {
             let earlier = id(earlier);
             let _ = shown(&format!("continues run {earlier}, which had ended"));
         }
+        for line in format::branches(run) {
+            let _ = shown(&shorten(&line, 400));
+        }
         let _ = shown(&format!("task: {}\n", shorten(&run.task, 300)));
     }
     for problem in &timeline.problems {

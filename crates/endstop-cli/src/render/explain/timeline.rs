@@ -8,9 +8,9 @@ use crate::failure::{Failure, Result};
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
 use crate::render::card::Beside;
 use endstop::core::{PreTurnCheck, RunEvent};
-use endstop::journal::{RecordedRun, brief};
+use endstop::journal::{BranchSummary, RecordedRun, brief};
 use endstop::{
-    Limits, NanoUsd, Outcome,
+    BranchPoint, Limits, NanoUsd, Outcome,
     core::{CheckState, Decision, Effect, EventKind, Layer, Replay},
 };
 use serde::{Deserialize as _, Serialize};
@@ -56,6 +56,12 @@ pub(crate) struct Timeline {
 pub(crate) struct About {
     pub(crate) id: String,
     pub(crate) continues: Option<String>,
+    /// The place in another run at which this one branched off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) branched_from: Option<BranchPoint>,
+    /// The runs that branched off this one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) branches: Vec<BranchSummary>,
     pub(crate) started_ms: u64,
     pub(crate) version: String,
     pub(crate) provider: Option<String>,
@@ -88,7 +94,12 @@ impl Timeline {
         let mut timeline = Timeline {
             run: Some(About {
                 id: header.id.clone(),
-                continues: header.continues.clone(),
+                continues: header.continues.clone().filter(|earlier| {
+                    // The journal stores the run that a branch came from in the same place.
+                    header.spec.branched_from.as_ref().is_none_or(|from| from.run != *earlier)
+                }),
+                branched_from: header.spec.branched_from.clone(),
+                branches: Vec::new(),
                 started_ms: header.started_ms,
                 version: header.version.clone(),
                 provider: header.spec.provider.clone(),

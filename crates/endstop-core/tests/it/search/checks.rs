@@ -8,7 +8,8 @@
 use super::possible::Before;
 use super::world::{Open, World};
 use crate::laws::{
-    check_ceilings, check_declared, check_hand_over, check_outcome, check_spent, check_verified,
+    check_branch, check_ceilings, check_declared, check_hand_over, check_outcome, check_spent,
+    check_verified,
 };
 use endstop_core::*;
 
@@ -136,6 +137,7 @@ impl World<'_> {
         check_verified(self.verifier, &self.limits, outcome)?;
         check_hand_over(&self.limits, outcome)?;
         self.models.ended(self.config.falls_back(), self.config.spends > 0, outcome)?;
+        check_branch(self.branched_from.as_ref(), outcome)?;
         before.leads_to(outcome, &self.limits)
     }
 }

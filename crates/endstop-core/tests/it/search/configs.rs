@@ -1,6 +1,7 @@
 //! The small worlds of the search: the specification of each run, and the answers it may get.
 
 use super::watch::{Seen, Watch};
+use crate::laws::begin_as_branch;
 use endstop_core::*;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -311,17 +312,21 @@ fn plain() -> Config {
     }
 }
 
-/// A run that a user steers while it works.
+/// A branch of another run, which a user steers while it works.
 fn steered() -> Config {
     Config {
-        name: "steered",
+        name: "steered branch",
         deeper: 2,
-        spec: || RunSpec {
-            limits: Limits { timeout: Some(Duration::from_millis(500)), ..limits() },
-            tools: vec![tool("read", Permission::Allow)],
-            finish_tool: true,
-            hooks: Hooks { pre_call: true, ..Hooks::default() },
-            ..spec()
+        spec: || {
+            let mut branched = RunSpec {
+                limits: Limits { timeout: Some(Duration::from_millis(500)), ..limits() },
+                tools: vec![tool("read", Permission::Allow)],
+                finish_tool: true,
+                hooks: Hooks { pre_call: true, ..Hooks::default() },
+                ..spec()
+            };
+            begin_as_branch(&mut branched);
+            branched
         },
         replies: vec![DONE, READ, FINISH],
         failures: vec![fails(ErrorClass::ServerError)],

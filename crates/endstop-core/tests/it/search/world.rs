@@ -105,6 +105,8 @@ pub(super) struct World<'a> {
     pub(super) config: &'a Config,
     pub(super) limits: Limits,
     pub(super) verifier: bool,
+    /// The run that this one branches from.
+    pub(super) branched_from: Option<BranchPoint>,
     run: Option<Run>,
     seen: Arc<Mutex<Seen>>,
     now: Duration,
@@ -165,12 +167,13 @@ impl fmt::Debug for World<'_> {
 impl<'a> World<'a> {
     pub(super) fn new(config: &'a Config) -> World<'a> {
         let (run, seen) = config.run();
-        let RunSpec { limits, verifier, .. } = (config.spec)();
+        let RunSpec { limits, verifier, branched_from, .. } = (config.spec)();
         World {
             config,
             limits,
             verifier,
             models: ModelLaw::of(&run),
+            branched_from,
             run: Some(run),
             seen,
             now: Duration::ZERO,

@@ -19,8 +19,8 @@ pub use setup::{Rng, Setup, spec};
 use crate::changes::{ChangeLaw, only_reviewed};
 use crate::fallback_laws::ModelLaw;
 use crate::laws::{
-    CompactionLaw, SAID, check_ceilings, check_compaction, check_declared, check_hand_over,
-    check_outcome, check_spent, check_verified, only_stops, quotes_exactly,
+    CompactionLaw, SAID, check_branch, check_ceilings, check_compaction, check_declared,
+    check_hand_over, check_outcome, check_spent, check_verified, only_stops, quotes_exactly,
 };
 use endstop_core::replay::{GoesOn, go_on};
 use endstop_core::*;
@@ -292,6 +292,7 @@ fn play_from(
                 let others =
                     events.iter().any(|event| matches!(event.kind, EventKind::Spent { .. }));
                 world.models.ended(setup.falls_back, others, &outcome)?;
+                check_branch(setup.branched_from.as_ref(), &outcome)?;
                 if !world.held.is_empty() {
                     return Err(format!(
                         "a reservation was not settled; {:?} {:?}",

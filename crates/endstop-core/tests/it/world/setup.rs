@@ -1,5 +1,6 @@
 //! The parameters of a random world: its random numbers, its limits, and its policy.
 
+use crate::laws::begin_as_branch;
 use endstop_core::*;
 use std::time::Duration;
 
@@ -102,6 +103,7 @@ pub struct Setup {
     pub verifier: bool,
     /// `true` if the run has fallback models.
     pub falls_back: bool,
+    pub branched_from: Option<BranchPoint>,
 }
 
 impl Setup {
@@ -248,9 +250,13 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         spec.fallbacks =
             (0..=rng.below(2)).map(|nth| fallback(nth, price.is_some(), rng)).collect();
     }
+    if rng.chance(15) {
+        begin_as_branch(&mut spec);
+    }
     let (hooks, verifier) = (spec.hooks, spec.verifier);
     let falls_back = !spec.fallbacks.is_empty();
-    (spec, Setup { price, limits, shared, window, hooks, verifier, falls_back })
+    let branched_from = spec.branched_from.clone();
+    (spec, Setup { price, limits, shared, window, hooks, verifier, falls_back, branched_from })
 }
 
 /// A fallback model. It has a price if the own model has one, because a cost ceiling needs both.

@@ -19,6 +19,7 @@ use crate::agent::session_state::SessionShared;
 use crate::budget::Amount;
 use crate::control::Control;
 use crate::event::queue::EventSink;
+use crate::journal::RunHeader;
 use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
@@ -108,11 +109,12 @@ impl Driver {
         self.service = opened.service_params();
         self.schema.clone_from(&opened.schema);
         self.price = opened.price(config).map(Box::new);
+        let redacted = conversation.fork.as_ref().map_or(0, |fork| fork.redacted);
         let mut spec = opened.spec(config, conversation, id);
         spec.shared_budget = self.owner.budget.is_some();
         spec.reserve |= spec.shared_budget;
         if config.journal.is_some() {
-            let header = opened.header(config, &spec);
+            let header = RunHeader { redacted, ..opened.header(config, &spec) };
             self.beginning = Some(First::Keep(Box::new(header)));
         }
         self.run = Some(Run::new(spec));

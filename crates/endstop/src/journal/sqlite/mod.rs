@@ -12,6 +12,7 @@
 //! The file is in WAL mode, so everything that was written before a process is killed survives.
 //! Several processes may store their runs in one file.
 
+mod branch_rows;
 mod day;
 mod driver;
 mod failure;
@@ -32,6 +33,7 @@ mod texts;
 mod upgrade;
 mod write;
 
+pub use branch_rows::BranchSummary;
 pub use day::DayBudget;
 pub use journal::SqliteJournal;
 pub use prune::{PruneSpec, Pruned};

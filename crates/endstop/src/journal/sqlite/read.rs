@@ -18,8 +18,11 @@ use std::time::Duration;
 pub struct RunSummary {
     /// Id of the run.
     pub id: String,
-    /// Id of the ended run that this run continues.
+    /// Id of the ended run that this run continues, or of the run that it branched from.
     pub continues: Option<String>,
+    /// Number of turns of that run that this one began with, if it branched from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branched_at: Option<u32>,
     /// Start time in Unix milliseconds.
     pub started_ms: u64,
     /// End time in Unix milliseconds, if the run has ended.
@@ -76,6 +79,9 @@ impl SqliteJournal {
             }
             run.running = run.termination.is_none()
                 && driver.is_some_and(|name| driver::is_alive(self.path(), &name));
+            if let Some(from) = &run.continues {
+                run.branched_at = self.branched_at(&connection, number, from).map_err(wrong)?;
+            }
             // Earlier versions of the tables have no parked runs.
             run.parked = run.termination.is_none()
                 && !run.running
@@ -323,6 +329,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     Ok(RunSummary {
         id: row.get(0)?,
         continues: row.get(1)?,
+        branched_at: None,
         started_ms: time(row.get(2)?),
         ended_ms: row.get::<_, Option<i64>>(3)?.map(time),
         provider: row.get(4)?,

@@ -26,7 +26,7 @@ pub(super) const RUNS_AND_LOG: &str = "
 CREATE TABLE runs (
     number      INTEGER PRIMARY KEY,
     id          TEXT NOT NULL UNIQUE,
-    continues   TEXT,              -- the ended run that this run continues
+    continues   TEXT,              -- the ended run that this run continues, or the run that it branched from
     started_ms  INTEGER NOT NULL,  -- Unix time
     version     TEXT NOT NULL,     -- of Endstop
     provider    TEXT,

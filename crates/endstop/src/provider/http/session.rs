@@ -14,6 +14,7 @@ use super::provider::HttpProvider;
 use crate::clock;
 use bytes::Bytes;
 use endstop_core::{Attachment, ErrorClass, ImageTokens, ModelError, Price, TerminationSignal};
+use endstop_wire::dialect::WireFormat;
 use endstop_wire::media::{self, MediaSupport, UnsupportedMedia};
 use endstop_wire::params::check_output_schema;
 use endstop_wire::redact::KnownKeys;
@@ -83,6 +84,13 @@ impl Provider for HttpProvider {
     }
     fn check_attachment(&self, attachment: &Attachment) -> Result<(), UnsupportedMedia> {
         MediaSupport::of(self.prepared.dialect, &self.prepared.model).check(attachment)
+    }
+    fn wire_format(&self) -> Option<&str> {
+        // Amazon Bedrock carries the messages of Anthropic in an envelope of its own.
+        Some(match self.prepared.dialect.family {
+            WireFormat::BedrockInvoke => WireFormat::Anthropic.as_str(),
+            family => family.as_str(),
+        })
     }
     fn server(&self) -> Option<(&str, u16)> {
         // A recording is replayed without a server.

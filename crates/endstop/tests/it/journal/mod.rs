@@ -1,6 +1,7 @@
 //! Tests of the journal: what it stores, replay, resume, prune, and journals that are damaged, of a
 //! later version, locked or full.
 
+mod branched;
 mod custom;
 mod days;
 mod guest;

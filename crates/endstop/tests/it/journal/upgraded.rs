@@ -131,10 +131,16 @@ async fn earlier_versions_are_upgraded_without_loss() {
         assert_eq!(read.runs(10).unwrap(), then);
         assert_eq!(read.find("last").unwrap(), then[0].id);
         assert_eq!(everything(&read, &then), were, "read as version {version}");
+        let prefix = |journal: &SqliteJournal| {
+            // A run that has ended: its task, its call and the result.
+            journal.load(&then[1].id).unwrap().prefix(1, None).unwrap().messages.len()
+        };
+        assert_eq!((prefix(&read), read.branches(&then[1].id).unwrap().len()), (3, 0));
         drop(read);
         let journal = SqliteJournal::open(&old).unwrap();
         assert_eq!(journal.runs(10).unwrap(), then);
         assert_eq!(everything(&journal, &then), were, "upgraded from version {version}");
+        assert_eq!(prefix(&journal), 3);
 
         let plain = rusqlite::Connection::open(&old).unwrap();
         let number = |sql: &str| plain.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
