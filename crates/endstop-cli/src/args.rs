@@ -74,7 +74,7 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Replay recorded runs under other limits and compare the results.
     Backtest(Box<BacktestArgs>),
-    /// Compare two policies, or two sets of runs: differences in success, steps and cost, with intervals.
+    /// Compare two policies, two sets of runs, or single runs: differences in success, steps and cost.
     #[command(subcommand)]
     Compare(CompareCommand),
     /// List the supported providers, with their keys and endpoints.

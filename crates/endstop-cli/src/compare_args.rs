@@ -6,6 +6,8 @@ use std::path::PathBuf;
 pub(crate) enum CompareCommand {
     /// Compare two policies on the same recorded runs, within each run.
     Policies(PoliciesArgs),
+    /// Compare single runs: their endings, their costs, and where they diverge.
+    Runs(RunsArgs),
     /// Compare two sets of runs, for example of two versions of an agent, within each task.
     Sets(SetsArgs),
 }
@@ -28,6 +30,27 @@ pub(crate) struct PoliciesArgs {
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "The first run is compared with each of the others. A branch is compared from its first \
+        turn on: its own turns follow those of the run that it branched from.\n\nExample: endstop compare runs \
+        7kq2m9xe0p last --report runs.html"
+)]
+pub(crate) struct RunsArgs {
+    /// The runs, two or more: an id, a prefix of it, `last`, or a file written by `--events`.
+    #[arg(required = true, num_args = 2.., value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Write a self-contained HTML page.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Replace the file of --report if it exists and is not empty.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// The journal file [default: journal.db in the user's state folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]

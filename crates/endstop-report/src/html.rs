@@ -22,6 +22,8 @@ dl.card{display:grid;grid-template-columns:max-content 1fr;gap:4px 12px;margin:8
 svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font-family:system-ui,sans-serif}.narrow{display:none}
 @media(max-width:640px){.wide{display:none}.narrow{display:block}.limit{grid-template-columns:1fr auto}.limit .track{grid-column:1/3;grid-row:2}main{padding:8px}section{padding:12px}}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}th,td{padding:4px 8px;vertical-align:top;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9em}th{color:var(--soft);font-weight:600}tr.best td{font-weight:700}@media(max-width:640px){table{font-size:.8rem}th,td{padding:3px 4px;white-space:normal}th:first-child,td:first-child{min-width:7em}}
+.lane{display:grid;grid-template-columns:2em 1fr;align-items:start;margin:6px 0}.lane i{display:inline-block;width:14px;height:14px;margin:1px;border-radius:3px;background:var(--bar)}.lane i.same{opacity:.35}
+.pair{display:grid;grid-template-columns:1fr 1fr;gap:12px;margin:0 0 8px}.pair>div{min-width:0;border-left:3px solid var(--line);padding-left:10px}@media(max-width:640px){.pair{grid-template-columns:1fr}}
 details{border-top:1px solid var(--line);padding:6px 0}summary{cursor:pointer;overflow-wrap:anywhere}pre{white-space:pre-wrap;overflow-wrap:anywhere;font:0.85em ui-monospace,monospace;margin:6px 0;max-height:24em;overflow:auto}
 ";
 

@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod backtest;
 pub(crate) mod branch;
 pub(crate) mod compare;
+mod compare_runs;
 pub(crate) mod config;
 pub(crate) mod decide;
 pub(crate) mod demo;

@@ -31,6 +31,13 @@ pub(super) fn timeline(run: &Path, journal: Option<&Path>) -> Result<Timeline> {
     Ok(Timeline::of_events(read(run)?))
 }
 
+/// Reads the run of the journal that has this id.
+pub(super) fn stored(id: &str, place: Option<&Path>) -> Result<Timeline> {
+    let journal = journal_path::to_read(&JournalPath::of(place, None)?)?;
+    let run = journal.load(id).map_err(|error| Failure::usage(error.problem))?;
+    Timeline::of_run(&run, false, place)
+}
+
 /// Reads a run of the journal.
 fn recorded(name: &str, place: Option<&Path>) -> Result<Timeline> {
     let journal = journal_path::to_read(&JournalPath::of(place, None)?).map_err(|error| {

@@ -5,6 +5,7 @@ pub(crate) mod advice;
 pub(crate) mod assertion;
 pub(crate) mod card;
 pub(crate) mod compare;
+pub(crate) mod compare_runs;
 pub(crate) mod date;
 pub(crate) mod explain;
 pub(crate) mod html;

@@ -25,6 +25,7 @@ mod branch;
 mod cli;
 mod compaction;
 mod compare;
+mod compare_runs;
 mod connection;
 mod fallback;
 #[cfg(target_os = "linux")]

@@ -7,4 +7,4 @@ mod repeats;
 mod svg;
 pub(crate) mod text;
 pub(crate) mod timeline;
-mod turns;
+pub(crate) mod turns;
