@@ -65,6 +65,10 @@ pub(crate) struct BacktestArgs {
     /// have saved.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["report", "parquet", "write"])]
     pub(crate) explain: Option<String>,
+    /// Choose N runs that the candidate would have stopped, and print the commands that continue them
+    /// from there. The candidate is the only one, or the recommended one.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), conflicts_with = "explain")]
+    pub(crate) branch: Option<u16>,
     /// The format of the files [default: detected for each file].
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,

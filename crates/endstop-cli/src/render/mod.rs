@@ -3,6 +3,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod assertion;
+pub(crate) mod branches;
 pub(crate) mod card;
 pub(crate) mod compare;
 pub(crate) mod compare_runs;

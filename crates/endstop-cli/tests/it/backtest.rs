@@ -571,3 +571,66 @@ fn table_has_one_row_per_run() {
     assert_eq!((&good[4].1, &good[6].1), (&Field::Bool(true), &Field::Null));
     assert_eq!(rows[5][4].1, Field::Null, "its success is unknown");
 }
+
+/// A run of the journal that makes the same call until its limit.
+fn stuck_run(cli: &Cli, turns: &str) {
+    let server = playing([Turn::call("shell", &json!({"command": "echo same"}))]);
+    let args = ["Go.", "--tool", "shell", "--watch", "off", "--max-unproductive-turns", "off"];
+    let args = [&args[..], &["--max-turns", turns, "--journal", "runs/j.db"]].concat();
+    cli.run(agent_args(&server, "openai-chat", &args)).exits(20);
+}
+
+#[test]
+fn stopped_runs_are_chosen_to_continue() {
+    let cli = Cli::new();
+    std::fs::create_dir(cli.path("runs")).unwrap();
+    for turns in ["5", "6", "7"] {
+        stuck_run(&cli, turns);
+    }
+    // The last turn is the third: a stop there changes nothing.
+    stuck_run(&cli, "3");
+    cli.write("runs/other.jsonl", clear(2, 4));
+    let args = ["backtest", "runs", "--policy", "repeat_call={\"times\":3}", "--branch", "2"];
+    let text = cli.run(args).exits(0).stdout;
+    let commands: Vec<&str> =
+        text.lines().filter(|line| line.contains("endstop branch ")).collect();
+    assert_eq!(commands.len(), 2, "{text}");
+    for says in [
+        "2 of 3 runs that repeat_call(3) would have stopped",
+        " --at 3 --journal runs/j.db   # turn 3 of ",
+        ", failed",
+        "endstop compare runs ",
+        "4 runs that repeat_call(3) would have stopped cannot be continued",
+    ] {
+        assert!(text.contains(says), "no {says:?} in {text}");
+    }
+    // The same choice each time, and a larger one contains it.
+    let again = cli.run(args).exits(0).stdout;
+    assert!(commands.iter().all(|command| again.contains(command)), "{again}");
+    let json = json_of(&cli.run([&args[..5], &["9", "--json"]].concat()).exits(0));
+    let found = &json["branches"];
+    assert_eq!((&found["can_be_continued"], &found["cannot_be_continued"]), (&json!(3), &json!(4)));
+    let runs = found["runs"].as_array().unwrap();
+    assert_eq!((runs.len(), &runs[0]["at"], &runs[0]["success"]), (3, &json!(3), &json!(false)));
+    assert!(commands[1].contains(runs[1]["run"].as_str().unwrap()), "{commands:?}");
+
+    // The printed command works.
+    let command = runs[0]["command"].as_str().unwrap();
+    let args: Vec<&str> = command.split(' ').skip(1).collect();
+    let server = playing([Turn::text("I stop here.")]);
+    let url = server.base_url();
+    let more = ["--trust-journal", "--base-url", &url, "--json"];
+    let outcome = cli.run([&args[..], &more].concat()).exits(0).outcome();
+    assert_eq!((&outcome["branched_from"]["turn"], &outcome["turns"]), (&json!(3), &json!(1)));
+
+    let none = ["backtest", "runs", "--policy", "repeat_call={\"times\":30}", "--branch", "2"];
+    let text = cli.run(none).exits(0).stdout;
+    assert!(
+        text.ends_with("repeat_call(30) would have stopped no run before its last turn\n"),
+        "{text}"
+    );
+    let good = ["backtest", "runs/other.jsonl", "--limit", "max_turns=2,3", "--branch", "2"];
+    let text = cli.run(good).exits(0).stdout;
+    assert!(text.contains("--branch: none of the candidates is recommended"), "{text}");
+    cli.run(["backtest", "runs", "--branch", "0"]).exits(2);
+}

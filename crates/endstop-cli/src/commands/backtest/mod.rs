@@ -6,12 +6,15 @@ mod one;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
+use crate::recorded::backtest::branches::{Branches, Chosen};
 #[cfg(feature = "parquet")]
 use crate::recorded::backtest::rows;
 use crate::recorded::backtest::{Input, candidates, judge, setting_file};
 use crate::recorded_args::BacktestArgs;
+use crate::render::branches;
 use crate::render::html::escaper;
-use endstop_report::backtest::{json, lines, page, problems};
+use crate::visible::visible;
+use endstop_report::backtest::{Report, json, lines, page, problems};
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
@@ -30,10 +33,12 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
     }
     #[cfg(feature = "parquet")]
     let rows = table_file.map(|file| rows::Rows::new(&file, &candidates)).transpose()?;
+    let stops = args.branch.map(|most| Branches::new(usize::from(most), candidates.len()));
     let report = judge(
         args,
         input,
         (candidates, curves),
+        stops.as_ref(),
         #[cfg(feature = "parquet")]
         rows,
     )?;
@@ -55,10 +60,21 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
     if let Some(file) = &setting_file {
         setting_file::write(&report, file, args.mode.unwrap_or_default())?;
     }
+    let chosen = stops.as_ref().map(|stops| chosen(&report, stops));
     if as_json {
-        let _ = output::json(&json(&report));
+        let mut value = json(&report);
+        if let (Some(chosen), Some(all)) = (&chosen, value.as_object_mut()) {
+            all.insert("branches".to_owned(), chosen.as_ref().map(branches::json).into());
+        }
+        let _ = output::json(&value);
     } else {
-        for line in lines(&report, has_colours()) {
+        let more = match &chosen {
+            Some(Some(chosen)) => branches::lines(chosen),
+            Some(None) => vec![String::new(), NO_CANDIDATE.to_owned()],
+            None => Vec::new(),
+        };
+        let more = more.iter().map(|line| visible(line));
+        for line in lines(&report, has_colours()).into_iter().chain(more) {
             // The reader of standard output is gone, for example `head`.
             if output::raw_line(&line).is_err() {
                 break;
@@ -66,6 +82,21 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         }
     }
     Ok(0)
+}
+
+/// The line instead of runs to continue, if no candidate is chosen.
+const NO_CANDIDATE: &str =
+    "--branch: none of the candidates is recommended; name one with --policy or --limit";
+
+/// Returns the runs to continue: those of the only candidate, else of the recommended one.
+fn chosen(report: &Report, stops: &Branches) -> Option<Chosen> {
+    let nth = if report.candidates.len() == 1 {
+        0
+    } else {
+        let name = &report.recommended()?.name;
+        report.candidates.iter().position(|one| one.name == *name)?
+    };
+    Some(stops.chosen(nth, &report.candidates[nth].name))
 }
 
 /// Returns `true` if standard output is a terminal that shows colours.

@@ -1,5 +1,6 @@
 //! Reads the runs of a backtest and evaluates the candidates on them.
 
+use super::branches::Branches;
 use super::input::Input;
 use super::progress::Progress;
 #[cfg(feature = "parquet")]
@@ -18,6 +19,7 @@ pub(crate) fn judge(
     args: &BacktestArgs,
     input: Input,
     (candidates, curves): (Vec<Candidate>, Vec<Curve>),
+    branches: Option<&Branches>,
     #[cfg(feature = "parquet")] rows: Option<rows::Rows>,
 ) -> Result<Report> {
     let make = || {
@@ -38,10 +40,17 @@ pub(crate) fn judge(
         #[cfg(not(feature = "parquet"))]
         let _ = (dataset, run, fired);
     };
+    let each_other = |dataset: &str, run: &Trajectory<'_>, fired: &[Option<u32>]| {
+        if let Some(branches) = branches {
+            branches.saw_other(turns(run), fired);
+        }
+        each(dataset, run, fired);
+    };
     let engine = Engine { options: input.options, outcomes: input.outcomes, ..Engine::default() };
     let progress = Progress::new();
-    let mut done: Done =
-        engine.run_each(&input.files, make, &|bytes| progress.add(bytes), &each).map_err(wrong)?;
+    let mut done: Done = engine
+        .run_each(&input.files, make, &|bytes| progress.add(bytes), &each_other)
+        .map_err(wrong)?;
     progress.done();
     for (path, nth) in input.journals.iter().zip(0..) {
         let mut take = |run: std::result::Result<journal_runs::Run, Problem>| {
@@ -57,6 +66,10 @@ pub(crate) fn judge(
             let replay = |setting: &_| journal_runs::ends_after(&run.recorded, setting);
             let dataset = journal_runs::dataset(path);
             if let Some(fired) = done.backtest.run_by(&dataset, &trajectory, &replay) {
+                if let Some(branches) = branches {
+                    let facts = (turns(&trajectory), trajectory.recorded.success);
+                    branches.saw(path, &run.recorded, facts, fired);
+                }
                 each(&dataset, &trajectory, fired);
             }
         };
@@ -68,7 +81,7 @@ pub(crate) fn judge(
         }
     }
     for path in &input.databases {
-        judge_database(path, &mut done, &each);
+        judge_database(path, &mut done, &each_other);
     }
     #[cfg(feature = "parquet")]
     if let Some(rows) = rows {
@@ -90,6 +103,11 @@ pub(crate) fn judge(
         curves,
         model: args.model.clone(),
     })
+}
+
+/// Returns the number of turns of a run.
+fn turns(run: &Trajectory<'_>) -> u32 {
+    u32::try_from(run.turns().count()).unwrap_or(u32::MAX)
 }
 
 /// Reads the sessions of a database of opencode, and evaluates the candidates on them.

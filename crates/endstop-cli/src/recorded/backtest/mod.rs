@@ -1,5 +1,6 @@
 //! Recorded runs under candidate limits and rules: what is read, what is tried, and the figures.
 
+pub(crate) mod branches;
 pub(crate) mod candidates;
 pub(crate) mod curve;
 pub(crate) mod input;
