@@ -63,6 +63,7 @@ impl Caller {
             agent: self.agent.clone(),
             task: message.task(),
             limits: message.limits()?,
+            origin: None,
         };
         let (runs, client, key) = (self.app.runs.clone(), self.client.clone(), message.key());
         let created = blocking(move || runs.create(&client, Some(&key), request)).await?;

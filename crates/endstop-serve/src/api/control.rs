@@ -1,4 +1,4 @@
-//! `POST /v1/runs/{id}/cancel`, `/terminate` and `/answer`, and what the library cannot do yet.
+//! `POST /v1/runs/{id}/cancel`, `/terminate`, `/answer`, `/say` and `/limits`.
 
 use super::answer::{blocking, json};
 use super::body;
@@ -315,20 +315,4 @@ pub(crate) fn unsteered(error: &SteerError) -> Failure {
         _ => (StatusCode::UNPROCESSABLE_ENTITY, "invalid_request"),
     };
     Failure::new(status, code, error.to_string())
-}
-
-/// Answers an operation that this version does not have.
-pub(super) async fn not_implemented(
-    State(app): State<Arc<App>>,
-    Extension(client): Extension<Client>,
-    Path(id): Path<String>,
-) -> Result<Response, Failure> {
-    let runs = app.runs.clone();
-    let row = blocking(move || runs.get(&client, &id)).await??;
-    row.ok_or_else(Failure::unknown_run)?;
-    Err(Failure::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "not_implemented",
-        "this version cannot do that with a run; cancel the run, and start another one",
-    ))
 }

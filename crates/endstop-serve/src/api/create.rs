@@ -1,4 +1,4 @@
-//! `POST /v1/runs`: starts a run, once for each key.
+//! `POST /v1/runs` and `/v1/runs/{id}/branch`: start a run, once for each key.
 
 use super::answer::{blocking, json};
 use super::body;
@@ -6,10 +6,10 @@ use super::failure::Failure;
 use super::view::RunView;
 use crate::access::Client;
 use crate::app::App;
-use crate::runs::{Created, Refused, RunRequest};
+use crate::runs::{BranchBody, Created, Refused, RunBody};
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use http::header::{HeaderName, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -28,17 +28,42 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<Response, Failure> {
     let key = key(&headers)?;
-    let request: RunRequest = body::json(&app, &headers, body).await?;
-    // On a thread of its own, because the store is a file.
+    let request: RunBody = body::json(&app, &headers, body).await?;
     let runs = app.runs.clone();
+    let accept = move |client: &Client| runs.create(client, key.as_deref(), request.into());
+    answered(&app, client, accept).await
+}
+
+pub(super) async fn branch(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Failure> {
+    let key = key(&headers)?;
+    let request: BranchBody = body::json(&app, &headers, body).await?;
+    let runs = app.runs.clone();
+    let accept = move |client: &Client| runs.branch(client, key.as_deref(), &id, request);
+    answered(&app, client, accept).await
+}
+
+/// Accepts a request, and answers with the run.
+async fn answered(
+    app: &App,
+    client: Client,
+    accept: impl FnOnce(&Client) -> Result<Created, Refused> + Send + 'static,
+) -> Result<Response, Failure> {
+    let runs = app.runs.clone();
+    // On a thread of its own, because the store is a file.
     let created = blocking(move || {
-        let created = runs.create(&client, key.as_deref(), request)?;
+        let created = accept(&client)?;
         let (Created::New(id) | Created::Known(id)) = &created;
         // Read back, because the run may have started, or even ended, by now.
         let row = runs.get(&client, id).map_err(Refused::Store)?;
         Ok((matches!(created, Created::New(_)), row.map(|row| RunView::of(&runs, row)), id.clone()))
     });
-    let (new, view, id) = created.await?.map_err(|refused| refusal(&app, refused))?;
+    let (new, view, id) = created.await?.map_err(|refused| refusal(app, refused))?;
     let view = view.ok_or_else(Failure::unknown_run)?;
     let mut response = json(if new { StatusCode::CREATED } else { StatusCode::OK }, &view);
     // An id has only letters and digits, so this cannot fail.
@@ -75,6 +100,7 @@ pub(crate) fn refusal(app: &App, refused: Refused) -> Failure {
             "unknown_agent",
             "there is no such agent for this token; GET /v1/agents lists them",
         ),
+        Refused::UnknownRun => Failure::unknown_run(),
         Refused::Invalid(problem) => {
             Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_run", problem)
         }

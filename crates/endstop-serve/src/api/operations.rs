@@ -5,7 +5,7 @@ use super::read::AgentList;
 use super::view::{RunDetail, RunList, RunView};
 use super::{control, create, events, read, status};
 use crate::app::App;
-use crate::runs::RunRequest;
+use crate::runs::{BranchBody, RunBody};
 use axum::routing::{MethodRouter, get, post};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::sync::Arc;
@@ -32,7 +32,6 @@ pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 pub(super) enum Answered {
     Json(u16, SchemaOf),
     Text(&'static str),
-    Nothing,
 }
 
 fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
@@ -47,7 +46,22 @@ const STEERING: &[(u16, &str)] = &[
     (422, "the message is blank, or a limit is unknown, invalid or looser"),
     (503, "the run has not started yet"),
 ];
-const NOT_YET: &[(u16, &str)] = &[NO_RUN, (501, "this version cannot do that")];
+const STARTING: &[(u16, &str)] = &[
+    (404, "there is no such run or agent for this token"),
+    (413, "the body is too large"),
+    (415, "the body is not JSON"),
+    (
+        422,
+        "a limit is raised, the task is blank, the run has no such turn, or the key was used before",
+    ),
+    (429, "the queue is full; see Retry-After"),
+    (503, "the server is shutting down"),
+];
+const IDEMPOTENT: &[(&str, &str, &str)] = &[(
+    "header",
+    "Idempotency-Key",
+    "Makes the request safe to repeat: the same key and body return the same run.",
+)];
 
 /// Returns all operations.
 pub(super) fn operations() -> Vec<Operation> {
@@ -58,21 +72,10 @@ pub(super) fn operations() -> Vec<Operation> {
             path: "/v1/runs",
             id: "createRun",
             summary: "Starts a run of a named agent, or queues it.",
-            parameters: &[(
-                "header",
-                "Idempotency-Key",
-                "Makes the request safe to repeat: the same key and body return the same run.",
-            )],
-            request: Some(schema::<RunRequest>),
+            parameters: IDEMPOTENT,
+            request: Some(schema::<RunBody>),
             answer: Answered::Json(201, schema::<RunView>),
-            errors: &[
-                (404, "there is no such agent for this token"),
-                (413, "the body is too large"),
-                (415, "the body is not JSON"),
-                (422, "a limit is raised, the task is blank, or the key was used before"),
-                (429, "the queue is full; see Retry-After"),
-                (503, "the server is shutting down"),
-            ],
+            errors: STARTING,
             handler: || post(create::create),
         },
         Operation {
@@ -148,17 +151,6 @@ fn controls() -> [Operation; 6] {
         errors: &[NO_RUN],
         handler,
     };
-    let not_yet = |path, id, summary| Operation {
-        method: "post",
-        path,
-        id,
-        summary,
-        parameters: &[],
-        request: None,
-        answer: Answered::Nothing,
-        errors: NOT_YET,
-        handler: || post(control::not_implemented),
-    };
     [
         stop(
             "/v1/runs/{id}/cancel",
@@ -209,7 +201,17 @@ fn controls() -> [Operation; 6] {
             errors: STEERING,
             handler: || post(control::limits),
         },
-        not_yet("/v1/runs/{id}/branch", "branchRun", "Reserved: a run from a turn of another."),
+        Operation {
+            method: "post",
+            path: "/v1/runs/{id}/branch",
+            id: "branchRun",
+            summary: "Starts a run of the same agent with the beginning of a run, or queues it.",
+            parameters: IDEMPOTENT,
+            request: Some(schema::<BranchBody>),
+            answer: Answered::Json(201, schema::<RunView>),
+            errors: STARTING,
+            handler: || post(create::branch),
+        },
     ]
 }
 

@@ -56,7 +56,6 @@ fn described(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
             let content = json!({kind: {"schema": {"type": "string"}}});
             answers.insert("200".to_owned(), json!({"description": "done", "content": content}));
         }
-        Answered::Nothing => {}
     }
     let always = [
         (400, "the request is not valid, or has a token in its URL"),

@@ -1,6 +1,6 @@
 //! A run as the API shows it.
 
-use crate::runs::{RunRow, RunState, Runs};
+use crate::runs::{Origin, RunRow, RunState, Runs};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -19,6 +19,9 @@ pub(super) struct RunView {
     state: &'static str,
     /// The task; shortened in lists.
     task: String,
+    /// The run and the turn that it branched from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    branched_from: Option<OriginView>,
     /// Limits that the request lowered.
     #[serde(skip_serializing_if = "Map::is_empty")]
     limits: Map<String, Value>,
@@ -46,6 +49,21 @@ pub(super) struct RunView {
     turns: Option<u32>,
     /// Cost so far in US dollars; `null` if no price is known.
     cost_usd: Option<f64>,
+}
+
+/// The place in another run that a run branched from.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct OriginView {
+    /// Id of the other run.
+    run: String,
+    /// The last turn of it that the run began with.
+    turn: u32,
+}
+
+impl From<Origin> for OriginView {
+    fn from(Origin { run, turn, .. }: Origin) -> OriginView {
+        OriginView { run, turn }
+    }
 }
 
 /// A run with its outcome.
@@ -87,6 +105,7 @@ impl RunView {
             agent: row.request.agent,
             state: row.state.as_str(),
             task: row.request.task,
+            branched_from: row.request.origin.map(OriginView::from),
             limits: row.request.limits,
             created_ms: row.created_ms,
             started_ms: row.started_ms,

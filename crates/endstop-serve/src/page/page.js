@@ -147,6 +147,8 @@ function showRun(run) {
   const line = $("detail-state");
   line.replaceChildren(mark(run));
   if (run.queue_position) line.append(" place " + run.queue_position + " of the queue");
+  const from = run.branched_from;
+  if (from) line.append(" branch of run " + from.run + " after turn " + from.turn);
   $("detail-task").textContent = shortened(run.task);
   const ended = run.state === "ended";
   $("cancel").hidden = $("terminate").hidden = ended;

@@ -270,10 +270,12 @@ async fn build(shared: &Arc<Shared>, waiting: &Waiting) -> Result<BuiltAgent, St
     built.unwrap_or_else(|| Err("the code that builds the agent panicked".to_owned()))
 }
 
-/// Starts or resumes the run.
+/// Starts or resumes the run, or starts it as a branch.
 fn start(agent: &endstop::Agent, waiting: &Waiting) -> Result<RunHandle, String> {
     let started = if waiting.resume {
         agent.resume(Resume::new(&waiting.id))
+    } else if let Some(origin) = &waiting.request.origin {
+        agent.branch(origin.branch(&waiting.id))
     } else {
         agent.run(RunInput::new(&waiting.request.task).id(&waiting.id))
     };

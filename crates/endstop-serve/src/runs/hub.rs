@@ -32,7 +32,7 @@ const CANCEL_TIME: Duration = Duration::from_secs(10);
 /// The runs of a server. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Runs {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// Held while a run is accepted, so that two requests with one key start one run.
     admission: Arc<Mutex<()>>,
 }
@@ -50,6 +50,8 @@ pub(crate) enum Created {
 #[derive(Debug)]
 pub(crate) enum Refused {
     UnknownAgent,
+    /// There is no such run for this client to branch from.
+    UnknownRun,
     /// The request is not valid; the message names the part.
     Invalid(String),
     /// The key was used for another request.
@@ -114,7 +116,8 @@ impl Runs {
             .filter(|agent| client.may_use(agent))
             .and_then(|agent| shared.agents.get(agent))
             .ok_or(Refused::UnknownAgent)?;
-        if request.task.trim().is_empty() {
+        // The task of a branch is only shown.
+        if request.origin.is_none() && request.task.trim().is_empty() {
             return Err(Refused::Invalid(
                 "`task` is blank: expected text for the agent".to_owned(),
             ));
@@ -163,9 +166,13 @@ impl Runs {
 
     /// Returns the request without known secrets, and `true` if there were any.
     fn without_secrets(&self, request: &RunRequest) -> (RunRequest, bool) {
-        let task = self.shared.secrets.out_of_text(&request.task);
-        let redacted = task != request.task;
-        (RunRequest { task: task.into_owned(), ..request.clone() }, redacted)
+        let clean = |text: &String| self.shared.secrets.out_of_text(text).into_owned();
+        let mut stored = RunRequest { task: clean(&request.task), ..request.clone() };
+        if let Some(message) = stored.origin.as_mut().and_then(|origin| origin.message.as_mut()) {
+            *message = clean(message);
+        }
+        let redacted = stored != *request;
+        (stored, redacted)
     }
 
     /// Returns a run that the client may see. May block.

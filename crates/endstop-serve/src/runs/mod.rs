@@ -1,5 +1,6 @@
 //! Runs: their store, their queue, their events, and the tasks that drive them.
 
+mod branch;
 mod drive;
 mod feed;
 mod found;
@@ -17,6 +18,6 @@ pub(crate) use frame::{Frame, Story, event_of};
 pub(crate) use hub::{Created, Refused, Runs, StopError};
 pub(crate) use live::{Live, Progress};
 pub(crate) use parked::Undecided;
-pub(crate) use request::RunRequest;
+pub(crate) use request::{BranchBody, Origin, RunBody, RunRequest};
 pub use store::StoreError;
 pub(crate) use store::{Filter, RunRow, RunState, Stop};

@@ -1,23 +1,88 @@
-//! A request for a run, and the limits that it may set.
+//! A request for a run or for a branch of one, and the limits that it may set.
 
-use endstop::Limits;
 use endstop::core::limits::TABLE;
+use endstop::{Branch, Limits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// A request for a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "RunRequest")]
+pub(crate) struct RunBody {
+    /// Name of the agent.
+    agent: String,
+    /// The task.
+    task: String,
+    /// Limits by name, as under `[limits]` in endstop.toml. Each may only lower that of the agent.
+    #[serde(default)]
+    limits: Map<String, Value>,
+}
+
+impl From<RunBody> for RunRequest {
+    fn from(RunBody { agent, task, limits }: RunBody) -> RunRequest {
+        RunRequest { agent, task, limits, origin: None }
+    }
+}
+
+/// A request for a branch of a run.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "BranchRequest")]
+pub(crate) struct BranchBody {
+    /// The last turn of the run that the branch keeps, from 1; 0 keeps the task only.
+    pub(super) turn: u32,
+    /// A message that the model reads after that turn. Required if the run had its answer there.
+    #[serde(default)]
+    pub(super) message: Option<String>,
+    /// Limits by name. Each may only lower that of the agent.
+    #[serde(default)]
+    pub(super) limits: Map<String, Value>,
+    /// Branch although secrets were removed from the conversation when it was journalled.
+    #[serde(default)]
+    pub(super) accept_redacted: bool,
+}
+
+/// An accepted request, as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunRequest {
     /// Name of the agent.
     pub(crate) agent: String,
-    /// The task.
+    /// The task; for a branch that of the other run, for display.
     pub(crate) task: String,
-    /// Limits by name, as under `[limits]` in endstop.toml. Each may only lower that of the agent.
+    /// The limits that the request lowers.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(crate) limits: Map<String, Value>,
+    /// The place that the run branches from. Never part of a request of a client, which could name
+    /// the run of another one here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<Origin>,
+}
+
+/// The place in another run that a run branches from, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// Id of the other run.
+    pub(crate) run: String,
+    pub(crate) turn: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    #[serde(default)]
+    pub(crate) accept_redacted: bool,
+}
+
+impl Origin {
+    /// Returns the branch that the agent starts, with this id.
+    pub(crate) fn branch(&self, id: &str) -> Branch {
+        let mut branch = Branch::new(&self.run, self.turn).id(id);
+        if let Some(message) = &self.message {
+            branch = branch.message(message);
+        }
+        if self.accept_redacted { branch.accept_redacted() } else { branch }
+    }
 }
 
 impl RunRequest {
@@ -58,7 +123,7 @@ mod tests {
 
     fn request(limits: Value) -> RunRequest {
         let Value::Object(limits) = limits else { panic!("not an object") };
-        RunRequest { agent: "a".to_owned(), task: "t".to_owned(), limits }
+        RunRequest { agent: "a".to_owned(), task: "t".to_owned(), limits, origin: None }
     }
 
     #[test]

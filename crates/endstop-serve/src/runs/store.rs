@@ -384,6 +384,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         agent,
         task: String::new(),
         limits: serde_json::Map::new(),
+        origin: None,
     });
     let stop = match row.get::<_, Option<String>>(6)?.as_deref() {
         Some("terminate") => Some(Stop::Terminate),

@@ -76,12 +76,13 @@ async fn tokens_are_bound_to_agents() {
         }
     }
     let (empty, text, limits) = (json!({}), json!({"text": "x"}), json!({"limits": {}}));
+    let turn = json!({"turn": 0});
     let bodies = [
         ("cancel", &empty),
         ("terminate", &empty),
         ("say", &text),
         ("limits", &limits),
-        ("branch", &empty),
+        ("branch", &turn),
     ];
     for (what, body) in bodies {
         let path = format!("/v1/runs/{theirs}/{what}");

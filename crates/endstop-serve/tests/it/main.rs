@@ -13,6 +13,7 @@
 mod a2a;
 mod access;
 mod bad_input;
+mod branches;
 mod events;
 mod page;
 mod parked;

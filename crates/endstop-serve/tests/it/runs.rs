@@ -149,17 +149,6 @@ async fn denial_reaches_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn planned_operations_answer_501() {
-    let lab = Lab::of("echo", Scripted::echo()).await;
-    let id = lab.start("echo", "Hi.").await;
-    for what in ["branch"] {
-        let answer = lab.post(&format!("/v1/runs/{id}/{what}"), &json!({})).await;
-        assert_eq!((answer.status, answer.code().as_str()), (501, "not_implemented"));
-        assert_eq!(lab.post(&format!("/v1/runs/none/{what}"), &json!({})).await.status, 404);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn document_describes_every_operation() {
     let lab = Lab::of("echo", Scripted::echo()).await;
     let document = lab.get("/v1/openapi.json").await.json();

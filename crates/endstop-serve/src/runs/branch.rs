@@ -1,0 +1,70 @@
+//! Branches of runs: accepts a request for one, after the run and the turn were checked.
+//!
+//! ```text
+//! match runs.branch(&client, key, id, body)? { Created::New(id) | Created::Known(id) => … }
+//! ```
+
+use super::hub::{Created, Refused, Runs};
+use super::request::{BranchBody, Origin, RunRequest};
+use crate::access::Client;
+use endstop::journal::JournalErrorKind;
+
+impl Runs {
+    /// Accepts a request for a branch of a run that the client may see. The agent is that of the run.
+    /// May block.
+    pub(crate) fn branch(
+        &self,
+        client: &Client,
+        key: Option<&str>,
+        id: &str,
+        body: BranchBody,
+    ) -> Result<Created, Refused> {
+        let row = self.get(client, id).map_err(Refused::Store)?.ok_or(Refused::UnknownRun)?;
+        let BranchBody { turn, message, limits, accept_redacted } = body;
+        let origin = Origin { run: row.id, turn, message, accept_redacted };
+        let owner = client.name.as_deref().unwrap_or_default();
+        let known = key.map(|key| self.shared.store.by_key(owner, key)).transpose();
+        // A repeated request returns its run, also if the other run was removed since.
+        if known.map_err(Refused::Store)?.flatten().is_none() {
+            self.check(&origin).map_err(Refused::Invalid)?;
+        }
+        let (agent, task) = (row.request.agent, row.request.task);
+        self.create(client, key, RunRequest { agent, task, limits, origin: Some(origin) })
+    }
+
+    /// Checks that the run can be branched there, so that the client learns of an error at once and
+    /// not by an ending.
+    fn check(&self, origin: &Origin) -> Result<(), String> {
+        if origin.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
+            return Err("`message` is blank: expected text for the model".to_owned());
+        }
+        let recorded = self.shared.journal.load(&origin.run).map_err(|error| {
+            if error.kind == JournalErrorKind::NotFound {
+                return "the run has not started, or was removed from the journal".to_owned();
+            }
+            // The message names files of the machine, which are not for clients.
+            (self.shared.report)(&error.to_string());
+            "the run cannot be read".to_owned()
+        })?;
+        if recorded.redacted > 0 && !origin.accept_redacted {
+            return Err(format!(
+                "secrets were removed from the conversation in {} places, and the model would read \
+                 `[redacted]` instead; set `accept_redacted`, or start a new run",
+                recorded.redacted
+            ));
+        }
+        if recorded.spec(None).is_err() {
+            // Only the agent has the policy that replays the run.
+            return Ok(());
+        }
+        let prefix = recorded.prefix(origin.turn, None).map_err(|error| error.to_string())?;
+        if prefix.answered && origin.message.is_none() {
+            return Err(format!(
+                "turn {} ends with an answer of the model, which cannot continue without a message; \
+                 set `message`, or a lower `turn`",
+                origin.turn
+            ));
+        }
+        Ok(())
+    }
+}
