@@ -248,7 +248,7 @@ const FAULTS: &[Fault] = &[
     fault(
         "message-skips-the-hook",
         "machine.rs",
-        "Next::Call if !context.unread.is_empty() => Next::PreCall,",
+        "Next::Call if context.has_news() => Next::PreCall,",
         "Next::Call if false => Next::PreCall,",
     ),
     fault(

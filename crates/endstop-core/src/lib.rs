@@ -55,8 +55,8 @@ pub use kernel::{
     InjectionReason, Layer, LimitChanges, ModelSwitch, ModelUse, NestedEnding, NoProgressSnapshot,
     Outcome, PRE_TURN, Park, ParkDecision, ParkRequest, Permission, PreTurnCheck,
     ProactiveCompaction, RepeatedCall, RequestKind, Resumption, RuleHit, Run, RunEvent, RunPhase,
-    RunSpec, Step, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful, VerifyRound, Watch,
-    WatchError, WatchMode, WouldFit,
+    RunSpec, Step, StoppedWork, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful,
+    VerifyRound, Watch, WatchError, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, LimitRow, LimitValue, Limits, TokensCounted};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};

@@ -56,7 +56,7 @@ pub(super) fn abort(
             }
             Stage::Consulting(id) | Stage::Reserving(id) => effects.push(Effect::Abandon { id }),
         },
-        Phase::Backoff { .. } | Phase::New => {}
+        Phase::Backoff { .. } | Phase::Waiting { .. } | Phase::New => {}
     }
 }
 

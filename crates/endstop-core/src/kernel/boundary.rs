@@ -4,6 +4,7 @@
 //! start_turn: limits ─► compaction? ─► pre_iteration? ─► chat_params? ─► pre_call? ─► request.rs
 //! ```
 
+use super::background;
 use super::context::{Attempts, RunContext};
 use super::effect::{ConsultPoint, Effect, InjectionReason};
 use super::guard::Flow;
@@ -101,6 +102,10 @@ pub(super) fn chat_params(context: &RunContext) -> Next {
 
 /// Adds the messages of the user to the request, and consults the hook that sees it, if there is one.
 pub(super) fn pre_call(context: &mut RunContext, effects: &mut Vec<Effect>) -> Next {
+    if let Some(question) = background::review(context) {
+        return question;
+    }
+    background::enter_results(context, effects);
     enter_messages(context, effects);
     if !context.settings.hooks.pre_call {
         return Next::Call;

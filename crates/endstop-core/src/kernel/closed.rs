@@ -85,6 +85,7 @@ fn during(phase: &Phase) -> String {
         | Phase::Compacting { .. }
         | Phase::Validating { .. }
         | Phase::Verifying { .. }
+        | Phase::Waiting { .. }
         | Phase::WrappingUp(_) => "while an answer of the driver was outstanding".to_owned(),
         Phase::Stopping { .. } => "while the run was being stopped".to_owned(),
     }

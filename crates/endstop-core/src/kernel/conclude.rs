@@ -1,6 +1,7 @@
 //! The end of a run: stop what still runs, complete the conversation, and assemble the outcome.
 
 use super::abort::abort;
+use super::background;
 use super::context::RunContext;
 use super::decided_by::DecidedBy;
 use super::effect::Effect;
@@ -28,6 +29,7 @@ pub(super) fn conclude(
     if context.state.streaming != StreamingState::Idle {
         context.state.streaming.abort();
     }
+    let background = background::close(termination, &mut context, effects);
     keep_unread(&mut context);
     context.state.end(termination);
     // A rejected answer is still the work of the run, so that the caller gets it with the failure.
@@ -103,6 +105,7 @@ pub(super) fn conclude(
         verify_rounds: context.verdicts.rounds,
         hand_over: context.hand_over.text,
         branched_from: context.settings.branched_from,
+        background,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Answers of hooks and persons to the questions of the run. `tools.rs` handles those about a call.
 
+use super::background;
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, InjectionReason};
@@ -25,6 +26,7 @@ pub(super) fn consulted(
     let (decision, next) = match point {
         Point::Stop(success) => return stop_hook_answered(success, answer, context, effects),
         Point::Reply(success) => return reply_answered(success, answer, context),
+        Point::Background => return background::reviewed(answer, context, effects),
         Point::Prompt => (Decision::PromptHook, Next::Boundary),
         Point::PreIteration => (Decision::PreIterationHook, Next::Params),
         Point::ChatParams => (Decision::ChatParamsHook, Next::PreCall),

@@ -3,6 +3,7 @@
 //! The phases call these methods, and nothing here calls a phase. What only one phase needs is in
 //! that phase's own data, see `phase.rs`.
 
+use super::background::Background;
 use super::compactions::Compactions;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::jitter::Jitter;
@@ -55,6 +56,7 @@ pub(super) struct RunContext {
     pub(super) guest: GuestState,
     /// Messages of the user that no model call has read yet.
     pub(super) unread: Vec<String>,
+    pub(super) background: Background,
     /// `true` if limits have changed since the shared budget was last asked.
     pub(super) asked_under_other_limits: bool,
     /// Time in which the process was suspended during model calls.
@@ -184,6 +186,7 @@ impl RunContext {
             prompt: PromptSize::default(),
             guest: GuestState::default(),
             unread: Vec::new(),
+            background: Background::default(),
             asked_under_other_limits: false,
             suspended: Duration::ZERO,
             settings: spec,
@@ -202,6 +205,12 @@ impl RunContext {
         self.ledger.counts = limits.max_tokens_counts;
         self.state.iteration_limit = limits.max_turns;
         self.settings.limits = limits;
+    }
+
+    /// `true` if there is something that the next model call must read: a message of the user, or the
+    /// result of a background call.
+    pub(super) fn has_news(&self) -> bool {
+        !self.unread.is_empty() || self.background.has_results()
     }
 
     /// `true` if the run asks for a hand-over when a ceiling ends it.

@@ -251,6 +251,8 @@ pub enum InjectionReason {
     Remaining,
     /// The user has sent a message while the run works.
     Said,
+    /// A background call has ended.
+    Background,
 }
 
 impl InjectionReason {
@@ -270,6 +272,7 @@ impl InjectionReason {
             InjectionReason::WrapUp => "wrap_up",
             InjectionReason::Remaining => "remaining",
             InjectionReason::Said => "said",
+            InjectionReason::Background => "background",
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::asked::asked;
 use super::attempt::{attempt_failed, attempt_failed_by};
+use super::background;
 use super::boundary::{chat_params, pre_call, pre_iteration, start, start_turn};
 use super::call::CallClock;
 use super::closed::closed;
@@ -21,6 +22,7 @@ use super::parked::{decided, parked};
 use super::phase::{Idle, Phase, Stage};
 use super::precheck::time_used;
 use super::request::{request_call, reserved};
+use super::response::accept_text;
 use super::resume::resumed;
 use super::spec::RunSpec;
 use super::steering::{change_limits, said};
@@ -106,7 +108,11 @@ impl Machine {
                 // The timer was in the old driver.
                 self.armed = None;
                 let next = resumed(phase.take(), *with, context, effects);
-                return self.perform(next, effects);
+                self.perform(next, effects)?;
+                return match self.answer_again()? {
+                    Some(next) => self.perform(next, effects),
+                    None => Continue(()),
+                };
             }
             _ => {}
         }
@@ -215,6 +221,15 @@ impl Machine {
                 Some(call) => attempt_failed(&call, &error, partial.as_deref(), context, effects)?,
                 None => return self.handed_over(id, Err((&error, partial.as_deref())), effects),
             },
+            EventKind::ToolEnded { tool, report } if context.background.runs(tool) => {
+                if let Some(ending) = background::ended(tool, report, context, effects)
+                    && !matches!(phase, Phase::Stopping { .. } | Phase::WrappingUp(_))
+                {
+                    self.stop(ending, effects)?;
+                    return Continue(None);
+                }
+                return self.answer_again();
+            }
             EventKind::ToolEnded { .. } if matches!(phase, Phase::Stopping { .. }) => {
                 stopping(phase.take(), &event, context, effects)
             }
@@ -275,6 +290,8 @@ impl Machine {
                 return Continue(None);
             }
             EventKind::Tick => return self.tick(effects),
+            // A message or other limits may end the wait for background work.
+            EventKind::Said { .. } | EventKind::LimitsChanged { .. } => return self.answer_again(),
             // All handled above; listed so that a new event kind does not compile until it is
             // handled.
             EventKind::Cancel
@@ -282,11 +299,23 @@ impl Machine {
             | EventKind::Fault { .. }
             | EventKind::Spent { .. }
             | EventKind::Closed { .. }
-            | EventKind::Said { .. }
-            | EventKind::LimitsChanged { .. }
             | EventKind::Resumed(_) => return Continue(None),
         };
         Continue(Some(next))
+    }
+
+    /// Judges an answer in text again that waits for background work; otherwise the run continues to
+    /// wait for what its phase waits for.
+    fn answer_again(&mut self) -> Flow<Option<Next>> {
+        match self.phase.take() {
+            Phase::Waiting { answer, text } => {
+                accept_text(answer, text, &mut self.context).map_continue(Some)
+            }
+            other => {
+                self.phase = other;
+                Continue(None)
+            }
+        }
     }
 
     fn has_thinking_limit(&self) -> bool {
@@ -356,7 +385,9 @@ impl Machine {
         if armed.is_some_and(|at| at <= now) {
             *armed = None;
         }
+        let abandoned = background::time_out(context, effects);
         match phase {
+            Phase::Waiting { .. } if abandoned => self.answer_again(),
             Phase::Calling(call) => {
                 let id = call.id;
                 let Some((error, by)) = timed_out(call, context, effects) else {
@@ -406,7 +437,7 @@ impl Machine {
                 Next::Params => chat_params(context),
                 Next::PreCall => pre_call(context, effects),
                 // A message that came after the last question of a hook.
-                Next::Call if !context.unread.is_empty() => Next::PreCall,
+                Next::Call if context.has_news() => Next::PreCall,
                 Next::Call => request_call(context, effects)?,
                 Next::Retry { wait } => {
                     Next::Wait(Phase::Backoff { until: context.now.saturating_add(wait) })
@@ -491,6 +522,10 @@ impl Machine {
             // The hand-over may use the time that was kept for it.
             Phase::WrappingUp(_) => earliest(settings.limits.timeout, phase),
             _ => earliest(self.context.deadline(), phase),
+        };
+        let next = match &self.phase {
+            Phase::New | Phase::Stopping { .. } => next,
+            _ => earliest(next, self.context.background.next_deadline()),
         };
         // Later deadlines need no new request: the driver's tick at the earlier time re-arms the
         // timer.

@@ -94,6 +94,7 @@
 mod abort;
 mod asked;
 mod attempt;
+mod background;
 mod booking;
 mod boundary;
 mod branch;
@@ -172,8 +173,8 @@ pub use guest_mode::{GuestCall, GuestMode};
 pub use limit_changes::LimitChanges;
 pub use nested_ending::NestedEnding;
 pub use outcome::{
-    CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, VerifyRound,
-    WouldFit,
+    CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, StoppedWork, Unsuccessful,
+    VerifyRound, WouldFit,
 };
 pub use park::{Park, ParkDecision, ParkRequest, RequestKind};
 pub use precheck::{CheckState, PRE_TURN, PreTurnCheck};

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(super) const GIVE_UP: Duration = Duration::from_secs(1);
 
 /// Message to the model about a call that was running when its process died.
-const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
+pub(super) const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
 
 /// Message to the model about a call of a guest that has no result.
 const NO_RESULT: &str = "aborted: the client called the model again and reported no result of this call. The call may have run: look before you do it again.";
@@ -404,25 +404,7 @@ impl OpenCalls {
         let place = self.running.iter().position(|running| running.id == id)?;
         // Their order has no meaning, because each result goes to the place of its call.
         let running = self.running.swap_remove(place);
-        let mut attachments = Vec::new();
-        let (status, content) = if let Some(limit) = running.timed_out {
-            let had = excerpt(&report.content);
-            let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
-            (
-                ToolStatus::Timeout,
-                format!(
-                    "timed out after {limit:?} and was stopped; it may have done part of its work.{had}"
-                ),
-            )
-        } else if report.status == ToolStatus::Aborted && report.started {
-            let had = excerpt(&report.content);
-            let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
-            let why = "aborted: it had started and may have done part of its work.";
-            (ToolStatus::Aborted, format!("{why}{had}"))
-        } else {
-            attachments.clone_from(&report.attachments);
-            (report.status, report.content.clone())
-        };
+        let (status, content, attachments) = reported(running.timed_out, report);
         self.finished(running.at, status, content, report.started);
         if let CallState::Done(result, _) = &mut self.calls[running.at].state {
             result.pinned = report.pinned;
@@ -430,6 +412,30 @@ impl OpenCalls {
         }
         Some((running.at, running.started))
     }
+}
+
+/// Returns the status and the content of a call that has ended. `timed_out` is the time limit that it
+/// exceeded, if any.
+pub(super) fn reported(
+    timed_out: Option<Duration>,
+    report: &ToolReport,
+) -> (ToolStatus, String, Vec<Attachment>) {
+    let had = || {
+        let had = excerpt(&report.content);
+        if had.is_empty() { had } else { format!(" It had answered: {had}") }
+    };
+    if let Some(limit) = timed_out {
+        let content = format!(
+            "timed out after {limit:?} and was stopped; it may have done part of its work.{}",
+            had()
+        );
+        return (ToolStatus::Timeout, content, Vec::new());
+    }
+    if report.status == ToolStatus::Aborted && report.started {
+        let why = "aborted: it had started and may have done part of its work.";
+        return (ToolStatus::Aborted, format!("{why}{}", had()), Vec::new());
+    }
+    (report.status, report.content.clone(), report.attachments.clone())
 }
 
 pub(super) fn earliest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {

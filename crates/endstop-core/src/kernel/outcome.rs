@@ -80,6 +80,17 @@ pub struct WouldFit {
     pub max_output_tokens: Option<u64>,
 }
 
+/// A background call that was stopped because its run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoppedWork {
+    /// The handle that the model was given, for example `h1`.
+    pub handle: String,
+    /// The provider's id of the call.
+    pub call_id: String,
+    /// Name of the tool.
+    pub name: String,
+}
+
 /// A repeated tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepeatedCall {
@@ -201,6 +212,10 @@ outcome! {
     /// open, and what is next. It may be cut, and nothing has checked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<String>,
+    /// The background calls that were still running when the run ended, and were stopped. Each may
+    /// have done part of its work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<StoppedWork>,
     /// The reason why the last response stopped.
     pub signal: Option<TerminationSignal>,
     /// The model as the provider names it, or else as it was requested.

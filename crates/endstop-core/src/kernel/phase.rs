@@ -30,6 +30,8 @@ pub(super) enum Phase {
     Validating { id: EffectId, success: Box<Ending> },
     /// Waits for the verdict of the verifier on a success, since this time.
     Verifying { id: EffectId, success: Box<Ending>, since: Duration },
+    /// Waits for background work, with an answer in text that ends the run if nothing comes first.
+    Waiting { answer: Box<Ending>, text: String },
     /// Waits for the hand-over; the ending is decided.
     WrappingUp(Box<WrapUp>),
     /// Waits for running tools to end within their grace period; the ending is decided.
@@ -86,6 +88,8 @@ pub(super) enum Point {
     PreIteration,
     ChatParams,
     PreCall,
+    /// About the result of a background call.
+    Background,
     Stop(Box<Ending>),
     Reply(Box<Ending>),
 }
@@ -171,7 +175,7 @@ impl Phase {
         matches!(
             self,
             Phase::Consulting {
-                point: Point::PreIteration | Point::ChatParams | Point::PreCall,
+                point: Point::PreIteration | Point::ChatParams | Point::PreCall | Point::Background,
                 ..
             }
         )

@@ -16,7 +16,7 @@ use super::ledger::Ceiling;
 use super::lost_call::NoAnswer;
 use super::next::Next;
 use super::open_calls::OpenCalls;
-use super::phase::Point;
+use super::phase::{Phase, Point};
 use super::results::answer_unrun;
 use super::steering::continue_with_messages;
 use super::success::{end_or_succeed, succeed};
@@ -303,14 +303,21 @@ fn answered_in_text(
     Continue(Next::Again(ending))
 }
 
-/// Accepts a text as the answer, unless a message of the user came first, and after asking for a reply
-/// if the driver offers one.
-fn accept_text(ending: Box<Ending>, answer: String, context: &mut RunContext) -> Flow<Next> {
+/// Accepts a text as the answer, unless a message of the user or the result of a background call came
+/// first, and after asking for a reply if the driver offers one. Waits while background work is open.
+pub(super) fn accept_text(
+    ending: Box<Ending>,
+    answer: String,
+    context: &mut RunContext,
+) -> Flow<Next> {
     context.counts.empty_turns = 0;
     let ending = match continue_with_messages(ending, context)? {
         Ok(next) => return Continue(next),
         Err(ending) => ending,
     };
+    if context.background.is_open() {
+        return Continue(Next::Wait(Phase::Waiting { answer: ending, text: answer }));
+    }
     if context.settings.hooks.reply {
         return Continue(Next::Consult { point: Point::Reply(ending), ask: ConsultPoint::Reply });
     }

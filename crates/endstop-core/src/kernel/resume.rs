@@ -4,6 +4,7 @@
 //! been billed. A tool call is repeated only if its tool is repeatable; otherwise the model reads
 //! that the call may have run, because no process knows its result.
 
+use super::background;
 use super::booking::settle_aborted;
 use super::call::Call;
 use super::context::RunContext;
@@ -53,6 +54,7 @@ pub(super) fn resumed(
     }
     // Only the client of a guest can repeat a call.
     context.attempts.call_again = call_again && guest.is_none();
+    background::mark_lost(&lost, context, effects);
     match phase {
         Phase::Calling(call) if lost.contains(&call.id) => {
             context.state.streaming.abort();

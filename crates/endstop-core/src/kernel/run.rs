@@ -72,6 +72,8 @@ pub enum RunPhase {
     ConsultingChatParams,
     /// Waits for the `pre_call` hook.
     ConsultingPreCall,
+    /// Waits for the hook that sees the result of a background call.
+    ConsultingBackground,
     /// Waits for the stop hook.
     ConsultingStop,
     /// Waits for a reply to a text answer.
@@ -90,6 +92,8 @@ pub enum RunPhase {
     Validating,
     /// Waits for the verdict of the verifier.
     Verifying,
+    /// Waits for background work, with an answer in text.
+    Waiting,
     /// Waits for the next call of a guest, or for its end.
     Guest,
     /// Waits for the hand-over; the ending is decided.
@@ -107,6 +111,7 @@ impl RunPhase {
             RunPhase::ConsultingPreIteration => "consulting_pre_iteration",
             RunPhase::ConsultingChatParams => "consulting_chat_params",
             RunPhase::ConsultingPreCall => "consulting_pre_call",
+            RunPhase::ConsultingBackground => "consulting_background",
             RunPhase::ConsultingStop => "consulting_stop",
             RunPhase::ConsultingReply => "consulting_reply",
             RunPhase::Reserving => "reserving",
@@ -116,6 +121,7 @@ impl RunPhase {
             RunPhase::Compacting => "compacting",
             RunPhase::Validating => "validating",
             RunPhase::Verifying => "verifying",
+            RunPhase::Waiting => "waiting",
             RunPhase::Guest => "guest",
             RunPhase::WrappingUp => "wrapping_up",
             RunPhase::Stopping => "stopping",
@@ -307,6 +313,7 @@ impl Run {
                 Point::PreIteration => RunPhase::ConsultingPreIteration,
                 Point::ChatParams => RunPhase::ConsultingChatParams,
                 Point::PreCall => RunPhase::ConsultingPreCall,
+                Point::Background => RunPhase::ConsultingBackground,
                 Point::Stop(_) => RunPhase::ConsultingStop,
                 Point::Reply(_) => RunPhase::ConsultingReply,
             },
@@ -317,6 +324,7 @@ impl Run {
             Phase::Compacting { .. } => RunPhase::Compacting,
             Phase::Validating { .. } => RunPhase::Validating,
             Phase::Verifying { .. } => RunPhase::Verifying,
+            Phase::Waiting { .. } => RunPhase::Waiting,
             Phase::Guest(_) => RunPhase::Guest,
             Phase::WrappingUp(_) => RunPhase::WrappingUp,
             Phase::Stopping { .. } => RunPhase::Stopping,

@@ -53,6 +53,11 @@ pub struct ToolPolicy {
     pub timeout_argument: Option<String>,
     /// The permission of the tool.
     pub permission: Permission,
+    /// `true` if calls run in the background: each is answered with a handle at once, and its result
+    /// follows in a message before the next model call. Its time limit is `timeout`, or the run's
+    /// `max_tool_timeout`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub background: bool,
 }
 
 impl ToolPolicy {

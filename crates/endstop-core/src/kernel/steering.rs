@@ -40,13 +40,13 @@ pub(super) fn keep_unread(context: &mut RunContext) {
     }
 }
 
-/// Continues the run after an answer in text if a message came first, or returns the answer. An
+/// Continues the run after an answer in text if a message or a result came first, or returns the answer. An
 /// answer stands if the limits permit no other turn.
 pub(super) fn continue_with_messages(
     mut answer: Box<Ending>,
     context: &RunContext,
 ) -> Flow<Result<Next, Box<Ending>>> {
-    if context.unread.is_empty() || check_limits(context).is_break() {
+    if !context.has_news() || check_limits(context).is_break() {
         return Continue(Err(answer));
     }
     // A failure that the answer had outranked decides now, as after a reply.

@@ -148,6 +148,7 @@ pub(super) fn stop(
         reason: ending.termination.as_str().to_owned(),
         running: ids.len() as u32,
     }));
+    let ids = ids.into_iter().chain(context.background.running()).collect();
     effects.push(Effect::AbortTools { ids, grace });
     withhold_results(&mut open, effects);
     // Dismiss the approval prompts of calls that will not be made.

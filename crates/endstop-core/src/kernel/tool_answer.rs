@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Least number of bytes that a changed result may have. A longer one is cut, unless the tool's own
 /// result was as long.
-const MOST_CHANGED: usize = 64 * 1024;
+pub(super) const MOST_CHANGED: usize = 64 * 1024;
 
 /// Handles the answer of a hook or a person to a question about a call.
 pub(super) fn tool_answered(
@@ -196,7 +196,7 @@ fn change_result(
 }
 
 /// Cuts a text at a character boundary.
-fn bounded(mut text: String, most: usize) -> String {
+pub(super) fn bounded(mut text: String, most: usize) -> String {
     if text.len() > most {
         let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or_default());

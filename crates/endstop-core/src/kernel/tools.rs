@@ -2,6 +2,7 @@
 //!
 //! Each call is answered exactly once. `finish` is the kernel's own tool: it declares the answer.
 
+use super::background;
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
@@ -110,6 +111,14 @@ fn advance_call(
             open.calls[at].state = CallState::Finish(arguments.clone());
             Progress::Past
         }
+        CallState::Ready(_) if let Some(policy) = background(name, &context.settings) => {
+            // In order with the calls that run alone, which it does not wait for.
+            if !open.running.iter().all(|running| running.parallel_safe) {
+                return Progress::Held;
+            }
+            starts.extend(background::start(open, at, &policy, context, effects));
+            Progress::Past
+        }
         CallState::Ready(_) => {
             let limits = &context.settings.limits;
             // At least 1, because a limit of 0 would block the run forever.
@@ -165,6 +174,11 @@ fn start(
 
 fn tool<'a>(name: &str, settings: &'a RunSpec) -> Option<&'a ToolPolicy> {
     settings.tools.iter().find(|tool| tool.name == name)
+}
+
+/// Returns the policy of a tool whose calls run in the background.
+fn background(name: &str, settings: &RunSpec) -> Option<ToolPolicy> {
+    tool(name, settings).filter(|tool| tool.background).cloned()
 }
 
 /// `true` for the kernel's own tool. Permissions and hooks apply to it like to any other tool.

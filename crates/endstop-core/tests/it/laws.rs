@@ -293,13 +293,14 @@ pub fn check_compaction(
         return Err("a new epoch without a compaction".to_owned());
     }
     let bytes = |messages: &[Message]| messages.iter().map(Message::byte_len).sum::<u64>() as f64;
-    // The same event can also lead to a message about the limits, or let a message of the user in that
-    // had to wait, at the end.
+    // The same event can also lead to a message about the limits, or let a message of the user or the
+    // result of a background call in that had to wait, at the end.
     let own = |message: &Message| {
         let text = message.plain_text();
         text.starts_with("This run ends now")
             || text.starts_with("Left in this run")
             || text == SAID
+            || text.starts_with("Background call h")
     };
     let kept = after.iter().rposition(|message| !own(message)).map_or(0, |last| last + 1);
     let kept = bytes(&after[..kept]);

@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod background;
 mod cache_prices;
 mod call_clocks;
 mod ceilings;

@@ -145,6 +145,14 @@ fn would_fit() -> impl Strategy<Value = WouldFit> {
     })
 }
 
+fn work() -> impl Strategy<Value = StoppedWork> {
+    (1..9u32, "[a-z]{0,4}", "[a-z]{0,4}").prop_map(|(n, call_id, name)| StoppedWork {
+        handle: format!("h{n}"),
+        call_id,
+        name,
+    })
+}
+
 fn outcome() -> impl Strategy<Value = Outcome> {
     let ending = (
         (termination(), decided_by(), prop::collection::vec(termination(), 0..3)),
@@ -158,7 +166,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         (of(snapshot()), text(), of(would_fit()), text(), of(signal())),
         (text(), text(), text(), of(any::<bool>()), messages()),
         (prop::collection::vec(verify_round(), 0..3), text(), of(branch_point())),
-        prop::collection::vec(model_use(), 0..3),
+        (prop::collection::vec(model_use(), 0..3), prop::collection::vec(work(), 0..3)),
     );
     (ending, rest).prop_map(|(ending, rest)| {
         let (decided, answers, (counts, compactions), (fired, usage), money, times) = ending;
@@ -170,7 +178,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         let (model, provider, run_id, verified, messages) = rest.1;
         let cache = CacheUse::of(&usage, None);
         let (verify_rounds, hand_over, branched_from) = rest.2;
-        let models = rest.3;
+        let (models, background) = rest.3;
         Outcome {
             termination,
             decided_by,
@@ -207,6 +215,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             verify_rounds,
             hand_over,
             branched_from,
+            background,
             messages,
             epoch: 0,
         }
@@ -344,6 +353,7 @@ fn over_budget() -> (Outcome, &'static str) {
         verify_rounds: Vec::new(),
         hand_over: None,
         branched_from: None,
+        background: Vec::new(),
         messages: vec![Message::text(MessageId(1), Role::User, "Look.")],
         epoch: 2,
     };

@@ -27,6 +27,8 @@ pub struct AgentBuilder {
     config: Config,
     tools: Vec<Arc<dyn Tool>>,
     permissions: Permissions,
+    /// Names of tools whose calls run in the background.
+    background: Vec<String>,
     schema: Option<Value>,
     /// `None` enables the `finish` tool if the agent has other tools.
     finish_tool: Option<bool>,
@@ -78,6 +80,7 @@ impl AgentBuilder {
             },
             tools: Vec::new(),
             permissions: Permissions::default(),
+            background: Vec::new(),
             schema: None,
             finish_tool: None,
         }
@@ -151,6 +154,13 @@ impl AgentBuilder {
     /// Replaces all permissions set so far.
     pub fn permissions(mut self, permissions: Permissions) -> Self {
         self.permissions = permissions;
+        self
+    }
+
+    /// Runs the calls of the tool with this name in the background: see
+    /// [`Tool::background`](crate::tool::Tool::background).
+    pub fn background(mut self, tool: impl Into<String>) -> Self {
+        self.background.push(tool.into());
         self
     }
 
@@ -414,6 +424,10 @@ impl AgentBuilder {
             let tools = names.iter().map(|&name| name.to_owned()).collect();
             return Err(BuildError::UnknownTool { pattern: pattern.to_owned(), tools });
         }
+        if let Some(unknown) = self.background.iter().find(|name| !names.contains(&name.as_str())) {
+            let tools = names.iter().map(|&name| name.to_owned()).collect();
+            return Err(BuildError::UnknownTool { pattern: unknown.clone(), tools });
+        }
         config.tool_specs = config
             .tools
             .iter()
@@ -426,6 +440,8 @@ impl AgentBuilder {
                 timeout: tool.timeout(),
                 timeout_argument: tool.timeout_argument().map(str::to_owned),
                 permission: self.permissions.of_tool(&**tool),
+                background: tool.background()
+                    || self.background.iter().any(|name| name == tool.name()),
             })
             .collect();
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);

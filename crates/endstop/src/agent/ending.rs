@@ -106,6 +106,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         verify_rounds: Vec::new(),
         hand_over: None,
         branched_from: None,
+        background: Vec::new(),
         suspended: Duration::ZERO,
     }
 }

@@ -48,6 +48,7 @@ pub struct FunctionTool<A, F> {
     runs_code: bool,
     repeatable: bool,
     exempt: bool,
+    background: bool,
     touches_machine: bool,
     timeout: Option<Duration>,
     arguments: PhantomData<fn(A)>,
@@ -89,6 +90,7 @@ where
         runs_code: false,
         repeatable: false,
         exempt: false,
+        background: false,
         touches_machine: false,
         timeout: None,
         arguments: PhantomData,
@@ -176,6 +178,13 @@ impl<A, F> FunctionTool<A, F> {
         self
     }
 
+    /// Runs the calls in the background: see [`Tool::background`].
+    #[must_use]
+    pub fn background(mut self) -> Self {
+        self.background = true;
+        self
+    }
+
     /// Declares that the tool changes or reveals something of the machine.
     #[must_use]
     pub fn touches_machine(mut self) -> Self {
@@ -239,6 +248,9 @@ where
     }
     fn exempt_from_no_progress(&self) -> bool {
         self.exempt
+    }
+    fn background(&self) -> bool {
+        self.background
     }
     fn touches_machine(&self) -> bool {
         self.touches_machine

@@ -86,6 +86,14 @@ pub trait Tool: Send + Sync {
         false
     }
 
+    /// `true` if calls run in the background: each is answered with a handle at once, and its result
+    /// follows in a message before the next model call. The time limit is then [`timeout`](Self::timeout)
+    /// or the run's `max_tool_timeout`. A run does not end with an answer in text while such work is
+    /// open; any other ending stops it.
+    fn background(&self) -> bool {
+        false
+    }
+
     /// `true` if the tool changes or reveals something of the machine it runs on.
     fn touches_machine(&self) -> bool {
         false

@@ -41,6 +41,9 @@ macro_rules! forward {
             fn exempt_from_no_progress(&self) -> bool {
                 (**self).exempt_from_no_progress()
             }
+            fn background(&self) -> bool {
+                (**self).background()
+            }
             fn touches_machine(&self) -> bool {
                 (**self).touches_machine()
             }

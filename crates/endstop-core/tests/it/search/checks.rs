@@ -31,7 +31,8 @@ impl World<'_> {
         // The effects that the run waits for are open, and no others.
         let count = |of: fn(&Open) -> bool| self.open.iter().filter(|open| of(open)).count();
         let calls = count(|open| matches!(open, Open::Call { .. }));
-        let tools = count(|open| matches!(open, Open::Tool { .. }));
+        let tools = count(|open| matches!(open, Open::Tool { background: false, .. }));
+        let background = count(|open| matches!(open, Open::Tool { background: true, .. }));
         let asked = count(|open| matches!(open, Open::Consult { .. }));
         let reviews = count(|open| {
             matches!(open, Open::Consult { point: ConsultPoint::PostTool { .. }, .. })
@@ -44,6 +45,7 @@ impl World<'_> {
             ("new", open) => open == [0; 7],
             ("backoff", open) => open == [0; 7] && self.wake.is_some(),
             ("calling", open) => open == [1, 0, 0, 0, 0, 0, 0],
+            ("waiting", open) => open == [0; 7] && background > 0,
             ("compacting", open) => open == [0, 0, 0, 1, 0, 0, 0],
             ("validating", open) => open == [0, 0, 0, 0, 1, 0, 0],
             ("reserving", open) => open == [0, 0, 0, 0, 0, 1, 0],

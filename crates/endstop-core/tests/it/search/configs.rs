@@ -165,6 +165,7 @@ pub fn configs() -> Vec<Config> {
         tools(),
         approval(),
         parked(),
+        background(),
         deadline(),
         suspended(),
         steered(),
@@ -443,6 +444,37 @@ fn parked() -> Config {
         pieces: vec![],
         reports: vec![OK, NO],
         answers: vec![Said::Proceed, Said::Deny],
+        ..plain()
+    }
+}
+
+/// Background calls, with a message of the user, and a process that may die.
+fn background() -> Config {
+    Config {
+        name: "background",
+        deeper: 3,
+        spec: || RunSpec {
+            tools: vec![
+                ToolPolicy { background: true, ..tool("build", Permission::Allow) },
+                tool("read", Permission::Allow),
+            ],
+            finish_tool: true,
+            limits: Limits { max_tool_timeout: Some(Duration::from_millis(60)), ..limits() },
+            hooks: Hooks { post_tool: true, ..Hooks::default() },
+            ..spec()
+        },
+        parks: true,
+        replies: vec![
+            DONE,
+            calls(&[("a", "build", "{}"), ("b", "read", "{}")]),
+            calls(&[("a", "build", "{}")]),
+            FINISH,
+        ],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![],
+        reports: vec![OK, Report::Halts],
+        steers: vec![Steer::Say],
+        answers: vec![Said::Proceed, Said::Deny, Said::Change],
         ..plain()
     }
 }

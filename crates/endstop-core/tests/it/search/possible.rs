@@ -107,7 +107,7 @@ impl Before {
 
     /// `true` if an answer was declared before the event, which the event cannot withdraw.
     fn declared(&self, outcome: &Outcome) -> bool {
-        let waits = matches!(self.phase, "consulting_stop" | "verifying");
+        let waits = matches!(self.phase, "consulting_stop" | "verifying" | "waiting");
         let by_finish = self.phase == "tools" && outcome.decided_by.decision == Decision::Finish;
         outcome.is_success() && (waits || by_finish)
     }

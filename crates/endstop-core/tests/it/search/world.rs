@@ -78,7 +78,7 @@ pub(super) enum Action {
 #[derive(Clone, Debug)]
 pub(super) enum Open {
     Call { id: EffectId, cap: Option<u64>, prompt: u64, text: String, pieces: u8 },
-    Tool { id: EffectId, call: String, told_to_stop: bool },
+    Tool { id: EffectId, call: String, told_to_stop: bool, background: bool },
     Consult { id: EffectId, point: ConsultPoint },
     Compact { id: EffectId, short: Vec<Message> },
     Validate { id: EffectId },
@@ -107,6 +107,8 @@ pub(super) struct World<'a> {
     pub(super) verifier: bool,
     /// The run that this one branches from.
     pub(super) branched_from: Option<BranchPoint>,
+    /// Names of the tools whose calls run in the background.
+    background: Vec<String>,
     run: Option<Run>,
     seen: Arc<Mutex<Seen>>,
     now: Duration,
@@ -167,13 +169,15 @@ impl fmt::Debug for World<'_> {
 impl<'a> World<'a> {
     pub(super) fn new(config: &'a Config) -> World<'a> {
         let (run, seen) = config.run();
-        let RunSpec { limits, verifier, branched_from, .. } = (config.spec)();
+        let RunSpec { limits, verifier, tools, branched_from, .. } = (config.spec)();
+        let background = tools.into_iter().filter(|tool| tool.background).map(|tool| tool.name);
         World {
             config,
             limits,
             verifier,
             models: ModelLaw::of(&run),
             branched_from,
+            background: background.collect(),
             run: Some(run),
             seen,
             now: Duration::ZERO,
@@ -486,7 +490,13 @@ impl<'a> World<'a> {
             Effect::StartTools { calls } => {
                 for ToolStart { id, call, .. } in calls {
                     self.starts_once(&call.id)?;
-                    self.open.push(Open::Tool { id, call: call.id, told_to_stop: false });
+                    let background = self.background.contains(&call.name);
+                    self.open.push(Open::Tool {
+                        id,
+                        call: call.id,
+                        told_to_stop: false,
+                        background,
+                    });
                 }
             }
             Effect::AbortTools { ids, .. } => {
@@ -529,7 +539,7 @@ impl<'a> World<'a> {
             // A tool that was asked to stop and then abandoned: the kernel no longer waits for it.
             Effect::Emit(RunEvent::ToolEnded { call_id, .. }) => {
                 let at = self.open.iter().position(|open| {
-                    matches!(open, Open::Tool { call, told_to_stop: true, .. } if *call == call_id)
+                    matches!(open, Open::Tool { call, told_to_stop: true, background: false, .. } if *call == call_id)
                 });
                 if let Some(at) = at {
                     let gone = self.open.remove(at);

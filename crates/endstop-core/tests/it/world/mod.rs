@@ -88,12 +88,13 @@ pub const KINDS: [&str; 20] = [
     "terminate",
     "fault",
 ];
-pub const PHASES: [&str; 14] = [
+pub const PHASES: [&str; 16] = [
     "new",
     "consulting_prompt",
     "consulting_pre_iteration",
     "consulting_chat_params",
     "consulting_pre_call",
+    "consulting_background",
     "consulting_stop",
     "reserving",
     "calling",
@@ -102,6 +103,7 @@ pub const PHASES: [&str; 14] = [
     "compacting",
     "validating",
     "verifying",
+    "waiting",
     "wrapping_up",
 ];
 

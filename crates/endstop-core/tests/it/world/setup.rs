@@ -194,6 +194,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             timeout: None,
             timeout_argument: None,
             permission: permission(rng),
+            background: false,
         })
         .collect();
     let shared = rng.chance(20);
@@ -252,6 +253,12 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
     }
     if rng.chance(15) {
         begin_as_branch(&mut spec);
+    }
+    // Drawn last, so that the worlds without background calls stay the same.
+    if rng.chance(30) {
+        for tool in spec.tools.iter_mut().filter(|tool| tool.name != "write") {
+            tool.background = rng.chance(50);
+        }
     }
     let (hooks, verifier) = (spec.hooks, spec.verifier);
     let falls_back = !spec.fallbacks.is_empty();

@@ -19,7 +19,7 @@ use crate::tool::{Tool, ToolContext};
 use crate::verifier::{Verdict, bounded};
 use endstop_core::{
     Compaction, ConsultPoint, Effect, EffectId, ErrorClass, EventKind, MessageId, ModelError, Run,
-    RunEvent, ToolReport, ToolStart, ToolStatus,
+    RunEvent, ToolPolicy, ToolReport, ToolStart, ToolStatus,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -178,7 +178,13 @@ impl Driver {
             self.queue.push_back(EventKind::ToolEnded { tool: id, report });
             return;
         };
-        let context = self.context(start.call.id.clone());
+        let background = |policy: &ToolPolicy| policy.name == name && policy.background;
+        let context = if self.shared.config.tool_specs.iter().any(background) {
+            // The model is called while the tool runs, so that both would spend what is left.
+            self.context_within(start.call.id.clone(), self.nothing_left())
+        } else {
+            self.context(start.call.id.clone())
+        };
         self.tools.push((id, context.clone()));
         self.trace.tool_begins(&start);
         let run = run_tool(tool, start, context, self.control.clone());

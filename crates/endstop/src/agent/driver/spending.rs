@@ -170,6 +170,16 @@ impl Driver {
 
     /// Creates the context of work that may spend: a tool call or a compaction.
     pub(super) fn context(&mut self, call_id: String) -> ToolContext {
+        let budget = self.tool_budget();
+        self.context_within(call_id, budget)
+    }
+
+    /// Creates the context of work that may spend within this budget.
+    pub(super) fn context_within(
+        &self,
+        call_id: String,
+        budget: Option<SharedBudget>,
+    ) -> ToolContext {
         let context = ToolContext::new(
             call_id,
             self.control.token().child_token(),
@@ -181,10 +191,19 @@ impl Driver {
         if let Some(nesting) = self.teller.nesting() {
             context.bind_nesting(nesting);
         }
-        if let Some(tool_budget) = self.tool_budget() {
-            context.bind(tool_budget);
+        if let Some(budget) = budget {
+            context.bind(budget);
         }
         context
+    }
+
+    /// The budget of a tool that runs in the background: it may spend nothing of the run's own
+    /// ceilings, and within a shared budget as any other call.
+    pub(super) fn nothing_left(&self) -> Option<SharedBudget> {
+        let limits = self.limits();
+        let usd = limits.max_budget_usd.map(|_| NanoUsd::ZERO);
+        let tokens = limits.max_tokens.map(|_| 0);
+        SharedBudget::within(self.owner.budget.as_ref(), usd, tokens)
     }
 
     /// The budget that the tools of this turn share. The run makes no model call of its own at the
