@@ -267,6 +267,10 @@ pub(crate) struct RunArgs {
     /// A tool that the model may use: shell, read_file, write_file. May be repeated.
     #[arg(long = "tool", value_name = "NAME")]
     pub(crate) tools: Vec<String>,
+    /// A tool whose calls run in the background: the model gets a handle at once, and the result in a
+    /// message when the call has ended. May be repeated.
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) background: Vec<String>,
     /// An MCP server whose tools the model may use: NAME=COMMAND, for the shell, or NAME=https://…
     /// May be repeated; set keys and headers in endstop.toml.
     #[arg(long, value_name = "SERVER")]

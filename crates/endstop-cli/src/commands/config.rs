@@ -101,6 +101,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
     }
     row("system", json!(text(&settings.system)));
     row("tools", json!(settings.tools));
+    row("background", json!(settings.background));
     row("ask", json!(settings.ask));
     row("dir", json!(settings.dir.as_ref().map(|dir| dir.display().to_string())));
     row("fallback", json!(settings.fallback));

@@ -62,6 +62,7 @@ impl Settings {
             base_url: saved.base_url,
             system: header.system.clone(),
             tools: saved.tools,
+            background: saved.background,
             mcp: saved.mcp,
             ask: saved.ask,
             park: saved.park,

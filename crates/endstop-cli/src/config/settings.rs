@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) system: Option<String>,
     pub(crate) tools: Vec<String>,
     pub(crate) mcp: Vec<ServerSettings>,
+    /// Names of the tools whose calls run in the background.
+    pub(crate) background: Vec<String>,
     pub(crate) ask: bool,
     /// If set, a call that needs approval parks the run.
     pub(crate) park: Option<ParkSettings>,
@@ -87,6 +89,8 @@ pub(super) struct Saved {
     pub(super) tools: Vec<String>,
     #[serde(default)]
     pub(super) mcp: Vec<ServerSettings>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) background: Vec<String>,
     pub(super) ask: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) park: Option<ParkSettings>,
@@ -128,6 +132,7 @@ impl Settings {
             base_url: self.base_url.clone(),
             tools: self.tools.clone(),
             mcp: self.mcp.iter().map(ServerSettings::saved).collect(),
+            background: self.background.clone(),
             ask: self.ask,
             park: self.park,
             // Stored as an absolute path, because the run may be resumed from another folder.
@@ -214,6 +219,9 @@ impl Settings {
             // Checked here, so that the error names the flag and not the file.
             known_tools("--tool", &args.tools)?;
             settings.tools.clone_from(&args.tools);
+        }
+        if !args.background.is_empty() {
+            settings.background.clone_from(&args.background);
         }
         for flag in &args.mcp {
             let server = ServerSettings::of_flag(flag)?;
@@ -329,6 +337,10 @@ impl Settings {
                 self.tools =
                     names_in(value).ok_or_else(|| wrong("expected a list of tool names"))?;
                 known_tools(&format!("{name}: `tools`"), &self.tools)?;
+            }
+            "background" => {
+                self.background =
+                    names_in(value).ok_or_else(|| wrong("expected a list of tool names"))?;
             }
             "mcp" => {
                 let read = ServerSettings::of_table(member, value).map_err(in_table)?;

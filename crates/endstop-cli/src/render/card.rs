@@ -13,7 +13,7 @@
 use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
-use endstop::core::{Billing, CacheUse, ModelUse, RuleHit, VerifyRound};
+use endstop::core::{Billing, CacheUse, ModelUse, RuleHit, StoppedWork, VerifyRound};
 use endstop::{BranchPoint, Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
@@ -81,6 +81,13 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
     }
     if let Some(text) = &outcome.hand_over {
         row("handover", &shorten(text, 1000));
+    }
+    for StoppedWork { handle, name, .. } in outcome.background.iter().take(4) {
+        let what = format!(
+            "background call {handle} (`{}`) was still running; it may have done part of its work",
+            shorten(name, 60)
+        );
+        row("stopped", &what);
     }
     if let Some(snapshot) = &outcome.no_progress_snapshot {
         for call in &snapshot.calls {

@@ -218,6 +218,9 @@ pub(super) fn with_settings(mut builder: AgentBuilder, settings: Settings) -> Ag
             None => verifier,
         });
     }
+    for name in settings.background {
+        builder = builder.background(name);
+    }
     let mut builder = builder.limits(settings.limits).compaction(&settings.compaction);
     if let Some(system) = settings.system {
         builder = builder.system(system);

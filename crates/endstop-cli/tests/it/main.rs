@@ -17,6 +17,8 @@ mod assert;
 mod attach;
 mod audit;
 mod audit_agents;
+#[cfg(unix)]
+mod background;
 mod backtest;
 mod backtest_inputs;
 mod backtest_odd_sets;

@@ -33,6 +33,14 @@ pub enum BuildError {
         /// The names of the tools.
         tools: Vec<String>,
     },
+    /// The agent has no tool with the name of a tool that is to run in the background.
+    #[error("unknown tool `{tool}` for the background: expected one of {}", tools.join(", "))]
+    UnknownBackgroundTool {
+        /// The name.
+        tool: String,
+        /// The names of the tools.
+        tools: Vec<String>,
+    },
     /// A tool has the permission `ask`, but there is no approver.
     #[error(
         "the tool `{tool}` has the permission `ask`, but there is no approver; set `AgentBuilder::approver` or `AgentBuilder::approval_events`"

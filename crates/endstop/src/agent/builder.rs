@@ -426,7 +426,7 @@ impl AgentBuilder {
         }
         if let Some(unknown) = self.background.iter().find(|name| !names.contains(&name.as_str())) {
             let tools = names.iter().map(|&name| name.to_owned()).collect();
-            return Err(BuildError::UnknownTool { pattern: unknown.clone(), tools });
+            return Err(BuildError::UnknownBackgroundTool { tool: unknown.clone(), tools });
         }
         config.tool_specs = config
             .tools

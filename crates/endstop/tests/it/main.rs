@@ -13,6 +13,7 @@
 mod addresses;
 mod attachments;
 mod azure;
+mod background;
 mod bedrock;
 mod caching;
 mod cohere;

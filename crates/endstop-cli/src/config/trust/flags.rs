@@ -36,6 +36,7 @@ pub(crate) fn given(args: &RunArgs) -> BTreeMap<String, String> {
         ("allow_http", args.allow_http),
         ("system", args.system.is_some()),
         ("tools", !args.tools.is_empty()),
+        ("background", !args.background.is_empty()),
         ("ask", args.ask.is_some()),
         ("dir", args.dir.is_some()),
         ("max_output_tokens", args.max_output_tokens.is_some()),

@@ -35,6 +35,8 @@ pub(crate) const KEYS: [(&str, Allowed); 26] = [
     ("system", Allowed::Nothing),
     // Also for an empty list, because only the user knows which tools the run needs.
     ("tools", Allowed::Nothing),
+    // A background call runs longer than a call that the run waits for.
+    ("background", Allowed::Nothing),
     ("ask", Allowed::Only(true)),
     ("dir", Allowed::Nothing),
     ("max_output_tokens", Allowed::Lower),
