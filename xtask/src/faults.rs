@@ -254,7 +254,7 @@ const FAULTS: &[Fault] = &[
     fault(
         "answer-drops-the-message",
         "steering.rs",
-        "if context.unread.is_empty() || check_limits(context).is_break() {",
+        "if !context.has_news() || check_limits(context).is_break() {",
         "if true {",
     ),
     fault("unread-message-is-lost", "conclude.rs", "    keep_unread(&mut context);\n", ""),

@@ -14,140 +14,49 @@ use super::ending::Ending;
 use super::event::{HookDecision, ToolReport};
 use super::guard::{Flow, misplaced};
 use super::next::Next;
-use super::open_calls::{CallState, GIVE_UP, LOST, OpenCalls, earliest, reported};
+use super::open_calls::{CallState, GIVE_UP, LOST, OpenCalls, reported};
+use super::open_work::{Ended, Work};
 use super::outcome::StoppedWork;
 use super::phase::Point;
-use super::results::emit_ended;
+use super::results::{MOST_CHANGED, bounded, emit_ended};
 use super::spec::ToolPolicy;
-use super::tool_answer::{MOST_CHANGED, bounded};
 use crate::limits::Limits;
 use crate::media::Attachment;
-use crate::message::{Part, Role, ToolCall, ToolResult, ToolStatus};
+use crate::message::{Role, ToolResult, ToolStatus};
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 use std::mem::{replace, take};
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
-/// The background calls of a run.
-#[derive(Debug, Default)]
-pub(super) struct Background {
-    /// Number of the last handle.
-    handles: u32,
-    open: Vec<Work>,
-    /// Results that no model call has read.
-    ended: Vec<Ended>,
-}
-
-/// A call that runs in the background.
-#[derive(Debug)]
-struct Work {
-    id: EffectId,
-    handle: String,
-    call: ToolCall,
-    started: Duration,
-    deadline: Option<Duration>,
-    /// The time limit that the call exceeded. If set, the call was asked to stop, and is abandoned at
-    /// `deadline`.
-    timed_out: Option<Duration>,
-}
-
-/// A call that has ended.
-#[derive(Debug)]
-struct Ended {
-    handle: String,
-    call: ToolCall,
-    result: ToolResult,
-    ran: Duration,
-    /// `true` if the hook has passed the result, or need not see it.
-    passed: bool,
-}
-
-impl Background {
-    /// `true` if a call runs under this id.
-    pub(super) fn runs(&self, id: EffectId) -> bool {
-        self.open.iter().any(|work| work.id == id)
-    }
-
-    /// `true` while a call runs.
-    pub(super) fn is_open(&self) -> bool {
-        !self.open.is_empty()
-    }
-
-    /// `true` if there is a result that no model call has read.
-    pub(super) fn has_results(&self) -> bool {
-        !self.ended.is_empty()
-    }
-
-    /// The ids of the calls that run.
-    pub(super) fn running(&self) -> Vec<EffectId> {
-        self.open.iter().map(|work| work.id).collect()
-    }
-
-    pub(super) fn next_deadline(&self) -> Option<Duration> {
-        self.open.iter().fold(None, |next, work| earliest(next, work.deadline))
-    }
-}
-
-impl Work {
-    /// Records the end of the call, and reports it to observers.
-    fn end(
-        self,
-        (status, content, attachments): (ToolStatus, String, Vec<Attachment>),
-        started: bool,
-        context: &mut RunContext,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Work { handle, call, started: began, .. } = self;
-        let ran = context.now.saturating_sub(began);
-        effects.push(Effect::Emit(RunEvent::ToolEnded {
-            call_id: call.id.clone(),
-            name: call.name.clone(),
-            status,
-            duration_ms: ran.as_millis() as u64,
-            content: content.clone(),
-        }));
-        let result = ToolResult {
-            call_id: call.id.clone(),
-            name: call.name.clone(),
-            status,
-            content,
-            attachments,
-            started,
-            pinned: false,
-        };
-        let passed = !(context.settings.hooks.post_tool && started);
-        context.background.ended.push(Ended { handle, call, result, ran, passed });
-    }
-}
-
-impl Ended {
-    /// Withholds the result, because no hook has passed it.
-    fn withhold(&mut self) {
-        self.result.content = format!(
-            "the call had ended ({}), but the run was stopped before a hook had passed its result.",
-            self.result.status.as_str()
-        );
-        self.result.attachments.clear();
-        self.passed = true;
-    }
-
-    /// Returns the message to the model.
-    fn into_message(self) -> (String, Vec<Part>) {
-        let Ended { handle, result, ran, .. } = self;
-        let ToolResult { name, status, content, attachments, .. } = result;
-        let ran = Duration::from_millis(ran.as_millis() as u64);
-        let text = format!(
-            "Background call {handle} (`{name}`) has ended: {}, after {ran:?}. This is the result of a tool, not a message of the user:\n\n{content}",
-            status.as_str()
-        );
-        let mut parts = vec![Part::Text { text: text.clone() }];
-        parts.extend(attachments.into_iter().map(|attachment| match attachment {
-            Attachment::Image(image) => Part::Image(image),
-            Attachment::Document(document) => Part::Document(document),
-        }));
-        (text, parts)
-    }
+/// Records the end of a call, and reports it to observers.
+fn end(
+    work: Work,
+    (status, content, attachments): (ToolStatus, String, Vec<Attachment>),
+    started: bool,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    let Work { handle, call, started: began, .. } = work;
+    let ran = context.now.saturating_sub(began);
+    effects.push(Effect::Emit(RunEvent::ToolEnded {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        status,
+        duration_ms: ran.as_millis() as u64,
+        content: content.clone(),
+    }));
+    let result = ToolResult {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        status,
+        content,
+        attachments,
+        started,
+        pinned: false,
+    };
+    let passed = !(context.settings.hooks.post_tool && started);
+    context.background.ended.push(Ended { handle, call, result, ran, passed });
 }
 
 /// Starts a call in the background and answers it with its handle, or refuses it if too many run.
@@ -218,7 +127,7 @@ pub(super) fn ended(
     let work = context.background.open.remove(at);
     let decision = Decision::of(Layer::Tool, &work.call.name);
     let result = reported(work.timed_out, &report);
-    work.end(result, report.started, context, effects);
+    end(work, result, report.started, context, effects);
     if let Some(ended) = context.background.ended.last_mut() {
         ended.result.pinned = report.pinned;
     }
@@ -251,14 +160,14 @@ pub(super) fn time_out(context: &mut RunContext, effects: &mut Vec<Effect>) -> b
     !gone.is_empty()
 }
 
-/// Ends the calls whose process died: nobody knows their results.
+/// Ends the calls whose process died: no process knows their results.
 pub(super) fn mark_lost(lost: &[EffectId], context: &mut RunContext, effects: &mut Vec<Effect>) {
     let open = take(&mut context.background.open);
     let (gone, kept) = open.into_iter().partition(|work| lost.contains(&work.id));
     context.background.open = kept;
     for work in gone {
         let result = (ToolStatus::Aborted, LOST.to_owned(), Vec::new());
-        work.end(result, true, context, effects);
+        end(work, result, true, context, effects);
     }
 }
 
@@ -349,7 +258,7 @@ pub(super) fn close(
         let content = format!(
             "aborted: the run ended as {termination}. It had started and may have done part of its work."
         );
-        work.end((ToolStatus::Aborted, content, Vec::new()), true, context, effects);
+        end(work, (ToolStatus::Aborted, content, Vec::new()), true, context, effects);
         // The text is the kernel's own, which no hook needs to see.
         if let Some(ended) = context.background.ended.last_mut() {
             ended.passed = true;

@@ -3,13 +3,13 @@
 //! The phases call these methods, and nothing here calls a phase. What only one phase needs is in
 //! that phase's own data, see `phase.rs`.
 
-use super::background::Background;
 use super::compactions::Compactions;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::jitter::Jitter;
 use super::judge::Judge;
 use super::ledger::Ledger;
 use super::models::Models;
+use super::open_work::Background;
 use super::prompt::PromptSize;
 use super::spec::RunSpec;
 use super::verdicts::Verdicts;

@@ -128,6 +128,7 @@ mod models;
 mod nested_ending;
 mod next;
 mod open_calls;
+mod open_work;
 mod outcome;
 mod outcome_display;
 mod outcome_json;

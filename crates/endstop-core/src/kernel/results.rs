@@ -4,7 +4,12 @@ use super::context::RunContext;
 use super::effect::{Effect, RunEvent};
 use super::open_calls::{CallState, OpenCalls};
 use crate::message::{Part, Role, ToolStatus};
+use std::fmt::Write;
 use std::time::Duration;
+
+/// Least number of bytes that a changed result may have. A longer one is cut, unless the tool's own
+/// result was as long.
+pub(super) const MOST_CHANGED: usize = 64 * 1024;
 
 /// Reports to observers that a call has ended.
 pub(super) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, effects: &mut Vec<Effect>) {
@@ -60,4 +65,14 @@ pub(super) fn record_results(open: OpenCalls, context: &mut RunContext) {
     if !parts.is_empty() {
         context.state.push(Role::Tool, parts);
     }
+}
+
+/// Cuts a text at a character boundary.
+pub(super) fn bounded(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        let _ = write!(text, "\n[… cut after {most} bytes …]");
+    }
+    text
 }

@@ -14,16 +14,11 @@ use super::next::Next;
 use super::open_calls::{CallState, OpenCalls};
 use super::parked::check_again;
 use super::phase::Phase;
-use super::results::emit_ended;
+use super::results::{MOST_CHANGED, bounded, emit_ended};
 use super::tools::{approve, tool_halted};
 use crate::message::{ToolCall, ToolStatus};
-use std::fmt::Write;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
-
-/// Least number of bytes that a changed result may have. A longer one is cut, unless the tool's own
-/// result was as long.
-pub(super) const MOST_CHANGED: usize = 64 * 1024;
 
 /// Handles the answer of a hook or a person to a question about a call.
 pub(super) fn tool_answered(
@@ -193,14 +188,4 @@ fn change_result(
         status: result.status,
     }));
     open.replace_result(at, status, content, attachments);
-}
-
-/// Cuts a text at a character boundary.
-pub(super) fn bounded(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or_default());
-        let _ = write!(text, "\n[… cut after {most} bytes …]");
-    }
-    text
 }
