@@ -7,17 +7,19 @@ use serde_json::json;
 #[test]
 fn open_call_is_stopped_and_reported() {
     let cli = Cli::new();
-    let server = playing([
-        Turn::call("shell", &json!({"command": "sleep 600"})),
-        Turn::call("finish", &json!({"deliverable": "42"})),
-    ]);
+    let server = || {
+        playing([
+            Turn::call("shell", &json!({"command": "sleep 600"})),
+            Turn::call("finish", &json!({"deliverable": "42"})),
+        ])
+    };
     let args = ["Go.", "--tool", "shell", "--background", "shell", "--journal", "j.db"];
-    let done = cli.agent(&server, "openai-chat", &args).exits(0);
+    let done = cli.agent(&server(), "openai-chat", &args).exits(0);
     let row = "stopped  background call h1 (`shell`) was still running";
     assert!(done.stderr.contains(row), "{}", done.stderr);
     let explained = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
     assert!(explained.contains(row), "{explained}");
-    let json = cli.agent(&server, "openai-chat", &[&args[..], &["--json"]].concat()).exits(0);
+    let json = cli.agent(&server(), "openai-chat", &[&args[..], &["--json"]].concat()).exits(0);
     let outcome = json.lines().pop().unwrap();
     let work = json!([{"handle": "h1", "call_id": "call_1", "name": "shell"}]);
     assert_eq!(outcome["background"], work, "{outcome}");
