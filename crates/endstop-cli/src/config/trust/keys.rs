@@ -23,7 +23,7 @@ pub(crate) enum Allowed {
 }
 
 /// Every key of a settings file.
-pub(crate) const KEYS: [(&str, Allowed); 26] = [
+pub(crate) const KEYS: [(&str, Allowed); 27] = [
     ("model", Allowed::Nothing),
     // A fallback is another host that receives the conversation, with its own price.
     ("fallback", Allowed::Nothing),
