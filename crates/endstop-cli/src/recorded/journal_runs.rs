@@ -154,10 +154,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     let header = &run.header;
     let mut made = traj::Trajectory::new(header.id.clone());
     made.task_id = Some(header.spec.task.clone().into());
-    made.model = run.model().map(|model| match &header.spec.provider {
-        Some(provider) => format!("{provider}/{model}").into(),
-        None => model.to_owned().into(),
-    });
+    made.model = model_name(header.spec.provider.as_deref(), run.model()).map(Into::into);
     made.agent = Some("endstop".into());
     made.agent_version = Some(header.version.clone().into());
     made.steps.push(traj::Step {
@@ -171,6 +168,8 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     let mut replay = Replay::new(spec);
     let mut priced = false;
     let mut spent = 0.0;
+    // The model of a turn, once the run has switched to another one.
+    let mut switched: Option<String> = None;
     for (nth, event) in run.events.iter().enumerate() {
         match &event.kind {
             EventKind::Start { price, .. } => priced = price.is_some(),
@@ -182,7 +181,8 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
             EventKind::TurnEnded { turn, .. } => Some(turn),
             _ => None,
         };
-        let effects = replay.feed(event.clone());
+        let effects = replay.feed(event.clone()).to_vec();
+        let price = replay.run().and_then(endstop::core::Run::price);
         for told in effects.iter().filter_map(|effect| match effect {
             Effect::Emit(told) => Some(told),
             _ => None,
@@ -192,12 +192,17 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
                     // Without a price the reported cost is 0, which is not a known cost.
                     let known = priced || turn.cost.is_some();
                     let mut step = step(turn, text, usage);
+                    step.model = switched.clone().map(Into::into);
                     step.at = run.wall_ms.get(nth).copied().and_then(iso_8601);
                     let cost = cost.map(NanoUsd::to_usd);
                     // The kernel reports the total cost, and a step needs its own.
                     step.cost_usd = cost.filter(|_| known).map(|cost| (cost - spent).max(0.0));
                     spent = cost.unwrap_or(spent);
                     made.steps.push(step);
+                }
+                (RunEvent::ModelSwitched { switch, .. }, _) => {
+                    switched = model_name(switch.provider.as_deref(), switch.model.as_deref());
+                    priced = price.is_some();
                 }
                 (RunEvent::ToolEnded { call_id, status, content, .. }, _) => {
                     if let Some(step) = made.steps.last_mut() {
@@ -218,6 +223,12 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
         ended(&mut made, outcome, run.verified);
     }
     made
+}
+
+/// Returns the name of a model, with its provider if that is known.
+fn model_name(provider: Option<&str>, model: Option<&str>) -> Option<String> {
+    let model = model?;
+    Some(provider.map_or_else(|| model.to_owned(), |provider| format!("{provider}/{model}")))
 }
 
 /// The name of cache writes for an hour, which `traj::Usage` has no field for.

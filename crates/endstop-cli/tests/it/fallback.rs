@@ -45,6 +45,15 @@ fn run_continues_with_fallback() {
     let switch = timeline.iter().find(|event| event["type"] == "model_switched").unwrap();
     assert_eq!((&switch["fallback"], &switch["provider"]), (&json!(1), &json!("anthropic")));
     assert_eq!(told[0]["outcome"]["models"].as_array().unwrap().len(), 2);
+    let audit = cli.run(["audit", "j.db", "--json"]).exits(0);
+    let report: Value = serde_json::from_str(&audit.stdout).unwrap();
+    let sum = |part: &str| {
+        let models =
+            report["total"]["models"].as_object().or(report["models"].as_object()).unwrap();
+        let named = models.iter().filter(|(name, _)| name.contains(part));
+        named.map(|(_, spent)| spent["turns"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((sum("scripted"), sum("claude-sonnet-4-5")), (1, 1), "{}", audit.stdout);
 }
 
 #[test]
