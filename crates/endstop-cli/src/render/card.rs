@@ -222,7 +222,7 @@ fn model_use(of: &ModelUse) -> String {
     format!("{}: {calls} · {tokens} tokens · {least}{}", shorten(&name.join("/"), 200), of.cost)
 }
 
-/// Formats a cost that may be a lower bound. A cost of 0 that is one says nothing.
+/// Formats a cost that may be a lower bound. A bound of 0 has no meaning.
 pub(crate) fn known_cost(cost: NanoUsd, unknown: bool) -> String {
     match (unknown, cost.0) {
         (true, 0) => "unknown cost".to_owned(),

@@ -26,7 +26,7 @@ impl Runs {
         let known = key.map(|key| self.shared.store.by_key(owner, key)).transpose();
         // A repeated request returns its run, also if the other run was removed since.
         if known.map_err(Refused::Store)?.flatten().is_none() {
-            self.check(&origin).map_err(Refused::Invalid)?;
+            self.check_origin(&origin).map_err(Refused::Invalid)?;
         }
         let (agent, task) = (row.request.agent, row.request.task);
         self.create(client, key, RunRequest { agent, task, limits, origin: Some(origin) })
@@ -34,7 +34,7 @@ impl Runs {
 
     /// Checks that the run can be branched there, so that the client learns of an error at once and
     /// not by an ending.
-    fn check(&self, origin: &Origin) -> Result<(), String> {
+    fn check_origin(&self, origin: &Origin) -> Result<(), String> {
         if origin.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
             return Err("`message` is blank: expected text for the model".to_owned());
         }
