@@ -375,6 +375,32 @@ def budget(arguments, server, rows):
         lab.stop()
 
 
+def drain(arguments, server, rows):
+    """SIGTERM of one of two workers during runs of 2 s; the worker has a grace of 5 s."""
+    lab = Lab(arguments.lab, server, arguments.worker)
+    lab.start(2)
+    try:
+        runs = [f"d{number}" for number in range(20)]
+        for run in runs:
+            lab.begin(run, "steps", steps=4, ms=200)
+        time.sleep(0.7)
+        began = time.time()
+        lab.workers[0].send_signal(signal.SIGTERM)
+        reports = lab.reports(runs, 120)
+        endings = collections.Counter(report["termination"] for report in reports.values())
+        status = lab.workers[0].wait(30)
+        seconds = time.time() - began
+        counts = repeated(lab, runs)
+        rows += [
+            ("endings of 20 runs", ", ".join(f"{count} × `{name}`" for name, count in sorted(endings.items()))),
+            ("calls that were lost, tool calls that ran twice", f"{counts['lost']}, {counts['tools']}"),
+            ("exit status of the worker, after", f"{status}, {seconds:.1f} s"),
+        ]
+        return endings == {"stop": len(runs)} and counts["lost"] == 0 and counts["tools"] == 0 and status == 0
+    finally:
+        lab.stop()
+
+
 def speed(arguments, server, rows):
     """Steps each second with 1, 2 and 4 workers, without any waiting."""
     for workers in (1, 2, 4):
@@ -405,7 +431,7 @@ def main():
     parser.add_argument("lab", type=pathlib.Path)
     parser.add_argument("--worker", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--only", choices=["chaos", "stops", "budget", "speed"])
+    parser.add_argument("--only", choices=["chaos", "stops", "budget", "drain", "speed"])
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--ms", type=int, default=200, help="milliseconds of each call of the model and of the tool")
@@ -416,6 +442,7 @@ def main():
     parser.add_argument("--stops", type=int, default=50)
     parser.add_argument("--speed-runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--note", default="", help="the machine and the build, for the head of the table")
     arguments = parser.parse_args()
     arguments.lab.mkdir(parents=True, exist_ok=True)
     arguments.lab = arguments.lab.resolve()
@@ -424,7 +451,7 @@ def main():
     if server is None:
         return 0
     good, tables = True, []
-    for part in (chaos, stops, budget, speed):
+    for part in (chaos, stops, budget, drain, speed):
         if arguments.only in (None, part.__name__):
             rows = []
             good &= part(arguments, server, rows)
@@ -435,7 +462,7 @@ def main():
     )
     print(text)
     if arguments.out:
-        head = "# Durable runs on a real Restate server\n\nWritten by `bench/restate/run.py`; see there for the command.\n"
+        head = f"# Durable runs on a real Restate server\n\nWritten by `bench/restate/run.py`; see there for the command. {arguments.note}\n"
         arguments.out.write_text(head + text)
     print("good" if good else "FAILED")
     return 0 if good else 1

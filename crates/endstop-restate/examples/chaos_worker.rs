@@ -185,6 +185,18 @@ fn variable(name: &str) -> Result<String, String> {
     std::env::var(name).map_err(|_| format!("set {name}"))
 }
 
+/// Waits for SIGTERM.
+async fn terminated() {
+    #[cfg(unix)]
+    if let Ok(mut signal) =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    {
+        signal.recv().await;
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let effects = OpenOptions::new().create(true).append(true).open(variable("EFFECTS")?)?;
@@ -198,7 +210,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = variable("LISTEN")?;
     options.advertised = format!("http://{address}");
     options.admin = variable("ADMIN").ok();
-    options.grace = Duration::from_secs(2);
+    options.grace = Duration::from_secs(5);
     if let Ok(streams) = variable("STREAMS") {
         options.streams_per_connection = streams.parse()?;
     }
@@ -208,6 +220,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
             eprintln!("{problem}");
         }
     })?;
-    worker.serve(listen(address.parse()?, true)?, std::future::pending()).await?;
+    worker.serve(listen(address.parse()?, true)?, terminated()).await?;
     Ok(())
 }

@@ -81,4 +81,6 @@ mod trusted_hosts;
 mod trusted_journals;
 mod vectors;
 mod verify;
+#[cfg(feature = "restate")]
+mod worker;
 mod wrap_up;

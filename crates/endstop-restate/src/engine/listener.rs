@@ -13,7 +13,6 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Interval of pings on a connection. An engine that does not answer one in the time after it is gone,
@@ -40,24 +39,31 @@ pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.listen(1024)
 }
 
-/// Answers requests until `stop`, then waits for those in progress, at most for `grace`.
+/// Answers requests until `stop`, and then those of existing connections until `drained`.
 pub(super) async fn serve(
     endpoint: Endpoint,
     listener: TcpListener,
     most_streams: u32,
     stop: impl Future<Output = ()>,
-    grace: Duration,
+    drained: impl Future<Output = ()>,
 ) {
-    let mut stop = pin!(stop);
+    let (mut stop, mut drained) = (pin!(stop), pin!(drained));
+    let mut listener = Some(listener);
     let mut connections = JoinSet::new();
-    let (closing, closed) = watch::channel(false);
     loop {
+        let accepted = async {
+            match &listener {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            () = &mut stop => break,
-            accepted = listener.accept() => match accepted {
+            () = &mut stop, if listener.is_some() => listener = None,
+            () = &mut drained, if listener.is_none() => break,
+            accepted = accepted => match accepted {
                 Ok((stream, _)) => {
                     let endpoint = HyperEndpoint::new(endpoint.clone());
-                    connections.spawn(connection(endpoint, stream, most_streams, closed.clone()));
+                    connections.spawn(connection(endpoint, stream, most_streams));
                 }
                 // For example too many open files. Existing connections continue.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -65,20 +71,13 @@ pub(super) async fn serve(
             Some(_) = connections.join_next() => {}
         }
     }
-    drop(listener);
-    let _ = closing.send(true);
-    let ended = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(grace, ended).await;
-    // Dropping the others terminates their attempts; the engine resumes the runs on other workers.
+    // The engine resumes the runs of the closed connections on other workers. The end of a connection
+    // is not announced to it: after an announcement (GOAWAY) it breaks off the requests in progress.
+    connections.shutdown().await;
 }
 
 /// Serves one connection.
-async fn connection(
-    endpoint: HyperEndpoint,
-    stream: TcpStream,
-    most_streams: u32,
-    mut closed: watch::Receiver<bool>,
-) {
+async fn connection(endpoint: HyperEndpoint, stream: TcpStream, most_streams: u32) {
     // Steps are small and wait for each other.
     let _ = stream.set_nodelay(true);
     let served = http2::Builder::new(TokioExecutor::new())
@@ -87,10 +86,6 @@ async fn connection(
         .keep_alive_timeout(PING.1)
         .max_concurrent_streams(most_streams)
         .serve_connection(TokioIo::new(stream), endpoint);
-    let mut served = pin!(served);
-    tokio::select! {
-        _ = &mut served => return,
-        _ = closed.wait_for(|closed| *closed) => served.as_mut().graceful_shutdown(),
-    }
+    // A connection that fails ends its requests, which the engine repeats.
     let _ = served.await;
 }

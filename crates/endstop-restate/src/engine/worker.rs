@@ -13,12 +13,17 @@ use restate_sdk::endpoint::Endpoint;
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// Time for other workers to name their store. The engine repeats the question for ever if they are
 /// gone.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for the tools of runs that were cut off to end.
+const CUT_OFF_WAIT: Duration = Duration::from_secs(2);
 
 /// The settings of a worker.
 #[derive(Clone)]
@@ -38,7 +43,7 @@ pub struct WorkerOptions {
     /// Number of requests on one connection of the engine. A small number spreads runs over the workers
     /// that share an address.
     pub streams_per_connection: u32,
-    /// Time that the requests in progress have to end when the worker stops.
+    /// Time that the runs in progress have to end when the worker stops. Other workers continue the rest.
     pub grace: Duration,
 }
 
@@ -117,7 +122,14 @@ impl Worker {
         let client = EngineClient::new(&options.ingress, token)?;
         let admin =
             options.admin.as_deref().map(|base| EngineClient::new(base, token)).transpose()?;
-        let shared = Arc::new(Shared { agents, store, client, report: Box::new(report) });
+        let shared = Arc::new(Shared {
+            agents,
+            store,
+            client,
+            report: Box::new(report),
+            running: watch::Sender::new(0),
+            stops: AtomicBool::new(false),
+        });
         let mut builder = Endpoint::builder()
             .bind(EndstopRun(Arc::clone(&shared)))
             .bind(EndstopLedger(Arc::clone(&shared)))
@@ -159,8 +171,11 @@ impl Worker {
                 () = refused.notified() => {}
             }
         };
-        let serve = listener::serve(endpoint, listener, streams_per_connection, stop, grace);
+        let drained = shared.drain(grace);
+        let serve = listener::serve(endpoint, listener, streams_per_connection, stop, drained);
         let (joined, ()) = tokio::join!(join, serve);
+        // What is left was cut off, and is terminated now.
+        shared.drain(CUT_OFF_WAIT).await;
         joined
     }
 }

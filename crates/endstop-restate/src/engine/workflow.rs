@@ -102,6 +102,10 @@ impl EndstopRun {
         ctx: WorkflowContext<'_>,
         request: Json<RunRequest>,
     ) -> HandlerResult<Json<RunReport>> {
+        let Some(_running) = Shared::begin_run(&self.0) else {
+            // The engine tries again, with another worker.
+            return Err("this worker stops".into());
+        };
         let id = ctx.key().to_owned();
         let request = request.into_inner();
         let watched =

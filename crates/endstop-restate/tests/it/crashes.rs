@@ -86,3 +86,18 @@ async fn worker_that_always_dies_ends_the_run() {
     };
     assert!(why.contains("died 10 times at the same step"), "{why}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_agent_does_not_continue_the_run() {
+    let worker = Worker::new(1);
+    let mut past = Past::default();
+    let mut attempt = worker.attempt(&past);
+    past.take(&next(&mut attempt).await);
+    drop(attempt);
+    // A worker of another version, whose tool waits for approval.
+    let other = Worker { asks: true, ..worker };
+    let step = next(&mut other.attempt(&past)).await;
+    let Some(StepEnd::Refused { why }) = step.end else { panic!("{step:?}") };
+    assert!(why.contains("the agent has changed since the run started"), "{why}");
+    assert!(why.contains("work"), "{why}");
+}
