@@ -7,7 +7,7 @@
 
 use super::quote::short;
 use super::request::INTERRUPTED;
-use crate::model::{Role, Step, Trajectory};
+use crate::model::{Ending, Role, Step, Trajectory};
 use crate::read::is_aside;
 use endstop_core::Termination;
 use endstop_wire::Headers;
@@ -130,7 +130,7 @@ impl Ended {
         };
         // The failure message is more specific than the name of the reason.
         let native = said.failure_mode.as_ref().or(said.native.as_ref());
-        let termination = termination(&said.reason, native.map_or("", |native| native));
+        let termination = termination(said);
         Ended {
             how,
             words: words.to_owned(),
@@ -207,18 +207,23 @@ impl Ended {
 
 /// Maps a recorded ending to Endstop's: by the recorder's own name if it is one of Endstop's,
 /// otherwise by the reason.
-fn termination(reason: &str, native: &str) -> Option<Termination> {
-    if let Ok(known) = native.parse::<Termination>() {
+fn termination(said: &Ending<'_>) -> Option<Termination> {
+    // Only the name is parsed. A failure message is free text, and its words have other meanings:
+    // Node's HTTP client reports a cut stream as `terminated`.
+    let named = said.native.as_deref().and_then(|name| name.parse::<Termination>().ok());
+    // An ending without an answer is never a success, even if a recorder calls it `stop`.
+    if let Some(known) = named.filter(|known| known.is_error()) {
         return Some(known);
     }
-    Some(match reason {
+    let message = said.failure_mode.as_ref().or(said.native.as_ref());
+    Some(match &*said.reason {
         "max_turns" | "max_steps" => Termination::ErrorMaxTurns,
         "timeout" => Termination::ErrorTimeout,
         "cost_limit" => Termination::ErrorMaxBudgetUsd,
         "token_limit" => Termination::ErrorMaxTokens,
         "context_overflow" => Termination::ErrorPromptTooLong,
         "output_length" => Termination::ErrorOutputTruncated,
-        "provider_error" => of_provider(native),
+        "provider_error" => of_provider(message.map_or("", |message| message)),
         _ => return None,
     })
 }
@@ -247,7 +252,7 @@ fn of_provider(words: &str) -> Termination {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Call, CallResult, Ending};
+    use crate::model::{Call, CallResult};
 
     fn run(steps: Vec<Step<'static>>) -> Trajectory<'static> {
         Trajectory { steps, ..Trajectory::new("s") }
@@ -342,5 +347,34 @@ mod tests {
         ] {
             assert_eq!(of(reason, native), is, "{reason} {native}");
         }
+    }
+
+    #[test]
+    fn failure_message_names_no_termination() {
+        use Termination as T;
+        let of = |reason: &'static str, native: &'static str, message: &'static str| {
+            let mut run = run(vec![said(Role::Agent, "So.")]);
+            run.ending = Some(Ending {
+                reason: reason.into(),
+                native: Some(native.into()),
+                failure_mode: Some(message.into()),
+                ..Ending::default()
+            });
+            let ended = Ended::of(&run);
+            (ended.native, ended.termination)
+        };
+        for (reason, native, message, is) in [
+            // Node's HTTP client reports a cut stream like this.
+            ("provider_error", "error", "terminated", Some(T::ErrorDuringExecution)),
+            ("provider_error", "error", "cancelled", Some(T::ErrorDuringExecution)),
+            ("agent_error", "error", "gave_up", None),
+            ("agent_error", "gave_up", "it was too hard", Some(T::GaveUp)),
+        ] {
+            assert_eq!(of(reason, native, message), (Some(message.to_owned()), is), "{message}");
+        }
+        let mut silent = run(vec![said(Role::Agent, "")]);
+        let native = Some("stop".into());
+        silent.ending = Some(Ending { reason: "final".into(), native, ..Ending::default() });
+        assert_eq!(Ended::of(&silent).termination, None, "no answer is not a success");
     }
 }

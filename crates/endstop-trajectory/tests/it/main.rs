@@ -11,6 +11,7 @@
     reason = "tests"
 )]
 
+mod audit_endings;
 mod audit_signs;
 mod audit_totals;
 mod backtest;

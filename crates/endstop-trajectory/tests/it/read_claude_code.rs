@@ -248,7 +248,10 @@ fn api_error_is_not_a_turn() {
     ]);
     let read = read("claude-code", &file);
     assert_eq!(counts(read.only()), (4, 1, 0, 0, 0));
-    assert_eq!(ending(read.only()), Some(("provider_error", "API Error: 529 overloaded")));
+    // The text is a message, so it is never parsed as the name of an ending.
+    assert_eq!(ending(read.only()), Some(("provider_error", "api_error")));
+    let failed = read.only().ending.as_ref().unwrap().failure_mode.as_deref();
+    assert_eq!(failed, Some("API Error: 529 overloaded"));
 }
 
 #[test]

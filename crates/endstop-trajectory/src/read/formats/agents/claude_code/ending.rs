@@ -20,7 +20,8 @@ pub(super) fn of_transcript(steps: &[Step<'static>]) -> Option<Ending<'static>> 
         return if last.text.starts_with(INTERRUPTED) {
             Some(ending("cancelled", Some(last.text.lines().next().unwrap_or_default())))
         } else if last.extra.as_ref().is_some_and(|extra| is_true(extra, "isApiErrorMessage")) {
-            Some(ending("provider_error", Some(last.text.lines().next().unwrap_or_default())))
+            // The text is the provider's, so it is the message of the failure and not its name.
+            Some(api_error(last.text.lines().next().unwrap_or_default()))
         } else {
             None
         };
