@@ -93,6 +93,8 @@ pub struct Ending<'a> {
     pub native: Option<Text<'a>>,
     /// The failure mode that the harness reported.
     pub failure_mode: Option<Text<'a>>,
+    /// The HTTP status of the provider's error, if the recording has it as a number.
+    pub http_status: Option<u16>,
     /// The final answer.
     pub answer: Option<Text<'a>>,
 }
@@ -286,6 +288,7 @@ impl Ending<'_> {
             reason: owned(self.reason),
             native: self.native.map(owned),
             failure_mode: self.failure_mode.map(owned),
+            http_status: self.http_status,
             answer: self.answer.map(owned),
         }
     }

@@ -5,13 +5,12 @@
 //! println!("{}: {}", ended.how, ended.words);   // no_answer: the results of its calls were never answered
 //! ```
 
+use super::provider_error;
 use super::quote::short;
 use super::request::INTERRUPTED;
 use crate::model::{Ending, Role, Step, Trajectory};
-use crate::read::is_aside;
+use crate::read::{http_status, is_aside};
 use endstop_core::Termination;
-use endstop_wire::Headers;
-use endstop_wire::errors::classify;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -166,9 +165,10 @@ impl Ended {
                 .as_ref()
                 .is_some_and(|extra| extra.contains_key("isApiErrorMessage"))
             {
+                let status = last.extra.as_ref().and_then(|extra| extra.get("apiErrorStatus"));
                 Ended {
                     native: Some(short(&last.text, 120)),
-                    termination: Some(of_provider(&last.text)),
+                    termination: Some(provider_error::termination(&last.text, http_status(status))),
                     ..seen(How::Failed, "the provider failed")
                 }
             } else if !last.results.is_empty() {
@@ -223,30 +223,11 @@ fn termination(said: &Ending<'_>) -> Option<Termination> {
         "token_limit" => Termination::ErrorMaxTokens,
         "context_overflow" => Termination::ErrorPromptTooLong,
         "output_length" => Termination::ErrorOutputTruncated,
-        "provider_error" => of_provider(message.map_or("", |message| message)),
+        "provider_error" => {
+            provider_error::termination(message.map_or("", |message| message), said.http_status)
+        }
         _ => return None,
     })
-}
-
-/// Maps a provider's error to an ending, by its status and message: `API Error: 401 {…}`.
-fn of_provider(words: &str) -> Termination {
-    let (status, body) = match words.split_once("API Error: ") {
-        Some((_, error)) => {
-            let digits = error.find(|c: char| !c.is_ascii_digit()).unwrap_or(error.len());
-            (error[..digits].parse().unwrap_or(0), error[digits..].trim_start())
-        }
-        // Without a status, `classify` can only use the message.
-        None => (0, words),
-    };
-    // Some recorders store an error class, such as `rate_limit` or `AgentSafetyRefusalError`.
-    let name = words.to_ascii_lowercase();
-    if name.contains("refusal") || name.contains("content_filter") {
-        return Termination::ErrorContentFiltered;
-    }
-    if matches!(name.as_str(), "authentication" | "authorization") {
-        return Termination::ErrorProviderAuth;
-    }
-    classify(status, &Headers::new(), body, "").class.termination()
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod command;
 mod ending;
 mod limits;
 mod loops;
+mod provider_error;
 mod quote;
 mod request;
 mod session;

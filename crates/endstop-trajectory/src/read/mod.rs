@@ -31,6 +31,7 @@ pub mod testing;
 mod visited;
 
 pub(crate) use build::aside::is_aside;
+pub(crate) use build::fields::http_status;
 pub(crate) use build::{arguments, parts};
 pub use content::Content;
 pub use formats::agents::opencode::session as opencode_session;

@@ -1,9 +1,10 @@
 //! Tests the endings that an audit reports for recorded failures.
 
-use crate::common::runs;
+use crate::common::{parsed, runs};
 use endstop_core::Termination as T;
 use endstop_trajectory::Prices;
 use endstop_trajectory::audit::{Ended, Session};
+use serde_json::{Value, json};
 
 fn ended(file: &str) -> Ended {
     Session::of(&runs(file)[0], &Prices::new()).ended
@@ -14,4 +15,79 @@ fn cut_stream_is_not_terminated() {
     let ended = ended("pi/cut_streams.jsonl");
     assert_eq!(ended.native.as_deref(), Some("terminated"));
     assert_eq!(ended.termination, Some(T::ErrorDuringExecution));
+}
+
+/// Reads a session from its lines.
+fn written(format: &str, lines: &[Value]) -> Ended {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let run = parsed("s.jsonl", text).remove(0);
+    assert_eq!(run.origin.format, format);
+    Session::of(&run, &Prices::new()).ended
+}
+
+fn claude_code(error: &str, status: Option<u16>) -> Ended {
+    let message =
+        |role: &str, text: &str| json!({"role": role, "content": [{"type": "text", "text": text}]});
+    written(
+        "claude-code",
+        &[
+            json!({"type": "user", "uuid": "a", "parentUuid": null, "sessionId": "s", "message": message("user", "go")}),
+            json!({"type": "assistant", "uuid": "b", "parentUuid": "a", "sessionId": "s", "isApiErrorMessage": true,
+                "apiErrorStatus": status, "message": message("assistant", error)}),
+        ],
+    )
+}
+
+fn qwen_code(error: &str, status: Option<u16>) -> Ended {
+    let event =
+        json!({"event.name": "qwen-code.api_error", "error_message": error, "status_code": status});
+    written(
+        "qwen-code",
+        &[
+            json!({"uuid": "a", "parentUuid": null, "sessionId": "s", "type": "user", "message": {"parts": [{"text": "go"}]}}),
+            json!({"uuid": "b", "parentUuid": "a", "sessionId": "s", "type": "system", "subtype": "ui_telemetry",
+                "systemPayload": {"uiEvent": event}}),
+        ],
+    )
+}
+
+fn opencode(error: &str, status: Option<u16>) -> Ended {
+    let failed = json!({"name": "APIError", "data": {"message": error, "statusCode": status}});
+    written(
+        "opencode",
+        &[json!({"info": {"id": "ses_1"}, "messages": [
+            {"info": {"role": "user"}, "parts": [{"type": "text", "text": "go"}]},
+            {"info": {"role": "assistant", "error": failed}, "parts": []},
+        ]})],
+    )
+}
+
+fn codex(error: &str, status: Option<u16>) -> Ended {
+    let line = |kind: &str, payload: Value| json!({"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload});
+    let kind = json!({"http_connection_failed": {"http_status_code": status}});
+    written(
+        "codex",
+        &[
+            line("session_meta", json!({"id": "s", "cli_version": "1"})),
+            line(
+                "response_item",
+                json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}),
+            ),
+            line(
+                "event_msg",
+                json!({"type": "task_complete", "last_agent_message": null,
+                "error": {"message": error, "codex_error_info": kind}}),
+            ),
+        ],
+    )
+}
+
+#[test]
+fn recorded_status_decides_provider_failure() {
+    for of in [claude_code, qwen_code, opencode, codex] {
+        assert_eq!(of("It failed.", Some(401)).termination, Some(T::ErrorProviderAuth));
+        assert_eq!(of("It failed.", Some(413)).termination, Some(T::ErrorPromptTooLong));
+        assert_eq!(of("It failed.", None).termination, Some(T::ErrorDuringExecution));
+        assert_eq!(of("403 It failed.", None).termination, Some(T::ErrorProviderAuth));
+    }
 }

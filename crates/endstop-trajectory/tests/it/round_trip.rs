@@ -237,8 +237,15 @@ fn step() -> impl Strategy<Value = Step<'static>> {
 }
 
 fn ending() -> impl Strategy<Value = Ending<'static>> {
-    (name(), option::of(text()), option::of(text()), option::of(text())).prop_map(
-        |(reason, native, failure_mode, answer)| Ending { reason, native, failure_mode, answer },
+    let texts = (option::of(text()), option::of(text()), option::of(text()));
+    (name(), texts, option::of(any::<u16>())).prop_map(
+        |(reason, (native, failure_mode, answer), http_status)| Ending {
+            reason,
+            native,
+            failure_mode,
+            http_status,
+            answer,
+        },
     )
 }
 

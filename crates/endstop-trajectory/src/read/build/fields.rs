@@ -64,6 +64,13 @@ pub(crate) fn count(map: &mut Fields, key: &str) -> Option<u64> {
     Some(count)
 }
 
+/// Reads an HTTP status of an error.
+pub(crate) fn http_status(value: Option<&Value>) -> Option<u16> {
+    let status = u16::try_from(value?.as_u64()?).ok()?;
+    // Some recorders store 0 if no response came.
+    (400..600).contains(&status).then_some(status)
+}
+
 /// Returns a string field without removing it.
 pub(crate) fn peek<'m>(map: &'m Fields, key: &str) -> Option<&'m str> {
     map.get(key)?.as_str()

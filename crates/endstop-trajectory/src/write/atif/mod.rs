@@ -200,11 +200,15 @@ fn outcome(run: &Trajectory<'_>, extra: &mut Object, own: &mut Object) {
                 termination.insert(name.to_owned(), text.as_ref().into());
             }
         }
+        if let Some(status) = ending.http_status {
+            termination.insert("http_status".to_owned(), status.into());
+        }
     }
     if !run.limits.is_empty() {
         termination.insert("limits".to_owned(), Value::Object(run.limits.clone()));
     }
-    let names = ["reason", "native", "harness_failure_mode", "final_answer", "limits"];
+    let names =
+        ["reason", "native", "harness_failure_mode", "http_status", "final_answer", "limits"];
     join(extra, own, "termination", termination, &names);
 }
 

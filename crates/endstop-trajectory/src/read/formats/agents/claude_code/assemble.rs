@@ -5,7 +5,7 @@
 //! ```
 
 use super::agents::{Child, adopt};
-use super::record::{Record, Said, Side, What};
+use super::record::{ApiError, Record, Said, Side, What};
 use super::session::Session;
 use super::{branch, ending};
 use crate::model::{Call, CallResult, Role, Step, Totals, Trajectory, Usage};
@@ -100,7 +100,7 @@ struct Whole {
     version: Option<String>,
     max_turns: Option<Fields>,
     /// The error of the last model call, if no message follows it.
-    failed: Option<String>,
+    failed: Option<ApiError>,
     results: Vec<(Option<String>, Fields)>,
 }
 
@@ -130,7 +130,7 @@ impl Whole {
         }
         run.tools = self.tools;
         if let Some(error) = self.failed {
-            run.ending.get_or_insert_with(|| ending::api_error(&error));
+            run.ending.get_or_insert_with(|| ending::api_error(&error.message, error.http_status));
         }
         if let Some(mut limit) = self.max_turns {
             if let Some(turns) = limit.shift_remove("maxTurns") {

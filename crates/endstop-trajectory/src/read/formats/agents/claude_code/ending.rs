@@ -7,7 +7,7 @@
 
 use crate::model::{Ending, Role, Step, Trajectory};
 use crate::read::build::aside::is_aside;
-use crate::read::build::fields::{Fields, is_true, text};
+use crate::read::build::fields::{Fields, http_status, is_true, text};
 use serde_json::Value;
 
 /// Prefix of the message that the harness writes when a person interrupts it.
@@ -21,7 +21,8 @@ pub(super) fn of_transcript(steps: &[Step<'static>]) -> Option<Ending<'static>> 
             Some(ending("cancelled", Some(last.text.lines().next().unwrap_or_default())))
         } else if last.extra.as_ref().is_some_and(|extra| is_true(extra, "isApiErrorMessage")) {
             // The text is the provider's, so it is the message of the failure and not its name.
-            Some(api_error(last.text.lines().next().unwrap_or_default()))
+            let status = last.extra.as_ref().and_then(|extra| extra.get("apiErrorStatus"));
+            Some(api_error(last.text.lines().next().unwrap_or_default(), http_status(status)))
         } else {
             None
         };
@@ -81,9 +82,10 @@ fn last_text(run: &Trajectory<'static>) -> Option<std::borrow::Cow<'static, str>
 }
 
 /// Creates the ending of a session whose last model call failed, also after its retries.
-pub(super) fn api_error(message: &str) -> Ending<'static> {
+pub(super) fn api_error(message: &str, http_status: Option<u16>) -> Ending<'static> {
     Ending {
         failure_mode: Some(message.to_owned().into()),
+        http_status,
         ..ending("provider_error", Some("api_error"))
     }
 }

@@ -41,11 +41,17 @@ pub(super) enum What {
     /// The harness stopped at its turn limit.
     MaxTurns(Fields),
     /// A model call failed; it is usually retried.
-    ApiError(String),
+    ApiError(ApiError),
     /// The title of a session, with its original key.
     Title(&'static str, String),
     /// A record that is not a message; only its type is counted.
     Other(String),
+}
+
+/// The error of a model call.
+pub(super) struct ApiError {
+    pub(super) message: String,
+    pub(super) http_status: Option<u16>,
 }
 
 /// A message.
@@ -214,7 +220,10 @@ fn attachment(map: &mut Fields) -> What {
 fn api_error(map: &Fields) -> What {
     let error = map.get("error").and_then(Value::as_object);
     let said = error.and_then(|error| peek(error, "formatted").or_else(|| peek(error, "message")));
-    What::ApiError(said.unwrap_or("the provider failed").to_owned())
+    What::ApiError(ApiError {
+        message: said.unwrap_or("the provider failed").to_owned(),
+        http_status: fields::http_status(error.and_then(|error| error.get("status"))),
+    })
 }
 
 fn title(kind: &'static str, title: Option<&str>) -> What {

@@ -5,6 +5,7 @@
 //! ```
 
 use crate::model::Ending;
+use crate::read::build::fields::http_status;
 use serde_json::Value;
 
 /// Creates the ending of a completed task.
@@ -24,6 +25,9 @@ pub(super) fn aborted(reason: &str) -> Ending<'static> {
 
 /// Creates the ending for an error, from its message and its kind, if one is recorded.
 pub(super) fn of_error(message: &str, kind: Option<&Value>) -> Ending<'static> {
+    // The status is a member of the kind: `{"http_connection_failed":{"http_status_code":413}}`.
+    let details = kind.and_then(Value::as_object).and_then(|kind| kind.values().next());
+    let http_status = http_status(details.and_then(|details| details.get("http_status_code")));
     let kind = kind.and_then(|kind| match kind {
         Value::String(kind) => Some(kind.as_str()),
         // A kind with details is an object with a single field.
@@ -40,6 +44,7 @@ pub(super) fn of_error(message: &str, kind: Option<&Value>) -> Ending<'static> {
     };
     Ending {
         failure_mode: Some(message.to_owned().into()),
+        http_status,
         ..ending(reason, kind.unwrap_or("error"))
     }
 }

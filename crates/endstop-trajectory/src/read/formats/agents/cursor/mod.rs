@@ -160,6 +160,7 @@ impl Transcript {
             native: Some(status.into()),
             failure_mode: error.map(Into::into),
             answer: answer.map(Into::into),
+            ..Ending::default()
         });
     }
 

@@ -318,13 +318,15 @@ fn ending(info: &Fields) -> Option<Ending<'static>> {
         // Tools were requested, or the response is not complete.
         _ => return None,
     };
-    let message = error.and_then(|error| error.get("data")?.get("message")?.as_str());
+    let data = error.and_then(|error| error.get("data"));
+    let message = data.and_then(|data| data.get("message")?.as_str());
     // The message of a content filter names no kind, and the kind decides the advice.
     let message = message.filter(|_| native != "content_filter");
     Some(Ending {
         reason: reason.into(),
         native: Some(native.to_owned().into()),
         failure_mode: message.map(|message| message.to_owned().into()),
+        http_status: fields::http_status(data.and_then(|data| data.get("statusCode"))),
         ..Ending::default()
     })
 }

@@ -195,7 +195,7 @@ fn ending_of(step: &Step<'_>) -> Option<Ending<'static>> {
         let arguments: Option<Map<String, Value>> = bounded_json::from_str(&call.arguments).ok();
         let answer = arguments.and_then(|mut map| lift(&mut map, "message", record::owned_text));
         let native = Some("finish".into());
-        return Some(Ending { reason: "final".into(), native, failure_mode: None, answer });
+        return Some(Ending { reason: "final".into(), native, answer, ..Ending::default() });
     }
     let cut = step.finish_reason.as_deref() == Some("length");
     let native = Some("length".into());

@@ -85,11 +85,17 @@ struct Chat {
     /// The turn that a following record without a usage belongs to.
     open: Option<usize>,
     /// The error of the last model call, if no message follows it.
-    failed: Option<String>,
+    failed: Option<Failure>,
     cancelled: bool,
     others: Tally,
     /// Records of abandoned branches.
     left: Tally,
+}
+
+/// A failed model call.
+struct Failure {
+    message: String,
+    http_status: Option<u16>,
 }
 
 impl Chat {
@@ -119,7 +125,8 @@ impl Chat {
         let name = event.and_then(|event| event["event.name"].as_str()).unwrap_or_default();
         if let (Some(event), true) = (event, name.ends_with(".api_error")) {
             let said = event["error_message"].as_str().unwrap_or("the provider failed");
-            self.failed = Some(said.to_owned());
+            let http_status = fields::http_status(event.get("status_code"));
+            self.failed = Some(Failure { message: said.to_owned(), http_status });
             // The only record of the model, if no call succeeded.
             let model = event["model"].as_str().map(str::to_owned);
             self.model = self.model.take().or(model);
@@ -243,7 +250,8 @@ impl Chat {
         Some(Ending {
             reason: reason.into(),
             native: Some(native.into()),
-            failure_mode: self.failed.clone().map(Into::into),
+            failure_mode: self.failed.as_ref().map(|failed| failed.message.clone().into()),
+            http_status: self.failed.as_ref().and_then(|failed| failed.http_status),
             ..Ending::default()
         })
     }

@@ -173,8 +173,8 @@ fn run<'a>(bytes: &'a [u8], place: &Place<'_>) -> Result<Trajectory<'a>, Problem
         run.ending = Some(Ending {
             reason: reason(&native).into(),
             native: Some(native),
-            failure_mode: None,
             answer: lift(&mut info, "submission", owned_text),
+            ..Ending::default()
         });
     }
     info.retain(|_, value| !value.is_null());

@@ -204,6 +204,9 @@ fn outcome(run: &mut Trajectory<'_>, extra: &mut Map<String, Value>) {
                 reason,
                 native: lift(termination, "native", owned_text),
                 failure_mode: lift(termination, "harness_failure_mode", owned_text),
+                http_status: lift(termination, "http_status", |status| {
+                    u16::try_from(status.as_u64()?).ok()
+                }),
                 answer: lift(termination, "final_answer", owned_text),
             });
         }

@@ -43,6 +43,7 @@ pub(super) fn apply(run: &mut Trajectory<'_>, bytes: &[u8]) -> bool {
             failure_mode: field("exception_message").map(|text| text.to_owned().into()),
             // The exception replaces the ending, but the answer was still given.
             answer: run.ending.take().and_then(|ending| ending.answer),
+            ..Ending::default()
         });
     }
     if let Some(used) = part("agent_result") {
