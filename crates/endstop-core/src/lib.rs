@@ -37,6 +37,7 @@ pub mod replay;
 pub mod run_data;
 pub mod signal;
 pub mod state;
+pub mod stop_message;
 pub mod streaming;
 pub mod structured;
 pub mod termination;

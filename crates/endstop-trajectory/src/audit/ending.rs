@@ -5,12 +5,13 @@
 //! println!("{}: {}", ended.how, ended.words);   // no_answer: the results of its calls were never answered
 //! ```
 
+use super::guard_stop::GuardStop;
 use super::provider_error;
 use super::quote::short;
 use super::request::INTERRUPTED;
 use crate::model::{Ending, Role, Step, Trajectory};
 use crate::read::{http_status, is_aside};
-use endstop_core::Termination;
+use endstop_core::{Category, Termination};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -99,6 +100,9 @@ pub struct Ended {
 impl Ended {
     /// Determines how a run ended.
     pub(super) fn of(run: &Trajectory<'_>) -> Ended {
+        if let Some(stop) = GuardStop::of(run) {
+            return Ended::by_guard(&stop, run.ending.is_some());
+        }
         let Some(said) = &run.ending else { return Ended::seen(run) };
         let (how, words) = match &*said.reason {
             "final" | "agent_submit" | "reward_threshold" | "plan_end" | "handoff" => {
@@ -137,6 +141,24 @@ impl Ended {
             recorded: true,
             // Advice is only needed if there is no answer.
             termination: termination.filter(|_| how.is_without_answer()),
+        }
+    }
+
+    /// Describes a stop by guard. `recorded` is `true` if the recording states an ending.
+    fn by_guard(stop: &GuardStop<'_>, recorded: bool) -> Ended {
+        use Termination as T;
+        let (how, words) = match stop.termination {
+            T::Cancelled | T::Terminated => (How::Stopped, "a person stopped it, under guard"),
+            T::ErrorPromptTooLong | T::ErrorOutputTruncated => (How::Cut, "guard stopped it"),
+            other if other.category() == Category::Capacity => (How::Limit, "guard stopped it"),
+            _ => (How::Failed, "guard stopped it"),
+        };
+        Ended {
+            how,
+            words: words.to_owned(),
+            native: Some(short(&stop.sentence, 120)),
+            recorded,
+            termination: Some(stop.termination).filter(|_| how.is_without_answer()),
         }
     }
 
@@ -357,5 +379,30 @@ mod tests {
         let native = Some("stop".into());
         silent.ending = Some(Ending { reason: "final".into(), native, ..Ending::default() });
         assert_eq!(Ended::of(&silent).termination, None, "no answer is not a success");
+    }
+
+    #[test]
+    fn stop_by_guard_has_its_kind() {
+        use Termination as T;
+        for (termination, how) in [
+            (T::ErrorMaxTurns, How::Limit),
+            (T::ErrorMaxBudgetUsd, How::Limit),
+            (T::ErrorNoProgress, How::Limit),
+            (T::ErrorPromptTooLong, How::Cut),
+            (T::ErrorProviderAuth, How::Failed),
+            (T::ErrorHalted, How::Failed),
+            (T::Cancelled, How::Stopped),
+            (T::Terminated, How::Stopped),
+        ] {
+            let text = format!("Run stopped by endstop: {termination}. run a");
+            let mut run = run(vec![Step { text: text.into(), ..Step::new(Role::Agent) }]);
+            let advice = Some(termination).filter(|_| how != How::Stopped);
+            for recorded in [false, true] {
+                let ended = Ended::of(&run);
+                assert_eq!((ended.how, ended.termination), (how, advice), "{termination}");
+                assert_eq!(ended.recorded, recorded);
+                run.ending = Some(Ending { reason: "final".into(), ..Ending::default() });
+            }
+        }
     }
 }

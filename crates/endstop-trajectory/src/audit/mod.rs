@@ -28,6 +28,7 @@ mod batch;
 mod claim;
 mod command;
 mod ending;
+mod guard_stop;
 mod limits;
 mod loops;
 mod provider_error;

@@ -8,6 +8,7 @@
 //! belong to the current request; the next request begins after an answer, or after the person
 //! stopped the agent.
 
+use super::guard_stop::is_stop;
 use crate::model::{Role, Step, Trajectory};
 use crate::read::is_aside;
 use std::ops::Range;
@@ -33,10 +34,13 @@ impl Request {
         self.before..self.before + self.turns
     }
 
-    /// Returns `true` if the request ended with an answer: text of the model without a call.
+    /// Returns `true` if the request ended with an answer: text of the model without a call, unless
+    /// it is the sentence with which guard stops a run.
     pub(super) fn is_answered(&self, run: &Trajectory<'_>) -> bool {
         let last = run.steps[self.steps.clone()].iter().rev().find(|step| step.is_turn());
-        last.is_some_and(|step| step.calls.is_empty() && !step.text.trim().is_empty())
+        last.is_some_and(|step| {
+            step.calls.is_empty() && !step.text.trim().is_empty() && !is_stop(step)
+        })
     }
 }
 
@@ -108,6 +112,8 @@ mod tests {
         assert_eq!(cut(&run), [(0, 0, 2), (5, 2, 1), (8, 3, 1)]);
         assert!(requests(&run)[0].is_answered(&run));
         assert!(!requests(&run)[2].is_answered(&run));
+        run.steps.push(said(Role::Agent, "Run stopped by endstop: error_max_turns. run a"));
+        assert!(!requests(&run)[2].is_answered(&run), "guard answered in place of the model");
         run.steps.clear();
         assert!(requests(&run).is_empty());
     }

@@ -3,7 +3,7 @@
 use crate::common::{parsed, runs};
 use endstop_core::Termination as T;
 use endstop_trajectory::Prices;
-use endstop_trajectory::audit::{Ended, Session};
+use endstop_trajectory::audit::{Ended, How, Session};
 use serde_json::{Value, json};
 
 fn ended(file: &str) -> Ended {
@@ -89,5 +89,29 @@ fn recorded_status_decides_provider_failure() {
         assert_eq!(of("It failed.", Some(413)).termination, Some(T::ErrorPromptTooLong));
         assert_eq!(of("It failed.", None).termination, Some(T::ErrorDuringExecution));
         assert_eq!(of("403 It failed.", None).termination, Some(T::ErrorProviderAuth));
+    }
+}
+
+#[test]
+fn stop_by_guard_is_recognised() {
+    let sentence = "Run stopped by endstop: error_max_turns (3 turns).";
+    for of in [claude_code, qwen_code, opencode, codex] {
+        for (error, status) in [
+            (sentence.to_owned(), None),
+            (sentence.to_owned(), Some(429)),
+            (format!("402 {sentence}"), Some(402)),
+            (format!("API Error: 402 {sentence}"), Some(402)),
+            (json!({"error": {"message": sentence}}).to_string(), None),
+        ] {
+            let ended = of(&error, status);
+            assert_eq!((ended.how, ended.termination), (How::Limit, Some(T::ErrorMaxTurns)));
+            assert_eq!(ended.native.as_deref(), Some(sentence), "{error}");
+        }
+        assert_eq!(of(&format!("It wrote: {sentence}"), None).how, How::Failed);
+    }
+    // Sessions that the programs wrote: stopped by an error, and by an answer.
+    for file in ["pi/overloaded.jsonl", "pi/filtered.jsonl", "opencode/rejected.json"] {
+        let ended = ended(file);
+        assert_eq!((ended.how, ended.termination), (How::Limit, Some(T::ErrorMaxTurns)), "{file}");
     }
 }

@@ -16,16 +16,17 @@ fn sessions_match_manual_counts() {
         ("gemini_cli/unanswered.jsonl", [1, 1, 1, 0], 1020, How::NoAnswer, gemini),
         // The call in which it was killed is not in the file.
         ("gemini_cli/killed.jsonl", [1, 0, 0, 0], 1020, How::Answered, gemini),
-        ("qwen_code/answered.jsonl", [2, 1, 1, 0], 2240, How::Answered, qwen),
+        // Guard stopped this one, as the text of its last turn says.
+        ("qwen_code/answered.jsonl", [2, 1, 1, 0], 2240, How::Limit, qwen),
         ("qwen_code/api_errors.jsonl", [1, 1, 1, 0], 1020, How::Failed, qwen),
         ("qwen_code/cancelled.jsonl", [1, 1, 1, 1], 1020, How::Stopped, qwen),
         ("pi/answered.jsonl", [3, 2, 2, 0], 3660, How::Answered, pi),
-        ("pi/overloaded.jsonl", [1, 1, 1, 0], 1020, How::Failed, pi),
-        ("pi/filtered.jsonl", [2, 1, 1, 0], 2240, How::Failed, pi),
+        ("pi/overloaded.jsonl", [1, 1, 1, 0], 1020, How::Limit, pi),
+        ("pi/filtered.jsonl", [2, 1, 1, 0], 2240, How::Limit, pi),
         ("pi/cut_streams.jsonl", [1, 1, 1, 0], 1020, How::Failed, pi),
-        ("opencode/filtered.json", [2, 1, 1, 0], 2240, How::Failed, pi),
+        ("opencode/filtered.json", [2, 1, 1, 0], 2240, How::Limit, pi),
         ("opencode/invalid_arguments.json", [4, 3, 3, 1], 5280, How::Answered, pi),
-        ("opencode/rejected.json", [1, 1, 1, 0], 1020, How::Failed, pi),
+        ("opencode/rejected.json", [1, 1, 1, 0], 1020, How::Limit, pi),
         ("opencode/killed.json", [1, 1, 1, 0], 1020, How::NoAnswer, "claude-sonnet-4-5"),
         ("opencode/subagent.json", [2, 1, 1, 0], 2240, How::Answered, pi),
         (

@@ -4,6 +4,7 @@ use crate::exchange::read::{Request, Structured};
 use crate::exchange::route::{Call, Delivery, Route};
 use crate::exchange::signs::ClientFacts;
 use endstop_core::Termination;
+use endstop_core::stop_message::PREFIX;
 use endstop_wire::WireFormat;
 
 /// The facts of a request that its answer repeats. It outlives the body.
@@ -97,6 +98,6 @@ pub struct Answer {
 /// ```
 pub fn stop_message(termination: Termination, detail: &str, run: &str) -> String {
     let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-    let text = format!("Run stopped by endstop: {termination}{detail}. run {run}");
+    let text = format!("{PREFIX}{termination}{detail}. run {run}");
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
