@@ -22,6 +22,7 @@ mod time;
 pub mod write;
 
 pub use model::{
-    Call, CallResult, Ending, Labels, Origin, Recorded, Role, Step, Totals, Trajectory, Usage,
+    Call, CallResult, Ending, Labels, ModelCall, Origin, Recorded, Role, Step, Totals, Trajectory,
+    Usage,
 };
 pub use pricing::{Listed, Prices, Spent};

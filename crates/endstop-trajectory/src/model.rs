@@ -114,8 +114,30 @@ pub struct Totals {
     pub wall_s: Option<f64>,
     /// Model calls, or turns.
     pub turns: Option<u64>,
+    /// The model calls that are not turns, if the recording has their usage. The counts above
+    /// include them, if they are known.
+    pub outside_turns: Vec<ModelCall>,
     /// Other totals, under their original names.
     pub extra: Map<String, Value>,
+}
+
+/// A paid model call that is not a turn: it failed, or summarised the conversation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelCall {
+    /// The model, if the recording names it for this call.
+    pub model: Option<String>,
+    /// The usage of the call.
+    pub usage: Usage,
+    /// The cost of the call, in US dollars.
+    pub cost_usd: Option<f64>,
+}
+
+impl ModelCall {
+    /// Returns `true` if the recording has a usage or a cost for the call.
+    pub(crate) fn is_paid(&self) -> bool {
+        let counts = [self.usage.prompt_tokens, self.usage.completion_tokens];
+        counts.into_iter().flatten().any(|count| count > 0) || self.cost_usd.is_some()
+    }
 }
 
 /// The speaker of a step.

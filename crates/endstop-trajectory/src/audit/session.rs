@@ -179,10 +179,18 @@ impl Session {
                 self.last_ms = Some(self.last_ms.map_or(at, |last| last.max(at)));
             }
         }
-        let sum: Spent = each.iter().sum();
+        let mut sum: Spent = each.iter().sum();
         let silent = sum.silent_turns > 0 || each.is_empty();
+        // Paid like the turns, but not counted as such: failed calls and compactions.
+        let outside: Vec<(Option<&str>, Spent)> = run
+            .totals
+            .outside_turns
+            .iter()
+            .map(|call| (call.model.as_deref(), Spent::of_call(call, run, prices)))
+            .collect();
+        outside.iter().for_each(|(_, spent)| sum += *spent);
         // If some turns have no usage, use the totals of the recording, provided they are not
-        // smaller.
+        // smaller. The totals include the calls that are not turns.
         let whole = whole(run, prices).filter(|all| silent && all.tokens() >= sum.tokens());
         if let Some(mut all) = whole {
             // A recording with only totals has no turns to count.
@@ -195,6 +203,9 @@ impl Session {
         } else {
             for (step, spent) in run.turns().zip(each) {
                 self.model(model_of(step, run), *spent);
+            }
+            for (model, spent) in outside {
+                self.model(model.or(run.model.as_deref()), spent);
             }
             self.spent += sum;
         }
@@ -210,9 +221,9 @@ impl Session {
 
     /// Applies the recorded total cost, which takes precedence over calculated prices.
     fn recorded(&mut self, run: &Trajectory<'_>) {
-        // If every turn has a recorded cost, so has the session.
+        // If every turn and every other call has a recorded cost, so has the session.
         let each = with_cost(run, 0);
-        self.cost_recorded = each > 0 && each == self.spent.turns;
+        self.cost_recorded = each > 0 && each == self.spent.turns && outside_has_cost(run, 0);
         let Some(usd) = run.totals.cost_usd else { return };
         self.cost_recorded = true;
         self.spent.recorded(usd);
@@ -229,6 +240,13 @@ fn with_cost(run: &Trajectory<'_>, depth: u32) -> u64 {
     // The same depth as in `with_children`, because only those turns are counted.
     let children = run.children.iter().filter(|_| depth < DEEPEST);
     own + children.map(|child| with_cost(child, depth + 1)).sum::<u64>()
+}
+
+/// Returns `true` if all calls that are not turns have a recorded cost, including those of subagents.
+fn outside_has_cost(run: &Trajectory<'_>, depth: u32) -> bool {
+    let mut children = run.children.iter().filter(|_| depth < DEEPEST);
+    run.totals.outside_turns.iter().all(|call| call.cost_usd.is_some())
+        && children.all(|child| outside_has_cost(child, depth + 1))
 }
 
 /// Returns the usage of the whole run, if the recording contains totals.
@@ -250,7 +268,7 @@ fn whole(run: &Trajectory<'_>, prices: &Prices) -> Option<Spent> {
 mod tests {
     use super::super::How;
     use super::*;
-    use crate::model::{Call, CallResult, Step, Totals};
+    use crate::model::{Call, CallResult, ModelCall, Step, Totals};
 
     fn turn(input: u64, output: u64) -> Step<'static> {
         Step {
@@ -348,6 +366,39 @@ mod tests {
         assert_eq!((session.spent.turns, session.spent.tokens()), (2, 1010));
         assert_eq!(session.spent.usd.to_usd(), 0.5);
         assert!(session.cost_recorded);
+    }
+
+    #[test]
+    fn calls_outside_turns_are_paid() {
+        let call = |model: Option<&str>, cost_usd| ModelCall {
+            model: model.map(str::to_owned),
+            usage: Usage {
+                prompt_tokens: Some(2000),
+                completion_tokens: Some(1),
+                ..Usage::default()
+            },
+            cost_usd,
+        };
+        let mut paid = run(vec![Step { cost_usd: Some(0.25), ..turn(1000, 20) }]);
+        let outside = |run: &mut Trajectory<'static>, calls| run.totals.outside_turns = calls;
+        outside(&mut paid, vec![call(None, Some(0.5)), call(Some("no-such-model"), Some(0.5))]);
+        let session = Session::of(&paid, &Prices::new());
+        assert_eq!((session.spent.turns, session.spent.tokens()), (1, 1020 + 2 * 2001));
+        assert_eq!((session.spent.usd.to_usd(), session.cost_recorded), (1.25, true));
+        let of = |name: &str| (session.models[name].turns, session.models[name].tokens());
+        assert_eq!((of("claude-opus-4-5"), of("no-such-model")), ((1, 3021), (0, 2001)));
+        // Without a recorded cost it is calculated, so the session's cost is not recorded either.
+        outside(&mut paid, vec![call(None, None)]);
+        let session = Session::of(&paid, &Prices::new());
+        assert!(!session.cost_recorded && session.spent.usd.to_usd() > 0.25);
+        // Totals that replace missing usage include the other calls already.
+        let mut silent = run(vec![Step { usage: None, ..turn(0, 0) }]);
+        silent.totals.prompt_tokens = Some(3000);
+        silent.totals.completion_tokens = Some(21);
+        outside(&mut silent, vec![call(None, None)]);
+        assert_eq!(Session::of(&silent, &Prices::new()).spent.tokens(), 3021);
+        silent.totals.prompt_tokens = Some(1000);
+        assert_eq!(Session::of(&silent, &Prices::new()).spent.tokens(), 2001);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! ```
 
 use super::list::Prices;
-use crate::model::{Step, Trajectory, Usage};
+use crate::model::{ModelCall, Step, Trajectory, Usage};
 use endstop_core::{NanoUsd, Price};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::iter::Sum;
@@ -63,6 +63,16 @@ impl Spent {
         let silent = step.tokens().is_none_or(|tokens| tokens == 0) && step.cost_usd.is_none();
         spent.silent_turns = u64::from(silent);
         if let Some(usd) = step.cost_usd {
+            spent.recorded(usd);
+        }
+        spent
+    }
+
+    /// Computes the usage of a model call that is not a turn.
+    pub(crate) fn of_call(call: &ModelCall, run: &Trajectory<'_>, prices: &Prices) -> Spent {
+        let model = call.model.as_deref().or(run.model.as_deref());
+        let mut spent = Spent::of_usage(&call.usage, model, provider_of(run), prices);
+        if let Some(usd) = call.cost_usd {
             spent.recorded(usd);
         }
         spent

@@ -2,7 +2,7 @@
 
 use endstop_trajectory::audit::{Audit, How, Session};
 use endstop_trajectory::{
-    Call, CallResult, Ending, Prices, Role, Spent, Step, Totals, Trajectory, Usage,
+    Call, CallResult, Ending, ModelCall, Prices, Role, Spent, Step, Totals, Trajectory, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -73,6 +73,13 @@ fn run() -> impl Strategy<Value = Trajectory<'static>> {
     let leaf =
         (vec(step(), 0..8), any::<bool>(), any::<bool>()).prop_map(|(steps, blind, subagent)| {
             let mut run = Trajectory { steps, ..Trajectory::new("s") };
+            // Each run also paid for a call that is not a turn, if its first step has a usage.
+            let first = run.steps.first().and_then(|step| Some((step.usage.clone()?, step)));
+            run.totals.outside_turns.extend(first.map(|(usage, step)| ModelCall {
+                model: step.model.as_deref().map(str::to_owned),
+                usage: *usage,
+                cost_usd: step.cost_usd,
+            }));
             run.tags.extend(blind.then(|| "no_results".into()));
             run.tags.extend(subagent.then(|| "subagent".into()));
             run

@@ -23,7 +23,8 @@ fn sessions_match_manual_counts() {
         ("pi/answered.jsonl", [3, 2, 2, 0], 3660, How::Answered, pi),
         ("pi/overloaded.jsonl", [1, 1, 1, 0], 1020, How::Limit, pi),
         ("pi/filtered.jsonl", [2, 1, 1, 0], 2240, How::Limit, pi),
-        ("pi/cut_streams.jsonl", [1, 1, 1, 0], 1020, How::Failed, pi),
+        // Four failed calls were paid for too.
+        ("pi/cut_streams.jsonl", [1, 1, 1, 0], 1020 + 4 * 1201, How::Failed, pi),
         ("opencode/filtered.json", [2, 1, 1, 0], 2240, How::Limit, pi),
         ("opencode/invalid_arguments.json", [4, 3, 3, 1], 5280, How::Answered, pi),
         ("opencode/rejected.json", [1, 1, 1, 0], 1020, How::Limit, pi),
@@ -78,6 +79,32 @@ fn failed_calls_count_in_totals() {
     assert_eq!(run.totals.prompt_tokens, Some(1000 + 4 * 1200));
     assert_eq!(run.totals.completion_tokens, Some(20 + 4));
     assert!(run.notes.contains(&"model calls that failed: 4".to_owned()), "{:?}", run.notes);
+    let failed = &run.totals.outside_turns;
+    assert_eq!((failed.len(), failed[0].model.as_deref()), (4, Some("mock-model")));
+    assert_eq!(failed[0].usage.prompt_tokens, Some(1200));
+}
+
+#[test]
+fn compactions_are_paid_without_turn() {
+    let tokens =
+        |input: u64| json!({"input": input, "output": 4, "cache": {"read": 0, "write": 0}});
+    let finish = |input: u64| json!({"type": "step-finish", "tokens": tokens(input)});
+    let text = json!({"type": "text", "text": "x"});
+    let summary = |parts: Value| json!({"info": {"role": "assistant", "modelID": "small", "summary": true, "tokens": tokens(70)}, "parts": parts});
+    let session = json!({"info": {"id": "ses_1"}, "messages": [
+        {"info": {"role": "user"}, "parts": [text]},
+        {"info": {"role": "assistant", "modelID": "m", "finish": "stop", "tokens": tokens(10)}, "parts": [text]},
+        summary(json!([text])),
+        // The message has only the tokens of its last response.
+        summary(json!([text, finish(50), finish(70)])),
+        // A call that failed after it was paid for, and one that cost nothing.
+        {"info": {"role": "assistant", "modelID": "m", "tokens": tokens(30)}, "parts": []},
+        {"info": {"role": "assistant", "modelID": "m", "tokens": {"input": 0, "output": 0}}, "parts": []},
+    ]});
+    let run = parsed("export.json", session.to_string()).remove(0);
+    let session = Session::of(&run, &Prices::new());
+    assert_eq!((session.spent.turns, session.spent.tokens()), (1, 14 + 74 + 54 + 74 + 34));
+    assert_eq!((session.models["small"].turns, session.models["small"].tokens()), (0, 202));
 }
 
 #[test]

@@ -238,3 +238,27 @@ fn early_layouts_are_read() {
     let second = read("codex", document.as_bytes());
     assert_eq!(second.only().steps, first.only().steps);
 }
+
+#[test]
+fn responses_without_turn_are_paid() {
+    let file = lines(&[
+        line("session_meta", json!({"id": "s", "cli_version": "1"})),
+        line("turn_context", json!({"model": "gpt-5.1-codex"})),
+        // A fork repeats the last count of its parent, which did not grow this session's total.
+        tokens_of(40, 900),
+        message("user", "go"),
+        message("assistant", "Done."),
+        tokens_of(20, 920),
+        // A compaction has no item.
+        tokens_of(30, 950),
+        tokens_of(30, 950),
+        // An estimate without a response: the total did not grow by it.
+        tokens_of(70, 960),
+    ]);
+    let read = read("codex", &file);
+    let run = read.only();
+    let outside = &run.totals.outside_turns;
+    assert_eq!((run.turns().count(), outside.len()), (1, 1), "{outside:?}");
+    assert_eq!(outside[0].model.as_deref(), Some("gpt-5.1-codex"));
+    assert_eq!(outside[0].usage.prompt_tokens, Some(30));
+}

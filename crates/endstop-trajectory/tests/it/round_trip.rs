@@ -3,7 +3,8 @@
 use crate::common::{fixtures, read_bytes};
 use endstop_trajectory::read::{Options, for_each};
 use endstop_trajectory::{
-    Call, CallResult, Ending, Origin, Recorded, Role, Step, Totals, Trajectory, Usage, write,
+    Call, CallResult, Ending, ModelCall, Origin, Recorded, Role, Step, Totals, Trajectory, Usage,
+    write,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -254,16 +255,24 @@ fn totals() -> impl Strategy<Value = Totals> {
         extra.retain(|_, value| !value.is_null());
         extra
     });
-    (tokens(), tokens(), tokens(), option::of(number()), option::of(number()), tokens(), extra)
-        .prop_map(|(prompt, completion, cached, cost_usd, wall_s, turns, extra)| Totals {
+    let model = option::of("[a-z]{0,4}");
+    let call = (model, usage(), option::of(number())).prop_map(|(model, usage, cost_usd)| {
+        let usage = usage.map(|usage| *usage).unwrap_or_default();
+        ModelCall { model, usage, cost_usd }
+    });
+    let tokens = (tokens(), tokens(), tokens(), tokens());
+    (tokens, option::of(number()), option::of(number()), vec(call, 0..3), extra).prop_map(
+        |((prompt, completion, cached, turns), cost_usd, wall_s, outside_turns, extra)| Totals {
             prompt_tokens: prompt,
             completion_tokens: completion,
             cached_tokens: cached,
             cost_usd,
             wall_s,
             turns,
+            outside_turns,
             extra,
-        })
+        },
+    )
 }
 
 fn run() -> impl Strategy<Value = Trajectory<'static>> {

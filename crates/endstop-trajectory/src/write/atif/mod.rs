@@ -12,8 +12,8 @@
 
 mod step;
 
-use self::step::{Line, Object, line, nothing};
-use crate::model::{Totals, Trajectory};
+use self::step::{Line, Object, line, metrics, nothing};
+use crate::model::{ModelCall, Totals, Trajectory};
 use crate::read::ours;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -257,11 +257,28 @@ fn final_metrics(totals: &Totals, steps: usize) -> Object {
     if let Some(turns) = totals.turns {
         extra.insert("turns".to_owned(), turns.into());
     }
-    ours::pack(&mut extra, Object::new(), own, ours::TOTALS);
+    let mut ours = Object::new();
+    if !totals.outside_turns.is_empty() {
+        let calls = totals.outside_turns.iter().map(model_call).collect();
+        ours.insert("outside_turns".to_owned(), Value::Array(calls));
+    }
+    ours::pack(&mut extra, ours, own, ours::TOTALS);
     if !extra.is_empty() {
         metrics.insert("extra".to_owned(), Value::Object(extra));
     }
     metrics
+}
+
+fn model_call(call: &ModelCall) -> Value {
+    let mut written = Object::new();
+    if let Some(model) = &call.model {
+        written.insert("model_name".to_owned(), model.as_str().into());
+    }
+    let metrics = metrics(Some(&call.usage), call.cost_usd);
+    if !metrics.is_empty() {
+        written.insert("metrics".to_owned(), Value::Object(metrics));
+    }
+    Value::Object(written)
 }
 
 fn take_text(own: &mut Object, name: &str) -> Option<String> {

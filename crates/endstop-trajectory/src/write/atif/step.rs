@@ -197,7 +197,7 @@ fn content<'t>(text: &'t str, own: &mut Object, name: &str) -> Content<'t> {
     Content::Text(text)
 }
 
-fn metrics(usage: Option<&Usage>, cost: Option<f64>) -> Object {
+pub(super) fn metrics(usage: Option<&Usage>, cost: Option<f64>) -> Object {
     let mut metrics = Object::new();
     let mut extra = Object::new();
     let mut own = Object::new();

@@ -6,7 +6,7 @@
 //! ```
 
 use super::ending;
-use crate::model::{Call, CallResult, Ending, Role, Step, Totals, Trajectory, Usage};
+use crate::model::{Call, CallResult, Ending, ModelCall, Role, Step, Totals, Trajectory, Usage};
 use crate::read::build::conversation::{Conversation, Tally};
 use crate::read::build::fields::{
     self, Fields, add_extra, append, arguments, content, merge_extra, peek, text,
@@ -59,6 +59,8 @@ pub(super) struct Rollout {
     /// An error since the task began.
     error: Option<Ending<'static>>,
     total: Option<Value>,
+    /// Responses without an item, such as compactions.
+    outside: Vec<ModelCall>,
     /// The outcomes of calls, from events.
     outcomes: HashMap<String, Outcome>,
     others: Tally,
@@ -411,14 +413,23 @@ impl Rollout {
         if total.is_some() && total == self.total {
             return;
         }
-        self.total = total;
+        let before = std::mem::replace(&mut self.total, total);
         let Some(last) = fields::object(&mut info, "last_token_usage") else { return };
         self.open = None;
         // Only the first count after a turn belongs to it; another one has no turn, for example a
         // compaction.
         match self.run.last_turn() {
             Some(turn) if turn.usage.is_none() => turn.usage = Some(Box::new(usage(last))),
-            _ => self.run.odd.add("token counts without a turn"),
+            _ => {
+                self.run.odd.add("token counts without a turn");
+                // A count that the total did not grow by is that of another session, which a fork
+                // repeats.
+                if grew_by(before.as_ref(), self.total.as_ref(), &last) {
+                    let model = self.model.clone();
+                    let call = ModelCall { model, usage: usage(last), cost_usd: None };
+                    self.outside.extend(Some(call).filter(ModelCall::is_paid));
+                }
+            }
         }
     }
 
@@ -462,9 +473,19 @@ impl Rollout {
                 }
             }
         }
+        run.totals.outside_turns = self.outside;
         run.ending = self.ending.or_else(|| declared(&run.steps));
         Some(run)
     }
+}
+
+/// Returns `true` if the total of a session grew by exactly this usage.
+fn grew_by(before: Option<&Value>, after: Option<&Value>, last: &Fields) -> bool {
+    ["input_tokens", "output_tokens"].iter().all(|key| {
+        let of = |total: Option<&Value>| total.and_then(|all| all[*key].as_u64()).unwrap_or(0);
+        let more = last.get(*key).and_then(Value::as_u64).unwrap_or(0);
+        of(before).checked_add(more) == Some(of(after))
+    })
 }
 
 /// Returns the ending if the last message declares itself to be the final answer.

@@ -13,11 +13,11 @@
 //! - The result of a call is in the same part as the call.
 //! - `tokens.input` excludes cached tokens. A cost of 0 means that opencode has no price for the
 //!   model.
-//! - The answer of a compaction has the flag `summary` and is not a turn. Its tokens are in the
-//!   totals of the session, if the database has them.
+//! - The answer of a compaction has the flag `summary` and is not a turn. Its usage is outside the
+//!   turns, like that of a failed call.
 //! - A subagent is a session with a `parentID`. Read from the database, it is a child of the run.
 
-use crate::model::{Call, CallResult, Ending, Role, Step, Totals, Trajectory, Usage};
+use crate::model::{Call, CallResult, Ending, ModelCall, Role, Step, Totals, Trajectory, Usage};
 use crate::read::build::conversation::{Conversation, Tally};
 use crate::read::build::fields::{
     self, Fields, add_extra, append, arguments, is_true, merge_extra, peek, text,
@@ -101,6 +101,8 @@ struct Session {
     model: Option<String>,
     provider: Option<String>,
     ending: Option<Ending<'static>>,
+    /// Compactions, and calls without a response.
+    outside: Vec<ModelCall>,
     others: Tally,
 }
 
@@ -110,12 +112,33 @@ impl Session {
         let parts = fields::list(&mut map, "parts").unwrap_or_default();
         match peek(&info, "role") {
             Some("user") => self.asked(info, parts),
-            Some("assistant") if is_true(&info, "summary") => self.others.add("compactions"),
+            Some("assistant") if is_true(&info, "summary") => {
+                self.others.add("compactions");
+                let model = peek(&info, "modelID").map(str::to_owned);
+                self.outside(model, info, parts);
+            }
             Some("assistant") => self.said(info, parts),
             other => {
                 let other = other.unwrap_or("without a role").to_owned();
                 self.others.add(&format!("message {other}"));
             }
+        }
+    }
+
+    /// Adds the usage of a message that is not a turn.
+    fn outside(&mut self, model: Option<String>, info: Fields, parts: Vec<Value>) {
+        let is_finish = |part: &Value| part["type"] == "step-finish";
+        // The message has only the last response's tokens, and each part those of its own.
+        let mut paid: Vec<Value> = parts.into_iter().filter(is_finish).collect();
+        if paid.is_empty() {
+            paid.push(Value::Object(info));
+        }
+        for mut one in paid {
+            let Some(one) = one.as_object_mut() else { continue };
+            let cost_usd = cost(one);
+            let usage = fields::object(one, "tokens").map(usage).unwrap_or_default();
+            let call = ModelCall { model: model.clone(), usage, cost_usd };
+            self.outside.extend(Some(call).filter(ModelCall::is_paid));
         }
     }
 
@@ -156,7 +179,8 @@ impl Session {
         };
         if !parts.iter().any(shown) {
             // Nothing came back: the call failed, or the program was killed while it waited.
-            return self.run.odd.add("model calls without a response");
+            self.run.odd.add("model calls without a response");
+            return self.outside(model, info, parts);
         }
         self.model = self.model.take().or_else(|| model.clone());
         let step = Step {
@@ -285,6 +309,7 @@ impl Session {
                 ..Totals::default()
             };
         }
+        run.totals.outside_turns = self.outside;
         if let Some(provider) = self.provider {
             info.insert("provider".to_owned(), Value::String(provider));
         }

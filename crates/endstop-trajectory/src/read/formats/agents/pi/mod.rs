@@ -14,7 +14,7 @@
 //! - `usage.input` excludes cached tokens. A cost of 0 means that pi has no price for the model.
 //! - Compactions and summaries of branches are entries of their own. They are counted in a note.
 
-use crate::model::{Call, CallResult, Ending, Origin, Role, Step, Trajectory, Usage};
+use crate::model::{Call, CallResult, Ending, ModelCall, Origin, Role, Step, Trajectory, Usage};
 use crate::read::build::conversation::{Conversation, Tally};
 use crate::read::build::fields::{
     self, Fields, add_extra, append, arguments, content, is_true, merge_extra, peek, text,
@@ -84,8 +84,8 @@ struct Session {
     model: Option<String>,
     provider: Option<String>,
     ending: Option<Ending<'static>>,
-    /// Usage of failed model calls.
-    failed: Usage,
+    /// Failed model calls with a usage.
+    failed: Vec<ModelCall>,
     others: Tally,
     /// Entries of abandoned branches.
     left: Tally,
@@ -160,9 +160,8 @@ impl Session {
         self.ending = ending(&reason, error);
         if failed {
             self.run.odd.add("model calls that failed");
-            add(&mut self.failed.prompt_tokens, usage.prompt_tokens);
-            add(&mut self.failed.completion_tokens, usage.completion_tokens);
-            add(&mut self.failed.cached_tokens, usage.cached_tokens);
+            let call = ModelCall { model, usage, cost_usd: cost };
+            self.failed.extend(Some(call).filter(ModelCall::is_paid));
             return;
         }
         self.model = self.model.take().or_else(|| model.clone());
@@ -247,10 +246,11 @@ impl Session {
         if let Some(provider) = self.provider {
             self.head.insert("provider".to_owned(), Value::String(provider));
         }
-        if self.failed.prompt_tokens.is_some_and(|tokens| tokens > 0) {
+        if !self.failed.is_empty() {
             // The totals include failed calls, because they were paid for too.
-            let mut all = self.failed;
-            for usage in run.turns().filter_map(|step| step.usage.as_deref()) {
+            let mut all = Usage::default();
+            let turns = run.turns().filter_map(|step| step.usage.as_deref());
+            for usage in turns.chain(self.failed.iter().map(|call| &call.usage)) {
                 add(&mut all.prompt_tokens, usage.prompt_tokens);
                 add(&mut all.completion_tokens, usage.completion_tokens);
                 add(&mut all.cached_tokens, usage.cached_tokens);
@@ -258,6 +258,7 @@ impl Session {
             run.totals.prompt_tokens = all.prompt_tokens;
             run.totals.completion_tokens = all.completion_tokens;
             run.totals.cached_tokens = all.cached_tokens;
+            run.totals.outside_turns = self.failed;
         }
         run.extra = fields::without_nulls(self.head);
         run

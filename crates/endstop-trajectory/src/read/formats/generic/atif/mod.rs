@@ -16,7 +16,9 @@ mod document;
 pub(crate) mod ours;
 mod result;
 
-use crate::model::{Call, CallResult, Ending, Recorded, Role, Step, Totals, Trajectory, Usage};
+use crate::model::{
+    Call, CallResult, Ending, ModelCall, Recorded, Role, Step, Totals, Trajectory, Usage,
+};
 use crate::read::build::OUT_OF_ORDER;
 use crate::read::build::record::{self, count, lift, owned_name, owned_text};
 use crate::read::format::{Format, Head, Place, Shape, Sink};
@@ -253,7 +255,10 @@ fn totals(metrics: Option<Map<String, Value>>, steps: usize) -> Totals {
         Some(Value::Object(extra)) => extra,
         _ => Map::new(),
     };
-    let ours = ours::take(&mut extra);
+    let mut ours = ours::take(&mut extra);
+    let outside_turns = lift(&mut ours, "outside_turns", |calls| {
+        calls.as_array()?.iter().map(model_call).collect::<Option<Vec<_>>>()
+    });
     let mut totals = Totals {
         prompt_tokens: lift(&mut metrics, "total_prompt_tokens", count),
         completion_tokens: lift(&mut metrics, "total_completion_tokens", count),
@@ -261,6 +266,7 @@ fn totals(metrics: Option<Map<String, Value>>, steps: usize) -> Totals {
         cost_usd: lift(&mut metrics, "total_cost_usd", Value::as_f64),
         wall_s: lift(&mut extra, "wall_s", Value::as_f64),
         turns: lift(&mut extra, "turns", count),
+        outside_turns: outside_turns.unwrap_or_default(),
         extra: Map::new(),
     };
     ours::give_back(&mut extra, ours);
@@ -272,6 +278,18 @@ fn totals(metrics: Option<Map<String, Value>>, steps: usize) -> Totals {
     ours::beside(&mut metrics, extra);
     totals.extra = metrics;
     totals
+}
+
+/// Reads a model call that is not a turn, from Endstop's extension.
+fn model_call(value: &Value) -> Option<ModelCall> {
+    let call = value.as_object()?;
+    let (usage, cost_usd) = match call.get("metrics").and_then(Value::as_object) {
+        Some(metrics) => usage(metrics.clone()),
+        None => (None, None),
+    };
+    let usage = usage.map(|usage| *usage).unwrap_or_default();
+    let model = call.get("model_name").and_then(Value::as_str).map(str::to_owned);
+    Some(ModelCall { model, usage, cost_usd })
 }
 
 fn step<'a>(fields: Fields<'a>, number: u64, notes: &mut Vec<String>) -> Result<Step<'a>, Problem> {

@@ -177,6 +177,7 @@ fn totals(mut map: Map<String, Value>) -> Totals {
         cost_usd: lift(&mut map, "cost_usd", Value::as_f64),
         wall_s: lift(&mut map, "wall_s", Value::as_f64),
         turns: lift(&mut map, "turns", count),
+        outside_turns: Vec::new(),
         extra: map,
     }
 }
