@@ -150,6 +150,37 @@ fn rewound_messages_are_dropped() {
 }
 
 #[test]
+fn empty_reply_is_not_a_turn() {
+    let said = |id: &str, more: Value| {
+        let mut message = json!({"id": id, "type": "gemini", "content": [], "thoughts": [], "tokens": null});
+        message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        message
+    };
+    let call = json!({"toolCalls": [{"id": "c", "name": "ls", "status": "success", "result": "a"}], "tokens": {"input": 9, "output": 1}});
+    let empty = |more: Value| {
+        let chat = [
+            json!({"sessionId": "s", "projectHash": "h", "startTime": "2026-01-01T00:00:00Z"}),
+            json!({"id": "1", "type": "user", "content": "go"}),
+            said("2", call.clone()),
+            said("3", more),
+        ];
+        parsed("session-1.jsonl", lines(&chat)).remove(0)
+    };
+    let run = empty(json!({}));
+    assert_eq!(counts(&run)[1..], [1, 1, 1, 0]);
+    assert!(run.notes.contains(&"model calls without a response: 1".to_owned()), "{:?}", run.notes);
+    assert_eq!(Session::of(&run, &Prices::new()).ended.how, How::NoAnswer);
+    for more in [
+        json!({"content": "Done."}),
+        json!({"content": [{"inlineData": {}}]}),
+        json!({"thoughts": [{"description": "Hm."}]}),
+        json!({"tokens": {"input": 9, "output": 0}}),
+    ] {
+        assert_eq!(empty(more.clone()).turns().count(), 2, "{more}");
+    }
+}
+
+#[test]
 fn early_document_is_one_chat() {
     let document = json!({"sessionId": "s", "projectHash": "h", "startTime": "t", "messages": [
         {"id": "1", "type": "user", "content": "Hi"},

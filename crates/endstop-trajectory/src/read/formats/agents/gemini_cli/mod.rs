@@ -18,6 +18,7 @@
 //!   killed during a call leaves a turn without it, which looks like an answer.
 //! - The results are repeated in a message of the user. The reader uses the first of the two.
 //! - `tokens.output` excludes `thoughts`, and `tokens.input` includes `cached`.
+//! - A response without content, calls and `tokens` (`null`) is a call that failed. It is not a turn.
 //! - Messages of the types `info`, `warning` and `error` are those of the program. An `error` after
 //!   the last turn is the ending.
 
@@ -216,19 +217,25 @@ impl Thread {
         let parts = Parts::of(map.shift_remove("content"));
         let model = text(&mut map, "model");
         self.model = self.model.take().or_else(|| model.clone());
+        let usage = fields::object(&mut map, "tokens").map(usage).map(Box::new);
+        let thoughts = fields::list(&mut map, "thoughts").unwrap_or_default();
+        let calls = fields::list(&mut map, "toolCalls").unwrap_or_default();
+        let is_empty = parts.text.is_empty() && parts.calls.is_empty() && parts.rest.is_empty();
+        if is_empty && thoughts.is_empty() && calls.is_empty() && usage.is_none() {
+            // The stream ended before anything came, so the last response is still the one before.
+            return self.run.odd.add("model calls without a response");
+        }
         let mut step = Step {
             text: parts.text.into(),
             at: text(&mut map, "timestamp").map(Into::into),
-            usage: fields::object(&mut map, "tokens").map(usage).map(Box::new),
+            usage,
             model: model.map(Into::into),
             ..Step::new(Role::Agent)
         };
-        let thoughts = fields::list(&mut map, "thoughts").unwrap_or_default();
         let thoughts = thoughts.iter().filter_map(|one| one["description"].as_str());
         let thoughts = thoughts.collect::<Vec<_>>().join("\n");
         step.reasoning = (!thoughts.is_empty()).then(|| thoughts.into());
         map.shift_remove("id");
-        let calls = fields::list(&mut map, "toolCalls").unwrap_or_default();
         merge_extra(&mut step.extra, map);
         let turn = self.run.push(step);
         (self.failed, self.cancelled) = (None, false);
