@@ -63,6 +63,9 @@ pub struct Session {
     pub spent: Spent,
     /// `true` if the cost is recorded; `false` if it is calculated from the price list.
     pub cost_recorded: bool,
+    /// The model of the session, if the recording names it.
+    #[serde(default)]
+    pub model: Option<String>,
     /// The usage of each model.
     pub models: BTreeMap<String, Spent>,
     /// The recorded outcome: `true` for a success, `false` for a failure.
@@ -100,6 +103,7 @@ impl Session {
             lacks_results: false,
             spent: Spent::default(),
             cost_recorded: false,
+            model: run.model.as_deref().map(|model| short(model, 80)),
             models: BTreeMap::new(),
             success: run.recorded.success,
             sign: claim::sign(run),
@@ -128,10 +132,10 @@ impl Session {
         self.success.map_or(self.ended.how.is_without_answer(), |success| !success)
     }
 
-    /// Returns the model with the most turns, if a turn names one.
+    /// Returns the model with the most turns or, if there is no turn, the model of the session.
     pub fn main_model(&self) -> Option<&str> {
-        let most = self.models.iter().max_by_key(|(_, spent)| spent.turns)?;
-        Some(most.0.as_str())
+        let most = self.models.iter().max_by_key(|(_, spent)| spent.turns);
+        most.map(|(model, _)| model.as_str()).or(self.model.as_deref())
     }
 
     /// Returns the usage that is in question: all of it if the session failed or its answer is

@@ -2,7 +2,7 @@
 //! and Codex, on sessions that the programs wrote. The expected figures were counted by hand.
 
 use crate::common::{counts, parsed, read_bytes, runs};
-use endstop_trajectory::audit::{How, Session};
+use endstop_trajectory::audit::{Audit, How, Session};
 use endstop_trajectory::read::{Options, ProblemKind, opencode_session};
 use endstop_trajectory::{Prices, Role};
 use serde_json::{Value, json};
@@ -61,7 +61,25 @@ fn failed_first_call_is_provider_failure() {
     assert_eq!(counts(&run)[1..], [0, 0, 0, 0]);
     let session = Session::of(&run, &Prices::new());
     assert_eq!(session.ended.how, How::Failed);
-    assert!(session.ended.native.unwrap().contains("ECONNREFUSED"));
+    assert!(session.ended.native.as_ref().unwrap().contains("ECONNREFUSED"));
+    // No turn names the model, but the requests do.
+    assert_eq!(session.main_model(), Some("claude-opus-5-5"));
+    let mut audit = Audit::new(1);
+    audit.add(session);
+    assert_eq!(audit.agents.keys().collect::<Vec<_>>(), ["claude-code, claude-opus-5-5"]);
+    assert!(audit.models.is_empty(), "nothing was spent");
+}
+
+#[test]
+fn prompt_names_model_without_turn() {
+    let model = json!({"providerID": "p", "modelID": "m-1"});
+    let session = json!({"info": {"id": "ses_1"}, "messages": [
+        {"info": {"role": "user", "model": model}, "parts": [{"type": "text", "text": "go"}]},
+        {"info": {"role": "assistant"}, "parts": []},
+    ]});
+    let run = parsed("export.json", session.to_string()).remove(0);
+    let session = Session::of(&run, &Prices::new());
+    assert_eq!((session.spent.turns, session.main_model()), (0, Some("m-1")));
 }
 
 #[test]
@@ -152,7 +170,8 @@ fn rewound_messages_are_dropped() {
 #[test]
 fn empty_reply_is_not_a_turn() {
     let said = |id: &str, more: Value| {
-        let mut message = json!({"id": id, "type": "gemini", "content": [], "thoughts": [], "tokens": null});
+        let mut message =
+            json!({"id": id, "type": "gemini", "content": [], "thoughts": [], "tokens": null});
         message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         message
     };

@@ -53,6 +53,10 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
                 others.add("system/api_error");
                 whole.failed = Some(what);
             }
+            What::Request(model) => {
+                others.add("api-request");
+                whole.requested = whole.requested.take().or(model);
+            }
             What::Init => whole.init(record.rest),
             What::Result => whole.result(record),
             What::MaxTurns(fields) => whole.max_turns = Some(fields),
@@ -97,6 +101,8 @@ struct Whole {
     fields: Fields,
     tools: Vec<Value>,
     model: Option<String>,
+    /// The model of the first request, the only record of it if no call succeeded.
+    requested: Option<String>,
     version: Option<String>,
     max_turns: Option<Fields>,
     /// The error of the last model call, if no message follows it.
@@ -128,6 +134,7 @@ impl Whole {
         if let Some(model) = self.model {
             run.model = Some(model.into());
         }
+        run.model = run.model.take().or(self.requested.map(Into::into));
         run.tools = self.tools;
         if let Some(error) = self.failed {
             run.ending.get_or_insert_with(|| ending::api_error(&error.message, error.http_status));

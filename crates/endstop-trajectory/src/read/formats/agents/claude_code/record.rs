@@ -42,6 +42,8 @@ pub(super) enum What {
     MaxTurns(Fields),
     /// A model call failed; it is usually retried.
     ApiError(ApiError),
+    /// A request to the model, with its model.
+    Request(Option<String>),
     /// The title of a session, with its original key.
     Title(&'static str, String),
     /// A record that is not a message; only its type is counted.
@@ -78,6 +80,7 @@ impl Record {
             What::Result => "result",
             What::MaxTurns(_) => "attachment/max_turns_reached",
             What::ApiError(_) => "system/api_error",
+            What::Request(_) => "api-request",
             What::Title(kind, _) => kind,
             What::Other(kind) => kind,
         }
@@ -145,6 +148,10 @@ pub(super) fn read(mut map: Fields, line: u64) -> Result<Record, String> {
         "system" if peek(&map, "subtype") == Some("api_error") => api_error(&map),
         "system" => What::Other(named("system", peek(&map, "subtype"))),
         "attachment" => attachment(&mut map),
+        "api-request" => {
+            let model = map.get("params").and_then(|params| params["model"].as_str());
+            What::Request(model.map(str::to_owned))
+        }
         "summary" => title("summary", peek(&map, "summary")),
         "ai-title" => title("ai-title", peek(&map, "aiTitle")),
         "custom-title" => title("custom-title", peek(&map, "customTitle")),

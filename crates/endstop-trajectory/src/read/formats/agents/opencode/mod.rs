@@ -99,6 +99,8 @@ fn session_at(mut document: Fields, depth: usize) -> Trajectory<'static> {
 struct Session {
     run: Conversation,
     model: Option<String>,
+    /// The model that the first message of the user was sent to.
+    asked_model: Option<String>,
     provider: Option<String>,
     ending: Option<Ending<'static>>,
     /// Compactions, and calls without a response.
@@ -155,6 +157,9 @@ impl Session {
             }
         }
         let at = created(&info);
+        // The only record of the model, if no call succeeded.
+        let asked = info.get("model").and_then(|model| model["modelID"].as_str());
+        self.asked_model = self.asked_model.take().or_else(|| asked.map(str::to_owned));
         info.shift_remove("role");
         info.shift_remove("id");
         if synthetic {
@@ -291,7 +296,7 @@ impl Session {
             run_id: text(&mut info, "id").unwrap_or_default().into(),
             agent: Some("opencode".into()),
             agent_version: text(&mut info, "version").map(Into::into),
-            model: self.model.map(Into::into),
+            model: self.model.or(self.asked_model).map(Into::into),
             ending: self.ending,
             ..Trajectory::default()
         };
