@@ -129,6 +129,7 @@ impl AuditReport {
             too_old: merged.too_old,
             twice: merged.reading.duplicates,
             problems: merged.reading.problems.into_iter().collect(),
+            ..Report::default()
         };
         Ok(AuditReport { report, counts, made_by: made_by.clone().unbind() })
     }

@@ -14,6 +14,7 @@ use crate::render::html::escaper;
 use endstop_report::audit::{json, lines, page};
 use endstop_trajectory::audit::time_ms;
 use endstop_trajectory::read::{Options, UnknownFormat, formats};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
@@ -87,17 +88,22 @@ fn named(path: &Path, format: Option<&str>, options: &Options, found: &mut Found
     if format.is_none() {
         for journal in journal_runs::in_folder(path) {
             found.found_journal(&journal);
-            found.skipped = found.skipped.saturating_sub(1);
+            found.not_skipped(&journal);
         }
     }
     if format.is_none_or(|format| format == "opencode") {
         for database in opencode::in_folder(path) {
             found.database(&database);
-            found.skipped = found.skipped.saturating_sub(1);
+            found.not_skipped(&database);
         }
     }
     // A home directory contains its sessions in hidden folders, which the walk left out.
-    for place in find::places_in(path) {
+    let places = find::places_in(path);
+    // Several places may lie in the same hidden folder, which was skipped once.
+    let hidden: BTreeSet<PathBuf> =
+        places.iter().filter_map(|place| place.entry_of(path)).collect();
+    hidden.iter().for_each(|entry| found.not_skipped(entry));
+    for place in places {
         searched(&place, options, found);
     }
     Ok(())

@@ -109,6 +109,8 @@ fn hostile_opencode_databases_are_problems() {
     std::fs::copy(fixture("opencode/filtered.json"), cli.path("runs/good.json")).unwrap();
     let audit = audited(&cli, &["runs"]);
     assert_eq!((&audit["sessions"], &audit["skipped"]), (&json!(1), &json!(1)), "{audit:#}");
+    let skipped = &audit["skipped_for"]["not a run, by its file extension"];
+    assert!(skipped["first"][0].as_str().unwrap().ends_with("other.db"), "{audit:#}");
     let problems = audit["problems"]["unreadable"].to_string();
     for (file, why) in [
         ("endless.db", "it has no table `session`"),
@@ -137,6 +139,7 @@ fn home_directory_is_searched() {
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(fixture(from), to).unwrap();
     }
+    std::fs::create_dir_all(cli.path("home/.cache")).unwrap();
     let data = cli.path("home/.local/share/opencode");
     std::fs::create_dir_all(&data).unwrap();
     database(&data.join("opencode.db"), &[("opencode/filtered.json", None)]);
@@ -145,10 +148,18 @@ fn home_directory_is_searched() {
         assert_eq!(audit["formats"][format], 1, "{format}: {audit:#}");
     }
     assert_eq!(audit["looked_at"].as_array().unwrap().len(), 6);
+    // The hidden folders were read; only what no reader wants was skipped.
+    assert_eq!(audit["skipped"], 1, "{audit:#}");
+    let hidden = &audit["skipped_for"]["hidden"];
+    let unread = cli.path("home/.cache").display().to_string();
+    assert_eq!((&hidden["count"], &hidden["first"]), (&json!(1), &json!([unread])), "{audit:#}");
     assert_eq!(audit["ended"]["stopped"]["sessions"], 2);
     // Recorded outcomes decide, and the text shows them.
     assert_eq!(audit["judged"], 9, "{audit:#}");
     let text = cli.run(["audit", "home"]).exits(0).stdout;
     assert!(text.contains("By agent and model") && text.contains("Outcomes: "), "{text}");
     assert!(text.contains("pi, mock-model"), "{text}");
+    assert!(text.contains("Note: skipped: hidden (1)"), "{text}");
+    let noted = audit["notes"]["records that are not messages"]["count"].as_u64();
+    assert!(noted.is_some_and(|count| count > 0) && text.contains("Note: noted in sessions: "));
 }

@@ -6,6 +6,7 @@ use crate::date::date;
 use crate::visible::shorten;
 use endstop_trajectory::Spent;
 use endstop_trajectory::audit::{AgentGroup, Audit, How, Loop, Session, Sign, Stop};
+use endstop_trajectory::backtest::Examples;
 use std::fmt::Write as _;
 
 /// The signs before amounts that are not exact, with their meanings.
@@ -14,6 +15,9 @@ pub(crate) const SIGNS: [(&str, &str); 3] = [
     ("≥", "at least: part of the usage has no price or was not recorded"),
     ("≈", "about: both of these apply"),
 ];
+
+/// Maximum number of kinds of notes that are listed.
+const KINDS: usize = 8;
 
 /// Describes how a session ended.
 pub(crate) fn how(how: How) -> &'static str {
@@ -305,7 +309,28 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
             shorten(problems.first.first().map_or("?", String::as_str), 240),
         ));
     }
+    if !report.skipped_for.is_empty() {
+        lines.push(format!("skipped: {}", kinds(&report.skipped_for)));
+    }
+    if !report.notes.is_empty() {
+        lines.push(format!("noted in sessions: {}; --json names some", kinds(&report.notes)));
+    }
     lines
+}
+
+/// Lists kinds with their numbers, the most frequent first.
+fn kinds(all: &[(String, Examples)]) -> String {
+    let mut sorted: Vec<_> = all.iter().collect();
+    sorted.sort_by_key(|(_, one)| std::cmp::Reverse(one.count));
+    let shown = sorted.iter().take(KINDS).map(|(kind, one)| {
+        // Kinds of notes may quote the recording.
+        format!("{} ({})", shorten(kind, 80), thousands(one.count))
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match sorted.len().saturating_sub(KINDS) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// Formats the heading of one of the worst sessions: cost in question, models, date, size.

@@ -7,16 +7,19 @@ use serde_json::{Map, Value, json};
 /// Returns the report as JSON.
 pub fn json(report: &Report) -> Value {
     let finding = |one: &Examples| json!({"count": one.count, "first": one.first});
-    let problems: Map<String, Value> =
-        report.problems.iter().map(|(kind, one)| (kind.clone(), finding(one))).collect();
+    let by_kind = |all: &[(String, Examples)]| -> Map<String, Value> {
+        all.iter().map(|(kind, one)| (kind.clone(), finding(one))).collect()
+    };
     let mut value = json!({
         "type": "audit",
         "looked_at": report.looked,
         "files": report.files,
         "skipped": report.skipped,
+        "skipped_for": by_kind(&report.skipped_for),
         "too_old": report.too_old,
         "twice": report.twice,
-        "problems": problems,
+        "problems": by_kind(&report.problems),
+        "notes": by_kind(&report.notes),
     });
     // The totals are members of this object, because programs read them at the top level.
     if let (Some(all), Ok(Value::Object(audit))) =

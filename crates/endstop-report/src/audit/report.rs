@@ -15,12 +15,16 @@ pub struct Report {
     pub files: u64,
     /// Number of files that are clearly not sessions.
     pub skipped: u64,
+    /// The skipped entries by reason.
+    pub skipped_for: Vec<(String, Examples)>,
     /// Number of sessions that were left out because they are too old.
     pub too_old: u64,
     /// Number of sessions whose id occurred before.
     pub twice: u64,
     /// The records that could not be read, by kind of problem.
     pub problems: Vec<(String, Examples)>,
+    /// The irregularities that the readers noted, by kind: the number of sessions, and the first.
+    pub notes: Vec<(String, Examples)>,
 }
 
 /// A folder that was searched.

@@ -40,7 +40,7 @@ pub(crate) use formats::generic::atif::ours;
 pub use io::chunk::Chunk;
 pub use io::file::{Chunks, Opened};
 pub use io::open::open_regular;
-pub use io::source::{Source, Walk};
+pub use io::source::{HIDDEN, Source, Walk};
 pub use options::Options;
 pub use outcomes::Outcomes;
 pub(crate) use outcomes::is_success;
@@ -91,7 +91,7 @@ pub fn for_each(
         };
         match Chunks::open(&source, options) {
             Err(problem) => each(Err(problem)),
-            Ok(Opened::Skipped(_)) => visited.skipped += 1,
+            Ok(Opened::Skipped(why)) => visited.skip(why, &source),
             Ok(Opened::Runs(mut chunks)) => {
                 visited.files += 1;
                 *visited.formats.entry(chunks.format()).or_default() += 1;
@@ -109,6 +109,6 @@ pub fn for_each(
             }
         }
     }
-    visited.skipped += walk.skipped();
+    visited.walked(walk);
     Ok(visited)
 }

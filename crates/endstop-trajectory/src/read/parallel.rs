@@ -90,11 +90,14 @@ impl Parallel {
         for path in paths {
             let mut walk = Walk::new(path);
             for source in walk.by_ref() {
-                let opened = source.and_then(|source| Chunks::open(&source, &self.options));
+                let opened = source.and_then(|source| {
+                    let opened = Chunks::open(&source, &self.options)?;
+                    Ok((opened, source))
+                });
                 let chunks = match opened {
-                    Ok(Opened::Runs(chunks)) => chunks,
-                    Ok(Opened::Skipped(_)) => {
-                        visited.skipped += 1;
+                    Ok((Opened::Runs(chunks), _)) => chunks,
+                    Ok((Opened::Skipped(why), source)) => {
+                        visited.skip(why, &source);
                         continue;
                     }
                     Err(problem) => {
@@ -111,7 +114,7 @@ impl Parallel {
                     }
                 }
             }
-            visited.skipped += walk.skipped();
+            visited.walked(walk);
         }
         visited
     }

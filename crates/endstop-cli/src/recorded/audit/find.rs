@@ -26,6 +26,13 @@ pub(crate) fn looked(place: &Place) -> Looked {
 }
 
 impl Place {
+    /// Returns the entry of a home directory that contains the place: `.claude` for
+    /// `.claude/projects`.
+    pub(crate) fn entry_of(&self, home: &Path) -> Option<PathBuf> {
+        let below = self.folder.strip_prefix(home).ok()?;
+        Some(home.join(below.components().next()?))
+    }
+
     /// Returns the files whose names look like sessions.
     pub(crate) fn files<'l>(&self, looked: &'l mut Looked) -> impl Iterator<Item = PathBuf> + 'l {
         let wants = self.wants;

@@ -6,8 +6,9 @@ use crate::recorded::{journal_runs, opencode};
 use endstop_report::audit::{Looked, Report};
 use endstop_trajectory::audit::{Audit, Session, time_ms};
 use endstop_trajectory::backtest::Examples;
-use endstop_trajectory::read::{Finding, Options, Parallel, Problem, ReadStats};
+use endstop_trajectory::read::{Finding, HIDDEN, Options, Parallel, Problem, ReadStats};
 use endstop_trajectory::{Prices, Trajectory};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -25,6 +26,8 @@ pub(crate) struct Found {
     pub(crate) files: u64,
     /// Number of files that are clearly not sessions.
     pub(crate) skipped: u64,
+    /// The skipped entries by reason.
+    skipped_for: BTreeMap<&'static str, Finding>,
     pub(crate) progress: Progress,
     /// The position of the next part of the input.
     base: u64,
@@ -49,6 +52,7 @@ impl Found {
             too_old: 0,
             files: 0,
             skipped: 0,
+            skipped_for: BTreeMap::new(),
             progress: Progress::new(),
             base: 0,
         }
@@ -106,7 +110,26 @@ impl Found {
         self.stats = stats.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.files += read.files;
         self.skipped += read.skipped;
+        for (why, found) in read.skipped_for {
+            self.skipped_for.entry(why).or_default().extend(found);
+        }
         self.advance();
+    }
+
+    /// Takes an entry back that a walk skipped, because it is read after all.
+    pub(crate) fn not_skipped(&mut self, path: &Path) {
+        let name = path.display().to_string();
+        let is_hidden =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let found = self.skipped_for.iter_mut().filter(|(why, _)| (**why == HIDDEN) == is_hidden);
+        let mut found: Vec<_> = found.collect();
+        // Only the first few of a reason are named; an entry without a name is one of the others.
+        let named = found.iter().position(|(_, one)| one.first.contains(&name));
+        let other = || found.iter().position(|(_, one)| one.count > one.first.len() as u64);
+        let Some(nth) = named.or_else(other) else { return };
+        found[nth].1.remove(&name);
+        self.skipped = self.skipped.saturating_sub(1);
+        self.skipped_for.retain(|_, one| one.count > 0);
     }
 
     /// Begins the next part of the input: what follows is counted after all that was read.
@@ -138,6 +161,11 @@ impl Found {
             looked: self.looked,
             files: self.files,
             skipped: self.skipped,
+            skipped_for: self
+                .skipped_for
+                .into_iter()
+                .map(|(why, one)| (why.to_owned(), examples(one)))
+                .collect(),
             too_old: self.too_old,
             twice: stats.twice_in_file.count + stats.twice_over_files.count,
             problems: stats
@@ -145,6 +173,7 @@ impl Found {
                 .into_iter()
                 .map(|(kind, one)| (kind.as_str().to_owned(), examples(one)))
                 .collect(),
+            notes: stats.notes.into_iter().map(|(kind, one)| (kind, examples(one))).collect(),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! followed, so that a walk cannot loop. Entries whose names begin with a dot are skipped.
 
 use crate::read::problem::{Problem, ProblemKind};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -82,8 +83,14 @@ pub struct Walk {
     entries: Option<walkdir::IntoIter>,
     /// `true` if the root is the only source and was not returned yet.
     only: bool,
-    skipped: u64,
+    /// The skipped entries by reason: their number, and the first few.
+    skipped: BTreeMap<&'static str, (u64, Vec<String>)>,
 }
+
+/// The reason why a walk skips entries whose names begin with a dot.
+pub const HIDDEN: &str = "hidden";
+/// Maximum number of skipped entries that are named for each reason.
+const NAMED: usize = 5;
 
 impl Walk {
     /// Creates a walk. A path to a file yields only that file; `-` is standard input.
@@ -92,13 +99,26 @@ impl Walk {
         // A path that does not exist is passed on as a file, so that opening it reports the error.
         let is_folder = root.as_os_str() != "-" && root.is_dir();
         let entries = is_folder.then(|| WalkDir::new(&root).sort_by_file_name().into_iter());
-        Walk { root, entries, only: !is_folder, skipped: 0 }
+        Walk { root, entries, only: !is_folder, skipped: BTreeMap::new() }
     }
 
     /// Returns the number of entries skipped so far: hidden ones, links to folders, pipes and
     /// devices.
     pub fn skipped(&self) -> u64 {
+        self.skipped.values().map(|(count, _)| count).sum()
+    }
+
+    /// Returns the skipped entries by reason: their number, and the first few.
+    pub(crate) fn into_skipped(self) -> BTreeMap<&'static str, (u64, Vec<String>)> {
         self.skipped
+    }
+
+    fn skip(&mut self, why: &'static str, path: &Path) {
+        let (count, first) = self.skipped.entry(why).or_default();
+        *count += 1;
+        if first.len() < NAMED {
+            first.push(path.display().to_string());
+        }
     }
 }
 
@@ -109,8 +129,8 @@ impl Iterator for Walk {
         if std::mem::take(&mut self.only) {
             return Some(Ok(Source::file(self.root.clone())));
         }
-        let entries = self.entries.as_mut()?;
         loop {
+            let entries = self.entries.as_mut()?;
             let entry = match entries.next()? {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -126,10 +146,10 @@ impl Iterator for Walk {
             }
             let kind = entry.file_type();
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
-                self.skipped += 1;
                 if kind.is_dir() {
                     entries.skip_current_dir();
                 }
+                self.skip(HIDDEN, entry.path());
                 continue;
             }
             if kind.is_dir() {
@@ -140,7 +160,7 @@ impl Iterator for Walk {
                 let path = entry.into_path();
                 return Some(Ok(Source { path, root: Some(self.root.clone()) }));
             }
-            self.skipped += 1;
+            self.skip("a link to a folder, a pipe or a device", entry.path());
         }
     }
 }
