@@ -102,7 +102,9 @@ fn named(path: &Path, format: Option<&str>, options: &Options, found: &mut Found
     // Several places may lie in the same hidden folder, which was skipped once.
     let hidden: BTreeSet<PathBuf> =
         places.iter().filter_map(|place| place.entry_of(path)).collect();
-    hidden.iter().for_each(|entry| found.not_skipped(entry));
+    for entry in &hidden {
+        found.not_skipped(entry);
+    }
     for place in places {
         searched(&place, options, found);
     }

@@ -110,7 +110,7 @@ fn hostile_opencode_databases_are_problems() {
     let audit = audited(&cli, &["runs"]);
     assert_eq!((&audit["sessions"], &audit["skipped"]), (&json!(1), &json!(1)), "{audit:#}");
     let skipped = &audit["skipped_for"]["not a run, by its file extension"];
-    assert!(skipped["first"][0].as_str().unwrap().ends_with("other.db"), "{audit:#}");
+    assert_eq!(skipped["count"], 1, "{audit:#}");
     let problems = audit["problems"]["unreadable"].to_string();
     for (file, why) in [
         ("endless.db", "it has no table `session`"),
@@ -151,8 +151,8 @@ fn home_directory_is_searched() {
     // The hidden folders were read; only what no reader wants was skipped.
     assert_eq!(audit["skipped"], 1, "{audit:#}");
     let hidden = &audit["skipped_for"]["hidden"];
-    let unread = cli.path("home/.cache").display().to_string();
-    assert_eq!((&hidden["count"], &hidden["first"]), (&json!(1), &json!([unread])), "{audit:#}");
+    let unread = json!({"count": 1, "first": ["home/.cache"]});
+    assert_eq!(hidden, &unread, "{audit:#}");
     assert_eq!(audit["ended"]["stopped"]["sessions"], 2);
     // Recorded outcomes decide, and the text shows them.
     assert_eq!(audit["judged"], 9, "{audit:#}");

@@ -71,7 +71,7 @@ async fn branch_with_key_starts_once() {
     assert_eq!((first, again, &run["id"]), (201, 200, &same["id"]));
     let (status, other) = branch(&lab, &id, key, json!({"turn": 2})).await;
     assert_eq!((status, &other["error"]["code"]), (422, &json!("key_reused")));
-    // A key of a run is none of a branch.
+    // A key that a branch has used does not start another run.
     let start = json!({"agent": "waiting", "task": "Wait three times."});
     assert_eq!(lab.post_with("/v1/runs", key, &start).await.status, 422);
 }

@@ -73,17 +73,17 @@ mod tests {
     const SENTENCE: &str = "Run stopped by endstop: error_max_turns (3 turns). run a";
 
     fn stop(steps: Vec<Step<'static>>, ending: Option<Ending<'static>>) -> Option<(T, String)> {
-        let run = Trajectory { steps, ending, ..Trajectory::new("s") };
+        let run = Trajectory { ending, steps, ..Trajectory::new("s") };
         GuardStop::of(&run).map(|stop| (stop.termination, stop.sentence.into_owned()))
     }
 
-    fn stopped() -> Option<(T, String)> {
-        Some((T::ErrorMaxTurns, SENTENCE.to_owned()))
+    fn stopped() -> (T, String) {
+        (T::ErrorMaxTurns, SENTENCE.to_owned())
     }
 
-    fn failed(message: &str) -> Option<Ending<'static>> {
+    fn failed(message: &str) -> Ending<'static> {
         let failure_mode = Some(message.to_owned().into());
-        Some(Ending { reason: "provider_error".into(), failure_mode, ..Ending::default() })
+        Ending { reason: "provider_error".into(), failure_mode, ..Ending::default() }
     }
 
     fn said(role: Role, text: impl Into<Cow<'static, str>>) -> Step<'static> {
@@ -94,11 +94,11 @@ mod tests {
     fn answer_of_guard_is_its_stop() {
         let of = |reason: &'static str| Some(Ending { reason: reason.into(), ..Ending::default() });
         let filtered = "Provider finish_reason: content_filter";
-        for ending in [None, of("final"), of("unknown"), failed(filtered)] {
-            assert_eq!(stop(vec![said(Role::Agent, SENTENCE)], ending), stopped());
+        for ending in [None, of("final"), of("unknown"), Some(failed(filtered))] {
+            assert_eq!(stop(vec![said(Role::Agent, SENTENCE)], ending), Some(stopped()));
         }
         for text in [
-            format!("The file says: {SENTENCE}"),
+            format!("The file contains: {SENTENCE}"),
             "Run stopped by endstop: stop. run a".to_owned(),
             "Run stopped by endstop: no_such_ending. run a".to_owned(),
         ] {
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(stop(vec![said(Role::Agent, SENTENCE)], of("cancelled")), None);
         let later = vec![said(Role::Agent, SENTENCE), said(Role::User, "And now?")];
         assert_eq!(stop(later, None), None);
-        assert_eq!(stop(vec![], failed(SENTENCE)), stopped());
+        assert_eq!(stop(vec![], Some(failed(SENTENCE))), Some(stopped()));
     }
 
     #[test]
@@ -124,18 +124,18 @@ mod tests {
             format!("{{\"error\": {{\"message\": \"{SENTENCE}\", \"code\": null}}}}"),
         ] {
             let steps = vec![said(Role::Agent, "So.")];
-            assert_eq!(stop(steps, failed(&message)), stopped(), "{message}");
+            assert_eq!(stop(steps, Some(failed(&message))), Some(stopped()), "{message}");
         }
         let codex = format!("unexpected status 413 Payload Too Large: {SENTENCE}, url: http://a/");
-        let (termination, sentence) = stop(vec![], failed(&codex)).unwrap();
+        let (termination, sentence) = stop(vec![], Some(failed(&codex))).unwrap();
         assert!(termination == T::ErrorMaxTurns && sentence.starts_with(SENTENCE));
-        assert_eq!(stop(vec![], failed(&format!("the model wrote: {SENTENCE}"))), None);
+        assert_eq!(stop(vec![], Some(failed(&format!("the model wrote: {SENTENCE}")))), None);
         // A message of the harness in a recording without an ending.
         let extra = serde_json::json!({"isApiErrorMessage": true});
         let harness = Step {
             extra: extra.as_object().cloned().map(Box::new),
             ..said(Role::User, format!("API Error: 402 {SENTENCE}"))
         };
-        assert_eq!(stop(vec![harness], None), stopped());
+        assert_eq!(stop(vec![harness], None), Some(stopped()));
     }
 }

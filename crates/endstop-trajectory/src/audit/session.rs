@@ -192,7 +192,9 @@ impl Session {
             .iter()
             .map(|call| (call.model.as_deref(), Spent::of_call(call, run, prices)))
             .collect();
-        outside.iter().for_each(|(_, spent)| sum += *spent);
+        for (_, spent) in &outside {
+            sum += *spent;
+        }
         // If some turns have no usage, use the totals of the recording, provided they are not
         // smaller. The totals include the calls that are not turns.
         let whole = whole(run, prices).filter(|all| silent && all.tokens() >= sum.tokens());

@@ -117,7 +117,7 @@ impl Session {
             Some("assistant") if is_true(&info, "summary") => {
                 self.others.add("compactions");
                 let model = peek(&info, "modelID").map(str::to_owned);
-                self.outside(model, info, parts);
+                self.outside(model.as_deref(), info, parts);
             }
             Some("assistant") => self.said(info, parts),
             other => {
@@ -128,7 +128,7 @@ impl Session {
     }
 
     /// Adds the usage of a message that is not a turn.
-    fn outside(&mut self, model: Option<String>, info: Fields, parts: Vec<Value>) {
+    fn outside(&mut self, model: Option<&str>, info: Fields, parts: Vec<Value>) {
         let is_finish = |part: &Value| part["type"] == "step-finish";
         // The message has only the last response's tokens, and each part those of its own.
         let mut paid: Vec<Value> = parts.into_iter().filter(is_finish).collect();
@@ -139,7 +139,7 @@ impl Session {
             let Some(one) = one.as_object_mut() else { continue };
             let cost_usd = cost(one);
             let usage = fields::object(one, "tokens").map(usage).unwrap_or_default();
-            let call = ModelCall { model: model.clone(), usage, cost_usd };
+            let call = ModelCall { model: model.map(str::to_owned), usage, cost_usd };
             self.outside.extend(Some(call).filter(ModelCall::is_paid));
         }
     }
@@ -185,7 +185,7 @@ impl Session {
         if !parts.iter().any(shown) {
             // Nothing came back: the call failed, or the program was killed while it waited.
             self.run.odd.add("model calls without a response");
-            return self.outside(model, info, parts);
+            return self.outside(model.as_deref(), info, parts);
         }
         self.model = self.model.take().or_else(|| model.clone());
         let step = Step {
