@@ -47,7 +47,7 @@ pub(crate) struct WorkerArgs {
     /// The settings file with the agents, instead of the endstop.toml of this folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Time that steps have to end after SIGTERM. Other workers then continue the runs.
+    /// Time that runs have to end after SIGTERM. Other workers continue the rest.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::quantity::time)]
     pub(crate) grace: std::time::Duration,
     /// Copy a run that has ended from the store into the journal, for `endstop explain`, and exit.

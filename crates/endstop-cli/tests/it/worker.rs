@@ -39,7 +39,8 @@ fn wrong_settings_of_worker_are_named() {
 fn unreachable_engine_ends_the_worker() {
     let cli = Cli::new();
     cli.write("agents.toml", AGENT);
-    let engine = format!("http://{}", Refusing::new().address);
+    let refusing = Refusing::new();
+    let engine = format!("http://{}", refusing.address);
     let args = ["worker", "--config", "agents.toml", "--store", "store", "--listen", "127.0.0.1:0"];
     let mut command = cli.command(args);
     command.args(["--restate", &engine, "--admin", &engine]);

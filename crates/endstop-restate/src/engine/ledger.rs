@@ -43,7 +43,8 @@ pub(crate) struct Watched {
 /// The supervisor of a run.
 pub(crate) struct EndstopLedger(pub(super) Arc<Shared>);
 
-#[restate_sdk::object(journal_retention = "3 days")]
+// Suspended while it waits for its run, because a waiting request takes a place on a connection.
+#[restate_sdk::object(journal_retention = "3 days", inactivity_timeout = "1s")]
 impl EndstopLedger {
     /// Starts the run, and returns its report. A run that was started before is not started again.
     #[handler]

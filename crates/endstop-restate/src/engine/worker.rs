@@ -40,8 +40,9 @@ pub struct WorkerOptions {
     /// The public key of the engine's requests (`publickeyv1_…`). Requests without its signature are
     /// refused. Without it, any process that reaches the worker can start its agents.
     pub identity_key: Option<String>,
-    /// Number of requests on one connection of the engine. A small number spreads runs over the workers
-    /// that share an address.
+    /// Number of requests on one connection of the engine. For more, the engine opens another one,
+    /// which another worker at the same address may accept. A small number spreads runs better, but
+    /// a request may then wait behind the runs of a full connection.
     pub streams_per_connection: u32,
     /// Time that the runs in progress have to end when the worker stops. Other workers continue the rest.
     pub grace: Duration,
@@ -56,7 +57,7 @@ impl WorkerOptions {
             advertised: "http://127.0.0.1:9080".to_owned(),
             token: None,
             identity_key: None,
-            streams_per_connection: 8,
+            streams_per_connection: 64,
             grace: Duration::from_secs(30),
         }
     }

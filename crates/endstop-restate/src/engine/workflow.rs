@@ -138,8 +138,9 @@ impl EndstopRun {
         Ok(())
     }
 
-    /// Waits for a stop. Workers call this.
-    #[handler]
+    /// Waits for a stop. Workers call this. It is suspended while it waits, because the engine allows
+    /// a bounded number of requests on a connection, and runs need them.
+    #[handler(inactivity_timeout = "1s")]
     async fn stopped(
         &self,
         ctx: SharedWorkflowContext<'_>,
