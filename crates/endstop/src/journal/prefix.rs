@@ -7,18 +7,20 @@
 use super::brief::brief;
 use super::recorded::RecordedRun;
 use endstop_core::{
-    BranchPoint, Effect, Event, InjectionReason, Message, MessageId, Outcome, Replay, Role, Run,
-    RunEvent, RunSpec, TerminationPolicy,
+    BranchPoint, Effect, Event, EventKind, InjectionReason, Message, MessageId, Outcome, Replay,
+    Role, Run, RunEvent, RunSpec, StoppedWork, TerminationPolicy,
 };
 use serde_json::Value;
 use std::fmt;
+use std::time::Duration;
 
 /// The beginning of a recorded run, from which another run can start.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Prefix {
     /// The conversation, byte for byte as the next request of the run contained it. If the run has
-    /// ended at this turn, the conversation that it ended with.
+    /// ended at this turn, the conversation that it ended with. If background calls were running then, a
+    /// message follows that informs the model that their results will not come.
     pub messages: Vec<Message>,
     /// The conversation's epoch.
     pub epoch: u64,
@@ -158,7 +160,9 @@ impl RecordedRun {
             if let Some(live) = replay.run()
                 && search.saw(event, &effects)
             {
-                return Ok(self.of_live(live, &search));
+                let mut prefix = self.of_live(live, &search);
+                tell_open_work(replay, event.at, &mut prefix.messages);
+                return Ok(prefix);
             }
         }
         match (replay.outcome(), replay.run(), &self.damage) {
@@ -276,6 +280,29 @@ impl Search {
         }
         false
     }
+}
+
+/// Informs the model about background calls that were running then: their results are not part of
+/// the conversation, and the model would wait for them.
+fn tell_open_work(mut replay: Replay, at: Duration, messages: &mut Vec<Message>) {
+    // A run that ends lists the calls that it stops.
+    replay.feed(Event::new(at, EventKind::Terminate));
+    let open = replay.into_outcome().map(|outcome| outcome.background).unwrap_or_default();
+    let text: Vec<String> = open.iter().map(no_result).collect();
+    if text.is_empty() {
+        return;
+    }
+    let last = messages.iter().map(|message| message.id.0).max().unwrap_or(0);
+    let id = MessageId(last.saturating_add(1));
+    messages.push(Message::text(id, Role::User, text.join("\n")));
+}
+
+/// Returns the line about a background call.
+fn no_result(work: &StoppedWork) -> String {
+    format!(
+        "Background call {} ({}) was started before this run branched off from another one. It does not run here, and its result will not follow. It may have done its work.",
+        work.handle, work.name
+    )
 }
 
 /// Returns the position of the last message with this text from the loop.

@@ -1,7 +1,7 @@
 //! Branching: a new run with the beginning of a journalled one.
 
 use super::{Note, Place, agent, echo, price};
-use crate::support::over;
+use crate::support::{eventually, over};
 use endstop::compaction::{Compaction, CompactionFuture, CompactionRequest, Compactor};
 use endstop::core::{EventKind, GuestMode, RunSpec};
 use endstop::hook::ParkApprovals;
@@ -18,6 +18,7 @@ use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
@@ -371,6 +372,55 @@ async fn running_run_branches_at_complete_turns() {
     release.notify_one();
     assert_eq!(handle.outcome().await.termination, Termination::Stop, "not disturbed");
     assert_eq!(branch(2).unwrap().await.messages.len(), 6);
+}
+
+#[tokio::test]
+async fn background_calls_stay_with_their_run() {
+    let place = Place::new();
+    let journal = place.journal();
+    let (release, ran) = (Arc::new(Notify::new()), Arc::new(AtomicU32::new(0)));
+    let slow = || {
+        let (free, ran) = (Arc::clone(&release), Arc::clone(&ran));
+        let tool = tool_fn("slow", "Takes its time.", move |_: Note, _| {
+            let free = Arc::clone(&free);
+            ran.fetch_add(1, Ordering::SeqCst);
+            async move {
+                free.notified().await;
+                ToolOutput::ok("slow result")
+            }
+        });
+        tool.background()
+    };
+    let turns = [
+        Turn::call("slow", &json!({"text": "x"})),
+        Turn::call("echo", &json!({"text": "1"})),
+        Turn::text("I wait."),
+        Turn::text("end"),
+    ];
+    let working = agent(turns, &journal).tool(echo()).tool(slow()).build().unwrap();
+    let handle = working.run("Be slow.").unwrap();
+    let id = handle.run_id().to_owned();
+    // Released only if the run waits for it, so that it is open after both turns.
+    eventually("two turns", || journal.load(&id).is_ok_and(|run| run.prefix(2, None).is_ok()))
+        .await;
+    release.notify_one();
+    assert_eq!(handle.outcome().await.termination, Termination::Stop);
+
+    let other = next(&journal).tool(slow()).build().unwrap();
+    let outcome = other.branch(Branch::new(&id, 2)).unwrap().await;
+    assert_eq!((outcome.termination, ran.load(Ordering::SeqCst)), (Termination::Stop, 1));
+    let told = &outcome.messages[5];
+    assert_eq!(
+        (told.role, told.plain_text().as_str()),
+        (
+            Role::User,
+            "Background call h1 (slow) was started before this run branched off from another one. It does not run here, and its result will not follow. It may have done its work."
+        )
+    );
+    // After its result was read nothing is open.
+    let recorded = journal.load(&id).unwrap();
+    let whole = recorded.prefix(3, None).unwrap().messages;
+    assert!(whole.last().unwrap().plain_text().contains("slow result"), "{whole:?}");
 }
 
 #[tokio::test]
