@@ -14,7 +14,7 @@ use crate::model::Trajectory;
 use crate::setting::Setting;
 use crate::time::unix_ms;
 use endstop_core::detector::Rule;
-use endstop_core::limits::{LimitValue, Needs, TABLE};
+use endstop_core::limits::{LimitValue, Needs, TABLE, Unit};
 use endstop_core::{Registry, RunData, TerminationPolicy as _};
 use serde_json::{Map, Value};
 
@@ -88,7 +88,9 @@ impl AvailableData {
 
     /// Returns the data available to limits, a policy and rules.
     pub(crate) fn setting(self, setting: &Setting) -> Coverage {
-        let limits = TABLE.iter().filter_map(|row| match row.needs {
+        // A choice of tokens is no limit by itself.
+        let rows = TABLE.iter().filter(|row| row.unit != Unit::TokensCounted);
+        let limits = rows.filter_map(|row| match row.needs {
             Needs::Data(data) if row.value(&setting.limits) != LimitValue::Off => {
                 Some(if self.lacks(data) { Coverage::None } else { Coverage::Whole })
             }
