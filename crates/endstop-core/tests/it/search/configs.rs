@@ -452,7 +452,7 @@ fn parked() -> Config {
 fn background() -> Config {
     Config {
         name: "background",
-        deeper: 3,
+        deeper: 1,
         spec: || RunSpec {
             tools: vec![
                 ToolPolicy { background: true, ..tool("build", Permission::Allow) },
