@@ -88,7 +88,7 @@ impl AvailableData {
 
     /// Returns the data available to limits, a policy and rules.
     pub(crate) fn setting(self, setting: &Setting) -> Coverage {
-        // A choice of tokens is no limit by itself.
+        // A choice of the tokens that count limits nothing by itself.
         let rows = TABLE.iter().filter(|row| row.unit != Unit::TokensCounted);
         let limits = rows.filter_map(|row| match row.needs {
             Needs::Data(data) if row.value(&setting.limits) != LimitValue::Off => {

@@ -258,7 +258,7 @@ fn own_run_is_listed_and_cancelled() {
     let done = run(&cli, &["limits", id, "--max-turns", "2", "--json"]).exits(0);
     assert_eq!(done.lines(), [json!({"type": "limits_changed", "run_id": id})]);
     let refused = run(&cli, &["limits", id, "--max-budget-usd", "1"]).exits(2);
-    refused.notes(&["limit `max_budget_usd`: no price of the model is known"]);
+    refused.notes(&["limit `max_budget_usd`: no price is known of the model"]);
     run(&cli, &["cancel", id]).exits(0);
     let done = started.finish().exits(130).notes(&["! limits changed: max_turns = 2"]);
     done.outcome_is("cancelled");
