@@ -10,7 +10,7 @@ use endstop::{Limits, Termination};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -55,9 +55,24 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
     }
 }
 
+/// Makes a run, so that the places of all spans are registered. `tracing` can miss a subscriber that is
+/// installed while another thread registers a place, and then never enables it.
+fn register_spans() {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let look = tool_fn("look", "Looks.", |_: Value, _| async { "here" });
+        let turns = [Turn::call("look", &json!({})), Turn::text("Found.")];
+        let agent = agent(turns).tool(look).build().unwrap();
+        runtime.block_on(async { agent.run("Look.").unwrap().await })
+    };
+    assert!(std::thread::spawn(run).join().unwrap().is_success());
+}
+
 impl Spans {
     /// Installs a subscriber for this thread.
     fn listen() -> (Spans, DefaultGuard) {
+        static KNOWN: Once = Once::new();
+        KNOWN.call_once(register_spans);
         let spans = Spans::default();
         let subscriber = tracing_subscriber::registry().with(spans.clone());
         (spans, tracing::subscriber::set_default(subscriber))
