@@ -110,9 +110,9 @@ def test_limit_without_effect_is_refused() -> None:
     for name, value in {"turn_timeout": "5m", "verify_rounds": 3, "wrap_up": True}.items():
         with pytest.raises(endstop.ConfigError, match=f"`{name}`: has no effect"):
             Run(limits={name: value})
-    with Run(limits={"max_retries": 0, "verify_rounds": None}) as run:
-        with pytest.raises(endstop.ConfigError, match="max_continuations"):
-            run.set_limits({"max_continuations": 1})
+    run = Run(limits={"max_retries": 0, "verify_rounds": None})
+    with run, pytest.raises(endstop.ConfigError, match="max_continuations"):
+        run.set_limits({"max_continuations": 1})
     Run(limits={"max_continuations": 1}, inject=True)
 
 
