@@ -25,7 +25,7 @@ pub use value::{LimitValue, parse_duration};
 use crate::nearest::did_you_mean;
 use crate::run_data::RunData;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt;
 use std::time::Duration;
 use value::Field;
@@ -599,6 +599,34 @@ impl Limits {
             None => Err(unknown_key(key, &Self::NAMES)),
         }
         .map_err(|problem| LimitError { key: key.to_owned(), problem })
+    }
+
+    /// Returns these limits with other values by name, of which none may be looser: what a request may
+    /// change of the limits of an agent.
+    ///
+    /// # Errors
+    /// Names the limit that is unknown, invalid, or looser.
+    ///
+    /// ```
+    /// use endstop_core::Limits;
+    /// use serde_json::{Map, json};
+    /// let own = Limits { max_turns: Some(10), ..Limits::default() };
+    /// let changes = |turns: u32| Map::from_iter([("max_turns".to_owned(), json!(turns))]);
+    /// assert_eq!(own.lowered(&changes(3)).unwrap().max_turns, Some(3));
+    /// assert!(own.lowered(&changes(11)).is_err());
+    /// ```
+    pub fn lowered(&self, changes: &Map<String, Value>) -> Result<Limits, LimitError> {
+        let mut limits = self.clone();
+        for (name, value) in changes {
+            limits.set(name, value)?;
+        }
+        match TABLE.iter().find(|row| row.is_looser(self, &limits)) {
+            None => Ok(limits),
+            Some(row) => {
+                let problem = "a request may only lower the limit of its agent".to_owned();
+                Err(LimitError { key: row.name.to_owned(), problem })
+            }
+        }
     }
 
     /// Returns the value of a limit by name, spelled as [`set`](Self::set) reads it, or `None` if

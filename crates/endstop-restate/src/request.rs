@@ -1,7 +1,6 @@
 //! A request for a run, as clients send it to the engine.
 
 use endstop::Limits;
-use endstop::core::limits::TABLE;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -34,19 +33,7 @@ impl RunRequest {
     /// # Errors
     /// Names the limit that is unknown, invalid, or looser than the agent's.
     pub fn limits_over(&self, own: &Limits) -> Result<Limits, String> {
-        let mut limits = own.clone();
-        for (name, value) in &self.limits {
-            limits
-                .set(name, value)
-                .map_err(|error| format!("limit {name:?}: {}", error.problem))?;
-        }
-        match TABLE.iter().find(|row| row.is_looser(own, &limits)) {
-            None => Ok(limits),
-            Some(row) => Err(format!(
-                "limit `{}`: a request may only lower the limit of its agent",
-                row.name
-            )),
-        }
+        own.lowered(&self.limits).map_err(|error| error.to_string())
     }
 }
 

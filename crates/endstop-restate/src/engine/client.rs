@@ -5,6 +5,7 @@
 //! ```
 
 use bytes::Bytes;
+use endstop::wire::endpoint::is_loopback;
 use endstop_http::{Client, Full};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http_body_util::{BodyExt, Limited};
@@ -68,6 +69,11 @@ impl EngineClient {
                     .to_owned(),
             ));
         }
+        if token.is_some() && is_readable_on_the_way(&base) {
+            return Err(settings(format!(
+                "the token would be sent to {base} without encryption; use https://, or remove the token"
+            )));
+        }
         let client = Client::builder().build().map_err(|error| settings(error.to_string()))?;
         let token = token
             .map(|token| {
@@ -113,6 +119,14 @@ impl EngineClient {
     }
 }
 
+/// `true` if requests to this address cross a network without encryption.
+fn is_readable_on_the_way(base: &str) -> bool {
+    let uri = base.parse::<http::Uri>().ok();
+    let host = uri.as_ref().and_then(http::Uri::host);
+    // An address that cannot be parsed fails later, and must not get the token either.
+    base.starts_with("http://") && !host.is_some_and(is_loopback)
+}
+
 /// Returns a key as part of an address. A client chooses the key, which need not be the id of a run.
 pub(super) fn encoded(key: &str) -> String {
     key.bytes().fold(String::with_capacity(key.len()), |mut text, byte| {
@@ -123,4 +137,20 @@ pub(super) fn encoded(key: &str) -> String {
         }
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_is_not_sent_unencrypted() {
+        let with = |base: &str| EngineClient::new(base, Some("t-0123456789abcdef")).is_ok();
+        assert!(
+            with("http://127.0.0.1:8080") && with("http://[::1]:8080") && with("https://r.example")
+        );
+        assert!(!with("http://restate:8080") && !with("http://127.0.0.1.example.com"));
+        assert!(!with("http://localhost@evil.example"));
+        assert!(EngineClient::new("http://restate:8080", None).is_ok(), "there is nothing to read");
+    }
 }

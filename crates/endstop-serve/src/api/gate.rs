@@ -69,8 +69,8 @@ fn check(app: &App, request: &Request) -> Result<Client, Failure> {
     if app.tokens.is_empty() || OPEN.contains(&path) {
         return Ok(Client::anyone());
     }
-    // Also for the metrics and the description of the API, which show what the server can do.
-    // After the checks of the source, so that a web page learns nothing about tokens.
+    // Also for the metrics and the description of the API, which show what the server can do, and after
+    // the checks of the source, so that a web page learns nothing about tokens.
     let token = bearer(headers)?;
     let wrong = || {
         let message = "the token is not valid for this server";

@@ -87,8 +87,8 @@ pub(super) struct RunList {
 impl RunView {
     /// Returns a stored run with what is known of it now.
     pub(super) fn of(runs: &Runs, row: RunRow) -> RunView {
-        // An ended run stays live until its tools have ended, but its row is complete.
-        // The store learns of progress at the end only; until then the live run has it.
+        // The store learns of progress at the end only; until then the live run has it. An ended run
+        // stays live until its tools have ended, but its row is complete.
         let live = runs.live(&row.id).filter(|_| row.state != RunState::Ended);
         let progress = live.as_ref().map(|live| live.progress());
         let stopping = row.state != RunState::Ended

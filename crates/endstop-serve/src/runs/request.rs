@@ -1,6 +1,5 @@
 //! A request for a run or for a branch of one, and the limits that it may set.
 
-use endstop::core::limits::TABLE;
 use endstop::{Branch, Limits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -89,7 +88,6 @@ impl RunRequest {
     /// Returns a hash that is equal for equal requests. The order of members does not count.
     pub(crate) fn digest(&self) -> [u8; 32] {
         let mut value = serde_json::to_value(self).unwrap_or_default();
-        // A client may build its body from a map without an order.
         // Clients may print the members of a repeated request in another order.
         value.sort_all_objects();
         Sha256::digest(value.to_string()).into()
@@ -100,19 +98,7 @@ impl RunRequest {
     /// # Errors
     /// Names the limit that is unknown, invalid, or looser than the agent's.
     pub(crate) fn limits_over(&self, own: &Limits) -> Result<Limits, String> {
-        let mut limits = own.clone();
-        for (name, value) in &self.limits {
-            limits
-                .set(name, value)
-                .map_err(|error| format!("limit {name:?}: {}", error.problem))?;
-        }
-        match TABLE.iter().find(|row| row.is_looser(own, &limits)) {
-            None => Ok(limits),
-            Some(row) => Err(format!(
-                "limit `{}`: a request may only lower the limit of its agent",
-                row.name
-            )),
-        }
+        own.lowered(&self.limits).map_err(|error| error.to_string())
     }
 }
 
