@@ -32,7 +32,7 @@ pub(crate) fn project(text: &str) -> Result<String, String> {
     are counted, and not added as 0. Ceilings per day are set in the table [spend] of a settings file."
 )]
 pub(crate) struct SpendArgs {
-    /// What the spending is added up by.
+    /// The key by which spending is added up.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) by: By,
     /// Only runs that started at most this long ago (7d, 12h), or on this day (UTC) or later

@@ -35,7 +35,7 @@ impl FallbackModel {
     }
 }
 
-/// What a run used of one model: its own calls, without those of tools and compactions.
+/// The use of one model by a run: its own calls, without those of tools and compactions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelUse {

@@ -222,7 +222,7 @@ outcome! {
     pub model: Option<String>,
     /// The provider.
     pub provider: Option<String>,
-    /// What was used of each model that was called, in the order of their first calls, if the run has
+    /// The use of each model that was called, in the order of their first calls, if the run has
     /// fallback models.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelUse>,

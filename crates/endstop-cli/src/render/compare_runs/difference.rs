@@ -15,7 +15,7 @@ pub(crate) struct Divergence {
     pub(crate) kind: Kind,
 }
 
-/// What differs in a turn. The first one that applies is reported.
+/// A difference in a turn. The first one that applies is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
