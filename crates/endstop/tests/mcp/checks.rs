@@ -9,6 +9,7 @@ use endstop::{Agent, AgentBuilder, Limits, Outcome, Termination};
 use serde_json::json;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// Bound for calls that must not hang. A server that hangs does so for a thousand seconds, so the
 /// bound may be long enough for a busy machine.
@@ -151,7 +152,7 @@ async fn unusable_server_is_explained_error() {
         folders.push(played);
         server
     };
-    for (server, kind, words) in [
+    let cases = [
         (played("old"), McpErrorKind::Version, "speaks version 1999-01-01"),
         (
             played("exits"),
@@ -193,8 +194,11 @@ async fn unusable_server_is_explained_error() {
             McpErrorKind::Config,
             "`k`",
         ),
-    ] {
-        let error = refused(server).await;
+    ];
+    // At the same time, because most of the time is the wait for servers that do not answer.
+    let asked =
+        cases.map(|(server, kind, words)| async move { (refused(server).await, kind, words) });
+    for (error, kind, words) in asked.into_iter().collect::<JoinSet<_>>().join_all().await {
         let text = error.to_string();
         assert!(text.contains(words), "{text} has not: {words}");
         assert!(!text.contains("sk-abc") && !text.contains("hidden"), "{text}");
