@@ -3,7 +3,8 @@ table of their endings.
 
     python3 bench/python/run.py LAB --wheel target/python/wheel/endstop-*.whl --out RESULTS.md
 
-LAB gets a virtual environment for each framework. A framework that cannot be installed is skipped.
+LAB gets a virtual environment for each framework, and the rows of its last run; the tables are written
+from all of them. A framework that cannot be installed is skipped.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import page
 
 HERE = Path(__file__).resolve().parent
 FRAMEWORKS = {
@@ -65,6 +70,16 @@ EXPECTED = {
     "budget": "error_max_budget_usd",
     "concurrent": "stop + error_output_truncated + error_no_progress + error_content_filtered",
 }
+NOTES = {
+    "google_adk": "Gemini's format marks no refusal.",
+    "inspect": "Inspect does not stream, and runs one evaluation at a time.",
+    "dspy": "A `ReAct` program. Its responses are texts that name the tool, so that a cut one is repaired and its tool runs.",
+    "claude_sdk": "Its own command over the messages API; it streams always.",
+}
+BOOKED = ("stop", "length", "parallel", "budget", "loop")
+"""The scenarios whose responses all have the usage of the server."""
+OTHER_USAGE = ("claude_sdk",)
+"""Frameworks that also make calls which are not turns of the run."""
 
 
 def free_port() -> int:
@@ -95,13 +110,11 @@ def versions(python: Path, packages: list[str]) -> str:
     return ", ".join(f"{name} {v}" for name, v in zip(names, found.split(), strict=False))
 
 
-def measure(
-    python: Path, name: str, scenarios: list[str], seconds: int, *, only_guarded: bool = False
-) -> list[dict[str, Any]]:
+@contextmanager
+def serving() -> Iterator[int]:
+    """Runs the scripted server. Gives its port."""
     port = free_port()
-    environment = {**os.environ, "MOCK_PORT": str(port), "LIMIT": str(seconds)}
-    if only_guarded:
-        environment["ONLY_GUARDED"] = "1"
+    environment = {**os.environ, "MOCK_PORT": str(port)}
     server = subprocess.Popen([sys.executable, str(HERE / "server.py")], env=environment)
     try:
         for _ in range(200):
@@ -110,6 +123,19 @@ def measure(
                 break
             except OSError:
                 time.sleep(0.05)
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def measure(
+    python: Path, name: str, scenarios: list[str], seconds: int, *, only_guarded: bool = False
+) -> list[dict[str, Any]]:
+    with serving() as port:
+        environment = {**os.environ, "MOCK_PORT": str(port), "LIMIT": str(seconds)}
+        if only_guarded:
+            environment["ONLY_GUARDED"] = "1"
         script = HERE / "frameworks" / f"run_{name}.py"
         done = subprocess.run(
             [str(python), str(script), *scenarios],
@@ -118,9 +144,26 @@ def measure(
             text=True,
         )
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    finally:
-        server.kill()
-        server.wait()
+
+
+def wrong(row: dict[str, Any]) -> str | None:
+    """Returns what an adapter promised and did not do: no cut body, a typed ending, success only for a
+    whole answer, and the usage that the server sent, also in streams."""
+    scenario, ending = row["scenario"], row["ending"]
+    if row["cut_bodies"]:
+        return "a tool ran with cut arguments"
+    if ending.startswith(("raised", "still")):
+        return "the run has no typed ending"
+    if ending == "stop" and scenario not in ("stop", "parallel", "concurrent"):
+        return "a response that is not whole is a success"
+    if scenario in EXPECTED and ending != EXPECTED[scenario]:
+        return f"expected {EXPECTED[scenario]}"
+    if scenario in BOOKED and row["framework"] not in OTHER_USAGE:
+        # Each response of these scenarios has the same usage.
+        expected = 150 * row["calls"]
+        if row["tokens"] != expected:
+            return f"{row['tokens']} tokens instead of {expected}"
+    return None
 
 
 def cell(row: dict[str, Any] | None) -> str:
@@ -170,38 +213,71 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     given.lab.mkdir(parents=True, exist_ok=True)
-    page = [
+    lab = given.lab.resolve()
+    failed = 0
+    for name in given.only:
+        python = install(lab, name, given.wheel.resolve())
+        if python is None:
+            continue
+        rows = measure(python, name, given.scenarios, given.seconds)
+        problems = [(row, why) for row in rows if row["guarded"] and (why := wrong(row))]
+        for row, why in problems:
+            print(f"{name}, {row['mode']} {row['scenario']}: {row['ending']}: {why}")
+        failed += len(problems) + (not rows)
+        print(f"{name}: {len(rows)} runs")
+        if not given.scenarios:
+            known = {"heading": versions(python, FRAMEWORKS[name]), "rows": rows}
+            (lab / f"{name}.json").write_text(json.dumps(known | {"seconds": given.seconds}))
+    text = written_page(lab)
+    if given.out is not None:
+        page.put(given.out, text)
+    print(text)
+    if failed:
+        sys.exit(f"{failed} runs with an adapter did not end as they should")
+
+
+def written_page(lab: Path) -> str:
+    """Returns the tables of all frameworks that were run in a lab."""
+    ran = [name for name in FRAMEWORKS if (lab / f"{name}.json").exists()]
+    known = {name: json.loads((lab / f"{name}.json").read_text()) for name in ran}
+    lines = [
         "# Frameworks without and with their adapters",
         "",
         "Written by `bench/python/run.py`. Each cell has the ending and the model calls made. Without the adapter,",
         "`returned` means that the framework reported a result like any other. `cut` counts the tool bodies that ran",
-        f"with cut arguments. `still running` is after {given.seconds} s; such runs are shown with the calls until then.",
+        "with cut arguments. A run that did not end in time is shown with its calls until then.",
     ]
-    wrong = 0
-    for name in given.only:
-        python = install(given.lab.resolve(), name, given.wheel.resolve())
-        if python is None:
-            continue
-        rows = measure(python, name, given.scenarios, given.seconds)
-        page += ["", f"## {versions(python, FRAMEWORKS[name])}", "", written(name), "", table(rows)]
-        guarded = [row for row in rows if row["guarded"]]
-        # What the adapters promise: no cut body, every run typed, and only a whole answer a success.
-        wrong += sum(
-            row["cut_bodies"] > 0
-            or row["ending"].startswith(("raised", "still"))
-            or row["scenario"] not in ("stop", "parallel", "concurrent")
-            and row["ending"] == "stop"
-            or row["scenario"] in EXPECTED
-            and row["ending"] != EXPECTED[row["scenario"]]
-            for row in guarded
-        )
-        print(f"{name}: {len(rows)} runs")
-    text = "\n".join([*page, ""])
-    if given.out is not None:
-        given.out.write_text(text)
-    print(text)
-    if wrong:
-        sys.exit(f"{wrong} runs with an adapter did not end as they should")
+    for name, one in known.items():
+        lines += ["", f"## {one['heading']}", "", written(name)]
+        if any(row["ending"] == "still running" for row in one["rows"]):
+            lines[-1] += f" `still running` is after {one['seconds']} s."
+        if name in NOTES:
+            lines += ["", NOTES[name]]
+        lines += ["", table(one["rows"])]
+    lines += [
+        "",
+        "## Budget, parallel tools, a connection that breaks",
+        "",
+        "With the adapters: ending, model calls, tool bodies that ran, tokens in the outcome. The budget is $0.50, and a",
+        "call of the server costs $0.20. A response whose connection breaks has no usage, so that it is estimated.",
+        "",
+        "| framework | mode | two calls in one response | budget | connection breaks |",
+        "|---|---|---|---|---|",
+    ]
+    for name, one in known.items():
+        for mode in ("plain", "stream"):
+            by = {row["scenario"]: row for row in one["rows"] if row["guarded"] and row["mode"] == mode}
+            if by:
+                cells = [usage(by.get(scenario)) for scenario in ("parallel", "budget", "reset")]
+                lines.append(f"| {one['heading'].partition(',')[0]} | {mode} | {' | '.join(cells)} |")
+    lines += ["", "LlamaIndex itself runs one of two calls that come in one chunk of a stream, also without the adapter."]
+    return "\n".join([*lines, ""])
+
+
+def usage(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    return f"{row['ending']}, {row['calls']}, {row['bodies']}, {row.get('tokens', '?')}"
 
 
 if __name__ == "__main__":

@@ -135,7 +135,9 @@ def chat(req, s, n):
         }
 
     objs = [ch({"role": "assistant", "content": ""})] + [
-        ch({"content": w + " "}) for w in text.split()
+        # With its line breaks, because DSPy's fields are lines.
+        ch({"content": w})
+        for w in re.findall(r"\S+\s*", text)
     ]
     if refusal:
         objs.append(ch({"refusal": refusal}))

@@ -21,11 +21,19 @@ def echo(text: str) -> str:
 async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"cache": False, "num_retries": 0}
     program = dspy.ReAct("question -> answer", tools=[echo], max_iters=20)
+
+    async def answer() -> str:
+        if not stream:
+            return str((await program.acall(question="go")).answer)
+        last: Any = None
+        async for last in dspy.streamify(program, is_async_program=True)(question="go"):
+            pass
+        return str(getattr(last, "answer", ""))
+
     if not guarded:
         lm = dspy.LM("openai/" + model, api_base=harness.BASE, api_key="x", **options)
         with dspy.context(lm=lm):
-            result = await program.acall(question="go")
-        return {"ending": "returned", "evidence": str(result.answer)[:40]}
+            return {"ending": "returned", "evidence": (await answer())[:40]}
     stop = Endstop(**harness.LIMITS)
     try:
         with stop:
@@ -34,11 +42,11 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
             )
             lm = dspy.LM("openai/" + model, **stop.engines(server), **options)
             with dspy.context(lm=lm, callbacks=[stop]):
-                await program.acall(question="go")
+                await answer()
     except Exception:
         if stop.outcome.is_success:
             raise
     return harness.ended(stop.outcome)
 
 
-harness.main("dspy", run, absent=("stream",))
+harness.main("dspy", run)

@@ -39,7 +39,8 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
     hooks = EndstopHooks(**harness.LIMITS)
     try:
         async with hooks:
-            await go(hooks=hooks, max_turns=1000)
+            # The server is not OpenAI's, so that its streams have usage only on request.
+            await go(hooks=hooks, run_config=hooks.run_config(), max_turns=1000)
     except EndstopStopped as stopped:
         assert stopped.run_data is not None, "the work so far is lost"
     except Exception:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -87,18 +87,20 @@ def record(each: Callable[[Detection], None] | None = None) -> Iterator[Recordin
         _CURRENT.reset(token)
 
 
-class _Observer:
+class Observer:
     """Decodes one response while its bytes pass."""
 
-    def __init__(self, recording: Recording, api: str, request: Any, response: Any) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        api: str,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> None:
         self._recording = recording
-        self._decoder = StreamDecoder(
-            api,
-            status=response.status_code,
-            headers=dict(response.headers),
-            request=_body(request),
-        )
-        coding = response.headers.get("content-encoding", "").strip().lower()
+        self._decoder = StreamDecoder(api, status=status, headers=dict(headers), request=body)
+        coding = headers.get("content-encoding", "").strip().lower()
         # 32 more: the header of gzip or of zlib decides.
         self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding else None
         self._ended = False
@@ -128,13 +130,20 @@ def _body(request: Any) -> bytes | None:
     return content if isinstance(content, bytes) and content[:1] == b"{" else None
 
 
-def _observe(request: Any, response: Any) -> _Observer | None:
-    recording = _CURRENT.get()
-    path = request.url.path.rstrip("/")
-    api = next((api for end, api in _APIS if path.endswith(end)), None)
-    if recording is None or api is None or request.method != "POST":
+def api_of(method: str, path: str) -> str | None:
+    """Returns the format of the responses to a request; None if it is not a model call."""
+    if method != "POST":
         return None
-    return _Observer(recording, api, request, response)
+    path = path.rstrip("/")
+    return next((api for end, api in _APIS if path.endswith(end)), None)
+
+
+def _observe(request: Any, response: Any) -> Observer | None:
+    recording = _CURRENT.get()
+    api = api_of(request.method, request.url.path)
+    if recording is None or api is None:
+        return None
+    return Observer(recording, api, response.status_code, response.headers, _body(request))
 
 
 @cache
@@ -143,7 +152,7 @@ def _streams(library: str) -> tuple[type[Any], type[Any]]:
     module = sys.modules[library]
 
     class Stream(module.SyncByteStream):  # type: ignore[name-defined, misc]
-        def __init__(self, inner: Any, observer: _Observer) -> None:
+        def __init__(self, inner: Any, observer: Observer) -> None:
             self._inner, self._observer = inner, observer
 
         def __iter__(self) -> Iterator[bytes]:
@@ -161,7 +170,7 @@ def _streams(library: str) -> tuple[type[Any], type[Any]]:
             self._inner.close()
 
     class AsyncStream(module.AsyncByteStream):  # type: ignore[name-defined, misc]
-        def __init__(self, inner: Any, observer: _Observer) -> None:
+        def __init__(self, inner: Any, observer: Observer) -> None:
             self._inner, self._observer = inner, observer
 
         async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -14,6 +14,10 @@ All clients of a team are wrapped by the same condition, which counts them toget
 other conditions (`stop | TextMentionTermination("DONE")`). With `stop_on_answer`, an answer in text
 ends the team; without it, the other conditions decide about that.
 
+The client asks for the usage of streams (`include_usage`), which AutoGen does not by itself, so that its
+own `TokenUsageTermination` counts them too. `stop.client(…, stream_usage=False)` is for a server that
+rejects `stream_options`: the tokens of its streams are then estimated, and the outcome marks them.
+
 Blind spots without the adapter: a truncated, filtered or cut answer is a message like any other;
 a call that the token limit cut is answered with a JSON error and repeated; the usage of streams is
 0, so that `TokenUsageTermination` never fires; nothing ends a loop. The condition alone could not
@@ -28,6 +32,7 @@ from endstop.adapters._versions import require
 
 require("autogen")
 
+import inspect
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -62,9 +67,9 @@ class EndstopTermination(TerminationCondition):
         self._last: Outcome | None = None
         self.run: Run = self._settings.run()
 
-    def client(self, inner: ChatCompletionClient) -> EndstopClient:
-        """Wraps the client of an agent."""
-        return EndstopClient(inner, self)
+    def client(self, inner: ChatCompletionClient, *, stream_usage: bool = True) -> EndstopClient:
+        """Wraps the client of an agent. `stream_usage` asks the server for the usage of streams."""
+        return EndstopClient(inner, self, stream_usage=stream_usage)
 
     @property
     def outcome(self) -> Outcome:
@@ -119,8 +124,15 @@ class EndstopClient(ChatCompletionClient):
 
     component_type = "model"
 
-    def __init__(self, inner: ChatCompletionClient, condition: EndstopTermination) -> None:
+    def __init__(
+        self,
+        inner: ChatCompletionClient,
+        condition: EndstopTermination,
+        *,
+        stream_usage: bool = True,
+    ) -> None:
         self._inner, self._condition = inner, condition
+        self._stream_usage = stream_usage and _has_stream_usage(inner)
         try:
             tap.wrap(getattr(inner, "_client", None))
         except endstop.ConfigError:
@@ -146,6 +158,9 @@ class EndstopClient(ChatCompletionClient):
         if not run.ask(streaming=True):
             yield _final(run.finished())
             return
+        # A setting of the caller's has precedence: AutoGen refuses two different ones.
+        if self._stream_usage and "stream_options" not in options.get("extra_create_args", {}):
+            options.setdefault("include_usage", True)
         with tap.record() as recording:
             try:
                 async for piece in self._inner.create_stream(messages, **options):
@@ -188,6 +203,13 @@ class EndstopClient(ChatCompletionClient):
     @property
     def model_info(self) -> Any:
         return self._inner.model_info
+
+
+def _has_stream_usage(inner: ChatCompletionClient) -> bool:
+    """Returns True for a client that can ask for the usage of streams, and is not set up to."""
+    if "stream_options" in getattr(inner, "_create_args", {}):
+        return False
+    return "include_usage" in inspect.signature(inner.create_stream).parameters
 
 
 def _final(outcome: Outcome, result: CreateResult | None = None) -> CreateResult:

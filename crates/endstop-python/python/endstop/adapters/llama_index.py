@@ -21,9 +21,11 @@ response**; a tool call that was cut is repeated, and a loop ends, with `Workflo
 iterations. The stream of events shows a response while its tools start,
 and only to a caller who iterates; the adapter is in the step before. A response is described by its
 `raw` object if the client of the model is not tapped: the finish value is there, a connection that
-broke is not. Streams have usage only with `stream_options={"include_usage": True}`. Blind spots that remain: model calls outside of the agents' steps (query engines,
-`structured_output_fn`, `early_stopping_method="generate"`) are seen only by the tap, and counted at
-the next step.
+broke is not. `tapped` also asks OpenAI's chat completions for the usage of streams (`stream_options`), unless
+`additional_kwargs` of the model has an option of its own. Without the tap a stream with usage is a
+`ConfigError`, because its last chunk has no finish value. Blind spots that remain: model calls outside of
+the agents' steps (query engines, `structured_output_fn`, `early_stopping_method="generate"`) are seen only
+by the tap, and counted at the next step.
 """
 
 from __future__ import annotations
@@ -91,14 +93,27 @@ class Endstop(Scope):
 
 def tapped(model: Model) -> Model:
     """Puts the tap into the clients of a model of `llama-index-llms-openai`, `-openai-like` or
-    `-anthropic`."""
+    `-anthropic`, and lets chat completions ask for the usage of streams."""
     for make in ("_get_client", "_get_aclient"):
         if hasattr(model, make):
             tap.wrap(getattr(model, make)())
     for name in ("_client", "_aclient"):
         if getattr(model, name, None) is not None:
             tap.wrap(getattr(model, name))
+    options = getattr(model, "additional_kwargs", None)
+    # The model leaves this option out of requests that do not stream. OpenAI's Responses API and
+    # Anthropic have no such option, and send the usage by themselves.
+    if isinstance(options, dict) and _is_chat(type(model)):
+        options.setdefault("stream_options", {"include_usage": True})
     return model
+
+
+def _is_chat(model: type) -> bool:
+    """Returns True for the class of OpenAI's chat completions, and for those that extend it."""
+    return any(
+        (cls.__module__, cls.__name__) == ("llama_index.llms.openai.base", "OpenAI")
+        for cls in model.__mro__
+    )
 
 
 class Guarded:
@@ -142,6 +157,11 @@ def _described(output: AgentOutput) -> Detection:
             pass
     # The last chunk of a stream, or the object of another provider.
     choices = raw.get("choices") if isinstance(raw, dict) else None
+    if choices == []:
+        raise endstop.ConfigError(
+            "the last chunk of the stream has its usage, and no finish value; "
+            "tap the model: endstop.adapters.llama_index.tapped(llm)"
+        )
     finish = choices[0].get("finish_reason") if choices else None
     return endstop.response(
         output.response.content or "",

@@ -10,6 +10,10 @@ async with EndstopHooks(max_turns=25, max_budget_usd=2.0) as hooks:
 hooks.outcome                                              # one ending
 ```
 
+The SDK asks only OpenAI's own servers for the usage of streamed chat completions. With another server, use
+`Runner.run_streamed(…, hooks=hooks, run_config=hooks.run_config())`; otherwise the tokens of its streams
+are estimated, and the outcome marks them. Plain responses and the Responses API have their usage.
+
 If the run must not continue, `EndstopStopped` leaves `Runner.run`. It is an `AgentsException`, so
 its `run_data` has the work so far.
 
@@ -27,10 +31,11 @@ from endstop.adapters._versions import require
 require("openai_agents")
 
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from agents import RunHooks
+from agents import ModelSettings, RunConfig, RunHooks
 from agents.exceptions import AgentsException
 
 import endstop
@@ -69,6 +74,14 @@ class EndstopHooks(RunHooks[Any]):
     def outcome(self) -> Outcome:
         """The outcome, once the run has ended."""
         return self.run.finished()
+
+    @staticmethod
+    def run_config(given: RunConfig | None = None) -> RunConfig:
+        """Returns the configuration of a run that asks each server for the usage of streams, as
+        `ModelSettings(include_usage=True)` does. `given` may decide otherwise."""
+        config = given or RunConfig()
+        settings = ModelSettings(include_usage=True).resolve(config.model_settings)
+        return replace(config, model_settings=settings)
 
     def __enter__(self) -> Self:
         self._recording = self._exits.enter_context(tap.record())
