@@ -25,6 +25,9 @@ pub(crate) const HASHER: FixedState = FixedState::with_seed(0x0065_6e64_7374_6f7
 /// recursive. The same depth as `serde_json` reads.
 const DEEPEST: u32 = 127;
 
+/// Maximum number of members of an object that are read without an allocation.
+const FEW: usize = 4;
+
 /// Returns the key of a call, never 0. Arguments that are not JSON are compared as text.
 pub fn call_key(name: &str, arguments: &str) -> u64 {
     let mut reader = Reader { text: arguments, at: 0 };
@@ -78,16 +81,29 @@ impl<'a> Reader<'a> {
 
     fn object(&mut self, depth: u32) -> Option<u64> {
         self.at += 1;
-        let mut entries: Vec<(u64, u64)> = Vec::new();
-        while !self.closes(b'}', entries.is_empty())? {
+        // Most calls have few arguments, which need no allocation.
+        let mut few = [(0, 0); FEW];
+        let mut many: Vec<(u64, u64)> = Vec::new();
+        let mut len = 0;
+        while !self.closes(b'}', len == 0)? {
             self.skip_space();
             let name = (self.peek()? == b'"').then(|| self.string())??;
             self.skip_space();
             if !self.take(b':') {
                 return None;
             }
-            entries.push((name, self.value(depth + 1)?));
+            let entry = (name, self.value(depth + 1)?);
+            match few.get_mut(len) {
+                Some(place) => *place = entry,
+                None if len == FEW => {
+                    many.extend_from_slice(&few);
+                    many.push(entry);
+                }
+                None => many.push(entry),
+            }
+            len += 1;
         }
+        let entries = if len > FEW { &mut many[..] } else { &mut few[..len] };
         // Sorted by hash, because any fixed order makes the keys' own order irrelevant. The sort is
         // stable, so that of equal keys the last stays last.
         entries.sort_by_key(|(name, _)| *name);
@@ -116,6 +132,7 @@ impl<'a> Reader<'a> {
         self.at += 1;
         let mut escaped = false;
         loop {
+            self.at = next_special(self.text.as_bytes(), self.at);
             match self.peek()? {
                 b'"' => break,
                 b'\\' => {
@@ -123,8 +140,7 @@ impl<'a> Reader<'a> {
                     self.at += 2;
                 }
                 // JSON does not allow raw control characters in strings.
-                0..=0x1f => return None,
-                _ => self.at += 1,
+                _ => return None,
             }
         }
         self.at += 1;
@@ -159,11 +175,16 @@ impl<'a> Reader<'a> {
             exponent = self.digits().parse().ok()?;
             exponent = if below { -exponent } else { exponent };
         }
-        let mut digits = [whole, fraction].concat();
+        let joined;
+        let all = if fraction.is_empty() {
+            whole
+        } else {
+            joined = [whole, fraction].concat();
+            &joined
+        };
         exponent = exponent.checked_sub(i64::try_from(fraction.len()).ok()?)?;
-        let all = digits.len();
-        digits.truncate(digits.trim_end_matches('0').len());
-        exponent = exponent.checked_add(i64::try_from(all - digits.len()).ok()?)?;
+        let digits = all.trim_end_matches('0');
+        exponent = exponent.checked_add(i64::try_from(all.len() - digits.len()).ok()?)?;
         let digits = digits.trim_start_matches('0');
         // Zero has no sign and no exponent: `0`, `-0.0`, `0e9`.
         if digits.is_empty() {
@@ -207,9 +228,33 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Returns the position of the first quote, backslash or control character from `at` on, or the length
+/// of the text.
+// Eight bytes at a time, because strings are most of the arguments, and runs are most of a backtest.
+fn next_special(text: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    // The high bit of each byte that is below a limit of at most 128. A borrow may also set those of
+    // higher bytes, so only the lowest bit that is set is certain.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
+    while let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let word = u64::from_le_bytes(*block);
+        let quote = below(word ^ (ONES * u64::from(b'"')), 1);
+        let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
+        let found = (below(word, 0x20) | quote | backslash) & HIGH;
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
+    rest.iter().position(is_special).map_or(text.len(), |found| at + found)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{DEEPEST, Reader, call_key as key};
+    use super::{DEEPEST, Reader, call_key as key, next_special};
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -370,6 +415,15 @@ mod tests {
         #[test]
         fn keys_are_equal_if_values_are(a in values(), b in values()) {
             prop_assert_eq!(same(&a.to_string(), &b.to_string()), equal(&a, &b));
+        }
+
+        #[test]
+        fn special_byte_is_found_anywhere(text in proptest::collection::vec(
+            prop_oneof![4 => any::<u8>(), 1 => 0x1f_u8..0x24, 1 => Just(b'\\'), 40 => Just(b'a')],
+            0..40,
+        ), from in 0_usize..50) {
+            let is_special = |at: &usize| matches!(text[*at], b'"' | b'\\' | 0..=0x1f);
+            prop_assert_eq!(next_special(&text, from), (from..text.len()).find(is_special).unwrap_or(text.len()));
         }
 
         #[test]
