@@ -18,7 +18,6 @@
 
 use crate::read::io::truncated::is_half;
 use crate::read::problem::Problem;
-use endstop_core::bounded_json;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -33,12 +32,13 @@ pub(crate) trait Record<'a>: Default {
     fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error>;
 }
 
-/// Deserializes a record from its bytes.
+/// Deserializes a record, or a part of one, from its bytes.
 pub(crate) fn read<'a, T: Record<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         Problem::malformed(format!("not UTF-8 at byte {} of the record", error.valid_up_to()))
     })?;
-    bounded_json::from_str::<Of<T>>(text)
+    // Without another check of its memory: `Chunk` checks each record before its reader runs.
+    serde_json::from_str::<Of<T>>(text)
         .map(|of| of.0)
         .map_err(|error| if is_half(bytes) { Problem::half(bytes) } else { Problem::json(&error) })
 }
