@@ -10,6 +10,7 @@ use super::io::unpack::LINE;
 use super::problem::Problem;
 use crate::model::Trajectory;
 use serde_json::{Map, Value};
+use std::cell::OnceCell;
 
 /// A format that the crate can read.
 pub(crate) struct Format {
@@ -31,9 +32,19 @@ pub(crate) struct Head<'h> {
     pub(crate) bytes: &'h [u8],
     /// The first record, if it is JSON: the first line, or the whole of a short file.
     pub(crate) first: Option<&'h Value>,
+    /// The objects of the first lines, and those of the lines after them. Most formats look at them, so
+    /// they are parsed once; `json_lines` fills them.
+    pub(crate) objects: OnceCell<Vec<Map<String, Value>>>,
+    pub(crate) more_objects: OnceCell<Vec<Map<String, Value>>>,
 }
 
-impl Head<'_> {
+impl<'h> Head<'h> {
+    /// Creates the beginning of a file, of which no line was parsed.
+    pub(crate) fn new(name: &'h str, bytes: &'h [u8], first: Option<&'h Value>) -> Head<'h> {
+        let (objects, more_objects) = (OnceCell::new(), OnceCell::new());
+        Head { name, bytes, first, objects, more_objects }
+    }
+
     /// Returns `true` if the file is JSON lines: a second value follows the first on a line of its
     /// own. A first line that is longer than the part that was read also counts as one of several
     /// lines.

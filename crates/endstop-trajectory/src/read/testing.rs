@@ -10,7 +10,7 @@ pub fn recognised(name: &str, bytes: &[u8]) -> Option<&'static str> {
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     // The first line is a record in most formats; otherwise the whole file is one document.
     let first = bounded_json::from_slice(line).or_else(|_| bounded_json::from_slice(bytes)).ok();
-    let head = Head { name, bytes, first: first.as_ref() };
+    let head = Head::new(name, bytes, first.as_ref());
     all().find(|format| (format.recognises)(&head)).map(|format| format.name)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! let first = first_value(bytes);
-//! let head = Head { name: "run.json", bytes, first: first.as_ref() };
+//! let head = Head::new("run.json", bytes, first.as_ref());
 //! match find(&head, &options, false) { Found::Format(format) => …, … }
 //! ```
 
@@ -153,7 +153,7 @@ mod tests {
     fn unknown_file_is_described() {
         let none = |name: &str, bytes: &[u8]| {
             let first = first_value(bytes);
-            let head = Head { name, bytes, first: first.as_ref() };
+            let head = Head::new(name, bytes, first.as_ref());
             match find(&head, &Options::default(), false) {
                 Found::None(ProblemKind::NoTrajectory, what) => what,
                 _ => panic!("{name}"),
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn unrelated_file_in_folder_is_skipped() {
-        let head = Head { name: "README.md", bytes: b"# Runs", first: None };
+        let head = Head::new("README.md", b"# Runs", None);
         assert!(matches!(find(&head, &Options::default(), true), Found::NotMeant(_)));
         assert!(matches!(find(&head, &Options::default(), false), Found::None(..)));
         let bytes = br#"{"transcript_format_version": 5, "source": "cursor", "session": {}}"#;
         let first = first_value(bytes);
-        let head = Head { name: "manifest.json", bytes, first: first.as_ref() };
+        let head = Head::new("manifest.json", bytes, first.as_ref());
         assert!(matches!(find(&head, &Options::default(), true), Found::NotMeant(_)));
     }
 }

@@ -113,7 +113,7 @@ impl Chunks {
         })?;
         let name = if source.is_stdin() { "" } else { bare_name(&file) };
         let first = detect::first_value(input.head());
-        let head = Head { name, bytes: input.head(), first: first.as_ref() };
+        let head = Head::new(name, input.head(), first.as_ref());
         let format = match detect::find(&head, options, source.is_found()) {
             Found::Format(format) => format,
             Found::NotMeant(why) => return Ok(Opened::Skipped(why)),

@@ -114,17 +114,32 @@ pub(crate) fn nothing(place: &Place<'_>, what: &str) -> Problem {
     }
 }
 
-/// Parses the first lines of a file as objects, and skips lines that are not.
-pub(crate) fn first_objects(head: &Head<'_>, most: usize) -> Vec<Fields> {
-    let objects = lines(head.bytes).take(most);
-    let mut found: Vec<Fields> = objects.filter_map(|line| line.object("").ok()).collect();
-    // A pretty-printed document has no line that is an object, so use the parsed first value.
-    if found.is_empty()
-        && let Some(Value::Object(map)) = head.first
-    {
-        found.push(map.clone());
-    }
-    found
+/// Number of lines that most formats are recognised by.
+const FIRST: usize = 20;
+/// Number of lines after them that a format with rare records is recognised by.
+const MORE: usize = 30;
+
+/// Returns the objects of the first lines of a file, without the lines that are not objects.
+pub(crate) fn first_objects<'h>(head: &'h Head<'_>) -> &'h [Fields] {
+    head.objects.get_or_init(|| {
+        let mut found: Vec<Fields> = objects(lines(head.bytes).take(FIRST));
+        // A pretty-printed document has no line that is an object, so use the parsed first value.
+        if found.is_empty()
+            && let Some(Value::Object(map)) = head.first
+        {
+            found.push(map.clone());
+        }
+        found
+    })
+}
+
+/// Returns the objects of the lines after those of [`first_objects`].
+pub(crate) fn more_objects<'h>(head: &'h Head<'_>) -> &'h [Fields] {
+    head.more_objects.get_or_init(|| objects(lines(head.bytes).skip(FIRST).take(MORE)))
+}
+
+fn objects<'l>(lines: impl Iterator<Item = Line<'l>>) -> Vec<Fields> {
+    lines.filter_map(|line| line.object("").ok()).collect()
 }
 
 #[cfg(test)]

@@ -54,13 +54,18 @@ const OWN: &[&str] =
     &["file-history-snapshot", "queue-operation", "permission-mode", "last-prompt"];
 
 fn recognises(head: &Head<'_>) -> bool {
-    let objects = match as_array(head.bytes) {
+    match as_array(head.bytes) {
         Some(elements) => {
-            elements.iter().take(50).filter_map(|e| line_of(e, 1).object("").ok()).collect()
+            let mut objects =
+                elements.iter().take(50).filter_map(|e| line_of(e, 1).object("").ok());
+            objects.any(|map| is_own(&map))
         }
-        None => json_lines::first_objects(head, 50),
-    };
-    objects.iter().any(is_own)
+        // The first records of a session may be of kinds that other agents write too.
+        None => {
+            json_lines::first_objects(head).iter().any(is_own)
+                || json_lines::more_objects(head).iter().any(is_own)
+        }
+    }
 }
 
 fn is_own(map: &Fields) -> bool {

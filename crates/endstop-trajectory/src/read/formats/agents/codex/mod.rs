@@ -50,8 +50,8 @@ fn recognises(head: &Head<'_>) -> bool {
     if head.name.starts_with("rollout-") && as_document(head.bytes).is_some() {
         return true;
     }
-    let objects = json_lines::first_objects(head, 20);
-    objects.iter().any(is_of_rollout) || objects.iter().any(is_of_exec) || is_bare(&objects)
+    let objects = json_lines::first_objects(head);
+    objects.iter().any(is_of_rollout) || objects.iter().any(is_of_exec) || is_bare(objects)
 }
 
 fn is_of_rollout(map: &Fields) -> bool {

@@ -73,7 +73,7 @@ const KINDS: &[&str] = &[
 ];
 
 fn recognises(head: &Head<'_>) -> bool {
-    let objects = json_lines::first_objects(head, 20);
+    let objects = json_lines::first_objects(head);
     let events = objects.iter().filter(|map| {
         peek(map, "type").is_some_and(|kind| KINDS.contains(&kind))
             && map.get("data").is_some_and(Value::is_object)

@@ -32,7 +32,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
 }];
 
 fn recognises(head: &Head<'_>) -> bool {
-    let objects = json_lines::first_objects(head, 20);
+    let objects = json_lines::first_objects(head);
     let messages = objects.iter().filter(|map| is_message(map)).count();
     let ends = objects.iter().filter(|map| is_turn_ended(map)).count();
     // At least half of the lines must match, so that a log with a few similar lines is not taken

@@ -40,7 +40,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
 }];
 
 fn recognises(head: &Head<'_>) -> bool {
-    json_lines::first_objects(head, 20).iter().any(is_head)
+    json_lines::first_objects(head).iter().any(is_head)
 }
 
 fn is_head(map: &Fields) -> bool {

@@ -35,7 +35,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
 const FINISHED: &str = "Provider finish_reason: ";
 
 fn recognises(head: &Head<'_>) -> bool {
-    json_lines::first_objects(head, 20).iter().any(|map| match peek(map, "type") {
+    json_lines::first_objects(head).iter().any(|map| match peek(map, "type") {
         Some("session") => {
             ["id", "timestamp", "cwd"].iter().all(|key| peek(map, key).is_some())
                 && map.get("version").is_none_or(Value::is_number)

@@ -40,7 +40,7 @@ const OF_THE_SESSION: &[&str] =
     &["cwd", "gitBranch", "version", "sessionId", "agentId", "agentName"];
 
 fn recognises(head: &Head<'_>) -> bool {
-    json_lines::first_objects(head, 20).iter().any(|map| {
+    json_lines::first_objects(head).iter().any(|map| {
         let parts = || map.get("message").is_some_and(|message| message["parts"].is_array());
         let said = matches!(peek(map, "type"), Some("user" | "assistant" | "tool_result"));
         let ids = peek(map, "sessionId").is_some() && peek(map, "uuid").is_some();
