@@ -12,6 +12,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use super::short_form;
 use crate::replay::Setting;
 use endstop_core::detector::Rule;
 use endstop_core::{Limits, PolicyError, Registry};
@@ -127,12 +128,16 @@ impl Candidate {
         Ok(Candidate { name, trial: Trial::Kernel(Box::new(setting)) })
     }
 
-    /// Parses a policy in command-line syntax: `repeat_call={"times": 3}`, `final_pattern`.
+    /// Parses a policy in command-line syntax: `repeat_call={"times": 3}`, `final_pattern`, or a rule
+    /// by the name that reports show, `stuck(3,4,-,7)`.
     ///
     /// # Errors
     /// The policy is unknown, or its configuration is invalid.
     pub fn parse(text: &str) -> Result<Candidate, PolicyError> {
-        let spec = Registry::parse_text(text)?;
+        let spec = match short_form::spec(text) {
+            Some(spec) => spec,
+            None => Registry::parse_text(text)?,
+        };
         Candidate::of_policy(&spec, None).map_err(|problem| PolicyError::BadSpec { problem })
     }
 

@@ -54,6 +54,7 @@ mod room;
 pub(crate) mod sample;
 mod scores;
 mod settings;
+mod short_form;
 mod tallies;
 mod tally;
 mod task;

@@ -35,6 +35,8 @@ mod tests {
         for text in [
             "same_error(3)",
             "max_steps(9)",
+            "stuck(3,4,-,7)",
+            "any[repeat_call(9),stuck(2,5,4,9)]",
             "repeat_call={\"times\": 3}",
             "limits:max_turns=20,timeout=10m",
             "stuck",
