@@ -32,6 +32,11 @@ pub(super) fn lines(report: &Report) -> Vec<(String, bool)> {
             format!("{}: good runs lost, and what is saved", curve.limit.to_uppercase()),
             true,
         ));
+        // A table of zeros would look as if the limit lost no run.
+        if is_blind(curve, whole) {
+            out.extend(lacking(curve, whole).map(|said| (format!("  {said}"), false)));
+            continue;
+        }
         let head = format!(
             "  {:>12} {:>15} {:>17} {:>11} {:>13}",
             curve.limit, "good runs lost", "95 %", "steps saved", "dollars saved"
@@ -58,7 +63,7 @@ pub(super) fn lines(report: &Report) -> Vec<(String, bool)> {
             out.push((format!("  {said}"), false));
         }
     }
-    if !report.curves.is_empty() {
+    if report.curves.iter().any(|curve| !is_blind(curve, whole)) {
         out.push((format!("  {MEANING}"), false));
     }
     out

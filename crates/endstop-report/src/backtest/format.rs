@@ -3,6 +3,7 @@
 
 use super::report::Report;
 use crate::amounts::{count, thousands};
+use endstop_core::Limits;
 use endstop_trajectory::backtest::{
     CandidateFigures, DatasetFigures, Share, Trial, Unjudged, Verdict,
 };
@@ -187,11 +188,17 @@ pub(crate) fn doubts(
     doubts
 }
 
-/// Returns `true` if a candidate is a cap on turns itself.
+/// Returns `true` if a candidate is a cap on turns itself: the rule, or the limit.
 fn is_cap(report: &Report, name: &str) -> bool {
     let candidate = report.candidates.iter().find(|candidate| candidate.name == name);
-    let Some(Trial::Rule(rule)) = candidate.map(|candidate| &candidate.trial) else { return false };
-    rule.name() == "max_steps"
+    match candidate.map(|candidate| &candidate.trial) {
+        Some(Trial::Rule(rule)) => rule.name() == "max_steps",
+        Some(Trial::Kernel(setting)) => {
+            let cap = Limits { max_turns: setting.limits.max_turns, ..Limits::none() };
+            setting.limits == cap && setting.policy.is_none() && setting.watches.is_empty()
+        }
+        None => false,
+    }
 }
 
 /// Describes the runs without the data that a candidate needs, and the runs with only part of it.

@@ -142,7 +142,8 @@ fn by_group(report: &Report, to: &Escaper) -> Markup {
                     @for row in groups::rows(report) {
                         tr class=(if row.hopeless { "bad" } else { "" }) {
                             td { (to.safe(&row.name)) }
-                            @for cell in &row.cells { td { (cell) } }
+                            // A narrow page must not break a number from its unit.
+                            @for cell in &row.cells { td { (cell.replace(' ', "\u{a0}")) } }
                         }
                     }
                 }
@@ -269,7 +270,10 @@ fn calibration(report: &Report, alpha: f64, to: &Escaper) -> Markup {
             (calibrated::PROMISE)
         }
         @for one in &report.figures.calibrations {
-            @for said in calibrated::about(one) { p { (to.safe(&said)) } }
+            @for (said, nth) in calibrated::about(one).iter().zip(0..) {
+                // The line with the model heads its block.
+                p { @if nth == 0 { strong { (to.safe(said)) } } @else { (to.safe(said)) } }
+            }
         }
         div.scroll {
             table {

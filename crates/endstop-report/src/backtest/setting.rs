@@ -122,8 +122,14 @@ fn nothing(why: &str) -> NoSettings {
 
 /// Returns a comment that states what the mode of a written rule does; `holds` if the runs support a promise.
 fn said_of(candidate: &Candidate, mode: WatchMode, holds: bool) -> String {
-    let Trial::Rule(rule) = &candidate.trial else {
-        return "# Limits take effect immediately.\n".to_owned();
+    let rule = match &candidate.trial {
+        Trial::Rule(rule) => rule,
+        Trial::Kernel(setting)
+            if setting.policy.is_none() && limits(&setting.limits).is_empty() =>
+        {
+            return "# These are the defaults: nothing has to be set.\n".to_owned();
+        }
+        Trial::Kernel(_) => return "# Limits take effect immediately.\n".to_owned(),
     };
     let does = match mode {
         WatchMode::Observe if holds => {
