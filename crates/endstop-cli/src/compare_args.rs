@@ -14,9 +14,10 @@ pub(crate) enum CompareCommand {
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "A and B are a candidate of `endstop backtest` by its name, such as same_error(3); a \
-        policy or rule as in `--policy`, such as repeat_call={\"times\":3}; limits, such as \
-        limits:max_turns=20,max_budget_usd=0.5; or none, the runs as they were recorded."
+    after_help = "A and B are a candidate of `endstop backtest` by its name, such as same_error(3) or \
+        stuck(3,4,-,7); a policy or rule as in `--policy`, such as repeat_call={\"times\":3}; limits, such as \
+        limits:max_turns=20,max_budget_usd=0.5; or none, the runs as they were recorded.\n\n\
+        Example: endstop compare policies none limits:max_turns=12 runs/ --report compare.html"
 )]
 pub(crate) struct PoliciesArgs {
     /// The first policy.
@@ -56,7 +57,8 @@ pub(crate) struct RunsArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "Runs of the same task id belong together, or of the same run id if they have no task. \
-        Give folders or files; several files of one version belong into one folder."
+        Give folders or files; several files of one version belong into one folder. Each task counts once, \
+        however many runs it has.\n\nExample: endstop compare sets runs-v1/ runs-v2/ --report compare.html"
 )]
 pub(crate) struct SetsArgs {
     /// The runs of the first version: a file or a folder in any supported format.

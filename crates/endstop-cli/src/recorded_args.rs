@@ -30,7 +30,13 @@ pub(crate) struct AuditArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "A replay shows what a stop would have done. It cannot show what the model would \
-        have done after a nudge."
+        have done after a nudge.\n\nExamples:\n  \
+        Which max_turns?           endstop backtest runs/ --limit max_turns=5..40 --report limits.html\n  \
+        What would $0.50 do?       endstop backtest runs/ --limit max_budget_usd=0.1,0.2,0.5\n  \
+        Which detector?            endstop backtest runs/ --sweep\n  \
+        A rule with a promise:     endstop backtest runs/ --calibrate alpha=0.05 --write rule.toml\n  \
+        This rule or that one?     endstop compare policies 'stuck(2,4,3,7)' 'same_error(3)' runs/\n  \
+        Is the new version worse?  endstop compare sets runs-v1/ runs-v2/"
 )]
 pub(crate) struct BacktestArgs {
     /// Recorded runs: files and folders in any supported format, a journal of `endstop run`, or
@@ -40,7 +46,8 @@ pub(crate) struct BacktestArgs {
     /// The candidates to try: `default`, `reference`, or a .json or .toml file that lists them.
     #[arg(long, value_name = "SET")]
     pub(crate) policies: Option<String>,
-    /// Try this rule or policy: a name, NAME={json config}, or a JSON object. May be repeated.
+    /// Try this rule or policy: a name, a rule as reports show it, such as stuck(3,4,-,7),
+    /// NAME={json config}, or a JSON object. May be repeated.
     #[arg(long = "policy", value_name = "SPEC")]
     pub(crate) policy: Vec<String>,
     /// Try limits, several as one candidate: max_turns=20. A range or a list of values is shown as a

@@ -101,7 +101,7 @@ pub(crate) fn sides(comparison: &Comparison) -> Vec<String> {
     let only = [tasks[0] - (*common_tasks).min(tasks[0]), tasks[1] - (*common_tasks).min(tasks[1])];
     match pairing {
         Pairing::Task => lines.push(format!(
-            "compared within {} that both have; {} only in A and {} only in B are left out",
+            "compared within {} that both have, each of which counts once; {} only in A and {} only in B are left out",
             count(*common_tasks, "task"),
             thousands(only[0]),
             thousands(only[1])
@@ -128,6 +128,15 @@ pub(crate) fn sides(comparison: &Comparison) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Returns the heading of the means. Of two sets each task counts once, so that their success is not the
+/// share of good runs.
+pub(crate) fn means(comparison: &Comparison) -> &'static str {
+    match comparison.pairing {
+        Pairing::Run => "Mean of a run",
+        Pairing::Task | Pairing::None => "Mean over tasks",
+    }
 }
 
 /// Formats a mean.

@@ -51,7 +51,7 @@ fn head(comparison: &Comparison) -> Markup {
 
 fn table(comparison: &Comparison) -> Markup {
     html! {
-        h2 { "Means of a run" }
+        h2 { (format::means(comparison)) }
         div.scroll {
             table {
                 thead { tr { th { "measure" } th { "A" } th { "B" } th { "B − A (95 %)" } th { "tasks that differ" } } }

@@ -21,7 +21,8 @@ pub(crate) fn report(compared: &Compared) -> Vec<String> {
         out.push(clean(&format!("B: {}", comparison.b)));
     }
     out.push(String::new());
-    out.push(format!("{:<30}{:>14}{:>14}   B − A (95 % interval)", "mean of a run", "A", "B"));
+    let means = format::means(comparison);
+    out.push(format!("{means:<30}{:>14}{:>14}   B − A (95 % interval)", "A", "B"));
     for measure in &comparison.measures {
         row(&measure.name, measure, &mut out);
     }
