@@ -12,7 +12,9 @@
 //!
 //! - *calibrate*: the mean of the true share of good tasks that the calibrated rule stops, in each kind of
 //!   task that it was promised for, and the share of the steps of failed runs that it saves;
-//! - *set*: users of whom the recommended candidate stops more good runs than its bound (`--max-harm`);
+//! - *set*: users of whom the recommended candidate stops more good runs than its bound (`--max-harm`), of all
+//!   users. Where every useful candidate is above the bound in the population, the few users with a
+//!   recommendation are those whom chance misled;
 //! - *intervals*: how often a 95 % interval contains the value of the population, for each printed interval:
 //!   failed runs stopped and good runs killed (of all, and of those with four steps or more) over all
 //!   candidates, failed − good, and the success of each group. After the mean over candidates or groups comes
@@ -200,7 +202,7 @@ fn bounded(
     let mut lines = Vec::new();
     for (name, (wrong, all, saved)) in above {
         lines.push(format!(
-            "  {runs:>5} runs  set {name:<4}  above the bound {wrong} of {all} users with a recommendation  failed steps saved {:.1} %",
+            "  {runs:>5} runs  set {name:<4}  above the bound {wrong} of {users} users, of whom {all} have a recommendation  failed steps saved {:.1} %",
             100.0 * saved / all.max(1) as f64
         ));
     }
