@@ -106,6 +106,7 @@ impl Operator {
         let steering = live.steering().ok_or(OperatorError::NotWorking)?;
         steering.set_limits(changes).map_err(|error| match error {
             SteerError::Ended => OperatorError::UnknownRun,
+            SteerError::Parked => OperatorError::NotWorking,
             error => OperatorError::Limits(error),
         })
     }

@@ -91,7 +91,7 @@ impl Caller {
                 return unsupported("the task waits in the queue; send the message when it works");
             };
             steering.say(message.task()).map_err(|error| match error {
-                SteerError::Ended => RpcError::new(-32004, error.to_string()),
+                SteerError::Ended | SteerError::Parked => RpcError::new(-32004, error.to_string()),
                 _ => RpcError::params(format!("message: {error}")),
             })?;
             return Ok(Begun { id: message.task_id.clone(), numbers });

@@ -309,6 +309,7 @@ pub(crate) fn unsteered(error: &SteerError) -> Failure {
     // The message of the error is for the client: it names the limit or the length, and no secret.
     let (status, code) = match error {
         SteerError::Ended => (StatusCode::CONFLICT, "not_open"),
+        SteerError::Parked => (StatusCode::CONFLICT, "parked"),
         SteerError::TooLong { .. } | SteerError::TooMuch => {
             (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
         }

@@ -11,6 +11,7 @@
 
 use super::ending::{EndingCell, lost};
 use super::handle::RunHandle;
+use super::steering::SteerError;
 use crate::control::{Control, Request};
 use crate::event::{AgentEvent, Origin};
 use endstop_core::{EventKind, Outcome, Termination};
@@ -349,13 +350,17 @@ fn reported_spending_always_wakes_the_driver() {
     });
 }
 
+fn say(control: &Control) -> Result<(), SteerError> {
+    control.send(|_| Ok(EventKind::Said { text: "x".to_owned() }))
+}
+
 #[test]
 fn message_is_taken_or_refused() {
     all_orders("a message, and the end of the run", || {
         let control = control();
         let sender = thread::spawn({
             let control = control.clone();
-            move || control.send((), |_| Ok(EventKind::Said { text: "x".to_owned() })).is_ok()
+            move || say(&control).is_ok()
         });
         let taken = usize::from(control.take_news().letter.is_some());
         let left = control.close_mailbox().len();
@@ -365,12 +370,30 @@ fn message_is_taken_or_refused() {
 }
 
 #[test]
+fn message_is_taken_before_the_park() {
+    all_orders("a message, and the park of the run", || {
+        let control = control();
+        let sender = thread::spawn({
+            let control = control.clone();
+            move || say(&control)
+        });
+        let mut taken = 0;
+        while !control.close_empty_mailbox() {
+            taken += usize::from(control.take_news().letter.is_some());
+        }
+        let sent = sender.join().unwrap();
+        assert_eq!(sent, if taken == 1 { Ok(()) } else { Err(SteerError::Parked) });
+        assert!(control.close_mailbox().is_empty());
+    });
+}
+
+#[test]
 fn message_always_wakes_the_driver() {
     all_orders("a message, and the driver's look", || {
         let control = control();
         let sender = thread::spawn({
             let control = control.clone();
-            move || control.send((), |_| Ok(EventKind::Said { text: "x".to_owned() })).unwrap()
+            move || say(&control).unwrap()
         });
         block_on(poll_fn(|cx| {
             assert_eq!(control.poll(None, cx.waker()), None);

@@ -30,7 +30,7 @@
 
 use super::ending::EndingCell;
 use super::shared::Shared;
-use crate::control::Control;
+use crate::control::{Closed, Control};
 use endstop_core::{EventKind, LimitChanges, LimitError, Limits};
 use std::fmt;
 use std::sync::Arc;
@@ -47,6 +47,11 @@ pub enum SteerError {
     /// The run has ended. A message for a later run is its input.
     #[error("the run has ended; start another run of the session with the message")]
     Ended,
+    /// The run is parked. The process that resumes it takes messages again.
+    #[error(
+        "the run is parked, and continues in another process; send the message when it was resumed"
+    )]
+    Parked,
     /// The message is blank.
     #[error("the message is blank; send text")]
     Blank,
@@ -69,6 +74,15 @@ pub enum SteerError {
     /// The limits would permit more, and the sender may only tighten them.
     #[error("the change would loosen {}, and this sender may only tighten limits", .0.join(", "))]
     Loosens(Vec<&'static str>),
+}
+
+impl From<Closed> for SteerError {
+    fn from(closed: Closed) -> SteerError {
+        match closed {
+            Closed::Parked => SteerError::Parked,
+            Closed::Ended => SteerError::Ended,
+        }
+    }
 }
 
 /// Steers a run while it works. Clones steer the same run.
@@ -106,7 +120,7 @@ impl Steering {
     /// end of the conversation.
     ///
     /// # Errors
-    /// The run has ended, or the message is blank or longer than 64 KiB.
+    /// The run has ended or is parked, or the message is blank or longer than 64 KiB.
     pub fn say(&self, text: impl Into<String>) -> Result<(), SteerError> {
         let text = text.into();
         if text.trim().is_empty() {
@@ -116,7 +130,7 @@ impl Steering {
             return Err(SteerError::TooLong { bytes: text.len() });
         }
         self.check_live()?;
-        self.control.send(SteerError::Ended, |mailbox| {
+        self.control.send(|mailbox| {
             let said = mailbox.said.saturating_add(text.len());
             if said > MOST_SAID {
                 return Err(SteerError::TooMuch);
@@ -130,8 +144,8 @@ impl Steering {
     /// reached ends the run before its next turn, and `timeout` ends it at once.
     ///
     /// # Errors
-    /// The run has ended, or a limit cannot be set while the run works: `max_budget_usd` without a
-    /// price, `verify_rounds` without a verifier, or `wrap_up` if the run began without it.
+    /// The run has ended or is parked, or a limit cannot be set while the run works: `max_budget_usd`
+    /// without a price, `verify_rounds` without a verifier, or `wrap_up` if the run began without it.
     pub fn set_limits(&self, changes: LimitChanges) -> Result<(), SteerError> {
         self.change(changes, false)
     }
@@ -161,7 +175,7 @@ impl Steering {
 
     fn change(&self, changes: LimitChanges, only_tighter: bool) -> Result<(), SteerError> {
         self.check_live()?;
-        self.control.send(SteerError::Ended, |mailbox| {
+        self.control.send(|mailbox| {
             let before = mailbox.limits.clone().unwrap_or_else(|| self.first_limits());
             if only_tighter {
                 let looser = changes.looser_than(&before);

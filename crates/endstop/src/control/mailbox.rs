@@ -1,8 +1,8 @@
 //! The messages and limit changes that were sent to a run, and that its driver has not taken yet.
 //!
 //! ```text
-//! control.send(Ended, |mailbox| …)   // the caller, from any thread
-//! control.take_news()                // the driver
+//! control.send(|mailbox| …)   // the caller, from any thread
+//! control.take_news()         // the driver
 //! ```
 
 use endstop_core::{EventKind, Limits};
@@ -25,6 +25,10 @@ impl Mailbox {
 
     pub(super) fn pop(&mut self) -> Option<EventKind> {
         self.letters.pop_front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.letters.is_empty()
     }
 
     pub(super) fn take_all(&mut self) -> Vec<EventKind> {

@@ -12,4 +12,4 @@ mod run_control;
 pub(crate) mod sync;
 mod thread;
 
-pub(crate) use run_control::{Control, Request};
+pub(crate) use run_control::{Closed, Control, Request};

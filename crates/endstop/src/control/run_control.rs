@@ -112,6 +112,15 @@ impl Tokens {
     }
 }
 
+/// The reason for which a run takes no letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// This process parks the run, or has parked it.
+    Parked,
+    /// The run has ended.
+    Ended,
+}
+
 /// What has arrived for the driver of a run.
 pub(crate) struct News {
     /// Tools have reported spending.
@@ -129,8 +138,8 @@ struct Asked {
     spent: bool,
     /// Boxed, because most runs get no letter.
     mailbox: Option<Box<Mailbox>>,
-    /// The run has ended, and takes no letters.
-    ended: bool,
+    /// The reason for which the run takes no letters.
+    closed: Option<Closed>,
     /// User code that is currently in its first poll.
     entries: Vec<Entry>,
     /// Number of stops that wait for an entry to be removed.
@@ -370,16 +379,15 @@ impl Control {
     /// Sends a letter to the driver. `write` sees what was sent before, and may refuse.
     ///
     /// # Errors
-    /// `ended` if the run has ended, or the error of `write`.
-    pub(crate) fn send<E>(
+    /// The run takes no letters, or the error of `write`.
+    pub(crate) fn send<E: From<Closed>>(
         &self,
-        ended: E,
         write: impl FnOnce(&mut Mailbox) -> Result<EventKind, E>,
     ) -> Result<(), E> {
         let driver = {
             let mut asked = lock(&self.shared.asked);
-            if asked.ended {
-                return Err(ended);
+            if let Some(closed) = asked.closed {
+                return Err(closed.into());
             }
             let mailbox = asked.mailbox.get_or_insert_default();
             let letter = write(mailbox)?;
@@ -400,8 +408,26 @@ impl Control {
     /// Accepts no further letters. Returns those that the driver has not taken.
     pub(crate) fn close_mailbox(&self) -> Vec<EventKind> {
         let mut asked = lock(&self.shared.asked);
-        asked.ended = true;
+        asked.closed = Some(Closed::Ended);
         asked.mailbox.as_mut().map(|mailbox| mailbox.take_all()).unwrap_or_default()
+    }
+
+    /// Accepts no further letters, because the run is about to be parked. Returns `false` and changes
+    /// nothing if there is one that the driver has not taken: the journal of a parked run cannot take it
+    /// any more.
+    #[must_use]
+    pub(crate) fn close_empty_mailbox(&self) -> bool {
+        let mut asked = lock(&self.shared.asked);
+        let empty = asked.mailbox.as_ref().is_none_or(|mailbox| mailbox.is_empty());
+        if empty {
+            asked.closed = Some(Closed::Parked);
+        }
+        empty
+    }
+
+    /// Accepts letters again, because the run was not parked.
+    pub(crate) fn reopen_mailbox(&self) {
+        lock(&self.shared.asked).closed.take_if(|closed| *closed == Closed::Parked);
     }
 
     /// Returns the recorded request if it is stronger than `known`.

@@ -8,8 +8,8 @@ use endstop::park::{Answer, AnswerRefused, ParkDecision, ParkRequest, RunStatus}
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentBuilder, Limits, Outcome, Permission, Resume, RunHandle, StartError, Termination,
-    ToolResult, ToolStatus,
+    Agent, AgentBuilder, LimitChanges, Limits, Outcome, Permission, Resume, RunHandle, StartError,
+    SteerError, Termination, ToolResult, ToolStatus,
 };
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -337,6 +337,28 @@ async fn park_waits_for_running_calls() {
     let events = place.events(&id);
     let at = |name| events.iter().position(|event| *event == name).unwrap();
     assert!(at("tool_ended") < at("parked"), "{events:?}");
+}
+
+/// A message that is sent when the run is parked was accepted, and lost.
+#[tokio::test]
+async fn parked_run_refuses_messages() {
+    let place = Place::new();
+    let agent = place.parking([act(json!({}))]).build().unwrap();
+    let mut run = agent.run("go").unwrap();
+    while !matches!(run.next().await, Some(AgentEvent::Parked { .. })) {}
+    assert_eq!(run.say("Be careful."), Err(SteerError::Parked));
+    let turns = LimitChanges::new().set("max_turns", json!(3)).unwrap();
+    assert_eq!(run.set_limits(turns), Err(SteerError::Parked));
+
+    // The process that resumes it takes messages.
+    let id = run.run_id().to_owned();
+    place.journal.answer(&id, &Answer::approve()).unwrap();
+    let script = [Turn::text("Done."), Turn::text("Careful.")];
+    let resumed = place.parking(script).build().unwrap().resume(id.as_str()).unwrap();
+    resumed.say("Be careful.").unwrap();
+    let outcome = resumed.outcome().await;
+    assert!(outcome.messages.iter().any(|message| message.plain_text() == "Be careful."));
+    replays(&place, &id, &outcome);
 }
 
 #[tokio::test]

@@ -198,12 +198,14 @@ impl Driver {
         }
         if self.control.pending(self.heard).is_some() {
             // The run was stopped meanwhile, which takes precedence.
+            self.control.reopen_mailbox();
             return None;
         }
         if !self.is_stored() {
             let why = "the run could not be parked, because its journal cannot store the request";
             let answer = HookDecision::Deny(why.to_owned());
             self.queue.push_back(EventKind::Answered { id, answer });
+            self.control.reopen_mailbox();
             return None;
         }
         self.close();

@@ -436,7 +436,12 @@ impl Driver {
     fn ready_to_park(&mut self) -> Option<Box<ParkRequest>> {
         let idle = self.call.is_none() && self.tasks.is_empty() && self.queue.is_empty();
         let parks = self.parks.as_mut()?;
-        parks.request.take_if(|_| idle && self.control.pending(self.heard).is_none())
+        let control = &self.control;
+        parks.request.take_if(|_| {
+            // A message that waits enters the journal first. From then on none is accepted, because
+            // nothing would read it.
+            idle && control.pending(self.heard).is_none() && control.close_empty_mailbox()
+        })
     }
 
     /// `true` if every event so far is on disk, or if there is no journal.
