@@ -5,11 +5,9 @@
 //! ```
 
 use super::approvals::canonical;
-use crate::event::{AgentEvent, Origin, RequestId};
+use crate::event::{AgentEvent, Origin, RequestId, turn_of};
 use crate::journal::{JournalError, RecordedRun};
-use endstop_core::{
-    ConsultPoint, Effect, EffectId, Event, EventKind, Outcome, Replay, RunEvent, ToolCall,
-};
+use endstop_core::{ConsultPoint, Effect, EffectId, Event, EventKind, Outcome, Replay, ToolCall};
 use std::sync::Arc;
 
 impl RecordedRun {
@@ -100,9 +98,7 @@ impl Teller {
 
     fn tell(&mut self, effect: Effect) {
         let Effect::Emit(event) = effect else { return self.ask(effect) };
-        if let RunEvent::TurnStarted { turn, .. } = event {
-            self.turn = turn;
-        }
+        self.turn = turn_of(&event).unwrap_or(self.turn);
         if let Some((first, second)) = AgentEvent::of_kernel(self.origin(), event) {
             self.told.extend(first);
             self.told.push(second);

@@ -8,6 +8,18 @@ use super::flat::AgentEvent;
 use super::origin::Origin;
 use endstop_core::RunEvent;
 
+/// Returns the turn of an event of the kernel, if it names one. A resumed run evaluates a response
+/// again without starting its turn again.
+pub(crate) fn turn_of(event: &RunEvent) -> Option<u32> {
+    match event {
+        RunEvent::TurnStarted { turn, .. }
+        | RunEvent::TurnEnded { turn, .. }
+        | RunEvent::AttemptFailed { turn, .. }
+        | RunEvent::ModelSwitched { turn, .. } => Some(*turn),
+        _ => None,
+    }
+}
+
 impl AgentEvent {
     /// Converts an event of the kernel. The first event, if there are two, precedes the second.
     /// `None` for an event that this version does not know.

@@ -37,6 +37,7 @@ mod request_id;
 mod writer;
 
 pub use flat::AgentEvent;
+pub(crate) use from_kernel::turn_of;
 pub(crate) use origin::RunPlace;
 pub use origin::{CallId, Origin};
 pub use request_id::RequestId;

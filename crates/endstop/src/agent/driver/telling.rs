@@ -8,7 +8,7 @@
 
 use super::Driver;
 use crate::agent::approvals::canonical;
-use crate::event::{AgentEvent, CallId, Origin, RequestId};
+use crate::event::{AgentEvent, CallId, Origin, RequestId, turn_of};
 use endstop_core::{RunEvent, ToolCall, TurnDelta};
 
 impl Driver {
@@ -47,8 +47,8 @@ impl Driver {
 
     /// Passes on an event of the kernel.
     pub(super) fn tell_of_run(&mut self, event: RunEvent) {
-        if let RunEvent::TurnStarted { turn, .. } = event {
-            self.teller.origin.turn = turn;
+        self.teller.origin.turn = turn_of(&event).unwrap_or(self.teller.origin.turn);
+        if matches!(event, RunEvent::TurnStarted { .. }) {
             self.teller.calls.clear();
         }
         if !self.is_heard() {
