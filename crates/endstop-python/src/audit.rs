@@ -5,8 +5,10 @@ use crate::content::{Given, Reduced};
 use crate::errors::{Exception, error};
 use crate::json;
 use crate::notebook;
+use crate::run_files::read_skipped;
 use endstop_report::audit::{Report, json as to_json, lines, page};
-use endstop_trajectory::audit::{Plan, combine, merge, no_sessions, tally, time_ms};
+use endstop_trajectory::audit::{Plan, combine, merge, no_sessions, tally, tally_skipped, time_ms};
+use endstop_trajectory::backtest::Examples;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
@@ -68,6 +70,11 @@ impl Audit {
         Ok(PyBytes::new(py, &bytes))
     }
 
+    /// Counts the entries of a folder that are not read; `skipped` is what `run_files` returned.
+    fn tally_skipped<'py>(&self, py: Python<'py>, skipped: &str) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &tally_skipped(read_skipped(py, skipped)?, &self.plan)))
+    }
+
     /// Merges counts into counts, so that an engine can merge some parts while others are counted.
     #[staticmethod]
     #[expect(clippy::needless_pass_by_value, reason = "Python's values are converted")]
@@ -121,18 +128,13 @@ impl AuditReport {
         let merged = py
             .detach(|| merge([&counts]))
             .map_err(|problem| error(py, Exception::Merge, problem.to_string()))?;
-        let report = Report {
-            audit: merged.audit,
-            looked: Vec::new(),
-            files: merged.files,
-            skipped: merged.reading.skipped,
-            too_old: merged.too_old,
-            twice: merged.reading.duplicates,
-            problems: merged.reading.problems.into_iter().collect(),
-            ..Report::default()
-        };
-        Ok(AuditReport { report, counts, made_by: made_by.clone().unbind() })
+        Ok(AuditReport { report: Report::of(merged), counts, made_by: made_by.clone().unbind() })
     }
+}
+
+fn by_kind<'py>(py: Python<'py>, all: &[(String, Examples)]) -> PyResult<Bound<'py, PyAny>> {
+    let kinds = all.iter().map(|(kind, one)| (kind.clone(), serde_json::json!(one)));
+    json::to_python(py, &kinds.collect::<serde_json::Map<_, _>>())
 }
 
 #[pymethods]
@@ -179,10 +181,20 @@ impl AuditReport {
     /// Records that could not be read: by kind, a dict with `count` and `first`.
     #[getter]
     fn problems<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let problems = self.report.problems.iter().map(|(kind, one)| {
-            (kind.clone(), serde_json::json!({"count": one.count, "first": one.first}))
-        });
-        json::to_python(py, &problems.collect::<serde_json::Map<_, _>>())
+        by_kind(py, &self.report.problems)
+    }
+
+    /// Notes of the readers about sessions, such as failed calls: by kind, a dict with `count` and
+    /// `first`.
+    #[getter]
+    fn notes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        by_kind(py, &self.report.notes)
+    }
+
+    /// Files and folders that are not sessions: by reason, a dict with `count` and `first`.
+    #[getter]
+    fn skipped_for<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        by_kind(py, &self.report.skipped_for)
     }
 
     /// The merged counts as bytes: `merge` takes them as a part, with those of further sessions.

@@ -5,8 +5,9 @@ use crate::content::Given;
 use crate::errors::{Exception, error};
 use crate::json;
 use crate::policy::Policy;
+use crate::run_files::read_skipped;
 use endstop_trajectory::backtest::{
-    Batch, Candidate, GroupBy, Plan, combine, tally, tally_content,
+    Batch, Candidate, GroupBy, Plan, combine, tally, tally_content, tally_skipped,
 };
 use endstop_trajectory::read::{Outcomes, UnknownFormat, formats};
 use pyo3::prelude::*;
@@ -103,6 +104,13 @@ impl Backtest {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let given = Given::of(part, file, folder)?;
         let counted = given.read(py, |content| tally_content(content, dataset, &self.plan))?;
+        let bytes = counted.map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Counts the entries of a folder that are not read; `skipped` is what `run_files` returned.
+    fn tally_skipped<'py>(&self, py: Python<'py>, skipped: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let counted = tally_skipped(read_skipped(py, skipped)?.count(), &self.plan);
         let bytes = counted.map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
         Ok(PyBytes::new(py, &bytes))
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import random
 import subprocess
@@ -228,6 +229,35 @@ def test_audit_reports_sessions(folder: Path) -> None:
     assert report.to_html().startswith("<!doctype html>")
     assert "60 sessions" in str(report)
     assert endstop.audit([], top=3).sessions == 0
+
+
+def test_audit_names_what_it_did_not_use(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    (folder / "deep" / "c.jsonl").write_bytes(lines(range(60, 62)) + b'{"schema":"neutral-traj/1",')
+    session = Path(__file__).parents[2] / "endstop-trajectory/fixtures/pi/cut_streams.jsonl"
+    (folder / "late.jsonl").write_bytes(session.read_bytes())
+    report = endstop.audit(folder)
+    # The license is found by its name, the folder by the walk.
+    skipped = {name for one in report.skipped_for.values() for name in one["first"]}
+    assert skipped == {str(folder / "LICENSE"), str(folder / ".git")}
+    (half,) = report.problems["half_record"]["first"]
+    assert half.startswith(f"{folder / 'deep' / 'c.jsonl'}:3: ")
+    assert report.notes and all("late.jsonl" in str(one["first"]) for one in report.notes.values())
+    known = report.to_dict()
+    assert (known["skipped"], known["files"]) == (2, 4)
+    assert known["notes"] == report.notes and known["skipped_for"] == report.skipped_for
+    assert pickle.loads(pickle.dumps(report)).to_json() == report.to_json()
+    backwards = endstop.audit(sorted(folder.rglob("*.json*"), reverse=True)).to_dict()
+    assert backwards["notes"] == known["notes"] and backwards["problems"] == known["problems"]
+
+
+def test_audit_is_that_of_the_command(folder: Path) -> None:
+    """`ENDSTOP_CLI` is the path of the command, `ENDSTOP_RUNS` that of a folder of recordings."""
+    command, runs = os.environ.get("ENDSTOP_CLI"), os.environ.get("ENDSTOP_RUNS", str(folder))
+    if command is None:
+        pytest.skip("ENDSTOP_CLI is not set")
+    done = subprocess.run([command, "audit", runs, "--json"], capture_output=True)
+    assert endstop.audit(runs).to_dict() == json.loads(done.stdout)
 
 
 def test_since_must_be_a_time() -> None:

@@ -17,6 +17,7 @@ mod assert;
 mod attach;
 mod audit;
 mod audit_agents;
+mod audit_parts;
 #[cfg(unix)]
 mod background;
 mod backtest;

@@ -69,6 +69,8 @@ class Audit:
         folder: str | PathLike[str] | None = None,
     ) -> bytes:
         """Counts the sessions of a part."""
+    def tally_skipped(self, skipped: str) -> bytes:
+        """Counts the entries of a folder that are not read."""
     @staticmethod
     def combine(parts: Sequence[bytes]) -> bytes:
         """Merges counts into counts."""
@@ -101,6 +103,12 @@ class AuditReport:
     @property
     def problems(self) -> dict[str, dict[str, Any]]:
         """Records that could not be read, by kind."""
+    @property
+    def notes(self) -> dict[str, dict[str, Any]]:
+        """Notes of the readers about sessions, by kind."""
+    @property
+    def skipped_for(self) -> dict[str, dict[str, Any]]:
+        """Files and folders that are not sessions, by reason."""
     @property
     def counts(self) -> bytes:
         """The merged counts, which `merge` takes as a part."""
@@ -139,6 +147,8 @@ class Backtest:
         folder: str | PathLike[str] | None = None,
     ) -> bytes:
         """Counts the runs of a part."""
+    def tally_skipped(self, skipped: str) -> bytes:
+        """Counts the entries of a folder that are not read."""
     @staticmethod
     def combine(parts: Sequence[bytes]) -> bytes:
         """Merges counts into counts."""
@@ -848,5 +858,5 @@ def response(
 ) -> Detection:
     """Describes a response by hand, for a framework that does not show the provider's bytes."""
 
-def run_files(path: str | PathLike[str]) -> list[Path]:
-    """Returns the files that a backtest or an audit reads of a folder; of a file, only itself."""
+def run_files(path: str | PathLike[str]) -> tuple[list[Path], str | None]:
+    """Returns the files that a backtest or an audit reads of a folder, and what it skips."""

@@ -1,6 +1,6 @@
 //! The results of an audit, with the facts about what was read.
 
-use endstop_trajectory::audit::Audit;
+use endstop_trajectory::audit::{Audit, Merged};
 use endstop_trajectory::backtest::Examples;
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub struct Report {
     pub audit: Audit,
     /// The default folders of known agents that were searched.
     pub looked: Vec<Looked>,
-    /// Number of files with sessions.
+    /// Number of files of known formats.
     pub files: u64,
     /// Number of files that are clearly not sessions.
     pub skipped: u64,
@@ -25,6 +25,23 @@ pub struct Report {
     pub problems: Vec<(String, Examples)>,
     /// The irregularities that the readers noted, by kind: the number of sessions, and the first.
     pub notes: Vec<(String, Examples)>,
+}
+
+impl Report {
+    /// Creates the report of an audit in parts.
+    pub fn of(merged: Merged) -> Report {
+        Report {
+            audit: merged.audit,
+            looked: Vec::new(),
+            files: merged.files,
+            skipped: merged.reading.skipped,
+            skipped_for: Examples::of(merged.noticed.skipped),
+            too_old: merged.too_old,
+            twice: merged.reading.duplicates,
+            problems: Examples::of(merged.noticed.problems),
+            notes: Examples::of(merged.noticed.notes),
+        }
+    }
 }
 
 /// A folder that was searched.

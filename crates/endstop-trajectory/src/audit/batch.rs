@@ -15,11 +15,12 @@
 //!
 //! The merged audit is the same for each division into parts and each order of them.
 
+use super::noticed::Noticed;
 use super::session::Session;
 use super::total::Audit;
-use crate::backtest::{Ids, MergeError, Reading, seal, unseal};
+use crate::backtest::{Ids, MergeError, Reading, Recognised, records, seal, unseal};
 use crate::pricing::Prices;
-use crate::read::{Content, Options};
+use crate::read::{Content, Findings, Options};
 use crate::time::unix_ms;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,7 @@ struct Counts {
     too_old: u64,
     files: u64,
     reading: Reading,
+    noticed: Noticed,
     ids: Ids,
 }
 
@@ -75,36 +77,72 @@ struct Counts {
 /// records of one file are divided, because their lines then depend on the division.
 pub fn tally(content: Content, dataset: Option<&str>, plan: &Plan) -> Vec<u8> {
     let prices = Prices::new();
-    let mut audit = Audit::new(plan.top);
-    let mut too_old = 0;
-    let mut reading = Reading::default();
-    reading.read(content, &plan.options, &mut |reading, run| {
+    let mut counts = Counts::new(plan);
+    let file = content.name();
+    let recognised = records(content, &plan.options, &mut |run| {
+        let run = match run {
+            Ok(run) => run,
+            Err(problem) => {
+                counts.reading.problem(&problem);
+                return counts.noticed.problem(dataset, &problem);
+            }
+        };
         let times = || run.steps.iter().filter_map(|step| unix_ms(step.at.as_deref()?));
         // A session without times could be of any date, so it is not left out.
         if plan.since_ms.is_some_and(|since| times().max().is_some_and(|last| last < since)) {
-            too_old += 1;
+            counts.too_old += 1;
             return;
         }
-        reading.run(dataset.unwrap_or_default(), &run);
+        counts.reading.run(dataset.unwrap_or_default(), &run);
+        counts.noticed.run(dataset, &run);
         let mut session = Session::of(&run, &prices);
         if let Some(dataset) = dataset {
             dataset.clone_into(&mut session.file);
             session.at = None;
         }
-        audit.add(session);
+        counts.audit.add(session);
     });
-    // Of a dataset, the number of parts depends on the division.
-    let files = u64::from(dataset.is_none() && audit.sessions + too_old > 0);
-    let ids = std::mem::take(&mut reading.ids);
-    seal_counts(&plan.settings(), &Counts { audit, too_old, files, reading, ids })
+    match recognised {
+        // Of a dataset, the number of parts depends on the division.
+        Recognised::Known => counts.files = u64::from(dataset.is_none()),
+        Recognised::Skipped(why) => {
+            counts.reading.skipped += 1;
+            counts.noticed.skipped.add(why, &file, None, "");
+        }
+        Recognised::Unknown => {}
+    }
+    counts.seal(plan)
+}
+
+/// Counts the entries of folders that a walk skipped.
+pub fn tally_skipped(skipped: Findings, plan: &Plan) -> Vec<u8> {
+    let mut counts = Counts::new(plan);
+    counts.reading.skipped = skipped.count();
+    counts.noticed.skipped = skipped;
+    counts.seal(plan)
 }
 
 /// Returns the counts of no session, with the settings of a plan.
 pub fn no_sessions(plan: &Plan) -> Vec<u8> {
-    let audit = Audit::new(plan.top);
-    let reading = Reading::default();
-    let ids = Ids::default();
-    seal_counts(&plan.settings(), &Counts { audit, too_old: 0, files: 0, reading, ids })
+    Counts::new(plan).seal(plan)
+}
+
+impl Counts {
+    fn new(plan: &Plan) -> Counts {
+        Counts {
+            audit: Audit::new(plan.top),
+            too_old: 0,
+            files: 0,
+            reading: Reading::default(),
+            noticed: Noticed::default(),
+            ids: Ids::default(),
+        }
+    }
+
+    fn seal(mut self, plan: &Plan) -> Vec<u8> {
+        self.ids = std::mem::take(&mut self.reading.ids);
+        seal_counts(&plan.settings(), &self)
+    }
 }
 
 fn seal_counts(settings: &Settings, counts: &Counts) -> Vec<u8> {
@@ -118,10 +156,12 @@ pub struct Merged {
     pub audit: Audit,
     /// Number of sessions that were left out because they are too old.
     pub too_old: u64,
-    /// Number of files with sessions, without those of named datasets.
+    /// Number of files of known formats, without those of named datasets.
     pub files: u64,
     /// The counts of reading.
     pub reading: Reading,
+    /// The irregularities of the input.
+    pub noticed: Noticed,
 }
 
 /// Merges the counts of [`tally`], in any order.
@@ -131,9 +171,9 @@ pub struct Merged {
 /// of the first part.
 pub fn merge<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Result<Merged, MergeError> {
     let (_, counts) = sum(parts)?;
-    let Counts { audit, too_old, files, reading, ids } = counts;
+    let Counts { audit, too_old, files, reading, noticed, ids } = counts;
     let reading = Reading { ids, ..reading }.finish();
-    Ok(Merged { audit, too_old, files, reading })
+    Ok(Merged { audit, too_old, files, reading, noticed })
 }
 
 /// Merges the counts of [`tally`] into counts again.
@@ -167,6 +207,7 @@ fn sum<B: AsRef<[u8]>>(
         own.audit.merge(counts.audit);
         own.too_old = own.too_old.saturating_add(counts.too_old);
         own.files = own.files.saturating_add(counts.files);
+        own.noticed.merge(counts.noticed);
         // The ids are apart, because the JSON of a report leaves them out.
         let read = Reading { ids: counts.ids, ..counts.reading };
         let mut whole =

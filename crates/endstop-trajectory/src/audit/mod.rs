@@ -31,17 +31,19 @@ mod ending;
 mod guard_stop;
 mod limits;
 mod loops;
+mod noticed;
 mod provider_error;
 mod quote;
 mod request;
 mod session;
 mod total;
 
-pub use batch::{Merged, Plan, combine, merge, no_sessions, tally};
+pub use batch::{Merged, Plan, combine, merge, no_sessions, tally, tally_skipped};
 pub use claim::Sign;
 pub use ending::{Ended, How};
 pub use limits::Stop;
 pub use loops::Loop;
+pub use noticed::Noticed;
 pub use session::Session;
 pub use total::{AgentGroup, Audit, Group};
 

@@ -116,6 +116,14 @@ pub fn tally_content(
     Ok(pack(&test.tallies, &reading))
 }
 
+/// Counts the entries of folders that a walk skipped.
+///
+/// # Errors
+/// A policy cannot be built.
+pub fn tally_skipped(skipped: u64, plan: &Plan) -> Result<Vec<u8>, PolicyError> {
+    Ok(pack(&plan.backtest()?.tallies, &Reading { skipped, ..Reading::default() }))
+}
+
 /// The report of a backtest in parts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Merged {

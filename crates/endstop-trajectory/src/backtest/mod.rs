@@ -59,7 +59,7 @@ mod tallies;
 mod tally;
 mod task;
 
-pub use batch::{Batch, Merged, Plan, combine, merge, tally, tally_content};
+pub use batch::{Batch, Merged, Plan, combine, merge, tally, tally_content, tally_skipped};
 pub use calibrate::{Calibrated, HeldBack, tasks_needed};
 pub use calibration::{CalibratedGroup, Calibration};
 pub use candidate::{Candidate, Trial};
@@ -78,4 +78,5 @@ pub(crate) use packed::{seal, unseal};
 pub use paired::Paired;
 pub(crate) use reading::Ids;
 pub use reading::{Examples, Reading};
+pub(crate) use reading::{Recognised, records};
 pub use tally::Skipped;

@@ -12,7 +12,7 @@
 use super::hash::stable_hash;
 use super::sample::Sample;
 use crate::model::Trajectory;
-use crate::read::{Content, Opened, Options, Problem};
+use crate::read::{Content, Findings, Opened, Options, Problem, shortened};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,8 +20,6 @@ use std::collections::BTreeMap;
 const NAMED: usize = 5;
 /// Maximum number of endings that are counted separately.
 const ENDINGS: usize = 200;
-/// Maximum length of an example, in bytes.
-const LONGEST: usize = 400;
 
 /// Counts of the runs of a backtest, as they were read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -56,11 +54,17 @@ pub(crate) type Ids = Sample<u64>;
 pub struct Examples {
     /// Number of cases.
     pub count: u64,
-    /// The first five in alphabetical order.
+    /// The first five: in alphabetical order, or in that of files and records.
     pub first: Vec<String>,
 }
 
 impl Examples {
+    /// Returns the examples of each kind.
+    pub fn of(found: Findings) -> Vec<(String, Examples)> {
+        let kinds = found.into_kinds();
+        kinds.map(|(kind, count, first)| (kind, Examples { count, first })).collect()
+    }
+
     fn add(&mut self, name: &str) {
         self.count += 1;
         self.name(name);
@@ -83,6 +87,42 @@ impl Examples {
     }
 }
 
+/// The result of reading a part.
+pub(crate) enum Recognised {
+    /// The part is in a known format.
+    Known,
+    /// The part is obviously not a run, for this reason.
+    Skipped(&'static str),
+    /// The part could not be opened.
+    Unknown,
+}
+
+/// Passes each run of a part, and each record that cannot be read, to `each`.
+pub(crate) fn records(
+    content: Content,
+    options: &Options,
+    each: &mut dyn FnMut(Result<Trajectory<'_>, Problem>),
+) -> Recognised {
+    let mut chunks = match content.open(options) {
+        Ok(Opened::Runs(chunks)) => chunks,
+        Ok(Opened::Skipped(why)) => return Recognised::Skipped(why),
+        Err(problem) => {
+            each(Err(problem));
+            return Recognised::Unknown;
+        }
+    };
+    while let Some(chunk) = chunks.next() {
+        match chunk {
+            Ok(chunk) => {
+                chunk.each(each);
+                chunks.reuse(chunk);
+            }
+            Err(problem) => each(Err(problem)),
+        }
+    }
+    Recognised::Known
+}
+
 impl Reading {
     /// Maximum number of ids that are compared.
     pub(crate) const IDS: usize = 1 << 20;
@@ -95,28 +135,11 @@ impl Reading {
         options: &Options,
         each: &mut dyn FnMut(&mut Reading, Trajectory<'_>),
     ) {
-        let mut chunks = match content.open(options) {
-            Ok(Opened::Runs(chunks)) => chunks,
-            Ok(Opened::Skipped(_)) => {
-                self.skipped += 1;
-                return;
-            }
-            Err(problem) => return self.problem(&problem),
-        };
-        while let Some(chunk) = chunks.next() {
-            let chunk = match chunk {
-                Ok(chunk) => chunk,
-                Err(problem) => {
-                    self.problem(&problem);
-                    continue;
-                }
-            };
-            chunk.each(&mut |run| match run {
-                Ok(run) => each(self, run),
-                Err(problem) => self.problem(&problem),
-            });
-            chunks.reuse(chunk);
-        }
+        let read = records(content, options, &mut |run| match run {
+            Ok(run) => each(self, run),
+            Err(problem) => self.problem(&problem),
+        });
+        self.skipped += u64::from(matches!(read, Recognised::Skipped(_)));
     }
 
     /// Counts a run of a dataset.
@@ -181,13 +204,4 @@ fn increase(counts: &mut BTreeMap<String, u64>, name: &str, by: u64) {
         counts.pop_last();
     }
     counts.insert(shortened(name).to_owned(), by);
-}
-
-/// Returns the begin of a name.
-fn shortened(name: &str) -> &str {
-    let mut end = LONGEST.min(name.len());
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    &name[..end]
 }

@@ -33,6 +33,14 @@ impl Content {
         Content::Stream { input: Box::new(Cursor::new(bytes)), file: file.into() }
     }
 
+    /// Returns the name of the file.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Content::File(source) => source.path().display().to_string(),
+            Content::Stream { file, .. } => file.clone(),
+        }
+    }
+
     /// Opens the content and detects its format.
     pub(crate) fn open(self, options: &Options) -> Result<Opened, Problem> {
         match self {

@@ -18,6 +18,7 @@
 
 mod build;
 mod content;
+mod findings;
 mod format;
 mod formats;
 mod io;
@@ -34,6 +35,8 @@ pub(crate) use build::aside::is_aside;
 pub(crate) use build::fields::http_status;
 pub(crate) use build::{arguments, parts};
 pub use content::Content;
+pub use findings::Findings;
+pub(crate) use findings::shortened;
 pub use formats::agents::opencode::session as opencode_session;
 pub use formats::formats;
 pub(crate) use formats::generic::atif::ours;

@@ -39,29 +39,6 @@ pub struct Finding {
 pub type Position = (u64, u64);
 
 impl Finding {
-    /// Adds the occurrences of a later part of the input.
-    pub fn extend(&mut self, later: Finding) {
-        self.add_later(later.count, later.first);
-    }
-
-    /// Takes an occurrence back, for example a file that another reader reads after all.
-    pub fn remove(&mut self, name: &str) {
-        self.count = self.count.saturating_sub(1);
-        if let Some(nth) = self.first.iter().position(|one| one == name) {
-            self.first.remove(nth);
-            self.at.remove(nth);
-        }
-    }
-
-    /// Adds occurrences that come after all others, with the first few of them.
-    pub(super) fn add_later(&mut self, count: u64, first: Vec<String>) {
-        for name in first.into_iter().take(NAMED.saturating_sub(self.first.len())) {
-            self.at.push((self.count, 0));
-            self.first.push(name);
-        }
-        self.count = self.count.saturating_add(count);
-    }
-
     fn add(&mut self, at: Position, name: impl FnOnce() -> String) {
         self.count += 1;
         // Runs may be counted in another order than that of the input.

@@ -4,8 +4,8 @@
 //! visited.files += 1;
 //! ```
 
+use super::findings::Findings;
 use super::io::source::{Source, Walk};
-use super::stats::Finding;
 use std::collections::BTreeMap;
 
 /// Counts of the files that were read.
@@ -20,22 +20,19 @@ pub struct Visited {
     /// folders.
     pub skipped: u64,
     /// The skipped entries by reason, with the first few of each.
-    pub skipped_for: BTreeMap<&'static str, Finding>,
+    pub skipped_for: Findings,
 }
 
 impl Visited {
     /// Counts a file that is obviously not a run.
     pub(super) fn skip(&mut self, why: &'static str, source: &Source) {
         self.skipped += 1;
-        let name = source.path().display().to_string();
-        self.skipped_for.entry(why).or_default().add_later(1, vec![name]);
+        self.skipped_for.add(why, &source.path().display().to_string(), None, "");
     }
 
     /// Adds the entries that a walk skipped.
     pub(super) fn walked(&mut self, walk: Walk) {
         self.skipped += walk.skipped();
-        for (why, (count, first)) in walk.into_skipped() {
-            self.skipped_for.entry(why).or_default().add_later(count, first);
-        }
+        self.skipped_for.merge(walk.into_skipped());
     }
 }

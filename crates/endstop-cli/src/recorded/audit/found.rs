@@ -4,11 +4,10 @@ use super::progress::Progress;
 use crate::failure::Result;
 use crate::recorded::{journal_runs, opencode};
 use endstop_report::audit::{Looked, Report};
-use endstop_trajectory::audit::{Audit, Session, time_ms};
+use endstop_trajectory::audit::{Audit, Noticed, Session, time_ms};
 use endstop_trajectory::backtest::Examples;
-use endstop_trajectory::read::{Finding, HIDDEN, Options, Parallel, Problem, ReadStats};
+use endstop_trajectory::read::{HIDDEN, Options, Parallel, Problem, ReadStats};
 use endstop_trajectory::{Prices, Trajectory};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,8 +25,8 @@ pub(crate) struct Found {
     pub(crate) files: u64,
     /// Number of files that are clearly not sessions.
     pub(crate) skipped: u64,
-    /// The skipped entries by reason.
-    skipped_for: BTreeMap<&'static str, Finding>,
+    /// The irregularities of the input.
+    noticed: Noticed,
     pub(crate) progress: Progress,
     /// The position of the next part of the input.
     base: u64,
@@ -41,6 +40,14 @@ fn is_old(run: &Trajectory<'_>, since_ms: Option<i64>) -> bool {
     times.max().is_some_and(|last| last < since)
 }
 
+/// Counts the irregularities of a run, or a problem.
+fn notice(noticed: &mut Noticed, run: std::result::Result<&Trajectory<'_>, &Problem>) {
+    match run {
+        Ok(run) => noticed.run(None, run),
+        Err(problem) => noticed.problem(None, problem),
+    }
+}
+
 impl Found {
     pub(crate) fn new(top: usize, since_ms: Option<i64>) -> Found {
         Found {
@@ -52,7 +59,7 @@ impl Found {
             too_old: 0,
             files: 0,
             skipped: 0,
-            skipped_for: BTreeMap::new(),
+            noticed: Noticed::default(),
             progress: Progress::new(),
             base: 0,
         }
@@ -80,7 +87,8 @@ impl Found {
 
     /// Reads files and folders on several threads.
     pub(crate) fn files(&mut self, paths: &[PathBuf], options: &Options) {
-        let stats = Mutex::new(std::mem::take(&mut self.stats));
+        let read_so_far = (std::mem::take(&mut self.stats), std::mem::take(&mut self.noticed));
+        let counts = Mutex::new(read_so_far);
         let since_ms = self.since_ms;
         let (audit, too_old, progress) = (&mut self.audit, &mut self.too_old, &mut self.progress);
         let base = self.base;
@@ -91,8 +99,9 @@ impl Found {
             &|prices, (chunk, nth), run| {
                 let old = run.as_ref().is_ok_and(|run| is_old(run, since_ms));
                 if !old {
-                    let mut stats = stats.lock().unwrap_or_else(PoisonError::into_inner);
-                    stats.run_at((base + chunk, nth), run.as_ref());
+                    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                    counts.0.run_at((base + chunk, nth), run.as_ref());
+                    notice(&mut counts.1, run.as_ref());
                 }
                 let run = run.ok()?;
                 let file = run.origin.file.clone();
@@ -107,12 +116,10 @@ impl Found {
                 progress.show(audit.sessions + *too_old, &file);
             },
         );
-        self.stats = stats.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (self.stats, self.noticed) = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.files += read.files;
         self.skipped += read.skipped;
-        for (why, found) in read.skipped_for {
-            self.skipped_for.entry(why).or_default().extend(found);
-        }
+        self.noticed.skipped.merge(read.skipped_for);
         self.advance();
     }
 
@@ -121,15 +128,9 @@ impl Found {
         let name = path.display().to_string();
         let is_hidden =
             path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let found = self.skipped_for.iter_mut().filter(|(why, _)| (**why == HIDDEN) == is_hidden);
-        let mut found: Vec<_> = found.collect();
-        // Only the first few of a reason are named; an entry without a name is one of the others.
-        let named = found.iter().position(|(_, one)| one.first.contains(&name));
-        let other = || found.iter().position(|(_, one)| one.count > one.first.len() as u64);
-        let Some(nth) = named.or_else(other) else { return };
-        found[nth].1.remove(&name);
-        self.skipped = self.skipped.saturating_sub(1);
-        self.skipped_for.retain(|_, one| one.count > 0);
+        if self.noticed.skipped.remove(&name, |why| (why == HIDDEN) == is_hidden) {
+            self.skipped = self.skipped.saturating_sub(1);
+        }
     }
 
     /// Begins the next part of the input: what follows is counted after all that was read.
@@ -141,12 +142,16 @@ impl Found {
     pub(crate) fn take(&mut self, run: std::result::Result<Trajectory<'_>, Problem>) {
         let run = match run {
             Ok(run) => run,
-            Err(problem) => return self.stats.problem(&problem),
+            Err(problem) => {
+                self.noticed.problem(None, &problem);
+                return self.stats.problem(&problem);
+            }
         };
         if is_old(&run, self.since_ms) {
             self.too_old += 1;
         } else {
             self.stats.run(&run);
+            self.noticed.run(None, &run);
             self.audit.add(Session::of(&run, &self.prices));
         }
         self.progress.show(self.audit.sessions + self.too_old, &run.origin.file);
@@ -155,25 +160,16 @@ impl Found {
     /// Returns the report.
     pub(crate) fn report(self) -> Report {
         let stats = self.stats;
-        let examples = |one: Finding| Examples { count: one.count, first: one.first };
         Report {
             audit: self.audit,
             looked: self.looked,
             files: self.files,
             skipped: self.skipped,
-            skipped_for: self
-                .skipped_for
-                .into_iter()
-                .map(|(why, one)| (why.to_owned(), examples(one)))
-                .collect(),
+            skipped_for: Examples::of(self.noticed.skipped),
             too_old: self.too_old,
             twice: stats.twice_in_file.count + stats.twice_over_files.count,
-            problems: stats
-                .problems
-                .into_iter()
-                .map(|(kind, one)| (kind.as_str().to_owned(), examples(one)))
-                .collect(),
-            notes: stats.notes.into_iter().map(|(kind, one)| (kind, examples(one))).collect(),
+            problems: Examples::of(self.noticed.problems),
+            notes: Examples::of(self.noticed.notes),
         }
     }
 }

@@ -32,6 +32,8 @@ class Job(Protocol):
         folder: str | os.PathLike[str] | None = ...,
     ) -> bytes: ...
 
+    def tally_skipped(self, skipped: str) -> bytes: ...
+
     def combine(self, parts: list[bytes]) -> bytes: ...
 
 
@@ -52,6 +54,8 @@ class Part:
 
     def tally(self, job: Job) -> bytes:
         """Counts the runs of the part."""
+        if isinstance(self.content, _Skipped):
+            return job.tally_skipped(self.content.entries)
         content, close = _opened(self.content)
         try:
             return job.tally(content, file=self.file, dataset=self.dataset, folder=self.folder)
@@ -79,6 +83,13 @@ class _Stored:
 
     store: Any
     path: str
+
+
+@dataclass(frozen=True)
+class _Skipped:
+    """The entries of a folder that are not read, as the compiled half describes them."""
+
+    entries: str
 
 
 def _opened(content: Any) -> tuple[Any, Any]:
@@ -137,8 +148,11 @@ def _paths(path: str, dataset: str | None) -> Iterator[Part]:
         return
     local = Path(path).expanduser()
     if local.is_dir():
-        for file in run_files(local):
+        files, skipped = run_files(local)
+        for file in files:
             yield Part(file, file=str(file), folder=str(local), dataset=dataset)
+        if skipped is not None:
+            yield Part(_Skipped(skipped))
     elif local.exists():
         yield Part(local, file=str(local), dataset=dataset)
     else:

@@ -9,8 +9,8 @@
 //! Only the names of the open folders are held, in order to sort them. Links to folders are not
 //! followed, so that a walk cannot loop. Entries whose names begin with a dot are skipped.
 
+use crate::read::findings::Findings;
 use crate::read::problem::{Problem, ProblemKind};
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -83,14 +83,12 @@ pub struct Walk {
     entries: Option<walkdir::IntoIter>,
     /// `true` if the root is the only source and was not returned yet.
     only: bool,
-    /// The skipped entries by reason: their number, and the first few.
-    skipped: BTreeMap<&'static str, (u64, Vec<String>)>,
+    /// The skipped entries by reason.
+    skipped: Findings,
 }
 
 /// The reason why a walk skips entries whose names begin with a dot.
 pub const HIDDEN: &str = "hidden";
-/// Maximum number of skipped entries that are named for each reason.
-const NAMED: usize = 5;
 
 impl Walk {
     /// Creates a walk. A path to a file yields only that file; `-` is standard input.
@@ -99,26 +97,22 @@ impl Walk {
         // A path that does not exist is passed on as a file, so that opening it reports the error.
         let is_folder = root.as_os_str() != "-" && root.is_dir();
         let entries = is_folder.then(|| WalkDir::new(&root).sort_by_file_name().into_iter());
-        Walk { root, entries, only: !is_folder, skipped: BTreeMap::new() }
+        Walk { root, entries, only: !is_folder, skipped: Findings::default() }
     }
 
     /// Returns the number of entries skipped so far: hidden ones, links to folders, pipes and
     /// devices.
     pub fn skipped(&self) -> u64 {
-        self.skipped.values().map(|(count, _)| count).sum()
+        self.skipped.count()
     }
 
-    /// Returns the skipped entries by reason: their number, and the first few.
-    pub(crate) fn into_skipped(self) -> BTreeMap<&'static str, (u64, Vec<String>)> {
+    /// Returns the skipped entries by reason, with the first few of each.
+    pub fn into_skipped(self) -> Findings {
         self.skipped
     }
 
     fn skip(&mut self, why: &'static str, path: &Path) {
-        let (count, first) = self.skipped.entry(why).or_default();
-        *count += 1;
-        if first.len() < NAMED {
-            first.push(path.display().to_string());
-        }
+        self.skipped.add(why, &path.display().to_string(), None, "");
     }
 }
 
