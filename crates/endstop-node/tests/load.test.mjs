@@ -37,6 +37,17 @@ test('other version names both', () => {
   writeFileSync(file, manifest);
 });
 
+test('copied code names the setting', () => {
+  const bundle = join(folder, 'bundle');
+  cpSync(join(folder, 'node_modules', '@endstop', 'node', 'dist'), join(bundle, 'dist'), { recursive: true });
+  const script = "try { require('./bundle/dist/index.js') } catch (e) { console.log(e.name + ': ' + e.message) }";
+  const run = () => spawnSync(process.execPath, ['-e', script], { cwd: folder, encoding: 'utf8' }).stdout;
+  assert.match(run(), /^LoadError: .*mark @endstop\/node as external/);
+  // The manifest of the program, whose version means nothing here.
+  writeFileSync(join(bundle, 'package.json'), '{ "name": "program", "version": "7.0.0" }');
+  assert.match(run(), /^LoadError: .*mark @endstop\/node as external/);
+});
+
 test('missing binary names the option', () => {
   rmSync(binary, { recursive: true });
   assert.match(load(), /^LoadError: .*is missing.*--omit=optional/);

@@ -8,8 +8,6 @@
 // policies; its `Outcome` says how the run ended. `@endstop/node/tap` has a `fetch` that reads
 // responses on their way, and `@endstop/node/ai-sdk` and others have the loops of frameworks.
 
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { bound } from './errors.js';
 import { native } from './native.js';
 
@@ -21,16 +19,12 @@ export { FormatError, LoadError, Unsuccessful, VersionError } from './errors.js'
 export { Outcome } from './outcome.js';
 export { CONFIDENCE, FINAL, kOf, Policy, policy, policyNames, policyWithState, REWARD, Verdict } from './policy.js';
 export type { Context, Judgement, PolicyCode, PolicySpec, Step } from './policy.js';
+export { version } from './native.js';
 export { Price, price } from './price.js';
 export { Run } from './run.js';
 export type { AskOptions, ResultOptions, RunOptions, Turn } from './run.js';
 export { Category, Confidence, ErrorClass, SignalReason, Termination, ToolStatus } from './vocabulary.js';
 export type { LimitName, Limits, LimitValue } from './vocabulary.js';
-
-/** Version of the package. */
-export const version: string = (
-  JSON.parse(readFileSync(join(__dirname, '..', 'package.json'), 'utf8')) as { version: string }
-).version;
 
 /** Returns the limits that apply if nothing is set, by the kernel's names. */
 export function defaultLimits(): Record<string, number | string | boolean | null> {

@@ -1,5 +1,8 @@
 // Finds the compiled half of the package: in the package of this platform, or next to this file in a
 // clone of the repository.
+//
+// Both places are found from this file. A bundler that copies the code elsewhere is therefore an error
+// that names the setting, because the search would fail with a message about a missing package.
 
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,6 +18,7 @@ const PLATFORMS = [
   'win32-x64-msvc',
 ];
 
+const NAME = '@endstop/node';
 const BUILD = 'build it from a clone of the repository with crates/endstop-node/check';
 
 /** Returns the name of this platform as the packages spell it. */
@@ -26,33 +30,62 @@ export function platform(): string {
   return `${name}-${report.header?.glibcVersionRuntime === undefined ? 'musl' : 'gnu'}`;
 }
 
+/** The part of a `package.json` that is read here. */
+interface Manifest {
+  readonly name?: string;
+  readonly version: string;
+}
+
+/** Returns the manifest of this package, which is in the folder above its code. */
+function readManifest(): Manifest {
+  // In a bundle `__dirname` is missing, made up, or the folder of the bundle.
+  if (typeof __dirname === 'string') {
+    try {
+      const file = join(__dirname, '..', 'package.json');
+      const manifest = JSON.parse(readFileSync(file, 'utf8')) as Manifest;
+      if (manifest.name === NAME) return manifest;
+    } catch {
+      // The folder has no manifest.
+    }
+  }
+  throw new LoadError(
+    `the code of ${NAME} was copied into a bundle, where it cannot find its binary: ` +
+      `mark ${NAME} as external in the settings of the bundler, and install it where the bundle runs`,
+  );
+}
+
+/** Version of the package. */
+export const { version } = readManifest();
+
+/** Loads a file or package. A pattern such as `@endstop/node-${name}` would make webpack search for files. */
+function requireAny(id: string): unknown {
+  return require(id);
+}
+
 function load(): typeof Binding {
   const name = platform();
   const local = join(__dirname, `endstop.${name}.node`);
-  if (existsSync(local)) return require(local) as typeof Binding;
+  if (existsSync(local)) return requireAny(local) as typeof Binding;
   if (!PLATFORMS.includes(name)) {
     throw new LoadError(
       `@endstop/node has no binary for ${name}, only for ${PLATFORMS.join(', ')}; ${BUILD}`,
     );
   }
-  const own = (
-    JSON.parse(readFileSync(join(__dirname, '..', 'package.json'), 'utf8')) as { version: string }
-  ).version;
   let found: string;
   try {
-    found = (require(`@endstop/node-${name}/package.json`) as { version: string }).version;
+    found = (requireAny(`@endstop/node-${name}/package.json`) as Manifest).version;
   } catch {
     throw new LoadError(
       `the package @endstop/node-${name} is missing: it is an optional dependency of ` +
         `@endstop/node; install without --omit=optional, and on this platform, or ${BUILD}`,
     );
   }
-  if (found !== own) {
+  if (found !== version) {
     throw new LoadError(
-      `@endstop/node ${own} found @endstop/node-${name} ${found}; install both in one version`,
+      `@endstop/node ${version} found @endstop/node-${name} ${found}; install both in one version`,
     );
   }
-  return require(`@endstop/node-${name}`) as typeof Binding;
+  return requireAny(`@endstop/node-${name}`) as typeof Binding;
 }
 
 /** The compiled half. */
