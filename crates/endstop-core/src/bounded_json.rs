@@ -121,6 +121,7 @@ pub fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::
 
 /// Returns an upper bound of [`weight`], whatever the bytes mean: each of them may be in a string that is
 /// itself JSON, and each backslash may be an escaped bracket.
+#[expect(clippy::needless_bitwise_bool, reason = "a lazy operator is a branch")]
 fn upper_bound(text: &[u8]) -> u64 {
     // The bytes of a string weigh one each, at each level of JSON within strings.
     let mut bound = ITEM + (u64::from(NESTED) + 1) * text.len() as u64;
