@@ -7,6 +7,7 @@ mod days;
 mod guest;
 mod held;
 mod kept;
+mod mixed;
 mod pruned;
 mod replayed;
 mod resumed;
