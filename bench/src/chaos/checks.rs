@@ -15,7 +15,8 @@ use std::time::Duration;
 /// The conditions of a run that its outcome is checked against.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
-    pub(crate) limits: Limits,
+    /// The limits that were in force, one after the other.
+    pub(crate) limits: Vec<Limits>,
     /// `true` if the run was cancelled or its handle dropped.
     pub(crate) cancel: bool,
     pub(crate) terminate: bool,
@@ -42,7 +43,9 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     must(outcome.is_success() == success, "`is_success` is wrong");
     must((outcome.category() == Category::Success) == success, "the category is wrong");
     // Without a limit on empty turns a blank answer is accepted.
-    let blank = asked.limits.max_empty_turns.is_none();
+    let limits = &asked.limits;
+    let any = |holds: fn(&Limits) -> bool| limits.iter().any(holds);
+    let blank = any(|limits| limits.max_empty_turns.is_none());
     must(!success || blank || outcome.answer().is_some(), "a success without an answer");
     must(!outcome.also.contains(&termination), "`also` contains the termination itself");
     let decided = &outcome.decided_by;
@@ -57,21 +60,32 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     must(!halted || asked.rough && outcome.halted_reason.is_some(), "it was not halted");
     must(termination != Termination::Cancelled || asked.cancel, "it was not cancelled");
     must(termination != Termination::Terminated || asked.terminate, "it was not terminated");
-    let limits = &asked.limits;
-    must(termination != Termination::ErrorTimeout || limits.timeout.is_some(), "no time limit");
-    must(limits.max_turns.is_none_or(|most| outcome.turns <= most), "too many turns");
+    let timeout = any(|limits| limits.timeout.is_some());
+    must(termination != Termination::ErrorTimeout || timeout, "no time limit");
+    let turns =
+        limits.iter().any(|limits| limits.max_turns.is_none_or(|most| outcome.turns <= most));
+    must(turns, "too many turns");
     must(outcome.model_calls >= outcome.turns, "a turn without a call");
     must(outcome.duration <= asked.took, "the reported duration is too long");
+    let calls: u32 = outcome.models.iter().map(|model| model.calls).sum();
+    must(outcome.models.is_empty() || calls == outcome.model_calls, "calls of no model");
+    let open = termination == Termination::Stop && !outcome.background.is_empty();
+    must(!open, "an answer in text did not wait for background work");
 
     let handed_over = outcome.hand_over.is_some();
-    must(!handed_over || limits.wrap_up && !success, "a hand-over that was not asked for");
+    let wraps_up = any(|limits| limits.wrap_up);
+    must(!handed_over || wraps_up && !success, "a hand-over that was not asked for");
     let verdicts = outcome.verify_rounds.iter().filter(|round| round.passed).count();
-    if let Some(most) = limits.verify_rounds {
-        let rounds = outcome.verify_rounds.len();
+    let rounds = outcome.verify_rounds.len();
+    let most = limits.iter().filter_map(|limits| limits.verify_rounds);
+    let (least, most) = (most.clone().min(), most.max());
+    if limits.iter().all(|limits| limits.verify_rounds.is_some()) {
         must(!success || outcome.verified == Some(true), "a success that was not accepted");
         must(success || verdicts == 0, "an accepted answer is not the ending");
+    }
+    if let (Some(least), Some(most)) = (least, most) {
         must(rounds <= most as usize, "too many rounds");
-        let all = rounds == most as usize && verdicts == 0;
+        let all = rounds >= least as usize && verdicts == 0;
         must(termination != Termination::ErrorNotVerified || all, "rounds were left");
     }
 
@@ -83,8 +97,21 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     problems
 }
 
-/// Returns the invariants that the complete events of a run violate, compared with its outcome.
-pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome) -> Vec<String> {
+/// Returns the invariants that the events of a run violate which this process has parked.
+pub(crate) fn parked(events: &[AgentEvent]) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !matches!(events.last(), Some(AgentEvent::Parked { .. })) {
+        problems.push("the park is not the last event".to_owned());
+    }
+    if events.iter().any(|event| matches!(event, AgentEvent::Finished { .. })) {
+        problems.push("a parked run has ended".to_owned());
+    }
+    problems
+}
+
+/// Returns the invariants that the events of a run violate, compared with its outcome. `whole` if they
+/// are those of the whole run, and not of its last part.
+pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome, whole: bool) -> Vec<String> {
     let mut problems = Vec::new();
     let ended = events.iter().filter(|event| matches!(event, AgentEvent::Finished { .. })).count();
     if ended != 1 {
@@ -101,7 +128,7 @@ pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome) -> Vec<String> {
     // their own outcomes.
     let own = events.iter().filter(|event| event.path().is_empty());
     let turns = own.filter(|event| matches!(event, AgentEvent::TurnFinished { .. })).count();
-    if turns != outcome.turns as usize {
+    if whole && turns != outcome.turns as usize {
         problems.push(format!("events of {turns} turns, the outcome has {}", outcome.turns));
     }
     let (mut started, mut ended) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
-//! `bench-chaos [RUNS] [SEED] [--leak fd|task|process|connection]`: a stress test. It makes runs
-//! over servers that answer well, badly or not at all, some with user code that refuses, panics,
-//! hangs or blocks, stops them at random moments, and checks for leaks.
+//! `bench-chaos [RUNS] [SEED] [--leak fd|task|process|connection] [--fault denial|message|replay]`: a
+//! stress test. It makes runs over servers that answer well, badly or not at all, some with user code
+//! that refuses, panics, hangs or blocks, and with a journal. It steers, parks, answers and stops them
+//! at random moments, compares them with their journals, and checks for leaks.
 //!
 //! ```text
 //! cargo build --release -p endstop-bench
@@ -9,7 +10,8 @@
 //!
 //! It prints how the runs ended. It exits with 1 if a run did not end exactly once, a conversation
 //! is not valid, a budget exceeded its ceiling, or anything is left: a connection, a descriptor, a
-//! task, a thread or a process. `--leak` leaks something on purpose, which the test must detect.
+//! task, a thread or a process. `--leak` leaks something on purpose, and `--fault` approves a denied
+//! call, loses a message or changes a replay, which the test must detect.
 
 #[cfg(target_os = "linux")]
 mod answers;
@@ -20,13 +22,23 @@ mod checks;
 #[cfg(target_os = "linux")]
 mod dice;
 #[cfg(target_os = "linux")]
+mod heard;
+#[cfg(target_os = "linux")]
 mod left;
+#[cfg(target_os = "linux")]
+mod parks;
 #[cfg(target_os = "linux")]
 mod rough;
 #[cfg(target_os = "linux")]
 mod rounds;
 #[cfg(target_os = "linux")]
 mod runs;
+#[cfg(target_os = "linux")]
+mod setup;
+#[cfg(target_os = "linux")]
+mod steer;
+#[cfg(target_os = "linux")]
+mod stored;
 #[cfg(target_os = "linux")]
 mod tally;
 #[cfg(target_os = "linux")]

@@ -94,6 +94,16 @@ impl Rough {
         }))
     }
 
+    /// `true` if the code decides about calls.
+    pub(crate) fn is_approver(&self) -> bool {
+        self.0.places[0]
+    }
+
+    /// `true` if the code is a policy, which a journal cannot rebuild.
+    pub(crate) fn is_policy(&self) -> bool {
+        self.0.places[2]
+    }
+
     /// Installs the code in a loop.
     pub(crate) fn stand_in(&self, mut builder: AgentBuilder) -> AgentBuilder {
         let [approver, compactor, policy, observer] = self.0.places;

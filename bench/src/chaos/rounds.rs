@@ -10,8 +10,10 @@ use crate::answers::Answers;
 use crate::budgets::Budgets;
 use crate::dice::Dice;
 use crate::left::Held;
-use crate::runs::{World, lane};
+use crate::runs::{Fault, World, lane};
+use crate::setup::price;
 use crate::tally::Tally;
+use endstop::journal::SqliteJournal;
 use endstop::process::{CommandLine, StopTokens};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::Server;
@@ -49,13 +51,14 @@ pub(crate) struct Plan {
     runs: u64,
     seed: u64,
     leak: Option<Leak>,
+    fault: Option<Fault>,
 }
 
 impl Plan {
     pub(crate) fn read(words: &[String]) -> Result<Plan> {
         let mut words = words.iter();
         let mut numbers = Vec::new();
-        let mut leak = None;
+        let (mut leak, mut fault) = (None, None);
         while let Some(word) = words.next() {
             if word == "--leak" {
                 leak = Some(match words.next().map(String::as_str) {
@@ -69,12 +72,20 @@ impl Plan {
                         );
                     }
                 });
+            } else if word == "--fault" {
+                fault = Some(match words.next().map(String::as_str) {
+                    Some("denial") => Fault::Denial,
+                    Some("message") => Fault::Message,
+                    Some("replay") => Fault::Replay,
+                    _ => return Err("invalid --fault: expected denial, message or replay".into()),
+                });
             } else {
                 numbers.push(word.parse().map_err(|_| format!("`{word}` is not a number"))?);
             }
         }
         let mut numbers = numbers.into_iter();
-        Ok(Plan { runs: numbers.next().unwrap_or(10_000), seed: numbers.next().unwrap_or(1), leak })
+        let (runs, seed) = (numbers.next().unwrap_or(10_000), numbers.next().unwrap_or(1));
+        Ok(Plan { runs, seed, leak, fault })
     }
 }
 
@@ -137,7 +148,7 @@ pub(crate) fn all(plan: &Plan) -> Result<bool> {
         if let Some(leak) = plan.leak.filter(|_| number == 0) {
             leaked.leak(leak, &runtime, &servers)?;
         }
-        round(plan.seed, number, runs, &runtime, &servers, &tally)?;
+        round(plan, number, runs, &runtime, &servers, &tally)?;
         for server in &servers {
             if !runtime.block_on(server.until(|server| server.open_connections() == 0)) {
                 let open = server.open_connections();
@@ -177,7 +188,7 @@ fn servers(seed: u64, round: u64, sleep: &str, tally: &Arc<Tally>) -> Result<Vec
 
 /// Makes the runs of one round over these servers.
 fn round(
-    seed: u64,
+    plan: &Plan,
     number: u64,
     runs: u64,
     runtime: &Runtime,
@@ -191,11 +202,16 @@ fn round(
                 model: "script".to_owned(),
                 api: Some(api.to_owned()),
                 base_url: Some(server.base_url()),
+                price: Some(price()),
                 ..HttpOptions::default()
             };
             providers.push(HttpProvider::new(&options, &|_| None)?);
         }
     }
+    let seed = plan.seed;
+    // Each round has a file, which goes with it.
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("journal.db");
     let budgets = Budgets::new(&mut Dice::new(seed, &[number]), runs);
     let watch = budgets.watch(tally)?;
     let world = Arc::new(World {
@@ -204,6 +220,9 @@ fn round(
         providers,
         budgets: budgets.clone(),
         tally: Arc::clone(tally),
+        journal: SqliteJournal::open(&file)?,
+        other: SqliteJournal::open(&file)?,
+        fault: plan.fault,
         runs: AtomicU64::new(runs),
         cost: AtomicU64::new(0),
     });

@@ -1,5 +1,5 @@
-//! A conversation over the servers: runs that are stopped in a random way at a random moment, and
-//! checked.
+//! A conversation over the servers: runs that are steered, parked, answered and stopped in a random way
+//! at a random moment, and checked.
 //!
 //! ```text
 //! while world.take() { Conversation::new(&world, place)?.talk().await }
@@ -8,25 +8,38 @@
 use crate::budgets::Budgets;
 use crate::checks::{self, Asked};
 use crate::dice::Dice;
-use crate::rough::Rough;
+use crate::parks::{self, Next};
+use crate::setup::{Conversation, Stored};
+use crate::steer::{Plan, User};
+use crate::stored::{self, Expected};
 use crate::tally::Tally;
-use crate::tools::{Act, AtWork, Deaf};
-use crate::verdicts::Picky;
-use endstop::event::AgentEvent;
+use endstop::agent::cancel_parked;
+use endstop::core::EffectId;
+use endstop::journal::SqliteJournal;
+use endstop::park::{ParkRequest, RunStatus};
 use endstop::provider::http::HttpProvider;
-use endstop::tool::{AgentTool, Shell};
-use endstop::{
-    Agent, AgentBuilder, Lifecycle, Limits, Message, NanoUsd, Outcome, Price, Role, RunHandle,
-    Session, StartError, Termination,
-};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use endstop::{Lifecycle, Message, Outcome, Resume, Role, RunHandle, StartError, Termination};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time limits for a run and for its end after a stop. Exceeding one is a failure.
 // Far above the limits of a run, so that a busy machine does not cause failures.
 const LONGEST: Duration = Duration::from_secs(30);
 const LONGEST_END: Duration = Duration::from_secs(5);
+/// The most parts of a run. Far above the number of its calls.
+const MOST_PARTS: usize = 200;
+
+/// A fault of this program, which its checks must find.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// A call is approved although it was denied.
+    Denial,
+    /// A message is noted as accepted, and never sent.
+    Message,
+    /// A replay loses the last event.
+    Replay,
+}
 
 /// The state that the conversations of a round share.
 pub(crate) struct World {
@@ -35,6 +48,11 @@ pub(crate) struct World {
     pub(crate) providers: Vec<HttpProvider>,
     pub(crate) budgets: Budgets,
     pub(crate) tally: Arc<Tally>,
+    /// The journal of the runs that have one.
+    pub(crate) journal: SqliteJournal,
+    /// The same file, as another process opens it.
+    pub(crate) other: SqliteJournal,
+    pub(crate) fault: Option<Fault>,
     /// Number of runs that are left.
     pub(crate) runs: AtomicU64,
     /// Sum of the costs in the outcomes of runs with a budget, in nano-dollars.
@@ -45,6 +63,12 @@ impl World {
     fn take(&self) -> bool {
         let less = |runs: u64| runs.checked_sub(1);
         self.runs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// Returns one of the models.
+    pub(crate) fn provider(&self, dice: &mut Dice) -> Result<HttpProvider, String> {
+        let at = dice.below(self.providers.len() as u64) as usize;
+        self.providers.get(at).cloned().ok_or_else(|| "no provider".to_owned())
     }
 }
 
@@ -74,204 +98,8 @@ enum Stop {
     Detach,
 }
 
-/// The notifications that observers received.
-#[derive(Default)]
-struct Heard {
-    ended: Mutex<Vec<Arc<Outcome>>>,
-    over: AtomicBool,
-    late: AtomicBool,
-    busy: Mutex<Vec<bool>>,
-}
-
-impl Heard {
-    fn event(&self, event: &AgentEvent) {
-        if self.over.load(Ordering::SeqCst) {
-            self.late.store(true, Ordering::SeqCst);
-        }
-        if let AgentEvent::Finished { outcome, .. } = event {
-            self.over.store(true, Ordering::SeqCst);
-            self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(outcome));
-        }
-    }
-
-    fn busy(&self, busy: bool) {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner).push(busy);
-    }
-
-    fn ended(&self) -> Vec<Arc<Outcome>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Returns `true` if the beginning and the end of each of these runs was reported.
-    fn busy_and_idle(&self, runs: usize) -> bool {
-        let told = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        // A loop that is terminated while it is idle reports that once more.
-        let whole = told.len() == 2 * runs || told.len() == 2 * runs + 1;
-        whole
-            && told.iter().take(2 * runs).enumerate().all(|(at, busy)| *busy == (at % 2 == 0))
-            && told.last() == Some(&false)
-    }
-}
-
-struct Conversation<'a> {
-    world: &'a World,
-    place: [u64; 3],
-    agent: Agent,
-    session: Session,
-    limits: Limits,
-    budget: bool,
-    rough: bool,
-    heard: Arc<Heard>,
-    at_work: AtWork,
-}
-
-/// Returns the price of the scripted model, so that budgets and reservations have an effect.
-fn price() -> Price {
-    Price {
-        input: NanoUsd::from_usd(1.0),
-        output: NanoUsd::from_usd(4.0),
-        cached_input: None,
-        cache_write: None,
-        cache_write_1h: None,
-        ..Price::default()
-    }
-}
-
-/// Returns short limits, so that many runs end by them.
-fn limits(dice: &mut Dice) -> Limits {
-    let at_times = |dice: &mut Dice, share: u64| dice.percent(share);
-    Limits {
-        max_turns: Some(dice.between(1, 8) as u32),
-        max_budget_usd: at_times(dice, 10).then(|| dice.between(1, 40) as f64 / 10_000.0),
-        max_tokens: at_times(dice, 6).then(|| dice.between(300, 20_000)),
-        timeout: at_times(dice, 12).then(|| dice.millis(1, 150)),
-        turn_timeout: Some(dice.millis(20, 400)),
-        first_content_timeout: Some(dice.millis(20, 80)),
-        stall_timeout: Some(dice.millis(20, 80)),
-        tool_timeout: Some(dice.millis(20, 60)),
-        cancel_grace: dice.millis(0, 20),
-        max_retries: Some(dice.below(3) as u32),
-        max_empty_turns: dice.pick(Some(1), &[None, Some(0)]),
-        max_continuations: dice.below(2) as u32,
-        tool_concurrency: dice.between(1, 4) as u32,
-        accept_unknown_finish: dice.percent(20),
-        ..Limits::default()
-    }
-}
-
-impl<'a> Conversation<'a> {
-    fn new(world: &'a World, place: [u64; 3]) -> Result<Conversation<'a>, String> {
-        let dice = &mut Dice::new(world.seed, &place);
-        let at = dice.below(world.providers.len() as u64) as usize;
-        let provider = world.providers.get(at).ok_or("no provider")?.clone();
-        let (mut limits, heard, at_work) =
-            (limits(dice), Arc::<Heard>::default(), AtWork::default());
-        let budget = if dice.percent(40) { world.budgets.one(dice) } else { None };
-        let within = budget.is_some();
-        let rough = dice.percent(30).then(|| Rough::new(dice, within, &at_work, &world.tally));
-        if rough.is_some() {
-            // Only the time limit of the run can end a hook that hangs.
-            limits.timeout = limits.timeout.or(Some(dice.millis(50, 400)));
-        }
-        let tally = Arc::clone(&world.tally);
-        let (told, told_busy) = (Arc::clone(&heard), Arc::clone(&heard));
-        let mut builder = tools(provider.clone(), &at_work)
-            .limits(limits.clone())
-            .streaming(!dice.percent(15))
-            .system("Be brief.")
-            .on_event(move |event| {
-                if let AgentEvent::ToolStarted { name, .. } = event {
-                    tally.tool(name);
-                }
-                told.event(event);
-            })
-            .on_busy(move |busy| told_busy.busy(busy));
-        if dice.percent(3) {
-            builder = builder.tool(Shell::default());
-        }
-        if dice.percent(8) {
-            let (inner, at_work, rough) = (limits.clone(), at_work.clone(), rough.clone());
-            let mut other = tools(provider.clone(), &at_work).limits(inner);
-            if let Some(rough) = &rough {
-                other = rough.stand_in(other);
-            }
-            let other = other.build().map_err(|problem| problem.to_string())?;
-            let ask = AgentTool::new("ask", "Asks another.", other);
-            // Half of the nested runs are stopped by the time limit of their tool.
-            let ask = if dice.percent(50) { ask.timeout(dice.millis(20, 200)) } else { ask };
-            builder = builder.tool(ask);
-        }
-        if let Some(rough) = &rough {
-            builder = rough.stand_in(builder);
-        }
-        if let Some(budget) = budget {
-            builder = builder.shared_budget(budget);
-        }
-        // Choices of their own, so that the other choices of a seed stay as they were.
-        let dice = &mut Dice::new(world.seed, &[place[0], place[1], place[2], 2]);
-        if dice.percent(20) {
-            limits.verify_rounds = dice.percent(80).then(|| dice.between(1, 3) as u32);
-            limits.verify_timeout = Some(dice.millis(20, 60));
-            builder = builder.limits(limits.clone()).verifier(Picky::new(dice, &world.tally));
-        }
-        if dice.percent(30) {
-            (limits.wrap_up, limits.tell_remaining) = (true, dice.percent(30));
-            builder = builder.limits(limits.clone());
-        }
-        let agent = builder.build().map_err(|problem| problem.to_string())?;
-        let session = agent.session();
-        let rough = rough.is_some();
-        Ok(Conversation {
-            world,
-            place,
-            agent,
-            session,
-            limits,
-            budget: within,
-            rough,
-            heard,
-            at_work,
-        })
-    }
-
-    fn broken(&self, what: &str) {
-        self.world.tally.broken(&format!("conversation {:?}: {what}", self.place));
-    }
-
-    async fn talk(self) {
-        let mut dice =
-            Dice::new(self.world.seed, &[self.place[0], self.place[1], self.place[2], 1]);
-        let mut runs = 0;
-        let mut goes_on = true;
-        while goes_on {
-            runs += 1;
-            let ended = self.run(&mut dice, runs).await;
-            goes_on = ended && dice.percent(60) && self.world.take();
-        }
-        if tokio::time::timeout(LONGEST, self.agent.settled()).await.is_err() {
-            self.broken("some work of the loop does not end");
-        }
-        if self.heard.late.load(Ordering::SeqCst) {
-            self.broken("an event after the ending");
-        }
-        if !self.heard.busy_and_idle(runs) {
-            self.broken(&format!("busy as {:?} in {runs} runs", self.heard.busy));
-        }
-    }
-
-    /// Makes one run; returns `true` if the loop can run again.
-    async fn run(&self, dice: &mut Dice, number: usize) -> bool {
-        let before = self.heard.ended().len();
-        let conversation = self.session.messages();
-        self.heard.over.store(false, Ordering::SeqCst);
-        let began = Instant::now();
-        let handle = match self.session.run("Go on.") {
-            Ok(handle) => handle,
-            Err(problem) => {
-                self.broken(&format!("run {number} does not start: {problem}"));
-                return false;
-            }
-        };
+impl Stop {
+    fn new(dice: &mut Dice) -> Stop {
         let others = [
             (14, Stop::Cancel),
             (12, Stop::CancelTheLoop),
@@ -280,53 +108,290 @@ impl<'a> Conversation<'a> {
             (8, Stop::Drop),
             (4, Stop::Detach),
         ];
-        let stop = dice.weighed(Stop::No, &others);
-        self.world.tally.stopped(&format!("{stop:?}"));
+        dice.weighed(Stop::No, &others)
+    }
+
+    fn cancels(self) -> bool {
+        matches!(self, Stop::Cancel | Stop::CancelTheLoop | Stop::Drop)
+    }
+
+    fn terminates(self) -> bool {
+        matches!(self, Stop::Terminate | Stop::TerminateFromAfar)
+    }
+}
+
+/// A run in this program: its parts end with a park or with the run.
+struct Run {
+    number: usize,
+    id: String,
+    /// The number of endings that observers had received before it.
+    before: usize,
+    /// The conversation before it.
+    conversation: Vec<Message>,
+    parts: usize,
+    asked: Asked,
+    user: User,
+    must_not_run: Vec<EffectId>,
+}
+
+/// The end of a part of a run.
+enum Part {
+    Ended(Box<Outcome>),
+    Parked(Box<ParkRequest>),
+}
+
+impl Conversation<'_> {
+    fn broken(&self, what: &str) {
+        self.world.tally.broken(&format!("conversation {:?}: {what}", self.place));
+    }
+
+    async fn talk(self) {
+        let mut dice =
+            Dice::new(self.world.seed, &[self.place[0], self.place[1], self.place[2], 1]);
+        // Choices of their own, so that the other choices of a seed stay as they were.
+        let mut user =
+            Dice::new(self.world.seed, &[self.place[0], self.place[1], self.place[2], 4]);
+        let (mut runs, mut parts) = (0, 0);
+        let mut goes_on = true;
+        while goes_on {
+            runs += 1;
+            let ended = self.run(&mut dice, &mut user, runs, &mut parts).await;
+            goes_on = ended && dice.percent(60) && self.world.take();
+        }
+        if tokio::time::timeout(LONGEST, self.agent.settled()).await.is_err() {
+            self.broken("some work of the loop does not end");
+        }
+        if self.heard.late() {
+            self.broken("an event after the ending");
+        }
+        if !self.heard.busy_and_idle(parts) {
+            self.broken(&format!("busy as {} in {parts} parts of {runs} runs", self.heard));
+        }
+        if let Some(Stored { project: Some((project, ceiling)), .. }) = &self.stored {
+            for problem in stored::books(&self.world.other, project, *ceiling) {
+                self.broken(&problem);
+            }
+        }
+    }
+
+    /// Makes one run with all its parts; returns `true` if the loop can run again.
+    async fn run(
+        &self,
+        dice: &mut Dice,
+        user: &mut Dice,
+        number: usize,
+        parts: &mut usize,
+    ) -> bool {
+        let mut run = Run {
+            number,
+            id: String::new(),
+            before: self.heard.ended().len(),
+            conversation: self.session.messages(),
+            parts: 0,
+            asked: Asked { rough: self.rough, ..Asked::default() },
+            user: User::new(&self.world.tally),
+            must_not_run: Vec::new(),
+        };
+        let began = Instant::now();
+        let mut how = None;
+        loop {
+            self.heard.begins();
+            let started = match how.take() {
+                None => self.session.run("Go on."),
+                Some(how) => self.session.resume(how),
+            };
+            let handle = match started {
+                Ok(handle) => handle,
+                Err(problem) => {
+                    self.broken(&format!("run {number} does not start: {problem}"));
+                    return false;
+                }
+            };
+            *parts += 1;
+            run.parts += 1;
+            run.id = handle.run_id().to_owned();
+            run.user.under(self.limits.clone());
+            let stop = Stop::new(dice);
+            self.world.tally.stopped(&format!("{stop:?}"));
+            run.asked.cancel |= stop.cancels();
+            run.asked.terminate |= stop.terminates();
+            let Some(part) = self.part(&run, handle, stop, (dice, user)).await else {
+                self.broken(&format!("run {number}, {stop:?}: it does not end"));
+                self.agent.terminate();
+                return false;
+            };
+            if self.at_work.count() > 0 {
+                self.broken(&format!("run {number}, {stop:?}: a tool is still running"));
+            }
+            match part {
+                Part::Ended(outcome) => {
+                    run.asked.took = began.elapsed();
+                    return self.ended(run, stop, &outcome).await;
+                }
+                Part::Parked(request) => match self.parked(&mut run, &request, stop, user) {
+                    Some(resume) if run.parts < MOST_PARTS => how = Some(resume),
+                    Some(_) => {
+                        self.broken(&format!("run {number}: it parks again and again"));
+                        return false;
+                    }
+                    None => return !stop.terminates(),
+                },
+            }
+        }
+    }
+
+    /// Handles a parked run. Returns how it is resumed, or nothing if it was cancelled.
+    fn parked(
+        &self,
+        run: &mut Run,
+        request: &ParkRequest,
+        stop: Stop,
+        dice: &mut Dice,
+    ) -> Option<Resume> {
+        let (number, world) = (run.number, self.world);
+        world.tally.acted("parks");
+        let Some(stored) = &self.stored else {
+            self.broken(&format!("run {number}: it was parked without a journal"));
+            return None;
+        };
+        match world.other.pending() {
+            Ok(pending) => {
+                let found = pending.iter().find(|parked| parked.run_id == run.id);
+                if found.is_none_or(|parked| parked.request != *request) {
+                    self.broken(&format!("run {number}: parked, and pending as {found:?}"));
+                }
+            }
+            Err(problem) => self.broken(&problem.to_string()),
+        }
+        if self.heard.ended().len() != run.before {
+            self.broken(&format!("run {number}: a parked run has ended"));
+        }
+        let terminated = stop.terminates();
+        let refused = terminated && {
+            let again = self.session.resume(Resume::new(&run.id));
+            matches!(again, Err(StartError::Terminated))
+        };
+        if terminated && !refused {
+            self.broken("a terminated loop resumes a run");
+        }
+        let next = if terminated {
+            Next::Cancel
+        } else {
+            let (journal, fault) = (&world.other, world.fault == Some(Fault::Denial));
+            let (parked, denied) = ((&*run.id, request), &mut run.must_not_run);
+            parks::answer(dice, journal, parked, &world.tally, denied, fault)
+        };
+        match next {
+            Next::Resume(how) => Some(how),
+            Next::Cancel => {
+                match cancel_parked(&world.other, &run.id) {
+                    Ok(outcome) => {
+                        world.tally.ended(outcome.termination.as_str());
+                        self.book(&outcome);
+                        self.compare(run, stored, &outcome);
+                    }
+                    Err(problem) => self.broken(&format!("run {number}: {problem}")),
+                }
+                None
+            }
+        }
+    }
+
+    /// Makes one part of a run: until it parks or ends.
+    async fn part(
+        &self,
+        run: &Run,
+        handle: RunHandle,
+        stop: Stop,
+        (dice, user): (&mut Dice, &mut Dice),
+    ) -> Option<Part> {
         // Within the time that most runs take, so that stops hit every phase.
         let at = Duration::from_micros(dice.below(80_000));
-        let mut asked =
-            Asked { limits: self.limits.clone(), rough: self.rough, ..Asked::default() };
-        asked.cancel = matches!(stop, Stop::Cancel | Stop::CancelTheLoop | Stop::Drop);
-        asked.terminate = matches!(stop, Stop::Terminate | Stop::TerminateFromAfar);
+        let plan = Plan::new(user).perform(handle.steering(), &run.user);
+        let followed = async {
+            // A handle may be read, awaited or dropped; each has its own path to the outcome.
+            match stop {
+                Stop::Drop | Stop::Detach => self.left_alone(handle, stop, at, run).await,
+                _ if dice.percent(70) => self.read(handle, stop, at, run).await,
+                _ => self.unread(handle, stop, at).await,
+            }
+        };
+        tokio::select! {
+            part = followed => part,
+            () = plan => None,
+        }
+    }
 
-        // A handle may be read, awaited or dropped; each has its own path to the outcome.
-        let followed = match stop {
-            Stop::Drop | Stop::Detach => self.left_alone(handle, stop, at, before).await,
-            _ if dice.percent(70) => self.read(handle, stop, at).await,
-            _ => self.unread(handle, stop, at).await,
-        };
-        let Some(outcome) = followed else {
-            self.broken(&format!("run {number}, {stop:?}: it does not end"));
-            self.agent.terminate();
-            return false;
-        };
-        asked.took = began.elapsed();
+    /// Checks a run that has ended; returns `true` if the loop can run again.
+    async fn ended(&self, mut run: Run, stop: Stop, outcome: &Outcome) -> bool {
+        let number = run.number;
         self.world.tally.ended(outcome.termination.as_str());
-        for problem in checks::outcome(&outcome, &asked) {
+        run.asked.limits = run.user.limits();
+        for problem in checks::outcome(outcome, &run.asked) {
             self.broken(&format!("run {number}, {stop:?}: {problem}"));
         }
-        if self.at_work.count() > 0 {
-            self.broken(&format!("run {number}, {stop:?}: a tool is still running"));
+        for model in &outcome.models {
+            if model.fallback > 0 {
+                self.world.tally.acted("falls back");
+            }
         }
+        if outcome.hand_over.is_some() {
+            self.world.tally.acted("hands over");
+        }
+        if !outcome.background.is_empty() {
+            self.world.tally.acted("stops background work");
+        }
+        if self.world.fault == Some(Fault::Message) {
+            run.user.note("a message that was never sent".to_owned());
+        }
+        self.book(outcome);
+        if let Some(stored) = &self.stored {
+            // A run that was stopped does not wait until its ending is stored.
+            if tokio::time::timeout(LONGEST, self.agent.settled()).await.is_err() {
+                self.broken(&format!("run {number}, {stop:?}: its ending is not stored"));
+            }
+            self.compare(&run, stored, outcome);
+        } else if outcome.compactions.iter().all(|one| one.after.is_none()) {
+            let texts: Vec<String> = outcome.messages.iter().map(Message::plain_text).collect();
+            for said in run.user.said() {
+                if texts.iter().filter(|text| **text == said).count() != 1 {
+                    self.broken(&format!("run {number}, {stop:?}: `{said}` was lost"));
+                }
+            }
+        }
+        self.after(&run, stop, outcome)
+    }
+
+    /// Adds the cost of a run within the shared budgets.
+    fn book(&self, outcome: &Outcome) {
         if self.budget {
             // If the provider did not report the usage, the budget books the upper bound.
             let counted = outcome.cost_upper.unwrap_or(outcome.cost);
             self.world.cost.fetch_add(counted.0, Ordering::Relaxed);
         }
-        self.after(number, stop, (before, &conversation), &outcome)
+    }
+
+    /// Compares an ended run with its journal.
+    fn compare(&self, run: &Run, stored: &Stored, outcome: &Outcome) {
+        let expected = Expected {
+            outcome,
+            said: run.user.said(),
+            must_not_run: &run.must_not_run,
+            replays: stored.replays,
+            fault: self.world.fault == Some(Fault::Replay),
+        };
+        for problem in stored::check(&stored.journal, &run.id, &expected) {
+            self.broken(&format!("run {} ({}): {problem}", run.number, outcome.termination));
+        }
+        self.world.tally.acted("compared with its journal");
     }
 
     /// Checks the loop after a run; returns `true` if it can run again.
-    fn after(
-        &self,
-        number: usize,
-        stop: Stop,
-        (before, conversation): (usize, &[Message]),
-        outcome: &Outcome,
-    ) -> bool {
+    fn after(&self, run: &Run, stop: Stop, outcome: &Outcome) -> bool {
+        let number = run.number;
         let told = self.heard.ended();
-        let told = told.get(before..).unwrap_or_default();
-        if matches!(stop, Stop::Terminate | Stop::TerminateFromAfar) {
+        let told = told.get(run.before..).unwrap_or_default();
+        if stop.terminates() {
             // The ending is reported if the run had ended before it was terminated.
             if told.len() > 1 || self.agent.lifecycle() != Lifecycle::Terminated {
                 self.broken(&format!("run {number}, {stop:?}: {} endings reported", told.len()));
@@ -348,9 +413,9 @@ impl<'a> Conversation<'a> {
         let said = |message: &Message| message.role == Role::Assistant;
         let answered = outcome.turns > 0
             || outcome.messages.iter().filter(|message| said(message)).count()
-                > conversation.iter().filter(|message| said(message)).count();
+                > run.conversation.iter().filter(|message| said(message)).count();
         let now = self.session.messages();
-        if now != outcome.messages && (answered || now != conversation) {
+        if now != outcome.messages && (answered || now != run.conversation) {
             self.broken(&format!(
                 "run {number}, {stop:?}: the conversation differs from the outcome's"
             ));
@@ -381,7 +446,13 @@ impl<'a> Conversation<'a> {
     }
 
     /// Reads all events, and stops the run.
-    async fn read(&self, mut handle: RunHandle, stop: Stop, at: Duration) -> Option<Outcome> {
+    async fn read(
+        &self,
+        mut handle: RunHandle,
+        stop: Stop,
+        at: Duration,
+        run: &Run,
+    ) -> Option<Part> {
         let mut events = Vec::new();
         let mut stopped = None;
         let reading = async {
@@ -402,40 +473,45 @@ impl<'a> Conversation<'a> {
         };
         tokio::time::timeout(LONGEST, reading).await.ok()?;
         self.took(stopped);
-        let outcome = tokio::time::timeout(LONGEST, handle.outcome()).await.ok()?;
-        for problem in checks::events(&events, &outcome) {
+        let status = tokio::time::timeout(LONGEST, handle.wait_for_status()).await.ok()?;
+        let problems = match &status {
+            RunStatus::Ended(outcome) => checks::events(&events, outcome, run.parts == 1),
+            _ => checks::parked(&events),
+        };
+        for problem in problems {
             self.broken(&problem);
         }
         // A stop after the end must have no effect on the outcome.
         if stopped.is_none() {
             self.stop(stop);
         }
-        Some(outcome)
+        part_of(status)
     }
 
     /// Awaits only the outcome, and stops the run.
-    async fn unread(&self, handle: RunHandle, stop: Stop, at: Duration) -> Option<Outcome> {
-        let outcome = handle.outcome();
-        tokio::pin!(outcome);
-        let ended = tokio::time::timeout(at, &mut outcome).await.ok();
+    async fn unread(&self, handle: RunHandle, stop: Stop, at: Duration) -> Option<Part> {
+        let status = handle.wait_for_status();
+        tokio::pin!(status);
+        let ended = tokio::time::timeout(at, &mut status).await.ok();
         self.stop(stop);
         let since = Instant::now();
-        if ended.is_some() {
-            return ended;
+        if let Some(ended) = ended {
+            return part_of(ended);
         }
-        let outcome = tokio::time::timeout(LONGEST, outcome).await.ok()?;
+        let status = tokio::time::timeout(LONGEST, status).await.ok()?;
         self.took((stop != Stop::No).then_some(since));
-        Some(outcome)
+        part_of(status)
     }
 
-    /// Drops or detaches the handle, and takes the outcome from the observer.
+    /// Drops or detaches the handle, and takes the outcome or the request from the observer.
     async fn left_alone(
         &self,
         handle: RunHandle,
         stop: Stop,
         at: Duration,
-        before: usize,
-    ) -> Option<Outcome> {
+        run: &Run,
+    ) -> Option<Part> {
+        let parked = self.heard.parked().len();
         tokio::time::sleep(at).await;
         if stop == Stop::Detach {
             handle.detach();
@@ -445,15 +521,18 @@ impl<'a> Conversation<'a> {
         let since = Instant::now();
         tokio::time::timeout(LONGEST, self.agent.settled()).await.ok()?;
         self.took((stop == Stop::Drop).then_some(since));
-        self.heard.ended().get(before).map(|outcome| Outcome::clone(outcome))
+        if let Some(outcome) = self.heard.ended().get(run.before) {
+            return Some(Part::Ended(Box::new(Outcome::clone(outcome))));
+        }
+        let request = self.heard.parked().get(parked).cloned();
+        request.map(|request| Part::Parked(Box::new(request)))
     }
 }
 
-/// Returns a loop over this provider with the tools that all loops have.
-fn tools(provider: HttpProvider, at_work: &AtWork) -> AgentBuilder {
-    Agent::builder(provider)
-        .price(price())
-        .max_output_tokens(300)
-        .tool(Act(at_work.clone()))
-        .tool(Deaf(at_work.clone()))
+fn part_of(status: RunStatus) -> Option<Part> {
+    match status {
+        RunStatus::Ended(outcome) => Some(Part::Ended(Box::new(Arc::unwrap_or_clone(outcome)))),
+        RunStatus::Parked(request) => Some(Part::Parked(Box::new(Arc::unwrap_or_clone(request)))),
+        _ => None,
+    }
 }

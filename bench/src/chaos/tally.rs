@@ -23,6 +23,7 @@ struct Counts {
     answers: BTreeMap<String, u64>,
     tools: BTreeMap<String, u64>,
     code: BTreeMap<String, u64>,
+    actions: BTreeMap<String, u64>,
     /// Costs within the shared budgets in nano-dollars: the sum of the outcomes, and the sum
     /// booked.
     told: u64,
@@ -67,6 +68,11 @@ impl Tally {
         *self.counts().code.entry(how.to_owned()).or_default() += 1;
     }
 
+    /// Counts an action of the user, or what became of one.
+    pub(crate) fn acted(&self, how: &str) {
+        *self.counts().actions.entry(how.to_owned()).or_default() += 1;
+    }
+
     /// Adds the costs of a round within its budgets: by its outcomes, and as booked.
     pub(crate) fn cost(&self, told: u64, booked: u64) {
         let mut counts = self.counts();
@@ -103,6 +109,7 @@ impl Tally {
             ("answer", &counts.answers),
             ("tool", &counts.tools),
             ("user code", &counts.code),
+            ("action", &counts.actions),
         ] {
             println!("| {title} | times |\n|---|---|");
             for (name, times) in table {

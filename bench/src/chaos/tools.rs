@@ -1,4 +1,5 @@
-//! Tools of the runs: one that reacts to a cancellation, and one that ignores it.
+//! Tools of the runs: one that reacts to a cancellation, one that ignores it, and one that works in the
+//! background.
 //!
 //! ```text
 //! let at_work = AtWork::default();
@@ -109,6 +110,36 @@ impl Tool for Deaf {
         })
     }
     fn parallel_safe(&self) -> bool {
+        true
+    }
+}
+
+/// A background tool: its run continues while it waits.
+pub(crate) struct Build(pub(crate) AtWork);
+
+impl Tool for Build {
+    fn name(&self) -> &'static str {
+        "build"
+    }
+    fn description(&self) -> &'static str {
+        "Builds."
+    }
+    fn schema(&self) -> Value {
+        schema()
+    }
+    fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_> {
+        Box::pin(async move {
+            let _call = self.0.begin();
+            match time(&arguments) {
+                Ok(time) => tokio::select! {
+                    () = context.cancelled() => ToolOutput::error("stopped"),
+                    () = tokio::time::sleep(2 * time) => ToolOutput::ok("built"),
+                },
+                Err(problem) => problem,
+            }
+        })
+    }
+    fn background(&self) -> bool {
         true
     }
 }
