@@ -1,18 +1,25 @@
 """Measures what a call of the bindings costs, in microseconds of processor time: the best of several
 rounds.
 
-    LAB/clean/bin/python bench/python/costs.py
+    target/python/clean/bin/python bench/python/costs.py [--wheel FILE] [--peers PYTHON] [--out RESULTS.md]
 
 Run it with the release wheel that `crates/endstop-python/check` installs. The bounds in the last
-column are those that the project holds.
+column are those that the project holds. `--wheel` adds the wheel's size, `--peers` the costs of other
+guards, measured by an interpreter that has them (see `peers.py`).
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+import page
 
 import endstop
 
@@ -89,6 +96,12 @@ def ticks(size: int) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--wheel", type=Path)
+    parser.add_argument("--build", default="release", help="how the wheel was built, for the page")
+    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
     small, large = body(1, "The capital of France is Paris."), body(1, "x" * 100_000)
     parsed = json.loads(small)
     event = (
@@ -116,12 +129,49 @@ def main() -> None:
         ),
         ("redact, 2 kB", best(lambda: endstop.redact("x " * 1000), 2_000), ""),
     ]
-    for name, cost, bound in rows:
-        print(f"| {name} | {cost:.2f} | {bound} |")
     costs = turns(20_000)
-    print(f"| go, turn and result, turns 1 to 2,000 of 20,000 | {costs[0]:.2f} | 4 |")
-    print(f"| the same, the last 2,000 | {costs[-1]:.2f} | 4 |")
-    print(f"a thread next to detect(5 MB) keeps {ticks(5_000_000) * 100:.0f} % of its ticks")
+    rows += [
+        ("go, turn and result, turns 1 to 2,000 of 20,000", costs[0], "4"),
+        ("the same, the last 2,000", costs[-1], "4"),
+    ]
+    lines = [
+        "# Costs of a call",
+        "",
+        "Written by `bench/python/costs.py`: microseconds of processor time, the best of several rounds.",
+        "",
+        "| call | µs | bound |",
+        "|---|--:|--:|",
+        *(f"| {name} | {cost:.2f} | {bound} |" for name, cost, bound in rows),
+        "",
+        f"A thread next to `detect` of 5 MB keeps {ticks(5_000_000) * 100:.0f} % of its ticks.",
+        f"`import endstop` takes {import_ms():.1f} ms after the start of Python.",
+    ]
+    if given.wheel is not None:
+        size = given.wheel.stat().st_size / 1e6
+        lines[-1] += f" The wheel has {size:.1f} MB ({given.build})."
+    if given.peers is not None:
+        lines += ["", "A turn with one tool call under other guards:", "", "| guard | part | µs |", "|---|---|--:|"]
+        peers = Path(__file__).with_name("peers.py")
+        done = subprocess.run([str(given.peers), str(peers)], stdout=subprocess.PIPE, check=True)
+        lines += [f"| {name} | {part} | {cost:.1f} |" for name, part, cost in json.loads(done.stdout)]
+    text = "\n".join([*lines, ""])
+    print(text)
+    if given.out is not None:
+        page.put(given.out, text)
+    over = [name for name, cost, bound in rows if bound and cost > float(bound)]
+    if over:
+        sys.exit(f"over their bounds: {', '.join(over)}")
+
+
+def import_ms() -> float:
+    """Returns the milliseconds of an import, without the start of the interpreter."""
+
+    def once(code: str) -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True)
+        return time.perf_counter() - began
+
+    return (min(once("import endstop") for _ in range(9)) - min(once("") for _ in range(9))) * 1e3
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Backtests and audits with each engine: the same report, byte for byte, and its costs.
 
-    python3 bench/python/engines.py LAB DATA --wheel endstop-*.whl [--copies 40] [--out ENGINES.md]
+    python3 bench/python/engines.py LAB DATA --wheel endstop-*.whl [--copies 20] [--out RESULTS.md]
 
 DATA is a folder of recorded runs. They are copied with other ids into LAB, because a real set is
 larger. LAB gets a virtual environment with the engines; one that cannot be installed is skipped with
 a notice. The checks: each engine and each kind of table gives the report of one thread, a worker of
-Ray that is killed changes nothing, and the memory of the driver does not grow with the data.
+Ray that is killed changes nothing, and the memory of the driver does not grow with the data. `--engines` and `--sources` select rows; with
+`--title` they become a part of the page of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import page
 
 PACKAGES = {
     "ray": ["ray[data]>=2.40,<3"],
@@ -46,7 +49,7 @@ def install(lab: Path, wheel: Path) -> Path:
     python = home / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile"]
     for name, packages in PACKAGES.items():
         if subprocess.run([*pip, *packages]).returncode != 0:
             print(f"{name}: skipped, because it could not be installed")
@@ -191,11 +194,21 @@ def task(given: argparse.Namespace) -> None:
         "start": round(started, 2),
         "grown_mb": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024),
         "killed": killed() if killed else 0,
+        "jvm_mb": jvm_mb() if engine == "spark" else 0,
     }
     if not given.kill and given.audit:
         source = SOURCES[source_name](files)
         row["audit"] = digest(endstop.audit(source, **options))
     print(json.dumps(row), flush=True)
+
+
+def jvm_mb() -> int:
+    """Returns the most memory that the driver's Java process had, without that of its workers."""
+    from pyspark import SparkContext
+
+    status = Path(f"/proc/{SparkContext._gateway.proc.pid}/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) // 1024
 
 
 def kill_a_worker() -> Callable[[], int]:
@@ -258,7 +271,11 @@ def main() -> None:
     parser.add_argument("lab", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--wheel", type=Path)
-    parser.add_argument("--copies", type=int, default=40)
+    parser.add_argument("--copies", type=int, default=20, help="20 are 940 MB, 213 are 10 GB")
+    parser.add_argument("--engines", nargs="*", default=["local", "ray", "spark", "dask"])
+    parser.add_argument("--sources", nargs="*", default=list(SOURCES), choices=SOURCES)
+    parser.add_argument("--title", default="Backtests with each engine")
+    parser.add_argument("--no-audit", action="store_true", help="only backtests")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--python", type=Path, help="an environment that has the engines")
     parser.add_argument("--keep", action="store_true", help="leave the copied runs in LAB")
@@ -277,10 +294,11 @@ def main() -> None:
     runs = lab / "runs"
     make(given.data, runs, given.copies)
     size = sum(file.stat().st_size for file in runs.iterdir())
-    plans = [("paths", engine) for engine in ("local", "ray", "spark", "dask")]
-    plans += [(source, ENGINES.get(source, "local")) for source in SOURCES if source != "paths"]
-    page = [
-        "# Backtests with each engine",
+    plans = [("paths", engine) for engine in given.engines]
+    plans += [(source, ENGINES.get(source, "local")) for source in given.sources if source != "paths"]
+    audit = [] if given.no_audit else ["--audit"]
+    lines = [
+        f"# {given.title}",
         "",
         f"Written by `bench/python/engines.py`: {size / 1e6:.0f} MB of recorded runs in "
         f"{len(list(runs.iterdir()))} files, 55 candidates, two processors.",
@@ -293,8 +311,9 @@ def main() -> None:
     digests: set[str] = set()
     audits: set[str] = set()
     failed = 0
-    rows = [(source, engine, one(python, runs, source, engine, "--audit")) for source, engine in plans]
-    rows.append(("paths, a worker killed", "ray", one(python, runs, "paths", "ray", "--kill")))
+    rows = [(source, engine, one(python, runs, source, engine, *audit)) for source, engine in plans]
+    if "ray" in given.engines:
+        rows.append(("paths, a worker killed", "ray", one(python, runs, "paths", "ray", "--kill")))
     for source, engine, row in rows:
         if row is None:
             continue
@@ -304,18 +323,19 @@ def main() -> None:
         digests.add(row["digest"])
         audits |= {row["audit"]} if "audit" in row else set()
         name = f"{source} ({row['killed']})" if row["killed"] else source
-        page.append(
+        jvm = f", Java {row['jvm_mb']} MB" if row.get("jvm_mb") else ""
+        lines.append(
             f"| {name} | {engine} | {row['runs']:,} | {row['seconds']} | {row['start']} | "
-            f"{row['grown_mb']} MB | {row['digest']} | {row.get('audit', '')} |"
+            f"{row['grown_mb']} MB{jvm} | {row['digest']} | {row.get('audit', '')} |"
         )
     tenth = max(len(list(runs.iterdir())) // 10, 1)
     small = one(python, runs, "paths", "local", "--files", str(tenth))
     if small and "grown_mb" in small:
-        page += ["", f"With a tenth of the files, the driver grows by {small['grown_mb']} MB."]
-    text = "\n".join([*page, ""])
+        lines += ["", f"With a tenth of the files, the driver grows by {small['grown_mb']} MB."]
+    text = "\n".join([*lines, ""])
     print(text)
     if given.out:
-        given.out.write_text(text)
+        page.put(given.out, text)
     if not given.keep:
         shutil.rmtree(runs)
     if failed or len(digests) > 1 or len(audits) > 1:
