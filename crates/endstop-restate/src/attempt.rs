@@ -93,8 +93,8 @@ enum Finish {
 }
 
 impl Attempt {
-    /// Starts the run, or resumes it where its last step has left it. `answer` decides the request
-    /// of a parked run. A run that is to stop from the beginning performs nothing. Must be called on
+    /// Starts the run, or resumes it where its last step has left it; a run that has ended is refused.
+    /// `answer` decides the request of a parked run. A run that is to stop from the beginning performs nothing. Must be called on
     /// a tokio runtime.
     pub fn begin(
         task: Task,
@@ -254,6 +254,10 @@ struct Job {
 
 impl Job {
     async fn perform(self, mut stops: watch::Receiver<Option<Stop>>) -> Finish {
+        // To resume an ended run is to continue its conversation, as another run.
+        if self.past.outcome().is_some() {
+            return Finish::Failed("the run has ended".to_owned());
+        }
         let times = self.past.resumed_in_place();
         if times >= MOST_RESUMED {
             return Finish::Failed(format!(

@@ -20,6 +20,18 @@ async fn run_without_crash_ends_typed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ended_run_is_not_attempted_again() {
+    let worker = Worker::new(1);
+    let mut past = Past::default();
+    finish(&mut worker.attempt(&past), &mut past).await;
+    let (steps, calls) = (past.steps(), worker.model.made.load(Ordering::SeqCst));
+    let step = next(&mut worker.attempt(&past)).await;
+    assert_eq!(step.end, Some(StepEnd::Refused { why: "the run has ended".to_owned() }));
+    assert!(step.records.is_empty() && step.header.is_none(), "{step:?}");
+    assert_eq!((past.steps(), worker.model.made.load(Ordering::SeqCst)), (steps, calls));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn crash_after_any_step_repeats_none() {
     // The last step has the ending, after which nothing is left to resume.
     for steps in 1..STEPS {
