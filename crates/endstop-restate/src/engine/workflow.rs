@@ -210,6 +210,17 @@ async fn drive(
         limits.max_budget_usd = Some(granted.to_usd());
     }
     let mut driving = Driving::new(shared, id.to_owned(), request, limits);
+    // A stop that came before the run started. Later ones come while an attempt waits for them, which
+    // may be after its first call.
+    match ctx.peek_promise::<Json<Signal>>(STOP).await {
+        Ok(signal) => {
+            if let Some(stop) = signal.and_then(|Json(signal)| signal.stop()) {
+                driving.stop(stop);
+            }
+        }
+        Err(error) if error.code() == CANCELLED => driving.stop(Stop::Cancel),
+        Err(error) => return Err(error.into()),
+    }
     let outcome = match refused {
         Some(why) => driving.end(why).await,
         None => steps(ctx, &mut driving).await?,
