@@ -9,7 +9,7 @@ use crate::dice::Dice;
 use crate::tally::Tally;
 use endstop::core::EffectId;
 use endstop::hook::{Approver, ConsultPoint, Hook, HookDecision, HookFuture, Hooks, Park};
-use endstop::journal::{DecideError, Journal as _, SqliteJournal};
+use endstop::journal::{DecideError, SqliteJournal};
 use endstop::park::{Answer, AnswerRefused, ParkRequest, RequestKind};
 use endstop::{Resume, ToolCall};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,20 +75,21 @@ impl Hook for Asks {
 }
 
 /// The step that follows a park.
+#[expect(clippy::large_enum_variant, reason = "one value at a time")]
 pub(crate) enum Next {
     Resume(Resume),
     /// The run was cancelled while it was parked.
     Cancel,
 }
 
-/// Decides the request of a parked run, or not, and adds it to `must_not_run` if its call must not run. If
+/// Decides the request of a parked run, or not, and adds it to `barred` if its call must not run. If
 /// `fault` is set, the journal gets an approval instead of a denial.
 pub(crate) fn answer(
     dice: &mut Dice,
     journal: &SqliteJournal,
     (run, request): (&str, &ParkRequest),
     tally: &Tally,
-    must_not_run: &mut Vec<EffectId>,
+    barred: &mut Vec<EffectId>,
     fault: bool,
 ) -> Next {
     let how = Resume::new(run);
@@ -109,7 +110,7 @@ pub(crate) fn answer(
         };
     let expired = |refused: &AnswerRefused| matches!(refused, AnswerRefused::Expired { .. });
     if request.expires_ms == Some(request.asked_ms) {
-        must_not_run.push(request.id);
+        barred.push(request.id);
         refused("answers an expired request", journal.answer(run, &answer), expired);
         return Next::Resume(how);
     }
@@ -131,22 +132,22 @@ pub(crate) fn answer(
         }
         (4, Some(expires)) => {
             let late = journal.answer_at(run, &answer, expires + 86_400_000);
-            must_not_run.push(request.id);
+            barred.push(request.id);
             refused("answers a day late", late, expired);
         }
         (5 | 6, _) => {
-            must_not_run.extend(deny.then_some(request.id));
+            barred.extend(deny.then_some(request.id));
             tally.acted(if deny { "denies with the resume" } else { "answers with the resume" });
             return Next::Resume(how.answer(answer));
         }
         _ if deny && fault && !question => {
             // The planted fault: the journal has an approval, and the checks expect a denial.
-            must_not_run.push(request.id);
+            barred.push(request.id);
             let _ = journal.answer(run, &Answer::approve());
             tally.acted("denies");
         }
         _ => {
-            must_not_run.extend(deny.then_some(request.id));
+            barred.extend(deny.then_some(request.id));
             if let Err(problem) = journal.answer(run, &answer) {
                 tally.broken(&format!("an answer in time: {problem}"));
             }

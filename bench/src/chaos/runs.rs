@@ -131,7 +131,7 @@ struct Run {
     parts: usize,
     asked: Asked,
     user: User,
-    must_not_run: Vec<EffectId>,
+    barred: Vec<EffectId>,
 }
 
 /// The end of a part of a run.
@@ -190,7 +190,7 @@ impl Conversation<'_> {
             parts: 0,
             asked: Asked { rough: self.rough, ..Asked::default() },
             user: User::new(&self.world.tally),
-            must_not_run: Vec::new(),
+            barred: Vec::new(),
         };
         let began = Instant::now();
         let mut how = None;
@@ -278,7 +278,7 @@ impl Conversation<'_> {
             Next::Cancel
         } else {
             let (journal, fault) = (&world.other, world.fault == Some(Fault::Denial));
-            let (parked, denied) = ((&*run.id, request), &mut run.must_not_run);
+            let (parked, denied) = ((&*run.id, request), &mut run.barred);
             parks::answer(dice, journal, parked, &world.tally, denied, fault)
         };
         match next {
@@ -376,7 +376,7 @@ impl Conversation<'_> {
         let expected = Expected {
             outcome,
             said: run.user.said(),
-            must_not_run: &run.must_not_run,
+            barred: &run.barred,
             replays: stored.replays,
             fault: self.world.fault == Some(Fault::Replay),
         };

@@ -105,7 +105,7 @@ impl Plan {
                 }
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Expected<'a> {
     /// The messages that were accepted, in order.
     pub(crate) said: Vec<String>,
     /// The requests whose calls must not run.
-    pub(crate) must_not_run: &'a [EffectId],
+    pub(crate) barred: &'a [EffectId],
     /// `true` if the run can be replayed: its policy is not in code.
     pub(crate) replays: bool,
     /// Has the replay lose the last event, as a planted fault.
@@ -61,7 +61,7 @@ fn compare(
         problems.extend(replayed(&run, &live)?);
     }
     problems.extend(said(&run, &expected.said));
-    for id in expected.must_not_run {
+    for id in expected.barred {
         problems.extend(ran(&run, *id));
     }
     Ok(problems)

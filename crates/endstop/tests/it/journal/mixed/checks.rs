@@ -169,9 +169,11 @@ fn decisions_hold(story: &Story<'_>, run: &RecordedRun) {
             EventKind::Parked { request } => {
                 requests.insert(request.id, request.subject.as_str());
             }
-            EventKind::Decided { id, decision, .. }
-                if matches!(decision, ParkDecision::Deny(_) | ParkDecision::Expired) =>
-            {
+            EventKind::Decided {
+                id,
+                decision: ParkDecision::Deny(_) | ParkDecision::Expired,
+                ..
+            } => {
                 let subject = requests[id];
                 let text = serde_json::from_str::<Value>(subject).unwrap_or_default();
                 let text = text["text"].as_str().unwrap_or_default();

@@ -61,6 +61,7 @@ struct Story<'a> {
 }
 
 /// The way in which a process begins with a run.
+#[expect(clippy::large_enum_variant, reason = "one value at a time")]
 enum Start {
     Run,
     Resume(Resume),
@@ -279,6 +280,7 @@ impl Story<'_> {
 }
 
 /// What became of the request of a parked run.
+#[expect(clippy::large_enum_variant, reason = "one value at a time")]
 enum Decided {
     Resume(Resume),
     Cancelled(Box<Outcome>),
