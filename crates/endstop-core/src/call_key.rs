@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
 
 /// Returns the position of the first quote, backslash or control character from `at` on, or the length
 /// of the text.
-// Eight bytes at a time, because strings are most of the arguments, and runs are most of a backtest.
+// Eight bytes at a time, because strings are most of the arguments.
 fn next_special(text: &[u8], mut at: usize) -> usize {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;

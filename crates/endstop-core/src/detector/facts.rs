@@ -262,8 +262,8 @@ fn normal(text: &str, room: &mut Vec<u8>) -> u64 {
 /// Converts ASCII to lower case, with one space after each word and none before the first.
 #[expect(clippy::needless_bitwise_bool, reason = "a lazy operator is a branch")]
 fn fold_ascii(text: &mut Vec<u8>) {
-    // Two passes without a branch, of which the compiler makes vector instructions: reading word by
-    // word takes most of the time of a backtest of rules.
+    // Passes without a branch, of which the compiler makes vector instructions, because this runs for
+    // the text of every recorded step.
     for byte in text.iter_mut() {
         let space = (byte.wrapping_sub(b'\t') < 5) | (byte.wrapping_sub(0x1c) < 5);
         let upper = byte.wrapping_sub(b'A') < 26;
