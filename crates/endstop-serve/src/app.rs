@@ -1,7 +1,9 @@
 //! The state that all requests share: the runs, the tokens, and the bounds.
 
 use crate::access::Tokens;
-use crate::runs::Runs;
+use crate::metrics::Refusals;
+use crate::options::ServeOptions;
+use crate::service::Service;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
@@ -11,7 +13,9 @@ const BODY_MEMORY: usize = 64 << 10;
 
 /// The state that all requests share.
 pub(crate) struct App {
-    pub(crate) runs: Runs,
+    pub(crate) runs: Service,
+    pub(crate) options: ServeOptions,
+    pub(crate) refusals: Refusals,
     pub(crate) tokens: Tokens,
     /// The names that `Host` may have; `None` means any.
     pub(crate) hosts: Option<Vec<String>>,
@@ -21,10 +25,16 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(runs: Runs, tokens: Tokens, hosts: Option<Vec<String>>) -> App {
+    pub(crate) fn new(
+        runs: Service,
+        options: ServeOptions,
+        tokens: Tokens,
+        hosts: Option<Vec<String>>,
+    ) -> App {
         // In KiB, which is exact enough for a bound on memory.
         let bodies = Arc::new(Semaphore::new(BODY_MEMORY));
-        App { runs, tokens, hosts, bodies, readers: AtomicUsize::new(0) }
+        let refusals = Refusals::default();
+        App { runs, options, refusals, tokens, hosts, bodies, readers: AtomicUsize::new(0) }
     }
 
     /// Number of open event streams.

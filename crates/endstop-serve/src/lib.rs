@@ -45,6 +45,7 @@ mod access;
 mod agents;
 mod api;
 mod app;
+pub mod backend;
 mod clock;
 mod metrics;
 mod operator;
@@ -52,6 +53,7 @@ mod options;
 mod page;
 mod runs;
 mod server;
+mod service;
 
 pub use access::{Client, TokenFileError, Tokens};
 pub use agents::{AgentSource, Agents, AtEnd, BuiltAgent, RunPlan};

@@ -3,88 +3,58 @@
 //! Labels are the names of the configured agents, the closed list of endings, and the codes of
 //! refusals. Nothing that a client or a model sends becomes a label.
 
+use crate::backend::Totals;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The counters of a server.
+/// The refused requests, by the code of their error.
 #[derive(Debug, Default)]
-pub(crate) struct Metrics(Mutex<Counts>);
+pub(crate) struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
 
-#[derive(Debug, Default)]
-struct Counts {
-    started: BTreeMap<String, u64>,
-    ended: BTreeMap<(String, String), u64>,
-    cost_usd: BTreeMap<String, f64>,
-    refused: BTreeMap<&'static str, u64>,
-}
-
-/// The gauges at the moment of a scrape.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gauges {
-    pub(crate) running: usize,
-    pub(crate) queued: usize,
-    pub(crate) parked: usize,
-    pub(crate) readers: usize,
-    pub(crate) draining: bool,
-}
-
-impl Metrics {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+impl Refusals {
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a run that starts or is resumed.
-    pub(crate) fn started(&self, agent: &str) {
-        *self.counts().started.entry(agent.to_owned()).or_default() += 1;
-    }
-
-    /// Counts an ending.
-    pub(crate) fn ended(&self, agent: &str, termination: &str, cost_usd: f64) {
-        let mut counts = self.counts();
-        *counts.ended.entry((agent.to_owned(), termination.to_owned())).or_default() += 1;
-        *counts.cost_usd.entry(agent.to_owned()).or_default() += cost_usd;
-    }
-
-    /// Counts a refused request, by the code of its error.
+    /// Counts a refused request.
     pub(crate) fn refused(&self, code: &'static str) {
-        *self.counts().refused.entry(code).or_default() += 1;
+        *self.counts().entry(code).or_default() += 1;
     }
+}
 
-    /// Writes all counters and gauges.
-    pub(crate) fn render(&self, gauges: Gauges) -> String {
-        let counts = self.counts();
-        let mut text = String::new();
-        head(&mut text, "runs_started_total", "counter", "Runs that started or were resumed.");
-        for (agent, count) in &counts.started {
-            line(&mut text, "runs_started_total", &[("agent", agent)], count);
-        }
-        head(&mut text, "runs_ended_total", "counter", "Runs that ended, by their ending.");
-        for ((agent, termination), count) in &counts.ended {
-            let labels = [("agent", agent.as_str()), ("termination", termination)];
-            line(&mut text, "runs_ended_total", &labels, count);
-        }
-        head(&mut text, "cost_usd_total", "counter", "Cost of ended runs in US dollars.");
-        for (agent, cost) in &counts.cost_usd {
-            line(&mut text, "cost_usd_total", &[("agent", agent)], cost);
-        }
-        head(&mut text, "refused_total", "counter", "Refused requests, by the code of the error.");
-        for (code, count) in &counts.refused {
-            line(&mut text, "refused_total", &[("code", code)], count);
-        }
-        let gauge = [
-            ("runs_running", "Runs that work.", gauges.running),
-            ("runs_queued", "Runs that wait for a free place.", gauges.queued),
-            ("runs_parked", "Runs that wait for a decision, without a place.", gauges.parked),
-            ("event_readers", "Open event streams.", gauges.readers),
-            ("draining", "1 after a shutdown began.", usize::from(gauges.draining)),
-        ];
-        for (name, help, value) in gauge {
-            head(&mut text, name, "gauge", help);
-            line(&mut text, name, &[], value);
-        }
-        text
+/// Writes all counters and gauges. `readers` is the number of open event streams.
+pub(crate) fn render(totals: &Totals, refused: &Refusals, readers: usize) -> String {
+    let mut text = String::new();
+    head(&mut text, "runs_started_total", "counter", "Runs that started or were resumed.");
+    for (agent, count) in &totals.started {
+        line(&mut text, "runs_started_total", &[("agent", agent)], count);
     }
+    head(&mut text, "runs_ended_total", "counter", "Runs that ended, by their ending.");
+    for ((agent, termination), count) in &totals.ended {
+        let labels = [("agent", agent.as_str()), ("termination", termination)];
+        line(&mut text, "runs_ended_total", &labels, count);
+    }
+    head(&mut text, "cost_usd_total", "counter", "Cost of ended runs in US dollars.");
+    for (agent, cost) in &totals.cost_usd {
+        line(&mut text, "cost_usd_total", &[("agent", agent)], cost);
+    }
+    head(&mut text, "refused_total", "counter", "Refused requests, by the code of the error.");
+    for (code, count) in refused.counts().iter() {
+        line(&mut text, "refused_total", &[("code", code)], count);
+    }
+    let gauge = [
+        ("runs_running", "Runs that work.", totals.running),
+        ("runs_queued", "Runs that wait for a free place.", totals.queued),
+        ("runs_parked", "Runs that wait for a decision, without a place.", totals.parked),
+        ("event_readers", "Open event streams.", readers),
+        ("draining", "1 after a shutdown began.", usize::from(totals.draining)),
+    ];
+    for (name, help, value) in gauge {
+        head(&mut text, name, "gauge", help);
+        line(&mut text, name, &[], value);
+    }
+    text
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

@@ -1,18 +1,19 @@
 //! The operator's view of a server: the user who runs the process sees and changes all runs, without
 //! a token.
 
-use crate::runs::{Progress, Runs, StopError};
+use crate::backend::Stop;
+use crate::runs::{Progress, Runs};
 use endstop::{LimitChanges, SteerError};
 use std::fmt;
 use std::time::Duration;
 
 /// A handle to the runs of a server, for the user who runs it. Cheap to clone.
 #[derive(Clone)]
-pub struct Operator(Runs);
+pub struct Operator(Option<Runs>);
 
 impl fmt::Debug for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Operator").field(self.0.agents()).finish()
+        f.debug_tuple("Operator").field(&self.0.as_ref().map(Runs::agents)).finish()
     }
 }
 
@@ -55,7 +56,7 @@ pub enum OperatorError {
 }
 
 impl Operator {
-    pub(crate) fn new(runs: Runs) -> Operator {
+    pub(crate) fn new(runs: Option<Runs>) -> Operator {
         Operator(runs)
     }
 
@@ -64,10 +65,11 @@ impl Operator {
     /// # Errors
     /// The store cannot be read.
     pub fn runs(&self) -> Result<Vec<OpenRun>, OperatorError> {
+        let Some(runs) = &self.0 else { return Ok(Vec::new()) };
         let now = crate::clock::wall_ms();
-        let rows = self.0.unfinished()?.into_iter();
+        let rows = runs.unfinished()?.into_iter();
         let open = rows.map(|row| {
-            let live = self.0.live(&row.id);
+            let live = runs.live(&row.id);
             let Progress { turns, cost_usd, calling, .. } =
                 live.map(|live| live.progress()).unwrap_or_default();
             OpenRun {
@@ -88,13 +90,8 @@ impl Operator {
     /// # Errors
     /// There is no such run, or the request cannot be stored.
     pub fn cancel(&self, run: &str) -> Result<(), OperatorError> {
-        if self.0.live(run).is_none() {
-            return Err(OperatorError::UnknownRun);
-        }
-        self.0.cancel_for_operator(run).map_err(|error| match error {
-            StopError::Unknown => OperatorError::UnknownRun,
-            StopError::Store(error) => error.into(),
-        })
+        let runs = self.0.as_ref().filter(|runs| runs.live(run).is_some());
+        Ok(runs.ok_or(OperatorError::UnknownRun)?.stop_open(run, Stop::Cancel)?)
     }
 
     /// Changes limits of a run that works; the operator may also raise them.
@@ -102,7 +99,8 @@ impl Operator {
     /// # Errors
     /// There is no such run, it does not work, or a limit is not valid.
     pub fn set_limits(&self, run: &str, changes: LimitChanges) -> Result<(), OperatorError> {
-        let live = self.0.live(run).ok_or(OperatorError::UnknownRun)?;
+        let live = self.0.as_ref().and_then(|runs| runs.live(run));
+        let live = live.ok_or(OperatorError::UnknownRun)?;
         let steering = live.steering().ok_or(OperatorError::NotWorking)?;
         steering.set_limits(changes).map_err(|error| match error {
             SteerError::Ended => OperatorError::UnknownRun,

@@ -5,9 +5,11 @@ use crate::access::Tokens;
 use crate::agents::Agents;
 use crate::api::router;
 use crate::app::App;
+use crate::backend::Backend;
 use crate::operator::Operator;
 use crate::options::ServeOptions;
 use crate::runs::{Runs, StoreError};
+use crate::service::Service;
 use axum::Router;
 use endstop::journal::SqliteJournal;
 use hyper::server::conn::http1;
@@ -50,11 +52,13 @@ pub enum ServeError {
 pub struct Server {
     app: Arc<App>,
     listener: TcpListener,
+    /// The runs of this process; `None` over another backend.
+    embedded: Option<Runs>,
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("agents", self.app.runs.agents()).finish_non_exhaustive()
+        f.debug_struct("Server").field("listener", &self.listener).finish_non_exhaustive()
     }
 }
 
@@ -74,34 +78,47 @@ impl Server {
         options: ServeOptions,
         report: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Server, ServeError> {
-        let local = listener.local_addr().map_err(ServeError::Listener)?;
-        // The address that was bound, because a name may mean another one.
-        let loopback = local.ip().is_loopback();
-        if !loopback && tokens.is_empty() {
-            return Err(ServeError::NoToken(local));
-        }
-        let hosts = hosts(&options, loopback);
-        let runs = Runs::open(journal, agents, options, Box::new(report))?;
-        Ok(Server { app: Arc::new(App::new(runs, tokens, hosts)), listener })
+        let hosts = admitted(&listener, &tokens, &options)?;
+        let runs = Runs::open(journal, agents, options.clone(), Box::new(report))?;
+        let service = Service::new(Arc::new(runs.clone()));
+        let app = Arc::new(App::new(service, options, tokens, hosts));
+        Ok(Server { app, listener, embedded: Some(runs) })
     }
 
-    /// Returns a handle to the runs, for the user who runs the process.
+    /// Creates a server of runs that live elsewhere. Of the options, those of the queue, of parked
+    /// runs and of the shutdown concern the backend, and are not used here.
+    ///
+    /// # Errors
+    /// The address is not loopback and there is no token.
+    pub fn over(
+        listener: TcpListener,
+        backend: Arc<dyn Backend>,
+        tokens: Tokens,
+        options: ServeOptions,
+    ) -> Result<Server, ServeError> {
+        let hosts = admitted(&listener, &tokens, &options)?;
+        let app = Arc::new(App::new(Service::new(backend), options, tokens, hosts));
+        Ok(Server { app, listener, embedded: None })
+    }
+
+    /// Returns a handle to the runs of this process, for the user who runs it. A server over another
+    /// backend has none.
     pub fn operator(&self) -> Operator {
-        Operator::new(self.app.runs.clone())
+        Operator::new(self.embedded.clone())
     }
 
     /// Serves until `stop` is ready. Then no run is accepted; those that work have the grace period
     /// to end, and are cancelled after it, or when `hurry` is ready. Runs that still wait stay in
     /// the store for the next process. Clients can watch, stop and answer runs until all have ended.
-    pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
-        let Server { app, listener } = self;
+    pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()> + Send) {
+        let Server { app, listener, .. } = self;
         let router = router(Arc::clone(&app), a2a::routes());
-        let most = app.runs.options().max_connections;
+        let most = app.options.max_connections;
         let (closing, closed) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let mut ending = pin!(async {
             stop.await;
-            app.runs.shut_down(hurry).await;
+            app.runs.shut_down(Box::pin(hurry)).await;
         });
         loop {
             tokio::select! {
@@ -109,7 +126,7 @@ impl Server {
                 Some(_) = tasks.join_next() => {}
                 accepted = listener.accept(), if tasks.len() < most => match accepted {
                     Ok((stream, _)) => {
-                        let time = app.runs.options().request_time;
+                        let time = app.options.request_time;
                         tasks.spawn(connection(stream, router.clone(), time, closed.clone()));
                     }
                     // Too many open files: a connection must end first.
@@ -127,14 +144,25 @@ impl Server {
     }
 }
 
-/// Returns the names that `Host` may have; `None` means any.
-fn hosts(options: &ServeOptions, loopback: bool) -> Option<Vec<String>> {
+/// Checks that only admitted clients can reach the address, and returns the names that `Host` may
+/// have; `None` means any.
+fn admitted(
+    listener: &TcpListener,
+    tokens: &Tokens,
+    options: &ServeOptions,
+) -> Result<Option<Vec<String>>, ServeError> {
+    let local = listener.local_addr().map_err(ServeError::Listener)?;
+    // The address that was bound, because a name may mean another one.
+    let loopback = local.ip().is_loopback();
+    if !loopback && tokens.is_empty() {
+        return Err(ServeError::NoToken(local));
+    }
     if !loopback && options.hosts.is_empty() {
-        return None;
+        return Ok(None);
     }
     let mut hosts = options.hosts.clone();
     hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
-    Some(hosts)
+    Ok(Some(hosts))
 }
 
 /// Serves one connection.

@@ -20,8 +20,7 @@ pub(super) async fn card(
     Path(agent): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let known = client.may_use(&agent) && app.runs.agents().get(&agent).is_some();
-    if !known {
+    if !app.runs.has_agent(&client, &agent) {
         return Err(unknown_agent());
     }
     // The gate has checked that the name is one of this server.

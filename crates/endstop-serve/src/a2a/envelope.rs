@@ -1,6 +1,7 @@
 //! The parts of a JSON-RPC call that all methods share: parameters, results and errors.
 
 use crate::api::Failure;
+use crate::backend::BackendError;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json as value};
 
@@ -67,6 +68,12 @@ impl From<RpcError> for Failed {
 impl From<Failure> for Failed {
     fn from(failure: Failure) -> Failed {
         Failed::Http(failure)
+    }
+}
+
+impl From<BackendError> for Failed {
+    fn from(error: BackendError) -> Failed {
+        Failed::Http(error.into())
     }
 }
 

@@ -5,9 +5,8 @@ use super::envelope::{Failed, RpcError, params};
 use super::message::Sent;
 use super::task::Known;
 use super::updates::{Update, of_frame};
-use crate::api::{EventReader, Failure, answer_run, blocking, refusal};
-use crate::runs::{Created, RunRequest, Stop, StopError};
-use endstop::agent::SteerError;
+use crate::api::EventReader;
+use crate::backend::{After, ErrorKind, RunRequest, Stop};
 use endstop::event::RequestId;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,10 +21,11 @@ pub(super) struct OfTask {
     pub(super) id: String,
 }
 
-/// A task that a message has started or continued, and the number of its events before.
+/// A task that a message has started or continued, and a reader of its events since then; none if it has
+/// ended.
 pub(super) struct Begun {
     pub(super) id: String,
-    pub(super) numbers: u64,
+    pub(super) reader: Option<EventReader>,
 }
 
 impl Caller {
@@ -34,10 +34,17 @@ impl Caller {
         self.find(id).await?.ok_or_else(|| RpcError::unknown_task().into())
     }
 
-    /// Returns a reader of a task's events after a number; `None` if the run has ended.
-    pub(super) fn reader(&self, known: &Known, numbers: u64) -> Option<EventReader> {
-        let live = known.live.clone()?;
-        Some(EventReader::of_live(&self.app, known.row.id.clone(), live, numbers))
+    /// Returns a reader of a task's events after a place; `None` if the run has ended.
+    pub(super) async fn reader(
+        &self,
+        known: &Known,
+        after: After,
+    ) -> Result<Option<EventReader>, Failed> {
+        if known.has_ended() {
+            return Ok(None);
+        }
+        let source = self.app.runs.follow(&known.run, after).await?;
+        Ok(source.map(|source| EventReader::new(&self.app, source)))
     }
 
     /// Starts the run that a message asks for, or answers the request that its task waits for.
@@ -65,12 +72,10 @@ impl Caller {
             limits: message.limits()?,
             origin: None,
         };
-        let (runs, client, key) = (self.app.runs.clone(), self.client.clone(), message.key());
-        let created = blocking(move || runs.create(&client, Some(&key), request)).await?;
-        match created {
-            Ok(Created::New(id) | Created::Known(id)) => Ok(Begun { id, numbers: 0 }),
-            Err(refused) => Err(refusal(&self.app, refused).into()),
-        }
+        let started = self.app.runs.start(&self.client, Some(&message.key()), request).await?;
+        let known = self.known(started.id()).await?;
+        let reader = self.reader(&known, After::Number(0)).await?;
+        Ok(Begun { id: known.run.id, reader })
     }
 
     /// Answers the request for approval that a task waits for, or says something to one that works.
@@ -81,22 +86,32 @@ impl Caller {
             return Err(RpcError::params("message: `contextId` is not that of the task").into());
         }
         let unsupported = |why: &str| Err(RpcError::new(-32004, why).into());
-        let Some(live) = known.live.filter(|_| known.row.ended_ms.is_none()) else {
+        if known.has_ended() {
             return unsupported("the task has ended; send the message without `taskId`");
-        };
-        let open = live.feed.open_requests();
-        let numbers = live.feed.numbers();
-        if open.is_empty() {
-            let Some(steering) = live.steering() else {
-                return unsupported("the task waits in the queue; send the message when it works");
-            };
-            steering.say(message.task()).map_err(|error| match error {
-                SteerError::Ended | SteerError::Parked => RpcError::new(-32004, error.to_string()),
-                _ => RpcError::params(format!("message: {error}")),
+        }
+        let id = message.task_id.clone();
+        // Before the message, so that no event after it is missed.
+        let reader = self.reader(&known, After::Now).await?;
+        if known.open.is_empty() {
+            let said = self.app.runs.say(&self.client, &id, message.task()).await;
+            said.map_err(|error| match error.kind {
+                ErrorKind::NotStarted => RpcError::new(
+                    -32004,
+                    "the task waits in the queue; send the message when it works",
+                )
+                .into(),
+                ErrorKind::InvalidChange | ErrorKind::TooLarge => {
+                    RpcError::params(format!("message: {error}")).into()
+                }
+                ErrorKind::NotOpen | ErrorKind::Parked | ErrorKind::Unsupported => {
+                    RpcError::new(-32004, error.message).into()
+                }
+                _ => Failed::from(error),
             })?;
-            return Ok(Begun { id: message.task_id.clone(), numbers });
+            return Ok(Begun { id, reader });
         }
         let decision = message.decision()?;
+        let open = &known.open;
         let only = (open.len() == 1).then(|| open[0]["request_id"].as_u64()).flatten();
         let Some(request) = decision.request.or(only) else {
             return Err(RpcError::params(
@@ -104,21 +119,23 @@ impl Caller {
             )
             .into());
         };
-        let (client, id) = (self.client.clone(), message.task_id.clone());
         let answered =
-            answer_run(&self.app, client, id, RequestId(request), decision.approval).await;
-        answered.map_err(|failure| RpcError::new(-32004, failure.message()))?;
-        Ok(Begun { id: message.task_id.clone(), numbers })
+            self.app.runs.answer(&self.client, &id, RequestId(request), decision.approval).await;
+        answered.map_err(|error| match error.kind {
+            ErrorKind::Unavailable | ErrorKind::Internal => Failed::from(error),
+            _ => RpcError::new(-32004, error.message).into(),
+        })?;
+        Ok(Begun { id, reader })
     }
+}
 
-    /// Waits until a run has ended or waits for a decision.
-    async fn settled(&self, known: &Known, numbers: u64) {
-        // A run that ended in between has no reader, and its task is complete.
-        let Some(mut reader) = self.reader(known, numbers) else { return };
-        while let Some(frame) = reader.next().await {
-            if matches!(of_frame(&frame), Some(Update::Waits(_))) {
-                return;
-            }
+/// Waits until a run has ended or waits for a decision.
+async fn settled(reader: Option<EventReader>) {
+    // A run that ended in between has no reader, and its task is complete.
+    let Some(mut reader) = reader else { return };
+    while let Some(frame) = reader.next().await {
+        if matches!(of_frame(&frame), Some(Update::Waits(_))) {
+            return;
         }
     }
 }
@@ -126,12 +143,10 @@ impl Caller {
 pub(super) async fn send(caller: &Caller, value: Value) -> Result<Value, Failed> {
     let sent: Sent = params(value)?;
     let begun = caller.begin(&sent).await?;
-    let mut known = caller.known(&begun.id).await?;
     if !sent.configuration.return_immediately {
-        caller.settled(&known, begun.numbers).await;
-        known = caller.known(&begun.id).await?;
+        settled(begun.reader).await;
     }
-    Ok(json!({"task": known.task()}))
+    Ok(json!({"task": caller.known(&begun.id).await?.task()}))
 }
 
 pub(super) async fn get(caller: &Caller, value: Value) -> Result<Value, Failed> {
@@ -146,13 +161,8 @@ pub(super) async fn cancel(caller: &Caller, value: Value) -> Result<Value, Faile
         return Err(RpcError::new(-32002, "the task has ended").into());
     }
     // Before the stop, because a run that has ended has no reader.
-    let reader = caller.reader(&known, 0);
-    let (runs, client, id) = (caller.app.runs.clone(), caller.client.clone(), asked.id.clone());
-    let stopped = blocking(move || runs.stop(&client, &id, Stop::Cancel)).await?;
-    stopped.map_err(|error| match error {
-        StopError::Unknown => Failed::Rpc(RpcError::unknown_task()),
-        StopError::Store(error) => Failed::Http(Failure::from(error)),
-    })?;
+    let reader = caller.reader(&known, After::Number(0)).await?;
+    caller.app.runs.stop(&caller.client, &asked.id, Stop::Cancel).await?;
     // A cancel is a request, so the answer states what has become of the task.
     let ended = async {
         if let Some(mut reader) = reader {

@@ -38,7 +38,7 @@ pub(super) async fn call(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Failure> {
-    if !client.may_use(&agent) || app.runs.agents().get(&agent).is_none() {
+    if !app.runs.has_agent(&client, &agent) {
         return Err(unknown_agent());
     }
     // Errors of the body itself are errors of HTTP, because no call is known yet.

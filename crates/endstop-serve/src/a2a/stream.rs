@@ -6,6 +6,7 @@ use super::message::Sent;
 use super::methods::OfTask;
 use super::updates::{Update, last_updates, of_frame, status_update};
 use crate::api::{EventReader, event_stream};
+use crate::backend::After;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_core::Stream;
@@ -18,7 +19,7 @@ use std::task::{Context, Poll, ready};
 pub(super) async fn send(caller: &Caller, id: &Value, value: Value) -> Result<Response, Failed> {
     let sent: Sent = params(value)?;
     let begun = caller.begin(&sent).await?;
-    open(caller, id, &begun.id, begun.numbers).await
+    open(caller, id, &begun.id, begun.reader).await
 }
 
 pub(super) async fn subscribe(
@@ -28,17 +29,23 @@ pub(super) async fn subscribe(
 ) -> Result<Response, Failed> {
     let asked: OfTask = params(value)?;
     let known = caller.known(&asked.id).await?;
-    let Some(live) = known.live.as_ref().filter(|_| !known.has_ended()) else {
+    if known.has_ended() {
         return Err(RpcError::new(-32004, "the task has ended; GetTask returns it").into());
-    };
-    let numbers = live.feed.numbers();
-    open(caller, id, &asked.id, numbers).await
+    }
+    let reader = caller.reader(&known, After::Now).await?;
+    open(caller, id, &asked.id, reader).await
 }
 
 /// Streams a task: first as it is, then its updates, until it has ended or waits for a decision.
-async fn open(caller: &Caller, call: &Value, task: &str, numbers: u64) -> Result<Response, Failed> {
+async fn open(
+    caller: &Caller,
+    call: &Value,
+    task: &str,
+    reader: Option<EventReader>,
+) -> Result<Response, Failed> {
     let known = caller.known(task).await?;
-    let reader = caller.reader(&known, numbers);
+    // Without a reader the task is in its last state.
+    let reader = reader.filter(|_| !known.has_ended());
     let first = json!({"task": known.task()});
     let updates = Updates {
         caller: Caller {

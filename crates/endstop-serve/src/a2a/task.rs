@@ -1,12 +1,11 @@
 //! A run as a task of the protocol.
 
 use super::caller::Caller;
-use crate::api::{Failure, blocking};
-use crate::runs::{Live, RunRow, RunState};
+use crate::api::Failure;
+use crate::backend::{RunInfo, RunState};
 use endstop::Termination;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 
 /// The fields of an outcome that a task has elsewhere, or that are too large for it.
 const LEFT_OUT: [&str; 6] =
@@ -14,8 +13,9 @@ const LEFT_OUT: [&str; 6] =
 
 /// A run, and what is known of its work or of its end.
 pub(super) struct Known {
-    pub(super) row: RunRow,
-    pub(super) live: Option<Arc<Live>>,
+    pub(super) run: RunInfo,
+    /// The requests for approval that it waits for.
+    pub(super) open: Vec<Value>,
     /// The outcome, if the run has ended.
     outcome: Option<Value>,
 }
@@ -23,27 +23,29 @@ pub(super) struct Known {
 impl Caller {
     /// Returns a run of this agent that the client may see.
     pub(super) async fn find(&self, id: &str) -> Result<Option<Known>, Failure> {
-        let (runs, client, id) = (self.app.runs.clone(), self.client.clone(), id.to_owned());
-        let found = blocking(move || {
-            let Some(row) = runs.get(&client, &id)? else { return Ok(None) };
-            let live = runs.live(&id).filter(|_| row.state != RunState::Ended);
-            let outcome = if row.state == RunState::Ended { runs.outcome(&id) } else { None };
-            Ok::<_, Failure>(Some(Known { row, live, outcome }))
-        });
-        Ok(found.await??.filter(|known| known.row.request.agent == self.agent))
+        let runs = &self.app.runs;
+        let found = runs.find(&self.client, id).await?;
+        let Some(run) = found.filter(|run| run.request.agent == self.agent) else {
+            return Ok(None);
+        };
+        let ended = run.state == RunState::Ended;
+        let outcome = if ended { runs.outcome(&run).await? } else { None };
+        let waits = matches!(run.state, RunState::Running | RunState::Parked);
+        let open = if waits { runs.open_requests(&run).await? } else { Vec::new() };
+        Ok(Some(Known { run, open, outcome }))
     }
 }
 
 impl Known {
     pub(super) fn has_ended(&self) -> bool {
-        self.row.state == RunState::Ended
+        self.run.state == RunState::Ended
     }
 
     /// Returns the task.
     pub(super) fn task(&self) -> Value {
-        let id = &self.row.id;
+        let id = &self.run.id;
         let mut task = json!({"id": id, "contextId": id, "status": self.status()});
-        let request = &self.row.request;
+        let request = &self.run.request;
         task["history"] = json!([{
             "messageId": format!("{id}-task"), "taskId": id, "contextId": id, "role": "ROLE_USER",
             "parts": [{"text": request.task}],
@@ -59,27 +61,24 @@ impl Known {
 
     /// Returns the state with its message and its time.
     pub(super) fn status(&self) -> Value {
-        let (state, said) = match self.row.state {
+        let (state, said) = match self.run.state {
             RunState::Queued => ("TASK_STATE_SUBMITTED", None),
-            RunState::Running | RunState::Parked => {
-                let open = self.live.as_ref().map(|live| live.feed.open_requests());
-                match open.filter(|open| !open.is_empty()) {
-                    None => ("TASK_STATE_WORKING", None),
-                    Some(open) => (
-                        "TASK_STATE_INPUT_REQUIRED",
-                        Some(open.iter().map(|request| json!({"data": request})).collect()),
-                    ),
-                }
+            RunState::Running | RunState::Parked if self.open.is_empty() => {
+                ("TASK_STATE_WORKING", None)
             }
+            RunState::Running | RunState::Parked => (
+                "TASK_STATE_INPUT_REQUIRED",
+                Some(self.open.iter().map(|request| json!({"data": request})).collect()),
+            ),
             RunState::Ended => (self.ended_as(), self.evidence()),
         };
         // The latest change of the state.
-        let at = self.row.ended_ms.or(self.row.started_ms).unwrap_or(self.row.created_ms);
-        status(&self.row.id, state, said, at)
+        let at = self.run.ended_ms.or(self.run.started_ms).unwrap_or(self.run.created_ms);
+        status(&self.run.id, state, said, at)
     }
 
     fn termination(&self) -> Option<Termination> {
-        self.row.termination.as_deref()?.parse().ok()
+        self.run.termination.as_deref()?.parse().ok()
     }
 
     fn ended_as(&self) -> &'static str {
@@ -92,8 +91,8 @@ impl Known {
         if self.termination().is_some_and(Termination::is_success) {
             return None;
         }
-        let name = self.row.termination.as_deref().unwrap_or("unknown");
-        let text = match self.row.evidence.as_deref().filter(|evidence| !evidence.is_empty()) {
+        let name = self.run.termination.as_deref().unwrap_or("unknown");
+        let text = match self.run.evidence.as_deref().filter(|evidence| !evidence.is_empty()) {
             Some(evidence) => format!("{name}: {evidence}"),
             None => name.to_owned(),
         };
@@ -124,8 +123,8 @@ impl Known {
             Some(Value::Object(outcome)) => outcome.clone(),
             // The run was ended without a journal; the store has its termination.
             _ => Map::from_iter([
-                ("termination".to_owned(), self.row.termination.clone().into()),
-                ("category".to_owned(), self.row.category.clone().into()),
+                ("termination".to_owned(), self.run.termination.clone().into()),
+                ("category".to_owned(), self.run.category.clone().into()),
             ]),
         };
         for name in LEFT_OUT {

@@ -1,8 +1,8 @@
 //! The events of a run as updates of a task.
 
 use super::task::{Known, status};
+use crate::backend::event_of;
 use crate::clock::wall_ms;
-use crate::runs::event_of;
 use serde_json::{Value, json};
 
 /// The meaning of an event for the reader of a task.
@@ -61,7 +61,7 @@ pub(super) fn status_update(id: &str, update: &Update) -> Value {
 
 /// Returns the last updates of a task: its result, and its state.
 pub(super) fn last_updates(known: &Known) -> Vec<Value> {
-    let id = &known.row.id;
+    let id = &known.run.id;
     // The result first: clients stop reading at the last state.
     let artifact = known.artifact().map(|artifact| {
         json!({"artifactUpdate": {

@@ -1,4 +1,4 @@
-//! Answers of the API: JSON, and work on threads that may block.
+//! Answers of the API, as JSON.
 
 use super::failure::Failure;
 use axum::response::{IntoResponse, Response};
@@ -13,11 +13,4 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     };
     let kind = HeaderValue::from_static("application/json");
     (status, [(CONTENT_TYPE, kind)], text).into_response()
-}
-
-/// Does work that may wait for a disk on a thread of its own.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| Failure::internal())
 }

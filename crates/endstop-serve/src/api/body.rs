@@ -43,7 +43,7 @@ pub(crate) async fn bounded(
         let message = "expected `Content-Type: application/json`";
         return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
     }
-    let options = app.runs.options();
+    let options = &app.options;
     let most = options.max_body;
     let too_large = || {
         let message = format!("the body is larger than {most} bytes");

@@ -1,7 +1,7 @@
 //! The error of a request, as JSON: `{"error": {"code": "…", "message": "…"}}`.
 
 use crate::access::Refusal;
-use crate::runs::StoreError;
+use crate::backend::{BackendError, ErrorKind};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
@@ -28,26 +28,13 @@ impl Failure {
         Failure { status, code, message: message.into() }
     }
 
-    /// Returns the description of the error.
-    pub(crate) fn message(&self) -> &str {
-        &self.message
-    }
-
     pub(super) fn bad_request(message: impl Into<String>) -> Failure {
         Failure::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
-    /// The answer for a run that does not exist, and for one that the client may not see: both look
-    /// the same, so that ids cannot be tried.
-    pub(super) fn unknown_run() -> Failure {
-        let message = "there is no such run; GET /v1/runs lists the runs";
-        Failure::new(StatusCode::NOT_FOUND, "unknown_run", message)
-    }
-
     /// An error of the server, whose cause is in its log only.
     pub(super) fn internal() -> Failure {
-        let message = "the server has failed; its log has the cause";
-        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+        BackendError::internal().into()
     }
 }
 
@@ -57,10 +44,27 @@ impl From<Refusal> for Failure {
     }
 }
 
-impl From<StoreError> for Failure {
-    fn from(_: StoreError) -> Failure {
-        // Paths of the machine are not for clients.
-        Failure::internal()
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Failure {
+        let (status, code) = match error.kind {
+            ErrorKind::UnknownAgent => (StatusCode::NOT_FOUND, "unknown_agent"),
+            ErrorKind::UnknownRun => (StatusCode::NOT_FOUND, "unknown_run"),
+            ErrorKind::UnknownRequest => (StatusCode::NOT_FOUND, "unknown_request"),
+            ErrorKind::InvalidRun => (StatusCode::UNPROCESSABLE_ENTITY, "invalid_run"),
+            ErrorKind::InvalidChange => (StatusCode::UNPROCESSABLE_ENTITY, "invalid_request"),
+            ErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            ErrorKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
+            ErrorKind::Full => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
+            ErrorKind::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+            ErrorKind::NotStarted => (StatusCode::SERVICE_UNAVAILABLE, "not_started"),
+            ErrorKind::Parking => (StatusCode::SERVICE_UNAVAILABLE, "parking"),
+            ErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            ErrorKind::NotOpen => (StatusCode::CONFLICT, "not_open"),
+            ErrorKind::Parked => (StatusCode::CONFLICT, "parked"),
+            ErrorKind::Unsupported => (StatusCode::NOT_IMPLEMENTED, "unsupported"),
+            ErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        };
+        Failure::new(status, code, error.message)
     }
 }
 

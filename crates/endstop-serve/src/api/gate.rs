@@ -44,7 +44,7 @@ pub(super) async fn gate(
         Err(failure) => failure.into_response(),
     };
     if let Some(Code(code)) = response.extensions().get::<Code>().copied() {
-        app.runs.metrics().refused(code);
+        app.refusals.refused(code);
     }
     let headers = response.headers_mut();
     for (name, value) in HEADERS {

@@ -15,10 +15,8 @@ mod schema;
 mod status;
 mod view;
 
-pub(crate) use answer::{blocking, json};
+pub(crate) use answer::json;
 pub(crate) use body::bounded;
-pub(crate) use control::answer_run;
-pub(crate) use create::refusal;
 pub(crate) use events::{EventReader, event_stream};
 pub(crate) use failure::Failure;
 pub(crate) use router::router;

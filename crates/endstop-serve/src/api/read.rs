@@ -1,11 +1,11 @@
 //! `GET /v1/runs`, `GET /v1/runs/{id}` and `GET /v1/agents`.
 
-use super::answer::{blocking, json};
+use super::answer::json;
 use super::failure::Failure;
 use super::view::{RunDetail, RunList, RunView};
 use crate::access::Client;
 use crate::app::App;
-use crate::runs::{Filter, RunState};
+use crate::backend::{AgentInfo, Filter, RunState};
 use axum::Extension;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
@@ -44,15 +44,12 @@ pub(super) async fn agents(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
 ) -> Response {
-    let agents = app.runs.agents();
-    // An agent that the token may not use must not be visible either.
-    let visible = agents.names().filter(|name| client.may_use(name));
-    let view = |name: &str| {
-        let source = agents.get(name)?;
-        let limits = spelled(&source.limits());
-        Some(AgentView { name: name.to_owned(), model: source.model(), limits })
+    let view = |agent: AgentInfo| {
+        let limits = spelled(&agent.limits);
+        AgentView { name: agent.name, model: agent.model, limits }
     };
-    json(StatusCode::OK, &AgentList { agents: visible.filter_map(view).collect() })
+    let agents = app.runs.agents(&client).into_iter().map(view).collect();
+    json(StatusCode::OK, &AgentList { agents })
 }
 
 /// Returns limits as a request spells them.
@@ -74,18 +71,14 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
     let filter = filter(query.as_deref().unwrap_or_default())?;
-    // Copied, because the filter moves to the thread that reads the store.
-    let (runs, most) = (app.runs.clone(), filter.most);
-    let rows = blocking(move || {
-        // One more than asked for shows if there is another page.
-        let rows = runs.list(&client, Filter { most: most + 1, ..filter })?;
-        let next = rows.get(most as usize - 1).map(|row| row.number.to_string());
-        let next = next.filter(|_| rows.len() > most as usize);
-        let rows = rows.into_iter().take(most as usize);
-        let runs = rows.map(|row| RunView::of(&runs, row).shortened()).collect();
-        Ok::<_, Failure>(RunList { runs, next })
-    });
-    Ok(json(StatusCode::OK, &rows.await??))
+    let most = filter.most;
+    // One more than asked for shows if there is another page.
+    let runs = app.runs.list(&client, Filter { most: most + 1, ..filter }).await?;
+    let next = runs.get(most as usize - 1).map(|run| run.number.to_string());
+    let next = next.filter(|_| runs.len() > most as usize);
+    let runs = runs.into_iter().take(most as usize);
+    let runs = runs.map(|run| RunView::of(run).shortened()).collect();
+    Ok(json(StatusCode::OK, &RunList { runs, next }))
 }
 
 /// Reads the query of a list.
@@ -137,13 +130,9 @@ pub(super) async fn show(
     Extension(client): Extension<Client>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    let runs = app.runs.clone();
-    let detail = blocking(move || {
-        let row = runs.get(&client, &id)?.ok_or_else(Failure::unknown_run)?;
-        // The outcome is large, so it is read from the journal only for a run that has one.
-        let ended = row.state == RunState::Ended;
-        let outcome = if ended { runs.outcome(&id) } else { None };
-        Ok::<_, Failure>(RunDetail { run: RunView::of(&runs, row), outcome })
-    });
-    Ok(json(StatusCode::OK, &detail.await??))
+    let run = app.runs.get(&client, &id).await?;
+    // The outcome is large, so it is read only for a run that has one.
+    let ended = run.state == RunState::Ended;
+    let outcome = if ended { app.runs.outcome(&run).await? } else { None };
+    Ok(json(StatusCode::OK, &RunDetail { run: RunView::of(run), outcome }))
 }

@@ -2,11 +2,11 @@
 
 use super::failure::Failure;
 use crate::app::App;
-use crate::metrics::Gauges;
+use crate::metrics::render;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, StatusCode};
 use std::sync::Arc;
 
 pub(super) async fn health() -> &'static str {
@@ -14,15 +14,13 @@ pub(super) async fn health() -> &'static str {
 }
 
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<&'static str, Failure> {
-    if app.runs.gauges().draining {
-        let message = "the server is shutting down";
-        return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message));
-    }
+    app.runs.ready().await?;
     Ok("ready\n")
 }
 
-pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let gauges = Gauges { readers: app.readers(), ..app.runs.gauges() };
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Failure> {
+    let totals = app.runs.totals().await?;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(CONTENT_TYPE, kind)], app.runs.metrics().render(gauges)).into_response()
+    let text = render(&totals, &app.refusals, app.readers());
+    Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }

@@ -1,6 +1,6 @@
 //! A run as the API shows it.
 
-use crate::runs::{Origin, RunRow, RunState, Runs};
+use crate::backend::{Origin, RunInfo};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -85,34 +85,26 @@ pub(super) struct RunList {
 }
 
 impl RunView {
-    /// Returns a stored run with what is known of it now.
-    pub(super) fn of(runs: &Runs, row: RunRow) -> RunView {
-        // The store learns of progress at the end only; until then the live run has it. An ended run
-        // stays live until its tools have ended, but its row is complete.
-        let live = runs.live(&row.id).filter(|_| row.state != RunState::Ended);
-        let progress = live.as_ref().map(|live| live.progress());
-        let stopping = row.state != RunState::Ended
-            && (row.stop.is_some() || live.is_some_and(|live| live.stop_asked().is_some()));
-        // The place is looked up only for a waiting run, because that takes a lock.
-        let queued = row.state == RunState::Queued;
+    /// Returns a run as the API shows it.
+    pub(super) fn of(run: RunInfo) -> RunView {
         RunView {
-            queue_position: if queued { runs.queue_position(&row.id) } else { None },
-            approvals: progress.map(|progress| progress.approvals).filter(|count| *count > 0),
-            stopping,
-            turns: row.turns.or(progress.map(|progress| progress.turns)),
-            cost_usd: row.cost_usd.or(progress.and_then(|progress| progress.cost_usd)),
-            id: row.id,
-            agent: row.request.agent,
-            state: row.state.as_str(),
-            task: row.request.task,
-            branched_from: row.request.origin.map(OriginView::from),
-            limits: row.request.limits,
-            created_ms: row.created_ms,
-            started_ms: row.started_ms,
-            ended_ms: row.ended_ms,
-            termination: row.termination,
-            category: row.category,
-            evidence: row.evidence,
+            queue_position: run.queue_position,
+            approvals: run.approvals,
+            stopping: run.stopping,
+            turns: run.turns,
+            cost_usd: run.cost_usd,
+            id: run.id,
+            agent: run.request.agent,
+            state: run.state.as_str(),
+            task: run.request.task,
+            branched_from: run.request.origin.map(OriginView::from),
+            limits: run.request.limits,
+            created_ms: run.created_ms,
+            started_ms: run.started_ms,
+            ended_ms: run.ended_ms,
+            termination: run.termination,
+            category: run.category,
+            evidence: run.evidence,
         }
     }
 

@@ -1,35 +1,33 @@
 //! Branches of runs: accepts a request for one, after the run and the turn were checked.
 //!
 //! ```text
-//! match runs.branch(&client, key, id, body)? { Created::New(id) | Created::Known(id) => … }
+//! match runs.branch(owner, key, id, request)? { Started::New(id) | Started::Known(id) => … }
 //! ```
 
-use super::hub::{Created, Refused, Runs};
-use super::request::{BranchBody, Origin, RunRequest};
-use crate::access::Client;
+use super::hub::Runs;
+use crate::backend::{BackendError, BranchRequest, ErrorKind, Origin, RunRequest, Started};
 use endstop::journal::JournalErrorKind;
 
 impl Runs {
-    /// Accepts a request for a branch of a run that the client may see. The agent is that of the run.
-    /// May block.
-    pub(crate) fn branch(
+    /// Accepts a request for a branch of a run. The agent is that of the run. May block.
+    pub(super) fn branch_of(
         &self,
-        client: &Client,
+        owner: &str,
         key: Option<&str>,
         id: &str,
-        body: BranchBody,
-    ) -> Result<Created, Refused> {
-        let row = self.get(client, id).map_err(Refused::Store)?.ok_or(Refused::UnknownRun)?;
-        let BranchBody { turn, message, limits, accept_redacted } = body;
+        request: BranchRequest,
+    ) -> Result<Started, BackendError> {
+        let row = self.row(id)?.ok_or_else(BackendError::unknown_run)?;
+        let BranchRequest { turn, message, limits, accept_redacted } = request;
         let origin = Origin { run: row.id, turn, message, accept_redacted };
-        let owner = client.name.as_deref().unwrap_or_default();
-        let known = key.map(|key| self.shared.store.by_key(owner, key)).transpose();
+        let known = key.map(|key| self.shared.store.by_key(owner, key)).transpose()?;
         // A repeated request returns its run, also if the other run was removed since.
-        if known.map_err(Refused::Store)?.flatten().is_none() {
-            self.check_origin(&origin).map_err(Refused::Invalid)?;
+        if known.flatten().is_none() {
+            self.check_origin(&origin)
+                .map_err(|problem| BackendError::new(ErrorKind::InvalidRun, problem))?;
         }
         let (agent, task) = (row.request.agent, row.request.task);
-        self.create(client, key, RunRequest { agent, task, limits, origin: Some(origin) })
+        self.create(owner, key, RunRequest { agent, task, limits, origin: Some(origin) })
     }
 
     /// Checks that the run can be branched there, so that the client learns of an error at once and

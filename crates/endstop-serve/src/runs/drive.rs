@@ -1,9 +1,9 @@
 //! Drives runs: gives a free place to the next run of the queue, and follows each run to its end.
 
-use super::frame::Framer;
 use super::shared::{Shared, Waiting};
-use super::store::{Ending, Stop};
+use super::store::Ending;
 use crate::agents::{AtEnd, BuiltAgent, RunPlan};
+use crate::backend::{Framer, Stop};
 use crate::clock::wall_ms;
 use endstop::agent::end_interrupted;
 use endstop::core::ParkRequest;

@@ -10,8 +10,8 @@
 //! tails:    └ delta delta delta          (the frames without numbers after frame 1)
 //! ```
 
-use super::frame::Frame;
-use serde_json::{Value, json};
+use crate::backend::{Frame, open_requests};
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -124,32 +124,7 @@ impl Feed {
     /// Returns the requests for approval that no later event of their call has followed, as events.
     /// A request that is no longer in memory is missing.
     pub(crate) fn open_requests(&self) -> Vec<Value> {
-        let mut open: Vec<Value> = Vec::new();
-        for frame in &self.log().frames {
-            let Some(event) = frame.event().filter(|event| event.get("path").is_none()) else {
-                continue;
-            };
-            match event["type"].as_str() {
-                Some("approval_requested") => {
-                    // A resumed run asks again under the same id.
-                    open.retain(|other| other["request_id"] != event["request_id"]);
-                    open.push(event);
-                }
-                Some("tool_started" | "tool_finished") => {
-                    open.retain(|other| other["call_id"] != event["call_id"]);
-                }
-                // A turn begins when the calls of the one before have been answered.
-                Some("turn_started") => open.clear(),
-                _ => {}
-            }
-        }
-        let request = |event: Value| {
-            json!({
-                "request_id": event["request_id"], "tool": event["name"],
-                "arguments": event["canonical"],
-            })
-        };
-        open.into_iter().map(request).collect()
+        open_requests(self.log().frames.iter())
     }
 
     /// Number of numbered frames so far.

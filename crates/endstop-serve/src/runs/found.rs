@@ -1,7 +1,8 @@
 //! Looks for a run in the journal.
 
 use super::shared::Shared;
-use super::store::{Ending, RunState};
+use super::store::Ending;
+use crate::backend::RunState;
 use endstop::Outcome;
 use endstop::journal::JournalErrorKind;
 

@@ -1,7 +1,7 @@
 //! The state of a run that waits or works, which its readers and its controllers share.
 
 use super::feed::Feed;
-use super::store::Stop;
+use crate::backend::Stop;
 use endstop::AgentEvent;
 use endstop::agent::{Approvals, Steering};
 use endstop::core::Park;

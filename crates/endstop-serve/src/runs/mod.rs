@@ -1,23 +1,21 @@
-//! Runs: their store, their queue, their events, and the tasks that drive them.
+//! Runs of this process: their store, their queue, their events, and the tasks that drive them.
 
+mod answer;
+mod blocking;
 mod branch;
 mod drive;
+mod embedded;
 mod feed;
 mod found;
-mod frame;
 mod hub;
 mod live;
+mod metrics;
 mod parked;
+mod reader;
 mod recover;
-mod request;
 mod shared;
 mod store;
 
-pub(crate) use feed::{Cursor, Next};
-pub(crate) use frame::{Frame, Story, event_of};
-pub(crate) use hub::{Created, Refused, Runs, StopError};
-pub(crate) use live::{Live, Progress};
-pub(crate) use parked::Undecided;
-pub(crate) use request::{BranchBody, Origin, RunBody, RunRequest};
+pub(crate) use hub::Runs;
+pub(crate) use live::Progress;
 pub use store::StoreError;
-pub(crate) use store::{Filter, RunRow, RunState, Stop};

@@ -9,7 +9,8 @@
 use super::drive::dispatch;
 use super::found::{Found, found};
 use super::shared::{Parked, Shared, Waiting};
-use super::store::{RunState, StoreError};
+use super::store::StoreError;
+use crate::backend::RunState;
 use crate::clock::wall_ms;
 use endstop::Approval;
 use endstop::event::RequestId;

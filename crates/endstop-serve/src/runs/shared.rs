@@ -1,12 +1,11 @@
 //! The state that the tasks of a server share: the queue, the live runs, and the store.
 
-use super::frame::Story;
 use super::live::Live;
-use super::request::RunRequest;
+use super::metrics::Metrics;
 use super::store::{Ending, Store};
 use crate::agents::Agents;
+use crate::backend::{EventFrames, RunRequest};
 use crate::clock::wall_ms;
-use crate::metrics::Metrics;
 use crate::options::ServeOptions;
 use endstop::core::{Park, ParkRequest};
 use endstop::journal::{JournalError, SqliteJournal};
@@ -34,7 +33,7 @@ pub(super) struct Shared {
     pub(super) ended: Notify,
     /// Problems that concern no client, for the operator.
     pub(super) report: Box<dyn Fn(&str) + Send + Sync>,
-    stories: Mutex<HashMap<String, Weak<Story>>>,
+    stories: Mutex<HashMap<String, Weak<EventFrames>>>,
     state: Mutex<State>,
 }
 
@@ -162,7 +161,7 @@ impl Shared {
 
     /// Returns the events of a run as its journal tells them. Readers of the same run share them.
     /// May block.
-    pub(super) fn story(&self, id: &str) -> Result<Arc<Story>, JournalError> {
+    pub(super) fn story(&self, id: &str) -> Result<Arc<EventFrames>, JournalError> {
         let mut stories = self.stories.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = stories.get(id).and_then(Weak::upgrade)
             && known.ended
@@ -170,7 +169,8 @@ impl Shared {
             return Ok(known);
         }
         // Under the lock, so that many readers of one run do not read its journal at the same time.
-        let story = Arc::new(Story::read(&self.journal, id, self.secrets.clone())?);
+        let recorded = self.journal.load(id)?;
+        let story = Arc::new(EventFrames::of(&recorded, self.secrets.clone())?);
         stories.retain(|_, story| story.strong_count() > 0);
         stories.insert(id.to_owned(), Arc::downgrade(&story));
         Ok(story)

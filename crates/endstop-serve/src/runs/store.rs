@@ -7,7 +7,7 @@
 //! journal.db.serve.lock held by the one server of this journal
 //! ```
 
-use super::request::RunRequest;
+use crate::backend::{BackendError, Filter, RunRequest, RunState, Stop};
 use endstop::{Category, Outcome, Termination};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -73,46 +73,10 @@ pub enum StoreError {
     },
 }
 
-/// The state of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunState {
-    Queued,
-    Running,
-    Parked,
-    Ended,
-}
-
-/// The stop that a client has asked for. A terminate outranks a cancel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stop {
-    Cancel,
-    Terminate,
-}
-
-impl RunState {
-    const ALL: [RunState; 4] =
-        [RunState::Queued, RunState::Running, RunState::Parked, RunState::Ended];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            RunState::Queued => "queued",
-            RunState::Running => "running",
-            RunState::Parked => "parked",
-            RunState::Ended => "ended",
-        }
-    }
-
-    pub(crate) fn parse(text: &str) -> Option<RunState> {
-        RunState::ALL.into_iter().find(|state| state.as_str() == text)
-    }
-}
-
-impl Stop {
-    fn as_str(self) -> &'static str {
-        match self {
-            Stop::Cancel => "cancel",
-            Stop::Terminate => "terminate",
-        }
+impl From<StoreError> for BackendError {
+    fn from(_: StoreError) -> BackendError {
+        // Paths of the machine are not for clients.
+        BackendError::internal()
     }
 }
 
@@ -178,18 +142,6 @@ impl Ending {
             evidence: why.to_owned(),
         }
     }
-}
-
-/// The runs of a list.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Filter {
-    pub(crate) state: Option<RunState>,
-    pub(crate) category: Option<String>,
-    /// Only runs of these agents; `None` means all.
-    pub(crate) agents: Option<Vec<String>>,
-    /// Only runs that were accepted before the one with this number.
-    pub(crate) before: Option<i64>,
-    pub(crate) most: u32,
 }
 
 /// The store.

@@ -1,5 +1,7 @@
 //! A request for a run or for a branch of one, and the limits that it may set.
 
+use super::error::{BackendError, ErrorKind};
+use endstop::wire::redact::KnownKeys;
 use endstop::{Branch, Limits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,55 +29,57 @@ impl From<RunBody> for RunRequest {
 }
 
 /// A request for a branch of a run.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "BranchRequest")]
-pub(crate) struct BranchBody {
+pub struct BranchRequest {
     /// The last turn of the run that the branch keeps, from 1; 0 keeps the task only.
-    pub(super) turn: u32,
+    pub turn: u32,
     /// A message that the model reads after that turn. Required if the run had its answer there.
     #[serde(default)]
-    pub(super) message: Option<String>,
+    pub message: Option<String>,
     /// Limits by name. Each may only lower that of the agent.
     #[serde(default)]
-    pub(super) limits: Map<String, Value>,
+    pub limits: Map<String, Value>,
     /// Branch although secrets were removed from the conversation when it was journalled.
     #[serde(default)]
-    pub(super) accept_redacted: bool,
+    pub accept_redacted: bool,
 }
 
 /// An accepted request, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RunRequest {
+pub struct RunRequest {
     /// Name of the agent.
-    pub(crate) agent: String,
+    pub agent: String,
     /// The task; for a branch that of the other run, for display.
-    pub(crate) task: String,
+    pub task: String,
     /// The limits that the request lowers.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub(crate) limits: Map<String, Value>,
+    pub limits: Map<String, Value>,
     /// The place that the run branches from. Never part of a request of a client, which could name
     /// the run of another one here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<Origin>,
+    pub origin: Option<Origin>,
 }
 
 /// The place in another run that a run branches from, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// Id of the other run.
-    pub(crate) run: String,
-    pub(crate) turn: u32,
+    pub run: String,
+    /// The last turn of it that this run keeps, from 1; 0 keeps the task only.
+    pub turn: u32,
+    /// The message that the model reads after that turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) message: Option<String>,
+    pub message: Option<String>,
+    /// `true` to take a conversation from which secrets were removed.
     #[serde(default)]
-    pub(crate) accept_redacted: bool,
+    pub accept_redacted: bool,
 }
 
 impl Origin {
     /// Returns the branch that the agent starts, with this id.
-    pub(crate) fn branch(&self, id: &str) -> Branch {
+    pub fn branch(&self, id: &str) -> Branch {
         let mut branch = Branch::new(&self.run, self.turn).id(id);
         if let Some(message) = &self.message {
             branch = branch.message(message);
@@ -86,7 +90,7 @@ impl Origin {
 
 impl RunRequest {
     /// Returns a hash that is equal for equal requests. The order of members does not count.
-    pub(crate) fn digest(&self) -> [u8; 32] {
+    pub fn digest(&self) -> [u8; 32] {
         let mut value = serde_json::to_value(self).unwrap_or_default();
         // Clients may print the members of a repeated request in another order.
         value.sort_all_objects();
@@ -97,8 +101,32 @@ impl RunRequest {
     ///
     /// # Errors
     /// Names the limit that is unknown, invalid, or looser than the agent's.
-    pub(crate) fn limits_over(&self, own: &Limits) -> Result<Limits, String> {
+    pub fn limits_over(&self, own: &Limits) -> Result<Limits, String> {
         own.lowered(&self.limits).map_err(|error| error.to_string())
+    }
+
+    /// Checks the task and the limits of the request, and returns the limits over those of the agent.
+    ///
+    /// # Errors
+    /// The task is blank, or a limit is unknown, invalid, or looser than the agent's.
+    pub fn check(&self, own: &Limits) -> Result<Limits, BackendError> {
+        let invalid = |problem: String| BackendError::new(ErrorKind::InvalidRun, problem);
+        // The task of a branch is only shown.
+        if self.origin.is_none() && self.task.trim().is_empty() {
+            return Err(invalid("`task` is blank: expected text for the agent".to_owned()));
+        }
+        self.limits_over(own).map_err(invalid)
+    }
+
+    /// Returns the request without these secrets, and `true` if it contained any.
+    pub fn without(&self, secrets: &KnownKeys) -> (RunRequest, bool) {
+        let clean = |text: &String| secrets.out_of_text(text).into_owned();
+        let mut stored = RunRequest { task: clean(&self.task), ..self.clone() };
+        if let Some(message) = stored.origin.as_mut().and_then(|origin| origin.message.as_mut()) {
+            *message = clean(message);
+        }
+        let redacted = stored != *self;
+        (stored, redacted)
     }
 }
 
