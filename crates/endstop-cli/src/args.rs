@@ -208,6 +208,17 @@ pub(crate) struct ServeArgs {
     /// A name of this server that a request may have in its Host header. May be repeated.
     #[arg(long = "host", value_name = "NAME")]
     pub(crate) hosts: Vec<String>,
+    /// The ingress of a Restate server: serves the runs of its workers (`endstop worker`) instead of runs
+    /// of this process. The variable ENDSTOP_RESTATE_TOKEN has its bearer token, if it requires one.
+    #[cfg(feature = "restate")]
+    #[arg(long, value_name = "URL", requires = "store", conflicts_with_all = [
+        "max_running", "grace", "park_after", "park_expiry", "journal",
+    ])]
+    pub(crate) restate: Option<String>,
+    /// The folder that the workers share, for --restate.
+    #[cfg(feature = "restate")]
+    #[arg(long, value_name = "FOLDER", requires = "restate")]
+    pub(crate) store: Option<PathBuf>,
     /// Number of runs at a time.
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) max_running: u16,

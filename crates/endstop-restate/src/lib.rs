@@ -54,23 +54,28 @@
 mod agents;
 mod attempt;
 mod bridge;
+mod catalog;
 #[cfg(feature = "engine")]
 mod clock;
 mod ending;
 #[cfg(feature = "engine")]
 pub mod engine;
 mod export;
+mod files;
 mod report;
 mod request;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod step;
 mod store;
 
 pub use agents::{AgentSource, Agents, BudgetCeiling, BuiltAgent, RunPlan};
 pub use attempt::{Attempt, Stopper, Task};
 pub use bridge::EngineJournal;
+pub use catalog::{Accepted, Began, Catalog, Decision, Entry, Head, HeadState, Summary};
 pub use ending::{Cause, end_run};
 pub use export::{ExportError, export_run};
 pub use report::RunReport;
 pub use request::{RunRequest, Stop, check_run_id};
 pub use step::{Past, Step, StepEnd, StoredRecord};
-pub use store::{Kept, MOST_INLINE, Store, StoreError};
+pub use store::{Kept, MOST_INLINE, Store, StoreError, Tip};

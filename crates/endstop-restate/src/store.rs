@@ -17,6 +17,7 @@
 //! FOLDER/runs/RUN/000007-3fa1….json        step 7 of a run, by the start of its hash
 //! ```
 
+use crate::files::private_folder;
 use crate::request::check_run_id;
 use crate::step::{Past, Step, hash};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,15 @@ pub struct Kept {
     pub sha256: String,
     /// The length of its JSON in bytes.
     pub bytes: u64,
+}
+
+/// A step of a run, by its place and its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tip {
+    /// The number of the step, from 0.
+    pub number: u64,
+    /// SHA-256 of its JSON, in hexadecimal.
+    pub sha256: String,
 }
 
 /// A problem of the store.
@@ -78,6 +88,12 @@ pub enum StoreError {
     /// The id of a run is not valid.
     #[error("store: {0}")]
     RunId(String),
+}
+
+impl StoreError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> StoreError {
+        failed(path, source)
+    }
 }
 
 /// A step that was read from its file.
@@ -225,7 +241,53 @@ impl Store {
         Ok(past)
     }
 
-    fn folder_of(&self, run: &str) -> Result<PathBuf, StoreError> {
+    /// Reads one step of a run.
+    ///
+    /// # Errors
+    /// The step is missing, or is not the one that was stored.
+    pub fn step(&self, run: &str, tip: &Tip) -> Result<Step, StoreError> {
+        let Tip { number, sha256 } = tip.clone();
+        self.get(run, &Kept { number, sha256, bytes: 0 })
+    }
+
+    /// Returns the steps of a run up to this one, in their order, without those up to the one with the hash
+    /// `known`.
+    ///
+    /// # Errors
+    /// A step is missing or has changed, or `known` is not a step before this one.
+    pub fn steps_to(
+        &self,
+        run: &str,
+        tip: &Tip,
+        known: Option<&str>,
+    ) -> Result<Vec<Step>, StoreError> {
+        let mut steps = Vec::new();
+        let mut next = (known != Some(tip.sha256.as_str())).then(|| tip.clone());
+        while let Some(tip) = next {
+            let (number, step) = (tip.number, self.step(run, &tip)?);
+            next = match (&step.after, number.checked_sub(1)) {
+                (Some(before), _) if Some(before.as_str()) == known => None,
+                (Some(before), Some(number)) => Some(Tip { number, sha256: before.clone() }),
+                (None, _) if known.is_none() => None,
+                _ => return Err(self.damaged(run, number)),
+            };
+            steps.push(step);
+        }
+        steps.reverse();
+        Ok(steps)
+    }
+
+    fn damaged(&self, run: &str, number: u64) -> StoreError {
+        StoreError::Damaged {
+            folder: self.0.folder.clone(),
+            run: run.to_owned(),
+            number,
+            problem: "does not follow the steps before it".to_owned(),
+        }
+    }
+
+    /// Returns the folder of a run.
+    pub(crate) fn folder_of(&self, run: &str) -> Result<PathBuf, StoreError> {
         // The id comes from a client and is a part of a path here.
         check_run_id(run).map_err(StoreError::RunId)?;
         Ok(self.0.folder.join("runs").join(run))
@@ -273,14 +335,6 @@ fn store_id(folder: &Path) -> Result<String, StoreError> {
     let id = named();
     let _ = fs::remove_file(&temporary);
     id.map_err(|source| failed(&path, source))
-}
-
-/// Creates a folder that only this user can read: steps contain conversations.
-fn private_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(folder)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

@@ -27,6 +27,8 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod serve;
 mod serve_demo;
+#[cfg(feature = "restate")]
+mod serve_durable;
 pub(crate) mod simulate;
 pub(crate) mod spend;
 mod surroundings;

@@ -37,6 +37,11 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     let layers = Layers::find(&of_run, Path::new("."))?;
     let settings = layers.settings(&of_run)?;
     layers.announce(&settings);
+    #[cfg(feature = "restate")]
+    if let (Some(ingress), Some(store)) = (&args.restate, &args.store) {
+        let runs = super::serve_durable::runs(args, ingress, store, &settings)?;
+        return serve_durable(args, options, tokens, runs, json);
+    }
     let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;
     // Runs must survive the process, so the journal cannot be left out here.
     place.path()?;
@@ -45,24 +50,63 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
             "the runs must be stored; set a file that can be written with --journal FILE",
         )
     })?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::fault(format!("could not start the async runtime: {error}")))?;
+    let runtime = runtime()?;
     let agents = agents(&settings, &journal, &runtime)?;
-    let bound: Vec<&str> = tokens.agents().filter(|name| agents.get(name).is_none()).collect();
-    if let Some(name) = bound.first() {
-        let known: Vec<&str> = agents.names().collect();
-        return Err(Failure::usage(format!(
-            "--token-file: a token names the agent `{}`, which is not configured; the agents are {}",
-            visible(name),
-            known.join(", ")
-        )));
-    }
-    let status = runtime.block_on(serve(args, options, tokens, journal, agents, json));
+    let names: Vec<String> = agents.names().map(str::to_owned).collect();
+    check_bound(&tokens, &names)?;
+    let report = |problem: &str| output::note(&format!("⚠ endstop serve: {}", visible(problem)));
+    let (stored, grace) = (journal.clone(), &args.grace);
+    let served = Served {
+        names,
+        journal: Some(stored),
+        stopping: format!(
+            "no new runs; running ones have {grace} to end; send the signal again to cancel them"
+        ),
+    };
+    let open = |listener| Server::open(listener, journal, agents, tokens, options, report);
+    let status = runtime.block_on(serve(&args.listen, served, open, json));
     // Commands of tools have ended with their runs; nothing else may delay the exit.
     runtime.shutdown_background();
     status
+}
+
+/// Serves the runs of workers.
+#[cfg(feature = "restate")]
+fn serve_durable(
+    args: &ServeArgs,
+    options: ServeOptions,
+    tokens: Tokens,
+    runs: Arc<endstop_restate::serve::DurableRuns>,
+    json: bool,
+) -> Result {
+    use endstop_serve::backend::Backend as _;
+    let names: Vec<String> = runs.agents().into_iter().map(|agent| agent.name).collect();
+    check_bound(&tokens, &names)?;
+    let stopping = "no new runs; those of the workers continue".to_owned();
+    let served = Served { names, journal: None, stopping };
+    let open = |listener| Server::over(listener, runs, tokens, options);
+    let runtime = runtime()?;
+    let status = runtime.block_on(serve(&args.listen, served, open, json));
+    runtime.shutdown_background();
+    status
+}
+
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::fault(format!("could not start the async runtime: {error}")))
+}
+
+/// Checks that the agents that tokens are bound to exist.
+fn check_bound(tokens: &Tokens, names: &[String]) -> Result<()> {
+    let unknown = tokens.agents().find(|bound| !names.iter().any(|name| name == bound));
+    let Some(name) = unknown else { return Ok(()) };
+    Err(Failure::usage(format!(
+        "--token-file: a token names the agent `{}`, which is not configured; the agents are {}",
+        visible(name),
+        names.join(", ")
+    )))
 }
 
 fn options(args: &ServeArgs) -> Result<ServeOptions> {
@@ -149,36 +193,38 @@ fn agents(settings: &Settings, journal: &SqliteJournal, runtime: &Runtime) -> Re
     Ok(Agents::new(all))
 }
 
+/// A server's agents, the journal of its own runs, and the message when it stops.
+struct Served {
+    names: Vec<String>,
+    journal: Option<SqliteJournal>,
+    stopping: String,
+}
+
 async fn serve(
-    args: &ServeArgs,
-    options: ServeOptions,
-    tokens: Tokens,
-    journal: SqliteJournal,
-    agents: Agents,
+    listen: &str,
+    served: Served,
+    open: impl FnOnce(TcpListener) -> std::result::Result<Server, ServeError>,
     json: bool,
 ) -> Result {
-    let listener = TcpListener::bind(&args.listen).await.map_err(|error| {
+    let Served { names, journal, stopping } = served;
+    let listener = TcpListener::bind(listen).await.map_err(|error| {
         Failure::usage(format!(
             "--listen {}: {error}; expected for example 127.0.0.1:4180",
-            visible(&args.listen)
+            visible(listen)
         ))
     })?;
     let local =
         listener.local_addr().map_err(|error| Failure::fault(format!("--listen: {error}")))?;
     // Registered before anything runs, because until then a signal kills the process.
     let mut signals = Signals::listen()?;
-    let names: Vec<String> = agents.names().map(str::to_owned).collect();
-    let report = |problem: &str| output::note(&format!("⚠ endstop serve: {}", visible(problem)));
     let mut retention = None;
     let mut prune = tokio::time::interval(PRUNED_EVERY);
-    let stored = journal.clone();
-    let server = Server::open(listener, journal, agents, tokens, options, report);
-    let server = server.map_err(|error| match error {
+    let server = open(listener).map_err(|error| match error {
         ServeError::NoToken(_) => Failure::usage(format!("--listen {error}")),
         error => Failure::usage(error.to_string()),
     })?;
-    // Dropped at the end, which removes the socket.
-    let _control = Control::open(Arc::new(server.operator()));
+    // Dropped at the end, which removes the socket. Runs of other processes are not controlled here.
+    let _control = journal.is_some().then(|| Control::open(Arc::new(server.operator())));
     announce(local, &names, json);
     let (stop, stopped) = oneshot::channel::<()>();
     let (hurry, hurried) = oneshot::channel::<()>();
@@ -190,20 +236,16 @@ async fn serve(
     loop {
         tokio::select! {
             () = &mut serving => break,
-            _ = prune.tick() => {
+            _ = prune.tick(), if journal.is_some() => {
                 // The work of an hour ago has ended, so that dropping it does not wait.
                 drop(retention.take());
-                retention = Some(Retention::begin(Some(&stored), &RunArgs::default()));
+                retention = Some(Retention::begin(journal.as_ref(), &RunArgs::default()));
             }
             signal = signals.next() => {
                 if heard == StopSignal::Nothing {
                     heard = signal;
                     channels.0 = None;
-                    output::note(&format!(
-                        "■ endstop serve: no new runs; running ones have {} to end; send the signal \
-                         again to cancel them",
-                        args.grace
-                    ));
+                    output::note(&format!("■ endstop serve: {stopping}"));
                 } else {
                     channels.1 = None;
                 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// The environment variable with the bearer token of the engine.
-const TOKEN_VARIABLE: &str = "ENDSTOP_RESTATE_TOKEN";
+pub(super) const TOKEN_VARIABLE: &str = "ENDSTOP_RESTATE_TOKEN";
 
 pub(crate) fn run(args: &WorkerArgs, json: bool) -> Result {
     let store =

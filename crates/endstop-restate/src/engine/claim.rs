@@ -4,7 +4,7 @@
 use restate_sdk::prelude::*;
 
 /// The key of the only object.
-pub(super) const KEY: &str = "store";
+pub(crate) const KEY: &str = "store";
 
 const ID: &str = "id";
 

@@ -45,7 +45,7 @@ pub enum ClientError {
 
 /// A client of one address of the engine. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct EngineClient {
+pub(crate) struct EngineClient {
     client: Client,
     base: String,
     token: Option<HeaderValue>,
@@ -60,7 +60,7 @@ impl fmt::Debug for EngineClient {
 impl EngineClient {
     /// Creates a client for `base`, for example `http://127.0.0.1:8080`. The token is sent as a bearer
     /// token.
-    pub(super) fn new(base: &str, token: Option<&str>) -> Result<EngineClient, ClientError> {
+    pub(crate) fn new(base: &str, token: Option<&str>) -> Result<EngineClient, ClientError> {
         let settings = |problem: String| ClientError::Settings(problem);
         let base = base.trim_end_matches('/').to_owned();
         if !(base.starts_with("http://") || base.starts_with("https://")) {
@@ -88,18 +88,53 @@ impl EngineClient {
 
     /// Sends a value as JSON, and reads the answer. The time is not limited: an answer may take as
     /// long as a run.
-    pub(super) async fn post<T: DeserializeOwned>(
+    pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let address = format!("{}{path}", self.base);
+        self.post_once(path, body, None).await
+    }
+
+    /// Sends a value as JSON under a key, with which the engine recognises a repeated request.
+    pub(crate) async fn post_once<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        key: Option<&str>,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body)
+            .map_err(|error| ClientError::Settings(format!("the request: {error}")))?;
+        let mut request = http::Request::post(format!("{}{path}", self.base))
+            .header(CONTENT_TYPE, "application/json");
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let request = request.body(Full::new(Bytes::from(body)));
+        let body = self.send(request).await?;
+        // A handler without a result answers with an empty body.
+        let body = if body.is_empty() { &b"null"[..] } else { &body[..] };
+        serde_json::from_slice(body).map_err(|error| ClientError::Network {
+            address: format!("{}{path}", self.base),
+            problem: error.to_string(),
+        })
+    }
+
+    /// Checks that the server answers at this path.
+    #[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "only servers of runs ask"))]
+    pub(crate) async fn check(&self, path: &str) -> Result<(), ClientError> {
+        let request = http::Request::get(format!("{}{path}", self.base));
+        self.send(request.body(Full::default())).await.map(drop)
+    }
+
+    /// Sends a request with the token, and reads the body of a successful answer.
+    async fn send(
+        &self,
+        request: Result<http::Request<Full<Bytes>>, http::Error>,
+    ) -> Result<Bytes, ClientError> {
+        let mut request = request.map_err(|error| ClientError::Settings(error.to_string()))?;
+        let address = request.uri().to_string();
         let network = |problem: String| ClientError::Network { address: address.clone(), problem };
-        let body = serde_json::to_vec(body).map_err(|error| network(error.to_string()))?;
-        let mut request = http::Request::post(&address)
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| ClientError::Settings(error.to_string()))?;
         if let Some(token) = &self.token {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
@@ -113,9 +148,7 @@ impl EngineClient {
             let problem = text.chars().take(300).collect();
             return Err(ClientError::Refused { address, status: status.as_u16(), problem });
         }
-        // A handler without a result answers with an empty body.
-        let body = if body.is_empty() { &b"null"[..] } else { &body[..] };
-        serde_json::from_slice(body).map_err(|error| network(error.to_string()))
+        Ok(body)
     }
 }
 
@@ -128,7 +161,7 @@ fn is_readable_on_the_way(base: &str) -> bool {
 }
 
 /// Returns a key as part of an address. A client chooses the key, which need not be the id of a run.
-pub(super) fn encoded(key: &str) -> String {
+pub(crate) fn encoded(key: &str) -> String {
     key.bytes().fold(String::with_capacity(key.len()), |mut text, byte| {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
             text.push(char::from(byte));

@@ -4,9 +4,10 @@ use super::shared::Shared;
 use super::stops;
 use crate::agents::{AgentSource, BuiltAgent, RunPlan};
 use crate::attempt::{Attempt, Task};
+use crate::catalog::{Head, HeadState, Summary};
 use crate::request::{RunRequest, Stop};
 use crate::step::{Past, Step, StepEnd};
-use crate::store::{Kept, MOST_INLINE, StoreError};
+use crate::store::{Kept, MOST_INLINE, StoreError, Tip};
 use crate::{Cause, clock, end_run};
 use endstop::Limits;
 use endstop::park::Answer;
@@ -102,6 +103,10 @@ impl Driving {
             Journalled::Kept(kept) => self.shared.store.get(&self.id, &kept)?,
         };
         self.past.take(&step);
+        // Steps before a crash are noted with the last of them.
+        if self.attempt.is_some() || step.end.is_some() {
+            self.note(step.end.as_ref());
+        }
         if let Some(attempt) = &mut self.attempt {
             attempt.stored();
         }
@@ -112,6 +117,31 @@ impl Driving {
         Ok(step.end)
     }
 
+    /// Notes the last step for the readers of the store. Blocks for the time of a small file.
+    fn note(&self, end: Option<&StepEnd>) {
+        let (Some(number), Some(sha256)) = (self.past.steps().checked_sub(1), self.past.last())
+        else {
+            return;
+        };
+        let tip = Tip { number, sha256: sha256.to_owned() };
+        let catalog = &self.shared.catalog;
+        let noted = match end {
+            Some(StepEnd::Ended { outcome }) => {
+                catalog.ended(&self.id, &Summary::of(outcome, tip, clock::wall_ms()))
+            }
+            Some(StepEnd::Parked { .. }) => {
+                catalog.head(&self.id, &Head { tip, state: HeadState::Parked })
+            }
+            Some(StepEnd::Refused { .. }) | None => {
+                catalog.head(&self.id, &Head { tip, state: HeadState::Running })
+            }
+        };
+        // The engine has the step, so only readers are late.
+        if let Err(error) = noted {
+            (self.shared.report)(&error.to_string());
+        }
+    }
+
     /// Ends the run from its stored steps. Returns the outcome as JSON.
     pub(super) async fn end(&mut self, why: String) -> String {
         self.attempt = None;
@@ -120,15 +150,42 @@ impl Driving {
         let task = &self.request.task;
         let (step, _) = end_run(&self.past, &self.id, task, &cause, clock::wall_ms());
         let outcome = step.outcome().unwrap_or_default().to_owned();
-        if let Err(error) = self.shared.put(&self.id, self.past.steps(), &step).await {
-            (self.shared.report)(&error.to_string());
+        match self.shared.put(&self.id, self.past.steps(), &step).await {
+            Ok(_) => {
+                self.past.take(&step);
+                self.note(step.end.as_ref());
+            }
+            Err(error) => (self.shared.report)(&error.to_string()),
         }
         outcome
+    }
+
+    /// Ends a run that the engine has lost, after the steps that the store has of it.
+    pub(super) async fn end_lost(&mut self, why: String) -> String {
+        let (store, id) = (self.shared.store.clone(), self.id.clone());
+        match tokio::task::spawn_blocking(move || store.past(&id)).await {
+            Ok(Ok(past)) => self.past = past,
+            Ok(Err(error)) => (self.shared.report)(&error.to_string()),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+        match self.past.outcome() {
+            // The run had ended, or this is the second time that it is ended here.
+            Some(outcome) => {
+                let outcome = outcome.to_owned();
+                self.note(Some(&StepEnd::Ended { outcome: outcome.clone() }));
+                outcome
+            }
+            None => self.end(why).await,
+        }
     }
 }
 
 /// Begins the attempt of this process, and waits for stops in the background.
 fn begin(driving: &mut Driving) -> Attempt {
+    if driving.past.steps() > 0 {
+        // The worker of the last step may have died before it noted the step.
+        driving.note(None);
+    }
     let Driving { shared, id, request, limits, past, answer, stop, .. } = driving;
     let source = shared.agents.get(&request.agent).cloned();
     // Another worker has planned the run, and may have other agents.

@@ -7,8 +7,10 @@ use super::budget::{EndstopBudgetClient, Settle};
 use super::plan::{Reservation, plan};
 use super::shared::Shared;
 use super::workflow::EndstopRunClient;
+use crate::catalog::Summary;
 use crate::report::{RunReport, spent_of};
 use crate::request::RunRequest;
+use crate::store::Tip;
 use crate::{Cause, Past, clock, end_run};
 use endstop::NanoUsd;
 use restate_sdk::prelude::*;
@@ -151,7 +153,7 @@ async fn killed(
 ) -> Killed {
     let budget = plan(shared, id, request).budget;
     let (store, run) = (shared.store.clone(), id.to_owned());
-    let past = match tokio::task::spawn_blocking(move || store.past(&run)).await {
+    let mut past = match tokio::task::spawn_blocking(move || store.past(&run)).await {
         Ok(Ok(past)) => past,
         Ok(Err(error)) => {
             (shared.report)(&error.to_string());
@@ -170,11 +172,19 @@ async fn killed(
         outcome.to_owned()
     } else {
         let (step, _) = end_run(&past, id, &request.task, &cause, clock::wall_ms());
-        if let Err(error) = shared.put(id, past.steps(), &step).await {
-            (shared.report)(&error.to_string());
+        match shared.put(id, past.steps(), &step).await {
+            Ok(_) => past.take(&step),
+            Err(error) => (shared.report)(&error.to_string()),
         }
         step.outcome().unwrap_or_default().to_owned()
     };
+    if let (Some(number), Some(sha256)) = (past.steps().checked_sub(1), past.last()) {
+        let tip = Tip { number, sha256: sha256.to_owned() };
+        let summary = Summary::of(&outcome, tip, clock::wall_ms());
+        if let Err(error) = shared.catalog.ended(id, &summary) {
+            (shared.report)(&error.to_string());
+        }
+    }
     let note = format!("the engine ended the workflow of the run (status {code}): {message}");
     let report = RunReport { note: Some(note), ..RunReport::of(id, &outcome) };
     Killed { report, budget, spent: spent_of(&outcome) }

@@ -31,6 +31,10 @@ mod stops;
 mod worker;
 mod workflow;
 
+#[cfg(feature = "serve")]
+pub(crate) use claim::KEY as STORE_KEY;
 pub use client::ClientError;
+#[cfg(feature = "serve")]
+pub(crate) use client::EngineClient;
 pub use listener::listen;
 pub use worker::{Worker, WorkerError, WorkerOptions};

@@ -1,7 +1,10 @@
 //! The plan of a run: what the first worker decides about it, once for all workers.
 
 use super::shared::Shared;
+use crate::catalog::{Accepted, Began, Decision};
+use crate::clock;
 use crate::request::{RunRequest, check_run_id};
+use crate::store::StoreError;
 use endstop::{Limits, NanoUsd};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +18,9 @@ pub(super) struct Plan {
     pub(super) budget: Option<Reservation>,
     /// The reason why the run does not start.
     pub(super) refused: Option<String>,
+    /// `true` if another invocation began the run, of which the engine knows nothing any more.
+    #[serde(default)]
+    pub(super) lost: bool,
 }
 
 /// An amount of a shared budget.
@@ -26,6 +32,34 @@ pub(super) struct Reservation {
     pub(super) ceiling: NanoUsd,
     /// The ceiling of the run.
     pub(super) want: NanoUsd,
+}
+
+/// Notes in the store that this invocation begins the run, and plans it. Blocks.
+///
+/// # Errors
+/// The store cannot be read or written.
+pub(super) fn admit(
+    shared: &Shared,
+    id: &str,
+    invocation: &str,
+    request: &RunRequest,
+) -> Result<Plan, StoreError> {
+    if let Err(problem) = check_run_id(id) {
+        return Ok(Plan { refused: Some(problem), ..Plan::default() });
+    }
+    let at_ms = clock::wall_ms();
+    // A run that a client has started at the engine itself is not in the list yet.
+    shared.catalog.accept(id, &Accepted::new(request.clone(), at_ms))?;
+    if shared.catalog.decide(id, Decision::Accepted)? == Decision::Withdrawn {
+        let why = "the request for this run was withdrawn, because the engine had not confirmed it";
+        return Ok(Plan { refused: Some(why.to_owned()), ..Plan::default() });
+    }
+    let began = Began { invocation: invocation.to_owned(), at_ms };
+    if shared.catalog.begin(id, &began)?.invocation != invocation {
+        let why = "the engine has lost this run, which an earlier invocation began; start it again";
+        return Ok(Plan { refused: Some(why.to_owned()), lost: true, ..Plan::default() });
+    }
+    Ok(plan(shared, id, request))
 }
 
 /// Plans a run.
@@ -42,7 +76,7 @@ pub(super) fn plan(shared: &Shared, id: &str, request: &RunRequest) -> Plan {
         Err(problem) => return refused(problem),
     };
     let Some(budget) = source.budget() else {
-        return Plan { limits, budget: None, refused: None };
+        return Plan { limits, ..Plan::default() };
     };
     let Some(want) = limits.max_budget_usd.map(NanoUsd::from_usd) else {
         return refused(format!(
@@ -51,5 +85,5 @@ pub(super) fn plan(shared: &Shared, id: &str, request: &RunRequest) -> Plan {
         ));
     };
     let budget = Reservation { name: budget.name, ceiling: budget.usd, want };
-    Plan { limits, budget: Some(budget), refused: None }
+    Plan { limits, budget: Some(budget), ..Plan::default() }
 }

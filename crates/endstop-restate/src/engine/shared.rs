@@ -2,6 +2,7 @@
 
 use super::client::EngineClient;
 use crate::agents::Agents;
+use crate::catalog::Catalog;
 use crate::step::Step;
 use crate::store::{Kept, Store, StoreError};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(250);
 pub(super) struct Shared {
     pub(super) agents: Agents,
     pub(super) store: Store,
+    pub(super) catalog: Catalog,
     pub(super) client: EngineClient,
     pub(super) report: Box<dyn Fn(&str) + Send + Sync>,
     /// The number of runs that this worker drives.

@@ -8,6 +8,7 @@ use super::listener;
 use super::shared::Shared;
 use super::workflow::EndstopRun;
 use crate::agents::Agents;
+use crate::catalog::Catalog;
 use crate::store::Store;
 use restate_sdk::endpoint::Endpoint;
 use serde_json::json;
@@ -125,6 +126,7 @@ impl Worker {
             options.admin.as_deref().map(|base| EngineClient::new(base, token)).transpose()?;
         let shared = Arc::new(Shared {
             agents,
+            catalog: Catalog::of(&store),
             store,
             client,
             report: Box::new(report),

@@ -6,7 +6,7 @@ use super::budget::{EndstopBudgetClient, Reserve, Settle};
 use super::client::encoded;
 use super::driving::Driving;
 use super::ledger::Watched;
-use super::plan::{Plan, plan};
+use super::plan::{Plan, admit};
 use super::shared::Shared;
 use super::stops::{STOP, Signal, TERMINATE};
 use crate::report::{RunReport, spent_of};
@@ -112,11 +112,12 @@ impl EndstopRun {
             Watched { invocation: ctx.invocation_id().to_owned(), request: request.clone() };
         let Json(plan) = {
             let (shared, id, request) = (Arc::clone(&self.0), id.clone(), request.clone());
+            let invocation = watched.invocation.clone();
             let prepare = move || async move {
                 // Not by the engine's own client: the engine kills what a run has called with the run.
                 let watch = format!("/EndstopLedger/{}/watch/send", encoded(&id));
                 shared.client.post::<serde_json::Value>(&watch, &watched).await?;
-                Ok(Json(plan(&shared, &id, &request)))
+                Ok(Json(admit(&shared, &id, &invocation, &request)?))
             };
             ctx.run(prepare).name("plan").await?
         };
@@ -202,7 +203,7 @@ async fn drive(
     request: RunRequest,
     plan: Plan,
 ) -> HandlerResult<String> {
-    let Plan { mut limits, budget, refused } = plan;
+    let Plan { mut limits, budget, refused, lost } = plan;
     if let Some(budget) = &budget {
         let reserve = Reserve { run: id.to_owned(), want: budget.want, ceiling: budget.ceiling };
         let granted = ctx.object_client::<EndstopBudgetClient<'_>>(budget.name.clone());
@@ -222,6 +223,7 @@ async fn drive(
         Err(error) => return Err(error.into()),
     }
     let outcome = match refused {
+        Some(why) if lost => driving.end_lost(why).await,
         Some(why) => driving.end(why).await,
         None => steps(ctx, &mut driving).await?,
     };

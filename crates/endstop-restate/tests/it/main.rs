@@ -5,8 +5,12 @@ mod support;
 
 mod crashes;
 mod endings;
+#[cfg(feature = "serve")]
+mod engine;
 mod exports;
 mod parks;
 mod scenarios;
+#[cfg(feature = "serve")]
+mod served;
 mod stops;
 mod stores;

@@ -5,7 +5,7 @@ use super::read::AgentList;
 use super::view::{RunDetail, RunList, RunView};
 use super::{control, create, events, read, status};
 use crate::app::App;
-use crate::runs::{BranchBody, RunBody};
+use crate::backend::{BranchRequest, RunBody};
 use axum::routing::{MethodRouter, get, post};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::sync::Arc;
@@ -44,6 +44,7 @@ const STEERING: &[(u16, &str)] = &[
     (409, "the run has ended, or is parked"),
     (413, "the message is too long"),
     (422, "the message is blank, or a limit is unknown, invalid or looser"),
+    (501, "durable runs cannot do this; the message names the command that can"),
     (503, "the run has not started yet"),
 ];
 const STARTING: &[(u16, &str)] = &[
@@ -55,7 +56,8 @@ const STARTING: &[(u16, &str)] = &[
         "a limit is raised, the task is blank, the run has no such turn, or the key was used before",
     ),
     (429, "the queue is full; see Retry-After"),
-    (503, "the server is shutting down"),
+    (501, "durable runs cannot do this; the message names the command that can"),
+    (503, "the server is shutting down, or the engine of durable runs does not answer"),
 ];
 const IDEMPOTENT: &[(&str, &str, &str)] = &[(
     "header",
@@ -148,7 +150,7 @@ fn controls() -> [Operation; 6] {
         parameters: &[],
         request: None,
         answer: Answered::Json(202, schema::<RunView>),
-        errors: &[NO_RUN],
+        errors: &[NO_RUN, (503, "the engine of durable runs does not answer")],
         handler,
     };
     [
@@ -175,7 +177,12 @@ fn controls() -> [Operation; 6] {
             errors: &[
                 (404, "there is no such run, or it has made no such request"),
                 (409, "the request was answered before, or the run no longer waits for it"),
-                (503, "the run does not work yet, or is being parked; repeat the request"),
+                (501, "the arguments of a call of a durable run cannot be replaced"),
+                (
+                    503,
+                    "the run does not work yet, is being parked, or its engine does not answer; repeat \
+                     the request",
+                ),
             ],
             handler: || post(control::answer),
         },
@@ -207,7 +214,7 @@ fn controls() -> [Operation; 6] {
             id: "branchRun",
             summary: "Starts a run of the same agent with the beginning of a run, or queues it.",
             parameters: IDEMPOTENT,
-            request: Some(schema::<BranchBody>),
+            request: Some(schema::<BranchRequest>),
             answer: Answered::Json(201, schema::<RunView>),
             errors: STARTING,
             handler: || post(create::branch),
@@ -234,7 +241,7 @@ fn statuses() -> [Operation; 3] {
             "/readyz",
             "ready",
             "Answers if the server accepts runs.",
-            &[(503, "the server is shutting down")],
+            &[(503, "the server is shutting down, or the engine of durable runs does not answer")],
             || get(status::ready),
         ),
         text("/metrics", "metrics", "Counters in Prometheus's text format.", &[], || {

@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Two `endstop serve --restate` over a real Restate server: the API from any of them, also under kills.
+
+    cargo build -p endstop-restate --features engine --example chaos_worker
+    cargo build -p endstop-cli --features restate
+    python3 bench/restate/serve.py LAB --worker target/debug/examples/chaos_worker --endstop target/debug/endstop
+
+LAB is a folder for the Restate server, which is installed from npm, and for the data. Without npm, or if it
+cannot be installed, the script prints a notice and ends with status 0. Everything listens on loopback. A
+check that fails ends with status 1.
+"""
+import argparse
+import collections
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import run as durable
+
+AGENTS = """model = "openai/script"
+[agents.steps]
+limits = { max_turns = 1000 }
+[agents.asks]
+limits = { max_turns = 1000 }
+"""
+FAILED = []
+
+
+def check(name, good, detail=""):
+    print(f"{'good' if good else 'FAILED'}  {name}" + (f"  {detail}" if detail or not good else ""), flush=True)
+    if not good:
+        FAILED.append(name)
+
+
+class Serve:
+    """One `endstop serve --restate`, which can be killed and started again."""
+
+    def __init__(self, lab, endstop, name):
+        self.lab, self.endstop, self.name = lab, endstop, name
+        self.port = durable.free_port()
+        self.config = lab.folder / "serve.toml"
+        self.config.write_text(AGENTS)
+        self.process = None
+
+    def start(self):
+        log = open(self.lab.folder / f"serve-{self.name}.log", "a")
+        command = [
+            self.endstop, "serve", "--listen", f"127.0.0.1:{self.port}", "--config", self.config,
+            "--restate", f"http://127.0.0.1:{self.lab.ports['ingress']}", "--store", self.lab.folder / "store",
+        ]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ENDSTOP_")}
+        environment["HOME"] = str(self.lab.folder)
+        self.process = subprocess.Popen(command, cwd=self.lab.folder, stdout=log, stderr=log, env=environment)
+        end = time.time() + 60
+        while True:
+            try:
+                if durable.request(self.port, "GET", "/v1/agents", timeout=5)[0] == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            if time.time() > end or self.process.poll() is not None:
+                sys.exit((self.lab.folder / f"serve-{self.name}.log").read_text()[-2000:])
+            time.sleep(0.05)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, method, path, body=None, key=None, timeout=60):
+        """Returns the status, the headers and the JSON of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            headers = dict(durable.JSON) if body is not None else {}
+            if key:
+                headers["Idempotency-Key"] = key
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            return answer.status, answer.headers, json.loads(text) if text[:1] in (b"{", b"[") else text
+        finally:
+            connection.close()
+
+    def begin(self, agent, key=None, **script):
+        return self.ask("POST", "/v1/runs", {"agent": agent, "task": json.dumps(script)}, key)
+
+    def get(self, run):
+        return self.ask("GET", f"/v1/runs/{run}")[2]
+
+    def events(self, run, after=0, until=None, timeout=120):
+        """Reads numbered events until the stream ends, or until one of this kind."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        events = []
+        try:
+            connection.request("GET", f"/v1/runs/{run}/events", headers={"Last-Event-ID": str(after)})
+            answer = connection.getresponse()
+            event = {}
+            while line := answer.readline():
+                line = line.decode().rstrip("\n")
+                name, _, value = line.partition(": ")
+                if name in ("id", "event", "data"):
+                    event[name] = value
+                elif not line and "data" in event:
+                    events.append((int(event["id"]), event["event"], json.loads(event["data"])))
+                    if until and event["event"] == until:
+                        break
+                    event = {}
+        except (OSError, http.client.HTTPException):
+            pass  # The server was killed; the caller connects again.
+        finally:
+            connection.close()
+        return events
+
+
+def until(what, test, seconds=60):
+    end = time.time() + seconds
+    while time.time() < end:
+        try:
+            if value := test():
+                return value
+        except (OSError, http.client.HTTPException):
+            pass
+        time.sleep(0.05)
+    check(what, False, f"not within {seconds} s")
+    return None
+
+
+def api(lab, one, other):
+    """The operations, each from another server than the one before."""
+    status, _, run = one.begin("steps", "k1", steps=3, ms=20, bytes=30_000)
+    check("a run is started", status == 201, run)
+    status, headers, again = other.begin("steps", "k1", steps=3, ms=20, bytes=30_000)
+    same = status == 200 and again["id"] == run["id"] and headers["Idempotent-Replayed"] == "true"
+    check("another server knows its key", same, again)
+    status, _, answer = other.begin("steps", "k1", steps=4)
+    check("the key of another request is refused", status == 422 and answer["error"]["code"] == "key_reused")
+    events = other.events(run["id"])
+    numbers = [number for number, _, _ in events]
+    check("events are complete", numbers == list(range(1, len(events) + 1)) and events[-1][1] == "finished", len(events))
+    middle = len(events) // 2
+    check("events resume at another server", one.events(run["id"], middle) == events[middle:])
+    shown = one.get(run["id"])
+    check("the outcome is there", shown["state"] == "ended" and shown["outcome"]["termination"] == "stop", shown["evidence"])
+    status, _, _ = one.ask("GET", f"/v1/runs/{run['id']}/events?after={len(events)}")
+    check("nothing follows the end", status == 204, status)
+
+    for how, ending in (("cancel", "cancelled"), ("terminate", "terminated")):
+        run = one.begin("steps", steps=1, ms=60_000)[2]["id"]
+        other.events(run, until="tool_started")
+        began = time.time()
+        status, _, shown = other.ask("POST", f"/v1/runs/{run}/{how}", {})
+        check(f"{how} is accepted", status == 202 and shown["stopping"], shown)
+        last = one.events(run)[-1][2]
+        took = time.time() - began
+        check(f"{how} ends the run within a step", last["outcome"]["termination"] == ending and took < 30, f"{took:.2f} s")
+        check(f"a second {how} changes nothing", one.ask("POST", f"/v1/runs/{run}/{how}", {})[0] == 200)
+
+    run = one.begin("asks", steps=1, ms=1)[2]["id"]
+    asked = other.events(run, until="approval_requested")[-1][2]
+    parked = until("the run is parked", lambda: (shown := one.get(run))["state"] == "parked" and shown)
+    check("a run that asks is parked", parked and parked["approvals"] == 1)
+    body = {"request_id": asked["request_id"], "decision": "allow"}
+    status, _, answer = other.ask("POST", f"/v1/runs/{run}/answer", {**body, "arguments": {}})
+    check("other arguments are refused", status == 501 and "deny the call" in answer["error"]["message"])
+    status, _, _ = other.ask("POST", f"/v1/runs/{run}/answer", body)
+    check("the answer is accepted", status == 200, status)
+    ended = one.events(run)[-1][2]
+    check("the answered run ends", ended["outcome"]["termination"] == "stop", ended["outcome"]["termination"])
+    check("a late answer is refused", one.ask("POST", f"/v1/runs/{run}/answer", body)[0] == 409)
+
+    call = {
+        "jsonrpc": "2.0", "id": 1, "method": "SendMessage",
+        "params": {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": '{"steps": 1}'}]}},
+    }
+    task = other.ask("POST", "/a2a/steps", call)[2]["result"]["task"]
+    check("A2A: the task is completed", task["status"]["state"] == "TASK_STATE_COMPLETED", task["status"])
+    call = {"jsonrpc": "2.0", "id": 2, "method": "GetTask", "params": {"id": task["id"]}}
+    check("A2A: another server has it", one.ask("POST", "/a2a/steps", call)[2]["result"]["task"]["id"] == task["id"])
+
+    runs = one.ask("GET", "/v1/runs?limit=2")[2]
+    older = other.ask("GET", f"/v1/runs?limit=2&before={runs['next']}")[2]
+    ids = [run["id"] for run in runs["runs"] + older["runs"]]
+    check("pages of the list follow each other", len(set(ids)) == 4, ids)
+    listed = other.ask("GET", "/v1/runs?category=success&state=ended")[2]["runs"]
+    check("the list is filtered", listed and all(run["termination"] == "stop" for run in listed), len(listed))
+    metrics = one.ask("GET", "/metrics")[2].decode()
+    check("metrics count the store", 'runs_ended_total{agent="steps",termination="cancelled"} 1' in metrics)
+    check("the page is served", b"<html" in one.ask("GET", "/")[2].lower())
+
+
+def failures(lab, one, other):
+    """A Restate server that is slow, down and restarted; servers that are killed."""
+    run = one.begin("steps", steps=40, ms=50)[2]["id"]
+    seen = one.events(run, until="tool_finished")
+    one.kill()
+    one.start()
+    rest = one.events(run, seen[-1][0])
+    check("events resume after a kill of serve", seen + rest == other.events(run), len(seen) + len(rest))
+
+    lab.server.send_signal(signal.SIGSTOP)
+    began = time.time()
+    status, headers, answer = one.begin("steps", "slow", steps=2)
+    took = time.time() - began
+    check("slow: 503", status == 503 and answer["error"]["code"] == "unavailable", f"{took:.1f} s: {answer}")
+    check("slow: Retry-After", headers["Retry-After"] is not None)
+    check("slow: the list is there", other.ask("GET", "/v1/runs")[0] == 200)
+    lab.server.send_signal(signal.SIGCONT)
+    started = until("slow: the request is repeated", lambda: (made := other.begin("steps", "slow", steps=2))[0] in (200, 201) and made)
+    ended = other.events(started[2]["id"])[-1][2]
+    check("slow: the repeated request starts the run", ended["outcome"]["termination"] == "stop")
+
+    # Stopped between the check of the engine and the start: what was sent is not confirmed.
+    lab.server.kill()
+    lab.server.wait()
+    status, headers, answer = one.begin("steps", "down", steps=2)
+    check("down: 503", status == 503 and headers["Retry-After"] is not None, answer)
+    check("down: not ready", one.ask("GET", "/readyz")[0] == 503 and one.ask("GET", "/healthz")[0] == 200)
+    check("down: cancel", one.ask("POST", f"/v1/runs/{run}/cancel", {})[0] == 200, "a run that has ended")
+    check("down: events", other.events(run) == seen + rest)
+    lab.start_server()
+    started = until("restarted: the request is repeated", lambda: (made := other.begin("steps", "down", steps=2))[0] in (200, 201) and made)
+    ended = one.events(started[2]["id"])[-1][2]
+    check("restarted: the run ends", ended["outcome"]["termination"] == "stop")
+
+
+def chaos(lab, serves, runs, kills, seed):
+    """Requests that are repeated until they are accepted, while everything is killed."""
+    accepted, over, killed = {}, threading.Event(), collections.Counter()
+    randomly = random.Random(seed)
+    choices = [random.Random(f"{seed}-{number}") for number in range(runs)]
+
+    def begin(number):
+        while True:
+            try:
+                status, _, answer = choices[number].choice(serves).begin("steps", f"chaos-{number}", steps=5, ms=20, bytes=100)
+                if status in (200, 201):
+                    return number, answer["id"]
+                if status != 503:
+                    return number, f"status {status}: {answer}"
+            except (OSError, http.client.HTTPException, ValueError):
+                pass
+            time.sleep(0.1)
+
+    def break_things():
+        for _ in range(kills):
+            time.sleep(randomly.uniform(0.1, 1.0))
+            what = randomly.choice(["server", "serve", "worker", "slow"])
+            killed[what] += 1
+            if what == "server":
+                lab.kill_server()
+            elif what == "serve":
+                serve = randomly.choice(serves)
+                serve.kill()
+                serve.start()
+            elif what == "worker":
+                lab.kill_worker(randomly.randrange(len(lab.workers)))
+            else:
+                lab.server.send_signal(signal.SIGSTOP)
+                time.sleep(randomly.uniform(0.1, 12))
+                lab.server.send_signal(signal.SIGCONT)
+        over.set()
+
+    breaking = threading.Thread(target=break_things)
+    breaking.start()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for number, run in pool.map(begin, range(runs)):
+            accepted[number] = run
+    breaking.join()
+    wrong = [run for run in accepted.values() if run.startswith("status")]
+    check(f"chaos: {runs} keys are accepted ({dict(killed)})", not wrong and len(set(accepted.values())) == runs, wrong[:2])
+    ends = {run: until(f"chaos: {run} ends", lambda run=run: (shown := serves[0].get(run))["state"] == "ended" and shown, 300) for run in accepted.values()}
+    endings = collections.Counter(shown["termination"] for shown in ends.values() if shown)
+    check("chaos: each run ended", endings["stop"] == runs, dict(endings))
+    # A run that a client got no answer for must have performed nothing: each key did its steps once.
+    begins = collections.Counter()
+    for _, _, what, run, number in lab.lines():
+        if what == "model" and number == "0":
+            begins[run] += 1
+    withdrawn = [path.parent.name for path in (lab.folder / "store" / "runs").glob("*/decision.json") if "withdrawn" in path.read_text()]
+    check("chaos: withdrawn requests performed nothing", not any(begins[run] for run in withdrawn), f"{len(withdrawn)} withdrawn")
+    counts = durable.repeated(lab, list(accepted.values()))
+    check("chaos: no stored step was repeated", counts["tools"] - counts["lost"] <= 0 and counts["turns"] == 0, {name: counts[name] for name in ("tools", "turns", "lost", "steps")})
+    streams = [serves[1].events(run) for run in list(accepted.values())[:20]]
+    whole = all([number for number, _, _ in events] == list(range(1, len(events) + 1)) and events[-1][1] == "finished" for events in streams)
+    check("chaos: events have no gap", whole)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("lab", type=pathlib.Path)
+    parser.add_argument("--worker", type=pathlib.Path, required=True)
+    parser.add_argument("--endstop", type=pathlib.Path, required=True)
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    arguments.lab.mkdir(parents=True, exist_ok=True)
+    arguments.lab = arguments.lab.resolve()
+    server = durable.install(arguments.lab)
+    if server is None:
+        return
+    lab = durable.Lab(arguments.lab, server, arguments.worker.resolve())
+    serves = [Serve(lab, arguments.endstop.resolve(), name) for name in ("one", "other")]
+    try:
+        lab.start(2)
+        for serve in serves:
+            serve.start()
+        api(lab, *serves)
+        failures(lab, *serves)
+        chaos(lab, serves, arguments.runs, arguments.kills, arguments.seed)
+    finally:
+        for serve in serves:
+            if serve.process and serve.process.poll() is None:
+                serve.kill()
+        lab.stop()
+    print(f"{len(FAILED)} checks failed" if FAILED else "all checks are good")
+    sys.exit(1 if FAILED else 0)
+
+
+if __name__ == "__main__":
+    main()

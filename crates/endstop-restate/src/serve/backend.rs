@@ -1,0 +1,386 @@
+//! Runs of workers as a backend of a server.
+
+use super::accept::{Acceptor, New};
+use super::engine::Engine;
+use super::list::{List, state_of};
+use super::tail::{TailReader, Tails};
+use crate::catalog::{Catalog, Entry};
+use crate::engine::{ClientError, EngineClient};
+use crate::request::{RunRequest, Stop as RunStop, check_run_id};
+use crate::store::Store;
+use endstop::event::RequestId;
+use endstop::wire::redact::KnownKeys;
+use endstop::{Approval, LimitChanges};
+use endstop_serve::backend::{
+    After, AgentInfo, Answering, Backend, BackendError, BranchRequest, ErrorKind, EventSource,
+    Filter, RunInfo, RunRequest as Asked, RunState, Started, Stop, Totals, Waiting,
+};
+use serde_json::{Value, json};
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The settings of a server of durable runs.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RunsOptions {
+    /// The address of the engine's ingress, for example `http://127.0.0.1:8080`.
+    pub ingress: String,
+    /// The bearer token for it.
+    pub token: Option<String>,
+    /// Number of runs that wait for a worker, above which further ones are refused. 256.
+    pub max_queued: usize,
+    /// The longest time for an answer of the engine. 10 s.
+    pub engine_time: Duration,
+}
+
+impl RunsOptions {
+    /// Creates options for an engine with its ingress at this address.
+    pub fn new(ingress: impl Into<String>) -> RunsOptions {
+        RunsOptions {
+            ingress: ingress.into(),
+            token: None,
+            max_queued: 256,
+            engine_time: Duration::from_secs(10),
+        }
+    }
+}
+
+impl fmt::Debug for RunsOptions {
+    // Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunsOptions").field("ingress", &self.ingress).finish_non_exhaustive()
+    }
+}
+
+/// The runs of the workers of an engine. Any number of servers can serve them at once.
+pub struct DurableRuns {
+    shared: Arc<Acceptor>,
+    tails: Arc<Tails>,
+    agents: Vec<AgentInfo>,
+    max_queued: usize,
+    secrets: KnownKeys,
+    draining: AtomicBool,
+}
+
+impl fmt::Debug for DurableRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableRuns").field("agents", &self.agents).finish_non_exhaustive()
+    }
+}
+
+impl DurableRuns {
+    /// Serves the runs of a store, which the workers share. The agents are those of the workers, with
+    /// their limits. `report` receives problems for the operator's log. The engine is not asked yet: it may
+    /// start later.
+    ///
+    /// # Errors
+    /// The address of the engine is not valid, or its token would be sent to another machine without
+    /// encryption.
+    pub fn open(
+        store: Store,
+        agents: Vec<AgentInfo>,
+        options: &RunsOptions,
+        report: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<DurableRuns, ClientError> {
+        let client = EngineClient::new(&options.ingress, options.token.as_deref())?;
+        let engine = Engine::new(client, options.engine_time, Box::new(report));
+        let catalog = Catalog::of(&store);
+        let tails = Arc::new(Tails::new(store.clone(), catalog.clone()));
+        let list = List::new(catalog.clone());
+        Ok(DurableRuns {
+            shared: Arc::new(Acceptor { store, catalog, engine, list }),
+            tails,
+            agents,
+            max_queued: options.max_queued,
+            secrets: endstop::process::environment_secrets(),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    async fn accept(
+        &self,
+        owner: &str,
+        key: Option<&str>,
+        asked: Asked,
+    ) -> Result<Started, BackendError> {
+        let agent = self.agents.iter().find(|agent| agent.name == asked.agent);
+        asked.check(&agent.ok_or_else(BackendError::unknown_agent)?.limits)?;
+        if self.draining.load(Ordering::Acquire) {
+            return Err(BackendError::draining());
+        }
+        let queued = self.shared.blocking(|own| Ok(own.list.totals()?.queued)).await?;
+        if queued >= self.max_queued {
+            let message = format!("{queued} runs wait for a worker; repeat the request later");
+            return Err(BackendError::new(ErrorKind::Full, message));
+        }
+        let digest = asked.digest().iter().fold(String::new(), |mut hex, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
+        let (shown, _) = asked.without(&self.secrets);
+        let [request, shown] = [asked, shown].map(|asked| RunRequest {
+            agent: asked.agent,
+            task: asked.task,
+            limits: asked.limits,
+        });
+        self.shared.start(New { owner, key, digest, request, shown }).await
+    }
+
+    async fn entry(&self, run: &str) -> Result<Option<Entry>, BackendError> {
+        // Any text can be an id in an address.
+        if check_run_id(run).is_err() {
+            return Ok(None);
+        }
+        let run = run.to_owned();
+        self.shared.blocking(move |own| own.list.entry(&run)).await
+    }
+
+    async fn found(&self, run: &str) -> Result<Entry, BackendError> {
+        self.entry(run).await?.ok_or_else(BackendError::unknown_run)
+    }
+
+    async fn known(&self, run: &str) -> Result<super::tail::Known, BackendError> {
+        let tail = self.tails.of(run);
+        self.tails.read(&tail).await.map_err(|error| {
+            self.shared.engine.report(&error.to_string());
+            BackendError::internal()
+        })
+    }
+
+    /// Returns a run of the list with its progress.
+    async fn info(&self, run: String, entry: Entry) -> Result<RunInfo, BackendError> {
+        let state = state_of(&entry);
+        let Entry { accepted, began, ended, stop, .. } = entry;
+        let mut info = RunInfo {
+            number: accepted.number,
+            request: Asked {
+                agent: accepted.request.agent,
+                task: accepted.request.task,
+                limits: accepted.request.limits,
+                origin: None,
+            },
+            state,
+            created_ms: accepted.created_ms,
+            started_ms: began.map(|began| began.at_ms),
+            ended_ms: ended.as_ref().map(|ended| ended.ended_ms),
+            queue_position: None,
+            approvals: (state == RunState::Parked).then_some(1),
+            stopping: stop.is_some() && state != RunState::Ended,
+            termination: None,
+            category: None,
+            evidence: None,
+            turns: None,
+            cost_usd: None,
+            id: run,
+        };
+        if let Some(ended) = ended {
+            info.turns = Some(ended.turns);
+            info.cost_usd = Some(ended.cost_usd);
+            info.termination = Some(ended.termination);
+            info.category = Some(ended.category);
+            info.evidence = Some(self.secrets.out_of_text(&ended.evidence).into_owned());
+        } else if matches!(state, RunState::Running | RunState::Parked) {
+            let known = self.known(&info.id).await?;
+            info.turns = Some(known.frames.turns());
+            info.cost_usd = known.frames.cost_usd();
+        }
+        Ok(info)
+    }
+
+    /// Refuses what only a run of one process can do.
+    async fn refuse(&self, run: &str, message: &str) -> Result<(), BackendError> {
+        self.found(run).await?;
+        Err(BackendError::new(ErrorKind::Unsupported, message))
+    }
+}
+
+impl Backend for DurableRuns {
+    fn agents(&self) -> Vec<AgentInfo> {
+        self.agents.clone()
+    }
+
+    fn start<'a>(
+        &'a self,
+        owner: &'a str,
+        key: Option<&'a str>,
+        request: Asked,
+    ) -> Answering<'a, Started> {
+        Box::pin(self.accept(owner, key, request))
+    }
+
+    fn branch<'a>(
+        &'a self,
+        _: &'a str,
+        _: Option<&'a str>,
+        run: &'a str,
+        _: BranchRequest,
+    ) -> Answering<'a, Started> {
+        Box::pin(async move {
+            let message = "durable runs cannot be branched here; copy the run with `endstop worker --export RUN \
+                           --journal FILE`, and branch it with `endstop branch`";
+            self.refuse(run, message).await?;
+            Err(BackendError::internal())
+        })
+    }
+
+    fn get<'a>(&'a self, run: &'a str) -> Answering<'a, Option<RunInfo>> {
+        Box::pin(async move {
+            match self.entry(run).await? {
+                Some(entry) => Ok(Some(self.info(run.to_owned(), entry).await?)),
+                None => Ok(None),
+            }
+        })
+    }
+
+    fn outcome<'a>(&'a self, run: &'a str) -> Answering<'a, Option<Value>> {
+        Box::pin(async move {
+            let Some(ended) = self.found(run).await?.ended else { return Ok(None) };
+            let run = run.to_owned();
+            let last = self.shared.blocking(move |own| {
+                // The step with the outcome; those before it are not needed.
+                own.store.step(&run, &ended.tip)
+            });
+            let last = last.await?;
+            let text = last.outcome().map(|text| self.secrets.out_of_json(text));
+            Ok(match text {
+                Some(Some((outcome, _))) => Some(outcome),
+                Some(None) => {
+                    last.outcome().and_then(|text| endstop::core::bounded_json::from_str(text).ok())
+                }
+                None => None,
+            })
+        })
+    }
+
+    fn list(&self, filter: Filter) -> Answering<'_, Vec<RunInfo>> {
+        Box::pin(async move {
+            let found = self.shared.blocking(move |own| own.list.find(&filter)).await?;
+            let mut runs = Vec::with_capacity(found.len());
+            for (run, entry) in found {
+                runs.push(self.info(run, entry).await?);
+            }
+            Ok(runs)
+        })
+    }
+
+    fn follow<'a>(
+        &'a self,
+        run: &'a str,
+        after: After,
+    ) -> Answering<'a, Option<Box<dyn EventSource>>> {
+        Box::pin(async move {
+            self.found(run).await?;
+            let tail = self.tails.of(run);
+            let known = self.known(run).await?;
+            let all = known.frames.numbers();
+            let numbers = match after {
+                // A client may name a number that no event has.
+                After::Number(numbers) => numbers.min(all),
+                After::Now => all,
+            };
+            if known.ended && numbers >= all {
+                return Ok(None);
+            }
+            let reader = TailReader::new(Arc::clone(&self.tails), tail, numbers);
+            Ok(Some(Box::new(reader) as Box<dyn EventSource>))
+        })
+    }
+
+    fn open_requests<'a>(&'a self, run: &'a str) -> Answering<'a, Vec<Value>> {
+        Box::pin(async move {
+            let known = self.known(run).await?;
+            // A run that works again waits for nothing.
+            Ok(if known.request.is_some() { known.frames.open_requests() } else { Vec::new() })
+        })
+    }
+
+    fn stop<'a>(&'a self, run: &'a str, stop: Stop) -> Answering<'a, ()> {
+        Box::pin(async move {
+            if state_of(&self.found(run).await?) == RunState::Ended {
+                return Ok(());
+            }
+            let stop = match stop {
+                Stop::Cancel => RunStop::Cancel,
+                Stop::Terminate => RunStop::Terminate,
+            };
+            self.shared.engine.stop(run, stop).await?;
+            let run = run.to_owned();
+            self.shared.blocking(move |own| own.catalog.stopping(&run, stop)).await
+        })
+    }
+
+    fn answer<'a>(
+        &'a self,
+        run: &'a str,
+        request: RequestId,
+        approval: Approval,
+    ) -> Answering<'a, ()> {
+        Box::pin(async move {
+            self.found(run).await?;
+            let known = self.known(run).await?;
+            let closed = || {
+                let message = format!(
+                    "the request {request} was answered before, or the run no longer waits for it"
+                );
+                BackendError::new(ErrorKind::NotOpen, message)
+            };
+            let Some(open) = known.request.filter(|_| !known.ended) else { return Err(closed()) };
+            if RequestId::of_parked(run, &open) != request {
+                let message = format!("the run has made no request {request} that is open");
+                return Err(BackendError::new(ErrorKind::UnknownRequest, message));
+            }
+            let decision = match approval {
+                Approval::Allow => json!({"digest": open.digest, "approve": true}),
+                Approval::Deny(reason) => json!({"digest": open.digest, "deny": reason}),
+                Approval::AllowChanged(_) => {
+                    let message = "the arguments of a call of a durable run cannot be replaced; deny the call \
+                                   with a `reason` that names the arguments to use";
+                    return Err(BackendError::new(ErrorKind::Unsupported, message));
+                }
+            };
+            self.shared.engine.decide(run, &decision).await
+        })
+    }
+
+    fn say<'a>(&'a self, run: &'a str, _: String) -> Answering<'a, ()> {
+        Box::pin(self.refuse(
+            run,
+            "messages to durable runs are not supported; cancel the run, copy it with `endstop worker --export`, \
+             and continue it with `endstop branch`",
+        ))
+    }
+
+    fn set_limits<'a>(&'a self, run: &'a str, _: LimitChanges) -> Answering<'a, ()> {
+        Box::pin(self.refuse(
+            run,
+            "limits of durable runs cannot be changed while they work; set `limits` in the request that starts \
+             the run, or cancel it",
+        ))
+    }
+
+    fn totals(&self) -> Answering<'_, Totals> {
+        Box::pin(async move {
+            let totals = self.shared.blocking(|own| own.list.totals()).await?;
+            Ok(Totals { draining: self.draining.load(Ordering::Acquire), ..totals })
+        })
+    }
+
+    fn ready(&self) -> Answering<'_, ()> {
+        Box::pin(async move {
+            if self.draining.load(Ordering::Acquire) {
+                let message = "the server is shutting down";
+                return Err(BackendError::new(ErrorKind::Draining, message));
+            }
+            self.shared.engine.ready().await
+        })
+    }
+
+    fn shut_down<'a>(&'a self, _: Waiting<'a, ()>) -> Waiting<'a, ()> {
+        // The runs continue with their workers, and another server can show them.
+        self.draining.store(true, Ordering::Release);
+        Box::pin(std::future::ready(()))
+    }
+}
