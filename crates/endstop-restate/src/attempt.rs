@@ -94,8 +94,8 @@ enum Finish {
 
 impl Attempt {
     /// Starts the run, or resumes it where its last step has left it; a run that has ended is refused.
-    /// `answer` decides the request of a parked run. A run that is to stop from the beginning performs nothing. Must be called on
-    /// a tokio runtime.
+    /// `answer` decides the request of a parked run. A run that is to stop from the beginning performs
+    /// nothing. Must be called on a tokio runtime.
     pub fn begin(
         task: Task,
         past: Arc<Past>,

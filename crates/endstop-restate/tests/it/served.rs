@@ -41,14 +41,19 @@ impl Lab {
     }
 
     fn server(&self) -> DurableRuns {
-        self.server_at(&self.engine.url())
+        self.server_at(&self.engine.url(), DEADLINE)
     }
 
-    fn server_at(&self, url: &str) -> DurableRuns {
+    /// A server that soon gives up an engine that does not answer.
+    fn hasty_server(&self) -> DurableRuns {
+        self.server_at(&self.engine.url(), Duration::from_secs(1))
+    }
+
+    fn server_at(&self, url: &str, engine_time: Duration) -> DurableRuns {
         let limits = Limits { max_turns: Some(10), ..Limits::default() };
         let agent = AgentInfo { name: "a".to_owned(), model: None, limits };
         let mut options = RunsOptions::new(url);
-        options.engine_time = Duration::from_millis(300);
+        options.engine_time = engine_time;
         let reported = Arc::clone(&self.reported);
         let report = move |problem: &str| reported.lock().unwrap().push(problem.to_owned());
         DurableRuns::open(self.store.clone(), vec![agent], &options, report).unwrap()
@@ -163,7 +168,7 @@ async fn simultaneous_requests_start_one_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_engine_accepts_nothing() {
     let lab = Lab::new();
-    let down = lab.server_at("http://127.0.0.1:1");
+    let down = lab.server_at("http://127.0.0.1:1", DEADLINE);
     for key in [None, Some("k")] {
         let error = down.start("", key, request()).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable);
@@ -196,7 +201,7 @@ async fn unconfirmed_run_never_begins() {
     ];
     for reply in hostile {
         let lab = Lab::new();
-        let server = lab.server();
+        let server = lab.hasty_server();
         let fails = reply.clone();
         lab.engine
             .answers(move |request| request.path.ends_with("/start/send").then(|| fails.clone()));
@@ -215,6 +220,7 @@ async fn unconfirmed_run_never_begins() {
         }
         // The repeated request starts one run, with another id.
         lab.engine.answers(|_| None);
+        let server = lab.server();
         let started = server.start("", Some("k"), request()).await.unwrap();
         assert!(matches!(started, Started::New(_)));
         assert!(sent.iter().all(|request| !request.path.contains(started.id())));
@@ -225,7 +231,7 @@ async fn unconfirmed_run_never_begins() {
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_confirms_what_the_engine_does_not() {
     let lab = Lab::new();
-    let server = lab.server();
+    let server = lab.hasty_server();
     let catalog = lab.catalog();
     lab.engine.answers(move |request| {
         let id = request.path.strip_suffix("/start/send")?.rsplit('/').next()?;
@@ -391,7 +397,8 @@ async fn parked_run_is_answered_once() {
     });
     assert_eq!(kind(answer(Approval::Allow).await), ErrorKind::NotOpen);
     lab.engine.answers(|request| request.path.ends_with("/answer").then_some(Reply::Silence));
-    assert_eq!(kind(answer(Approval::Allow).await), ErrorKind::Unavailable);
+    let unanswered = lab.hasty_server().answer(&id, request, Approval::Allow).await;
+    assert_eq!(kind(unanswered), ErrorKind::Unavailable);
     lab.drive(&worker, &id, &mut past, Some(Answer::approve())).await;
     assert_eq!(kind(answer(Approval::Allow).await), ErrorKind::NotOpen);
     assert_eq!(one.get(&id).await.unwrap().unwrap().state, RunState::Ended);

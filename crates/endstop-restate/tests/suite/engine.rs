@@ -98,6 +98,7 @@ impl Engine {
         let mut options = WorkerOptions::new(format!("http://{ingress}"));
         options.admin = Some(format!("http://{admin}"));
         options.advertised = format!("http://{own}");
+        #[expect(clippy::print_stdout, reason = "shown if the test fails")]
         let report = |problem: &str| println!("worker: {problem}");
         let worker = Worker::open(agents, store.clone(), options, report).unwrap();
         let listener = listen(own, false).unwrap();

@@ -25,6 +25,8 @@ pub(super) struct OfTask {
 /// ended.
 pub(super) struct Begun {
     pub(super) id: String,
+    /// The task before the events of the reader, if a run was started.
+    pub(super) known: Option<Known>,
     pub(super) reader: Option<EventReader>,
 }
 
@@ -75,7 +77,7 @@ impl Caller {
         let started = self.app.runs.start(&self.client, Some(&message.key()), request).await?;
         let known = self.known(started.id()).await?;
         let reader = self.reader(&known, After::Number(0)).await?;
-        Ok(Begun { id: known.run.id, reader })
+        Ok(Begun { id: known.run.id.clone(), known: Some(known), reader })
     }
 
     /// Answers the request for approval that a task waits for, or says something to one that works.
@@ -108,7 +110,7 @@ impl Caller {
                 }
                 _ => Failed::from(error),
             })?;
-            return Ok(Begun { id, reader });
+            return Ok(Begun { id, known: None, reader });
         }
         let decision = message.decision()?;
         let open = &known.open;
@@ -125,7 +127,7 @@ impl Caller {
             ErrorKind::Unavailable | ErrorKind::Internal => Failed::from(error),
             _ => RpcError::new(-32004, error.message).into(),
         })?;
-        Ok(Begun { id, reader })
+        Ok(Begun { id, known: None, reader })
     }
 }
 

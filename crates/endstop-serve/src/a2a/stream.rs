@@ -4,6 +4,7 @@ use super::caller::Caller;
 use super::envelope::{Failed, RpcError, envelope, params};
 use super::message::Sent;
 use super::methods::OfTask;
+use super::task::Known;
 use super::updates::{Update, last_updates, of_frame, status_update};
 use crate::api::{EventReader, event_stream};
 use crate::backend::After;
@@ -19,7 +20,16 @@ use std::task::{Context, Poll, ready};
 pub(super) async fn send(caller: &Caller, id: &Value, value: Value) -> Result<Response, Failed> {
     let sent: Sent = params(value)?;
     let begun = caller.begin(&sent).await?;
-    open(caller, id, &begun.id, begun.reader).await
+    match begun.known {
+        // Not looked up again: a fast run may have ended by now, and its updates are still to be sent.
+        Some(known) => Ok(open(caller, id, &known, begun.reader)),
+        None => {
+            let known = caller.known(&begun.id).await?;
+            // Without a reader the task is in its last state.
+            let reader = begun.reader.filter(|_| !known.has_ended());
+            Ok(open(caller, id, &known, reader))
+        }
+    }
 }
 
 pub(super) async fn subscribe(
@@ -33,19 +43,11 @@ pub(super) async fn subscribe(
         return Err(RpcError::new(-32004, "the task has ended; GetTask returns it").into());
     }
     let reader = caller.reader(&known, After::Now).await?;
-    open(caller, id, &asked.id, reader).await
+    Ok(open(caller, id, &known, reader))
 }
 
-/// Streams a task: first as it is, then its updates, until it has ended or waits for a decision.
-async fn open(
-    caller: &Caller,
-    call: &Value,
-    task: &str,
-    reader: Option<EventReader>,
-) -> Result<Response, Failed> {
-    let known = caller.known(task).await?;
-    // Without a reader the task is in its last state.
-    let reader = reader.filter(|_| !known.has_ended());
+/// Streams a task: first as it was found, then its updates, until it has ended or waits for a decision.
+fn open(caller: &Caller, call: &Value, known: &Known, reader: Option<EventReader>) -> Response {
     let first = json!({"task": known.task()});
     let updates = Updates {
         caller: Caller {
@@ -54,13 +56,13 @@ async fn open(
             agent: caller.agent.clone(),
         },
         call: call.clone(),
-        task: task.to_owned(),
+        task: known.run.id.clone(),
         // Without a reader the run has ended, and the task is its last state.
         is_over: reader.is_none(),
         reader,
         ready: VecDeque::from([first]),
     };
-    Ok(event_stream(Chunks(Some(Box::pin(updates.next())))))
+    event_stream(Chunks(Some(Box::pin(updates.next()))))
 }
 
 /// The results of a streamed call that are still to come.
