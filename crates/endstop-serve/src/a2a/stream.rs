@@ -20,16 +20,14 @@ use std::task::{Context, Poll, ready};
 pub(super) async fn send(caller: &Caller, id: &Value, value: Value) -> Result<Response, Failed> {
     let sent: Sent = params(value)?;
     let begun = caller.begin(&sent).await?;
-    match begun.known {
+    if let Some(known) = begun.known {
         // Not looked up again: a fast run may have ended by now, and its updates are still to be sent.
-        Some(known) => Ok(open(caller, id, &known, begun.reader)),
-        None => {
-            let known = caller.known(&begun.id).await?;
-            // Without a reader the task is in its last state.
-            let reader = begun.reader.filter(|_| !known.has_ended());
-            Ok(open(caller, id, &known, reader))
-        }
+        return Ok(open(caller, id, &known, begun.reader));
     }
+    let known = caller.known(&begun.id).await?;
+    // Without a reader the task is in its last state.
+    let reader = begun.reader.filter(|_| !known.has_ended());
+    Ok(open(caller, id, &known, reader))
 }
 
 pub(super) async fn subscribe(
