@@ -182,7 +182,7 @@ def api(lab, one, other):
     task = other.ask("POST", "/a2a/steps", call)[2]["result"]["task"]
     check("A2A: the task is completed", task["status"]["state"] == "TASK_STATE_COMPLETED", task["status"])
     call = {"jsonrpc": "2.0", "id": 2, "method": "GetTask", "params": {"id": task["id"]}}
-    check("A2A: another server has it", one.ask("POST", "/a2a/steps", call)[2]["result"]["task"]["id"] == task["id"])
+    check("A2A: another server has it", one.ask("POST", "/a2a/steps", call)[2]["result"]["id"] == task["id"])
 
     runs = one.ask("GET", "/v1/runs?limit=2")[2]
     older = other.ask("GET", f"/v1/runs?limit=2&before={runs['next']}")[2]
