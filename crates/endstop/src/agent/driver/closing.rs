@@ -250,10 +250,24 @@ impl Driver {
             "the run is parked and has not ended: it waits for a decision about {}",
             request.tool.as_deref().map_or("a question".to_owned(), |tool| format!("`{tool}`"))
         );
+        let parked = Arc::new(ParkRequest::clone(&request));
+        let event = self.is_heard().then(|| {
+            let origin = self.event_origin();
+            AgentEvent::Parked { origin, request }
+        });
+        // Before the handle is ready, as at an ending: a resumed part reports its events to the
+        // same observers.
+        if let Some(event) = &event {
+            let _ = self.shared.tell(&self.control, event);
+            if let Some(hooks) = &self.hooks {
+                let _ = hooks.tell(&self.control, &*self.shared.config.provider, event);
+            }
+        }
         self.owner.finished(self.number, None);
-        self.ending.park(Arc::new(ParkRequest::clone(&request)), *part);
-        // The last event, so after everything that a reader may do next is possible.
-        self.tell(|origin| AgentEvent::Parked { origin, request });
+        self.ending.park(parked, *part);
+        if let Some(event) = event {
+            self.teller.send(event);
+        }
     }
 }
 
