@@ -32,7 +32,7 @@
 use crate::files::{create_once, private_folder, read, replace};
 use crate::request::{RunRequest, Stop};
 use crate::store::{Store, StoreError, Tip};
-use endstop::{Category, Outcome, Termination};
+use endstop::{Category, NanoUsd, Outcome, Termination};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -112,14 +112,14 @@ pub struct Head {
 pub struct Summary {
     /// The termination, for example `stop`.
     pub termination: String,
-    /// Its category.
+    /// The termination's category, for example `success`.
     pub category: String,
     /// The evidence.
     pub evidence: String,
     /// Number of turns.
     pub turns: u32,
-    /// Cost in US dollars.
-    pub cost_usd: f64,
+    /// The known cost in US dollars; `None` if no part of the cost is known.
+    pub cost_usd: Option<f64>,
     /// Unix time in milliseconds.
     pub ended_ms: u64,
     /// The step with the outcome.
@@ -136,14 +136,14 @@ impl Summary {
                 outcome.category().to_string(),
                 outcome.decided_by.evidence.clone(),
                 outcome.turns,
-                outcome.cost.to_usd(),
+                outcome.known_cost().map(NanoUsd::to_usd),
             ),
             Err(error) => (
                 Termination::ErrorDuringExecution.to_string(),
                 Category::Retryable.to_string(),
                 format!("its outcome cannot be read: {error}"),
                 0,
-                0.0,
+                None,
             ),
         };
         Summary { termination, category, evidence, turns, cost_usd, ended_ms, tip }

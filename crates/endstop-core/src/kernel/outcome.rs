@@ -290,6 +290,12 @@ impl Outcome {
         }
     }
 
+    /// The known cost, which is a lower bound if [`cost_unknown`](Outcome::cost_unknown) is set.
+    /// `None` if no part of the cost is known: it is not 0 then.
+    pub fn known_cost(&self) -> Option<NanoUsd> {
+        (!self.cost_unknown || self.cost > NanoUsd::ZERO).then_some(self.cost)
+    }
+
     /// Adds the spending of a tool that ended after its run, for example of a nested agent.
     pub fn add_spent(
         &mut self,

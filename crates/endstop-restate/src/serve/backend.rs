@@ -178,7 +178,7 @@ impl DurableRuns {
         };
         if let Some(ended) = ended {
             info.turns = Some(ended.turns);
-            info.cost_usd = Some(ended.cost_usd);
+            info.cost_usd = ended.cost_usd;
             info.termination = Some(ended.termination);
             info.category = Some(ended.category);
             info.evidence = Some(self.secrets.out_of_text(&ended.evidence).into_owned());

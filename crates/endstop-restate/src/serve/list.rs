@@ -17,7 +17,7 @@ struct Brief {
     state: RunState,
     began: bool,
     /// The termination, its category, and the cost in US dollars.
-    ending: Option<(String, String, f64)>,
+    ending: Option<(String, String, Option<f64>)>,
 }
 
 /// Numbers and ids, the newest first.
@@ -133,7 +133,7 @@ impl List {
                 *totals.started.entry(brief.agent.clone()).or_default() += 1;
             }
             if let Some((termination, _, cost_usd)) = brief.ending {
-                *totals.cost_usd.entry(brief.agent.clone()).or_default() += cost_usd;
+                *totals.cost_usd.entry(brief.agent.clone()).or_default() += cost_usd.unwrap_or(0.0);
                 *totals.ended.entry((brief.agent, termination)).or_default() += 1;
             }
         }

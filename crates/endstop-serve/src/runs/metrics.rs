@@ -18,10 +18,10 @@ impl Metrics {
     }
 
     /// Counts an ending.
-    pub(super) fn ended(&self, agent: &str, termination: &str, cost_usd: f64) {
+    pub(super) fn ended(&self, agent: &str, termination: &str, cost_usd: Option<f64>) {
         let mut counts = self.counts();
         *counts.ended.entry((agent.to_owned(), termination.to_owned())).or_default() += 1;
-        *counts.cost_usd.entry(agent.to_owned()).or_default() += cost_usd;
+        *counts.cost_usd.entry(agent.to_owned()).or_default() += cost_usd.unwrap_or(0.0);
     }
 
     /// Returns the counters.

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::backend::{BackendError, Filter, RunRequest, RunState, Stop};
-use endstop::{Category, Outcome, Termination};
+use endstop::{Category, NanoUsd, Outcome, Termination};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -117,7 +117,8 @@ pub(crate) struct Ending {
     pub(crate) termination: String,
     pub(crate) category: String,
     pub(crate) turns: u32,
-    pub(crate) cost_usd: f64,
+    /// `None` if no part of the cost is known.
+    pub(crate) cost_usd: Option<f64>,
     pub(crate) evidence: String,
 }
 
@@ -127,7 +128,7 @@ impl Ending {
             termination: outcome.termination.to_string(),
             category: outcome.category().to_string(),
             turns: outcome.turns,
-            cost_usd: outcome.cost.to_usd(),
+            cost_usd: outcome.known_cost().map(NanoUsd::to_usd),
             evidence: outcome.decided_by.evidence.clone(),
         }
     }
@@ -138,7 +139,7 @@ impl Ending {
             termination: Termination::ErrorDuringExecution.to_string(),
             category: Category::Retryable.to_string(),
             turns: 0,
-            cost_usd: 0.0,
+            cost_usd: None,
             evidence: why.to_owned(),
         }
     }

@@ -174,10 +174,7 @@ impl Driver {
         });
         if let Some(event) = &event {
             // A panic of an observer on the last event can no longer change the ending.
-            let _ = self.shared.tell(&self.control, event);
-            if let Some(hooks) = &self.hooks {
-                let _ = hooks.tell(&self.control, &*self.shared.config.provider, event);
-            }
+            let _ = self.tell_observers(event);
         }
         // The session is idle before the outcome is visible, so that a caller can start the next run
         // at once.
@@ -258,10 +255,7 @@ impl Driver {
         // Before the handle is ready, as at an ending: a resumed part reports its events to the
         // same observers.
         if let Some(event) = &event {
-            let _ = self.shared.tell(&self.control, event);
-            if let Some(hooks) = &self.hooks {
-                let _ = hooks.tell(&self.control, &*self.shared.config.provider, event);
-            }
+            let _ = self.tell_observers(event);
         }
         self.owner.finished(self.number, None);
         self.ending.park(parked, *part);

@@ -8,6 +8,7 @@
 
 use super::Driver;
 use crate::agent::approvals::canonical;
+use crate::agent::user_code::Panicked;
 use crate::event::{AgentEvent, CallId, Origin, RequestId, turn_of};
 use endstop_core::{RunEvent, ToolCall, TurnDelta};
 
@@ -32,17 +33,21 @@ impl Driver {
     }
 
     fn tell_built(&mut self, event: AgentEvent) {
-        if let Err(panicked) = self.shared.tell(&self.control, &event) {
-            self.queue.push_back(panicked.into());
-        }
-        if let Some(hooks) = &self.hooks
-            && let Err(panicked) = hooks.tell(&self.control, &*self.shared.config.provider, &event)
-        {
+        for panicked in self.tell_observers(&event).into_iter().flatten() {
             self.queue.push_back(panicked.into());
         }
         if self.teller.is_read() {
             self.teller.send(event);
         }
+    }
+
+    /// Passes an event to the observers, then to the hooks. Returns the panics of both.
+    pub(super) fn tell_observers(&self, event: &AgentEvent) -> [Option<Panicked>; 2] {
+        let observers = self.shared.tell(&self.control, event);
+        let hooks = self.hooks.as_ref().map_or(Ok(()), |hooks| {
+            hooks.tell(&self.control, &*self.shared.config.provider, event)
+        });
+        [observers.err(), hooks.err()]
     }
 
     /// Passes on an event of the kernel.

@@ -13,7 +13,7 @@ use crate::journal::{
     Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
     without_secrets,
 };
-use endstop_core::{Message, Outcome};
+use endstop_core::{Message, NanoUsd, Outcome};
 use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, params};
 use serde_json::Value;
@@ -250,9 +250,7 @@ impl RunJournal for Log {
                     outcome.termination.as_str(),
                     outcome.category().as_str(),
                     outcome.turns,
-                    // If no price is known, the cost is unknown and not 0. If part of it is known,
-                    // that part is a lower bound.
-                    (!outcome.cost_unknown || outcome.cost.0 > 0).then(|| outcome.cost.to_usd()),
+                    outcome.known_cost().map(NanoUsd::to_usd),
                     without_secrets(&keys, text.to_owned()),
                     outcome.verified,
                     conversation.as_ref().map(|(ending, numbers)| ending.number(numbers)),

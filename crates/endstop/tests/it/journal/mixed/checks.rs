@@ -9,7 +9,7 @@ use endstop::{AgentEvent, Outcome};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What any hundred runs have.
+/// Kinds of events that every hundred runs contain.
 pub(super) const FREQUENT: &[&str] = &[
     "event: decided",
     "event: limits_changed",
@@ -22,7 +22,7 @@ pub(super) const FREQUENT: &[&str] = &[
     "run: 3 or more at once",
 ];
 
-/// What a thousand runs have, of each at least ten.
+/// Kinds of events of which every thousand runs contain at least ten.
 pub(super) const EXPECTED: &[&str] = &[
     "answer: expired",
     "answer: in time",
