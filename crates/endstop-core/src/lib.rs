@@ -59,7 +59,7 @@ pub use kernel::{
     RunSpec, Step, StoppedWork, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful,
     VerifyRound, Watch, WatchError, WatchMode, WouldFit,
 };
-pub use limits::{LimitError, LimitRow, LimitValue, Limits, TokensCounted};
+pub use limits::{Limit, LimitError, LimitRow, LimitValue, Limits, TokensCounted};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};
 pub use message::{
     ArgumentsError, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,

@@ -24,7 +24,7 @@ pub use value::{LimitValue, parse_duration};
 
 use crate::nearest::did_you_mean;
 use crate::run_data::RunData;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::time::Duration;
@@ -47,6 +47,19 @@ pub enum Unit {
     Switch,
     /// The tokens that count: `all`, `uncached` or `output`.
     TokensCounted,
+}
+
+impl Unit {
+    /// The unit in which a display counts what is used of a limit.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Unit::Turns => "turns",
+            Unit::Usd => "usd",
+            Unit::Tokens => "tokens",
+            Unit::Time => "seconds",
+            Unit::Count | Unit::Switch | Unit::TokensCounted => "times",
+        }
+    }
 }
 
 /// The effect of `null` and `"off"` as the value of a limit.
@@ -95,6 +108,8 @@ pub enum InGuest {
 /// A row of the table of limits.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitRow {
+    /// The limit.
+    pub limit: Limit,
     /// The name in configuration.
     pub name: &'static str,
     /// Description, as lines of documentation; the first paragraph is the help text of the flag.
@@ -122,7 +137,7 @@ pub struct LimitRow {
 }
 
 impl LimitRow {
-    /// Returns the row of a limit.
+    /// Returns the row of the limit with this name.
     pub fn of(name: &str) -> Option<&'static LimitRow> {
         TABLE.iter().find(|row| row.name == name)
     }
@@ -169,12 +184,12 @@ impl LimitRow {
     }
 }
 
-/// Generates [`Limits`], its defaults and [`TABLE`] from the rows.
+/// Generates [`Limits`], its defaults, [`Limit`] and [`TABLE`] from the rows.
 macro_rules! limits {
     ($(
         $(#[doc = $doc:literal])+
         $(#[serde($serde:ident)])?
-        $name:ident: $type:ty = $default:expr, {
+        $limit:ident $name:ident: $type:ty = $default:expr, {
             unit: $unit:ident,
             off: $off:expr,
             needs: $needs:expr,
@@ -201,6 +216,16 @@ macro_rules! limits {
             }
         }
 
+        /// One of the limits. Its name in JSON is the one in configuration.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Limit {
+            $(
+                #[doc = concat!("The limit `", stringify!($name), "`.")]
+                $limit,
+            )+
+        }
+
         /// The number of limits.
         const COUNT: usize = [$(stringify!($name)),+].len();
 
@@ -219,6 +244,7 @@ macro_rules! limits {
             reached: $reached,
             $($key: $value,)*
             ..row(
+                Limit::$limit,
                 stringify!($name),
                 concat!($($doc, "\n"),+),
                 |limits| limits.$name.value(),
@@ -233,12 +259,14 @@ macro_rules! limits {
 
 /// Returns a row with the values that most rows share.
 const fn row(
+    limit: Limit,
     name: &'static str,
     doc: &'static str,
     get: fn(&Limits) -> LimitValue,
     set: fn(&LimitRow, &mut Limits, &Value, bool) -> Result<(), String>,
 ) -> LimitRow {
     LimitRow {
+        limit,
         name,
         doc,
         unit: Unit::Count,
@@ -255,6 +283,36 @@ const fn row(
     }
 }
 
+impl Limit {
+    /// Returns the limit with this name in configuration.
+    pub fn of(name: &str) -> Option<Limit> {
+        LimitRow::of(name).map(|row| row.limit)
+    }
+
+    /// Returns the row of the limit in the table.
+    pub fn row(self) -> &'static LimitRow {
+        // The variants and the rows come from the same list.
+        &TABLE[self as usize]
+    }
+
+    /// The name in configuration, which is also the name in JSON.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(minutes * 60)
 }
@@ -267,7 +325,7 @@ limits! {
     /// Maximum number of model responses.
     ///
     /// A response counts once it is appended to the conversation; 0 allows no call.
-    max_turns: Option<u32> = Some(25), {
+    MaxTurns max_turns: Option<u32> = Some(25), {
         unit: Turns,
         off: Off::Allowed,
         needs: Needs::Data(&[]),
@@ -278,7 +336,7 @@ limits! {
     /// Cost ceiling in US dollars.
     ///
     /// Covers all attempts; 0 allows no call.
-    max_budget_usd: Option<f64> = None, {
+    MaxBudgetUsd max_budget_usd: Option<f64> = None, {
         unit: Usd,
         off: Off::Allowed,
         needs: Needs::Data(&[RunData::Cost]),
@@ -289,7 +347,7 @@ limits! {
     /// Token ceiling, prompt and generated tokens together.
     ///
     /// Covers all attempts. `max_tokens_counts` selects the tokens that count.
-    max_tokens: Option<u64> = None, {
+    MaxTokens max_tokens: Option<u64> = None, {
         unit: Tokens,
         off: Off::Allowed,
         needs: Needs::Data(&[RunData::Tokens]),
@@ -301,7 +359,7 @@ limits! {
     /// cache) or output (generated tokens, with reasoning).
     ///
     /// Before a call, its whole prompt counts as uncached, because a cache may miss.
-    max_tokens_counts: TokensCounted = TokensCounted::All, {
+    MaxTokensCounts max_tokens_counts: TokensCounted = TokensCounted::All, {
         unit: TokensCounted,
         off: Off::Refused("set \"all\" (or \"uncached\", \"output\")"),
         needs: Needs::Data(&[RunData::Tokens]),
@@ -309,7 +367,7 @@ limits! {
         reached: "as `max_tokens`",
     }
     /// Wall-clock ceiling of the run: 90s, 10m, 2h.
-    timeout: Option<Duration> = None, {
+    Timeout timeout: Option<Duration> = None, {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::Data(&[RunData::Times]),
@@ -318,7 +376,7 @@ limits! {
         before_turn: true,
     }
     /// Maximum time of one model call.
-    turn_timeout: Option<Duration> = Some(minutes(10)), {
+    TurnTimeout turn_timeout: Option<Duration> = Some(minutes(10)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -331,7 +389,7 @@ limits! {
     ///
     /// Long by default, because a model may reason without streaming its reasoning. Pings are not
     /// content.
-    first_content_timeout: Option<Duration> = Some(minutes(10)), {
+    FirstContentTimeout first_content_timeout: Option<Duration> = Some(minutes(10)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -342,7 +400,7 @@ limits! {
     /// Maximum time between two chunks of content in a stream.
     ///
     /// Pings are not content.
-    stall_timeout: Option<Duration> = Some(seconds(60)), {
+    StallTimeout stall_timeout: Option<Duration> = Some(seconds(60)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -354,7 +412,7 @@ limits! {
     /// after visible output, to the next text or tool call.
     ///
     /// Such an attempt is repeated once at most. Silence before the first reasoning does not count.
-    thinking_timeout: Option<Duration> = None, {
+    ThinkingTimeout thinking_timeout: Option<Duration> = None, {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -365,7 +423,7 @@ limits! {
     /// Maximum time of one tool call.
     ///
     /// A tool may set its own limit instead.
-    tool_timeout: Option<Duration> = Some(seconds(60)), {
+    ToolTimeout tool_timeout: Option<Duration> = Some(seconds(60)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -377,7 +435,7 @@ limits! {
     ///
     /// Applies to every tool that lets the model request a time. If `tool_timeout` is longer, that
     /// applies instead.
-    max_tool_timeout: Option<Duration> = Some(minutes(10)), {
+    MaxToolTimeout max_tool_timeout: Option<Duration> = Some(minutes(10)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -388,7 +446,7 @@ limits! {
     /// Time that stopped tools have to end.
     ///
     /// Tools that are still running after it are killed.
-    cancel_grace: Duration = seconds(2), {
+    CancelGrace cancel_grace: Duration = seconds(2), {
         unit: Time,
         off: Off::Refused("set 0 to kill at once"),
         needs: Needs::LiveRun,
@@ -397,7 +455,7 @@ limits! {
         in_guest: InGuest::Timing,
     }
     /// Maximum number of consecutive turns in which every tool call failed.
-    max_consecutive_mistakes: Option<u32> = Some(3), {
+    MaxConsecutiveMistakes max_consecutive_mistakes: Option<u32> = Some(3), {
         unit: Turns,
         off: Off::Allowed,
         needs: Needs::Data(&[RunData::Results]),
@@ -407,7 +465,7 @@ limits! {
         before_turn: true,
     }
     /// Maximum number of consecutive turns that repeat themselves.
-    max_unproductive_turns: Option<u32> = Some(3), {
+    MaxUnproductiveTurns max_unproductive_turns: Option<u32> = Some(3), {
         unit: Turns,
         off: Off::Allowed,
         needs: Needs::Data(&[RunData::Results]),
@@ -419,7 +477,7 @@ limits! {
     /// Maximum number of repairs of a structured answer.
     ///
     /// Counted over the run; 0 allows none.
-    max_structured_output_retries: Option<u32> = Some(2), {
+    MaxStructuredOutputRetries max_structured_output_retries: Option<u32> = Some(2), {
         unit: Count,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -434,7 +492,7 @@ limits! {
     // A journal written before this limit existed reads as off, because only `max_retries` applied
     // then. Off is not looser or tighter, because then `max_retries` alone decides.
     #[serde(default)]
-    retry_for: Option<Duration> = Some(seconds(60)), {
+    RetryFor retry_for: Option<Duration> = Some(seconds(60)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -445,7 +503,7 @@ limits! {
     /// Maximum number of retries of a turn after transient provider errors.
     ///
     /// If both this and `retry_for` are off, nothing is retried.
-    max_retries: Option<u32> = None, {
+    MaxRetries max_retries: Option<u32> = None, {
         unit: Count,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -457,7 +515,7 @@ limits! {
     /// Maximum number of consecutive blank answers that get a nudge.
     ///
     /// If it is off, a blank answer is accepted as the answer.
-    max_empty_turns: Option<u32> = Some(1), {
+    MaxEmptyTurns max_empty_turns: Option<u32> = Some(1), {
         unit: Turns,
         off: Off::Allowed,
         needs: Needs::Data(&[]),
@@ -467,7 +525,7 @@ limits! {
     /// Maximum number of times that an answer cut by the token limit is continued.
     ///
     /// Counted over the run.
-    max_continuations: u32 = 0, {
+    MaxContinuations max_continuations: u32 = 0, {
         unit: Count,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -481,7 +539,7 @@ limits! {
     /// it is off, the verifier judges the last answer only, and a rejection does not change the
     /// ending.
     // Off is neither looser nor tighter, because then a rejected answer ends the run at once.
-    verify_rounds: Option<u32> = None, {
+    VerifyRounds verify_rounds: Option<u32> = None, {
         unit: Count,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -491,7 +549,7 @@ limits! {
         least: 1,
     }
     /// Maximum time of the verifier in each round.
-    verify_timeout: Option<Duration> = Some(minutes(10)), {
+    VerifyTimeout verify_timeout: Option<Duration> = Some(minutes(10)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -500,7 +558,7 @@ limits! {
         in_guest: InGuest::Never,
     }
     /// Maximum number of tool calls that run at the same time.
-    tool_concurrency: u32 = 4, {
+    ToolConcurrency tool_concurrency: u32 = 4, {
         unit: Count,
         off: Off::Refused("set 1 to run one call at a time"),
         needs: Needs::LiveRun,
@@ -513,7 +571,7 @@ limits! {
     ///
     /// One extra call without tools, which is not a turn and is paid for within the same ceilings. Its
     /// text is `hand_over` in the outcome, and the ending stays that of the ceiling.
-    wrap_up: bool = false, {
+    WrapUp wrap_up: bool = false, {
         unit: Switch,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -524,7 +582,7 @@ limits! {
     /// Tell the model before each turn what is left of the turns, dollars, tokens and time.
     ///
     /// As a message at the end of the conversation, so that cached prompts stay valid.
-    tell_remaining: bool = false, {
+    TellRemaining tell_remaining: bool = false, {
         unit: Switch,
         off: Off::Allowed,
         needs: Needs::LiveRun,
@@ -535,7 +593,7 @@ limits! {
     /// Accept a complete answer that has an unknown finish value.
     ///
     /// Such an answer may then end the run as `stop`.
-    accept_unknown_finish: bool = false, {
+    AcceptUnknownFinish accept_unknown_finish: bool = false, {
         unit: Switch,
         off: Off::Allowed,
         needs: Needs::LiveRun,

@@ -13,7 +13,7 @@ use super::next::Next;
 use super::phase::{Idle, Phase};
 use super::precheck::check_budgets;
 use crate::error_class::{ErrorClass, ModelError};
-use crate::limits::Limits;
+use crate::limits::{Limit, Limits};
 use crate::message::{ModelTurn, Part, Role};
 use crate::termination::Termination;
 use std::ops::ControlFlow::{Break, Continue};
@@ -233,7 +233,7 @@ fn too_late(
     let evidence = format!(
         "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
     );
-    let ending = Ending::new(Termination::ErrorTimeout, Layer::Limit, Decision::Timeout, evidence);
+    let ending = Ending::at_limit(Limit::Timeout, Termination::ErrorTimeout, evidence);
     with_error(ending, error)
 }
 
@@ -243,9 +243,11 @@ fn failure(by: FailedBy, error: &ModelError, context: &RunContext) -> Box<Ending
         FailedBy::Provider => {
             (error.class.termination(), Layer::Provider, Decision::CallFailed(error.class))
         }
-        FailedBy::Thinking => {
-            (Termination::ErrorThinkingStarved, Layer::Limit, Decision::ThinkingTimeout)
-        }
+        FailedBy::Thinking => (
+            Termination::ErrorThinkingStarved,
+            Layer::Limit,
+            Decision::Limit(Limit::ThinkingTimeout),
+        ),
     };
     let mut evidence = error.to_string();
     if context.attempts.attempt > 1 {

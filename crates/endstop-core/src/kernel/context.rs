@@ -4,6 +4,7 @@
 //! that phase's own data, see `phase.rs`.
 
 use super::compactions::Compactions;
+use super::counts::Counts;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::jitter::Jitter;
 use super::judge::Judge;
@@ -72,29 +73,6 @@ pub(super) struct Said {
     pub(super) last_signal: Option<TerminationSignal>,
     /// The model that answered, as the provider names it.
     pub(super) model: Option<String>,
-}
-
-/// The counters of a run since its start. Those "in a row" return to zero.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) turns: u32,
-    pub(super) tool_turns: u32,
-    pub(super) model_calls: u32,
-    pub(super) tool_calls: u32,
-    /// Turns in a row whose every tool call failed.
-    pub(super) mistakes: u32,
-    /// Blank answers in a row.
-    pub(super) empty_turns: u32,
-    /// Paused turns in a row.
-    pub(super) pauses: u32,
-    /// Turns in a row whose tool call was lost in transit.
-    pub(super) lost_calls: u32,
-    pub(super) continuations: u32,
-    pub(super) repairs: u32,
-    pub(super) vetoes: u32,
-    /// `finish` was refused because another call of the same turn had failed; the next one is
-    /// accepted.
-    pub(super) finish_refused: bool,
 }
 
 /// The attempts at the current turn. Each turn starts with the default.

@@ -1,10 +1,10 @@
 //! The decision that ended a run: the layer, the decision by name, and the evidence.
 //!
 //! ```
-//! use endstop_core::{DecidedBy, Decision, Layer};
+//! use endstop_core::{DecidedBy, Decision, Layer, Limit};
 //! let text = r#"{"layer":"limit","name":"max_turns","evidence":"25 of 25 turns"}"#;
 //! let by: DecidedBy = serde_json::from_str(text)?;
-//! assert_eq!(by.decision, Decision::MaxTurns);
+//! assert_eq!(by.decision, Decision::Limit(Limit::MaxTurns));
 //! assert_eq!(serde_json::to_string(&by)?, text);
 //! // A policy of the same name is not the limit.
 //! assert_eq!(Decision::of(Layer::Policy, "max_turns"), Decision::Custom("max_turns".into()));
@@ -12,6 +12,7 @@
 //! ```
 
 use crate::error_class::ErrorClass;
+use crate::limits::Limit;
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
@@ -71,6 +72,8 @@ macro_rules! decisions {
         #[non_exhaustive]
         pub enum Decision {
             $($($(#[$doc])* $variant,)*)*
+            /// A limit of the run ([`Layer::Limit`]).
+            Limit(Limit),
             /// The model call failed with this class of error ([`Layer::Provider`]).
             CallFailed(ErrorClass),
             /// A policy, a watch rule, a tool, or other code that the kernel was given, by name.
@@ -83,6 +86,9 @@ macro_rules! decisions {
                 let name = name.into();
                 match (layer, name.as_str()) {
                     $($((Layer::$layer, $name) => Decision::$variant,)*)*
+                    (Layer::Limit, limit) => {
+                        Limit::of(limit).map_or(Decision::Custom(name), Decision::Limit)
+                    }
                     (Layer::Provider, class) => {
                         let class = ErrorClass::ALL.iter().find(|known| known.as_str() == class);
                         class.map_or(Decision::Custom(name), |class| Decision::CallFailed(*class))
@@ -95,6 +101,7 @@ macro_rules! decisions {
             pub fn as_str(&self) -> &str {
                 match self {
                     $($(Decision::$variant => $name,)*)*
+                    Decision::Limit(limit) => limit.name(),
                     Decision::CallFailed(class) => class.as_str(),
                     Decision::Custom(name) => name,
                 }
@@ -145,28 +152,8 @@ decisions! {
         StopHook = "stop",
     }
     Limit {
-        /// The limit `max_turns`.
-        MaxTurns = "max_turns",
-        /// The limit `max_consecutive_mistakes`.
-        MaxConsecutiveMistakes = "max_consecutive_mistakes",
-        /// The limit `max_budget_usd`.
-        MaxBudgetUsd = "max_budget_usd",
-        /// The limit `max_tokens`.
-        MaxTokens = "max_tokens",
         /// A ceiling that several runs share.
         SharedBudget = "shared_budget",
-        /// The limit `timeout`.
-        Timeout = "timeout",
-        /// The limit `thinking_timeout`.
-        ThinkingTimeout = "thinking_timeout",
-        /// The limit `max_unproductive_turns`.
-        MaxUnproductiveTurns = "max_unproductive_turns",
-        /// The limit `max_empty_turns`.
-        MaxEmptyTurns = "max_empty_turns",
-        /// The limit `max_structured_output_retries`.
-        MaxStructuredOutputRetries = "max_structured_output_retries",
-        /// The limit `verify_rounds`.
-        VerifyRounds = "verify_rounds",
         /// A compaction failed, and the prompt does not fit without it.
         Compaction = "compaction",
     }

@@ -3,6 +3,7 @@
 use super::decided_by::{DecidedBy, Decision, Layer};
 use super::nested_ending::NestedEnding;
 use super::outcome::WouldFit;
+use crate::limits::Limit;
 use crate::termination::Termination;
 use serde_json::Value;
 use std::time::Duration;
@@ -27,6 +28,15 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
+    /// Builds the ending of a run that reached one of its limits.
+    pub(super) fn at_limit(
+        limit: Limit,
+        termination: Termination,
+        evidence: String,
+    ) -> Box<Ending> {
+        Ending::new(termination, Layer::Limit, Decision::Limit(limit), evidence)
+    }
+
     pub(crate) fn new(
         termination: Termination,
         layer: Layer,
@@ -52,7 +62,8 @@ impl Ending {
     /// and the client may continue or retry.
     pub(crate) fn is_provisional(&self) -> bool {
         let DecidedBy { layer, decision, .. } = &self.decided_by;
-        matches!(layer, Layer::Turn | Layer::Provider) || *decision == Decision::MaxEmptyTurns
+        matches!(layer, Layer::Turn | Layer::Provider)
+            || *decision == Decision::Limit(Limit::MaxEmptyTurns)
     }
 
     /// Copies the answer of a success that does not stand, so that the caller still gets it.

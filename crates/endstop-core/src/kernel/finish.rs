@@ -4,7 +4,7 @@
 //! cannot declare success before it has seen a failure. A declaration without content is a mistake,
 //! and the model is informed.
 
-use super::context::Counts;
+use super::counts::Counts;
 use super::decided_by::{Decision, Layer};
 use super::ending::Ending;
 use super::open_calls::OpenCalls;

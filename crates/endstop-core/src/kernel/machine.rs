@@ -10,7 +10,6 @@ use super::closed::closed;
 use super::compaction::{book_compaction, compacted, request_compaction};
 use super::consult::consulted;
 use super::context::RunContext;
-use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId};
 use super::ending::Ending;
 use super::event::{Compaction, EventKind, HookDecision, TurnDelta};
@@ -35,6 +34,7 @@ use super::turn::turn_ended;
 use super::verification::{judged, request_verdict, verdict_timed_out};
 use super::wrap_up::{self, end_or_wrap_up};
 use crate::error_class::ModelError;
+use crate::limits::Limit;
 use crate::message::ModelTurn;
 use crate::termination::Termination;
 use crate::usage::Unreported;
@@ -169,12 +169,7 @@ impl Machine {
         let over = matches!(self.phase, Phase::Stopping { .. } | Phase::WrappingUp(_));
         if late && !over && !matches!(self.phase, Phase::New) {
             let evidence = time_used(&self.context, deadline);
-            return Some(Ending::new(
-                Termination::ErrorTimeout,
-                Layer::Limit,
-                Decision::Timeout,
-                evidence,
-            ));
+            return Some(Ending::at_limit(Limit::Timeout, Termination::ErrorTimeout, evidence));
         }
         None
     }

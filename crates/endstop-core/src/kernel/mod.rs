@@ -105,6 +105,7 @@ mod compactions;
 mod conclude;
 mod consult;
 mod context;
+mod counts;
 mod decided_by;
 mod effect;
 mod effect_id;

@@ -20,6 +20,7 @@ use super::phase::{Phase, Point};
 use super::results::answer_unrun;
 use super::steering::continue_with_messages;
 use super::success::{end_or_succeed, succeed};
+use crate::limits::Limit;
 use crate::message::Part;
 use crate::signal::{SignalReason, TerminationSignal};
 use crate::streaming::StreamingState;
@@ -285,10 +286,9 @@ fn answered_in_text(
     let max = context.settings.limits.max_empty_turns.filter(|_| !context.settings.output_schema);
     let Some(max) = max else { return accept_text(answer(), whole, context) };
     context.counts.empty_turns += 1;
-    let ending = Ending::new(
+    let ending = Ending::at_limit(
+        Limit::MaxEmptyTurns,
         Termination::ErrorNoProgress,
-        Layer::Limit,
-        Decision::MaxEmptyTurns,
         format!("{} blank answers in a row ({shown})", context.counts.empty_turns),
     );
     if context.counts.empty_turns > max {

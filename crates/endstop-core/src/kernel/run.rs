@@ -8,7 +8,7 @@ use super::ledger::Ceiling;
 use super::machine::Machine;
 use super::outcome::Outcome;
 use super::phase::{Phase, Point, Stage};
-use super::precheck::{CheckState, PRE_TURN, check_state};
+use super::precheck::{CheckState, PRE_TURN};
 use super::spec::RunSpec;
 use super::stopping::terminated;
 use super::watch::RuleHit;
@@ -291,7 +291,7 @@ impl Run {
 
     /// The limits checked before each turn, each with its current value.
     pub fn checks(&self) -> Vec<CheckState> {
-        PRE_TURN.into_iter().map(|check| check_state(&self.0.context, check)).collect()
+        PRE_TURN.iter().map(|check| check.state(&self.0.context)).collect()
     }
 
     /// The limits that apply now.

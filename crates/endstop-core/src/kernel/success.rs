@@ -12,6 +12,7 @@ use super::open_calls::OpenCalls;
 use super::phase::Point;
 use super::results::answer_unrun;
 use super::verification::ask_verifier;
+use crate::limits::Limit;
 use crate::message::{Part, Role};
 use crate::termination::Termination;
 use serde_json::Value;
@@ -87,7 +88,7 @@ pub(super) fn validated(
         )
     };
     Break(
-        Ending::new(termination, Layer::Limit, Decision::MaxStructuredOutputRetries, evidence)
+        Ending::at_limit(Limit::MaxStructuredOutputRetries, termination, evidence)
             .diagnostic(problem),
     )
 }

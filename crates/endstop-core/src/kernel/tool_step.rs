@@ -33,8 +33,7 @@ pub(super) fn tools_done(
     }
     let text = context.state.messages.last().map(Message::plain_text).unwrap_or_default();
     let (calls, counted) = answered_calls(&open, &context.settings);
-    count_mistakes(&calls, &mut context.counts.mistakes);
-    context.counts.tool_turns += 1;
+    context.counts.count_results(&calls);
     let limits = &context.settings.limits;
     let step = Step {
         turn: context.counts.turns,
@@ -90,14 +89,4 @@ fn answered_calls<'a>(open: &'a OpenCalls, settings: &RunSpec) -> (Answered<'a>,
         }
     }
     (calls, counted)
-}
-
-/// Counts the turns in a row whose every call failed.
-fn count_mistakes(calls: &[(&ToolCall, &ToolResult)], mistakes: &mut u32) {
-    // An aborted call is neither a mistake nor a success, because the model did not cause it.
-    let mut ended = calls.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
-    if let Some((_, first)) = ended.next() {
-        let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());
-        *mistakes = if all_failed { *mistakes + 1 } else { 0 };
-    }
 }

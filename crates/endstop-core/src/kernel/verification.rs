@@ -9,7 +9,6 @@
 //! Without, the verdict is stored in the outcome and does not change the ending.
 
 use super::context::RunContext;
-use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, InjectionReason, RunEvent};
 use super::ending::Ending;
 use super::excerpt::without_middle;
@@ -18,6 +17,7 @@ use super::next::Next;
 use super::outcome::VerifyRound;
 use super::phase::Phase;
 use super::precheck::check_deadline;
+use crate::limits::Limit;
 use crate::termination::Termination;
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -104,7 +104,7 @@ pub(super) fn judged(
             _ => format!("the verifier rejected the answer in each of {most} rounds"),
         };
         let termination = Termination::ErrorNotVerified;
-        let ending = Ending::new(termination, Layer::Limit, Decision::VerifyRounds, evidence);
+        let ending = Ending::at_limit(Limit::VerifyRounds, termination, evidence);
         return Break(ending.diagnostic(output));
     }
     let shown = if output.is_empty() { "It printed nothing." } else { &output };

@@ -1,7 +1,6 @@
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
-use std::fmt::Write as _;
 
 /// Returns a value for a row that differs from its default.
 fn other(row: &LimitRow) -> Value {
@@ -143,51 +142,6 @@ fn durations_parse_common_units() {
     {
         assert_eq!(parse_duration(text), None, "{text}");
     }
-}
-
-/// Returns the table of the book, written from the rows.
-fn book_table() -> String {
-    let mut table =
-        "| limit | default | meaning | if it is reached |\n|---|---|---|---|\n".to_owned();
-    for row in &TABLE {
-        let default = match row.value(&Limits::default()) {
-            LimitValue::Switch(on) => on.to_string(),
-            LimitValue::Count(count) => count.to_string(),
-            LimitValue::Usd(usd) => format!("${usd:.2}"),
-            LimitValue::Tokens(counts) => counts.as_str().to_owned(),
-            LimitValue::Time(time) if time.as_secs() >= 120 => {
-                format!("{} min", time.as_secs_f64() / 60.0)
-            }
-            LimitValue::Time(time) => format!("{} s", time.as_secs_f64()),
-            LimitValue::Off => "off".to_owned(),
-        };
-        let meaning: Vec<String> = row.paragraphs().filter(|text| !text.is_empty()).collect();
-        let off = match row.off {
-            Off::Allowed => String::new(),
-            Off::Refused(advice) => format!(" (cannot be off; {advice})"),
-        };
-        let (name, meaning, reached) = (row.name, meaning.join(" "), row.reached);
-        let _ = writeln!(table, "| `{name}` | {default} | {meaning} | {reached}{off} |");
-    }
-    table
-}
-
-#[test]
-fn book_table_matches_rows() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/limits.md");
-    let page = std::fs::read_to_string(path).unwrap();
-    let start = page.find("| limit |").unwrap();
-    let end = start + page[start..].find("\n\n").unwrap() + 1;
-    let (written, table) = (&page[start..end], book_table());
-    if std::env::var_os("ENDSTOP_BLESS").is_some() {
-        std::fs::write(path, [&page[..start], &table, &page[end..]].concat()).unwrap();
-        return;
-    }
-    let differs = written.lines().zip(table.lines()).find(|(written, row)| written != row);
-    assert!(
-        written == table,
-        "docs/src/limits.md differs from the table of limits: run with ENDSTOP_BLESS=1\n{differs:?}"
-    );
 }
 
 /// Generates limits with a random value for each row, set by name.

@@ -58,7 +58,7 @@ fn endless_reasoning_is_retried_once() {
     assert_eq!(hand.ended(), Termination::ErrorThinkingStarved);
     assert_eq!(attempts, 2);
     let by = &hand.outcome().decided_by;
-    assert_eq!((by.layer, &by.decision), (Layer::Limit, &Decision::ThinkingTimeout));
+    assert_eq!((by.layer, &by.decision), (Layer::Limit, &Decision::Limit(Limit::ThinkingTimeout)));
     assert!(by.evidence.contains("thinking_timeout"), "{by:?}");
     assert!(by.evidence.contains("within 1s"), "{by:?}");
     let limits = Limits { max_retries: Some(0), ..thinking(1_000) };

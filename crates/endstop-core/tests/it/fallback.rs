@@ -190,7 +190,7 @@ fn ceiling_refuses_dear_fallback() {
     let mut hand = Hand::start(spec, Some(price(1)));
     hand.fail(ErrorClass::Overloaded);
     assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
-    assert_eq!(hand.outcome().decided_by.decision, Decision::MaxBudgetUsd);
+    assert_eq!(hand.outcome().decided_by.decision, Decision::Limit(Limit::MaxBudgetUsd));
     assert!(hand.outcome().cost_upper <= Some(NanoUsd::from_usd(0.01)));
 }
 

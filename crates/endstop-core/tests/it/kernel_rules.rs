@@ -2,7 +2,6 @@
 //! test drives a run by hand and checks its outcome.
 
 use crate::hand::{Hand, calls, results, said, spec, stop};
-use endstop_core::limits::{TABLE, Unit};
 use endstop_core::*;
 use serde_json::{Map, json};
 use std::time::Duration;
@@ -29,13 +28,13 @@ fn pre_turn_checks_follow_the_table() {
     // others.
     let price = Price { input: NanoUsd(1_000_000_000), ..Price::default() };
     for first in 0..PRE_TURN.len() {
-        let on = |check: PreTurnCheck| PRE_TURN.iter().position(|c| *c == check).unwrap() >= first;
+        let on = |limit: Limit| PRE_TURN.iter().position(|c| c.limit == limit).unwrap() >= first;
         let limits = Limits {
-            max_turns: on(PreTurnCheck::MaxTurns).then_some(2),
-            max_consecutive_mistakes: on(PreTurnCheck::Mistakes).then_some(2),
-            max_budget_usd: on(PreTurnCheck::BudgetUsd).then_some(0.000_1),
-            max_tokens: on(PreTurnCheck::BudgetTokens).then_some(100),
-            timeout: on(PreTurnCheck::BudgetTime).then_some(Duration::from_millis(5)),
+            max_turns: on(Limit::MaxTurns).then_some(2),
+            max_consecutive_mistakes: on(Limit::MaxConsecutiveMistakes).then_some(2),
+            max_budget_usd: on(Limit::MaxBudgetUsd).then_some(0.000_1),
+            max_tokens: on(Limit::MaxTokens).then_some(100),
+            timeout: on(Limit::Timeout).then_some(Duration::from_millis(5)),
             max_unproductive_turns: Some(1),
             ..Limits::default()
         };
@@ -46,7 +45,7 @@ fn pre_turn_checks_follow_the_table() {
         turn.usage.input_tokens = Some(200_000);
         hand.answer(turn).at(5).tools_end(ToolStatus::Error, "no");
         let mut expected: Vec<Termination> = Vec::new();
-        for termination in PRE_TURN[first..].iter().map(|check| check.termination()) {
+        for termination in PRE_TURN[first..].iter().map(|check| check.termination) {
             // Limits may share an ending, which the outcome lists once.
             if !expected.contains(&termination) {
                 expected.push(termination);
@@ -55,21 +54,6 @@ fn pre_turn_checks_follow_the_table() {
         assert_eq!(hand.ended(), expected[0], "with {first} checks off");
         assert_eq!(hand.outcome().also, expected[1..], "with {first} checks off");
     }
-}
-
-#[test]
-fn check_table_matches_documentation() {
-    let page = include_str!("../../../../docs/src/model.md");
-    let (_, list) = page.split_once("Before the next turn, in this order:").unwrap();
-    // The list continues with compaction and the hook, whose lines do not begin with a name.
-    let documented: Vec<&str> = list
-        .trim_start()
-        .lines()
-        .map_while(|line| line.split_once(". `")?.1.strip_suffix('`'))
-        .collect();
-    let checks = Run::new(spec()).checks();
-    let checked: Vec<&str> = checks.iter().map(|check| check.limit).collect();
-    assert_eq!(checked, documented, "docs/src/model.md lists the limits in another order");
 }
 
 #[test]
@@ -376,24 +360,4 @@ fn schema_answer_counts_after_validation() {
         hand.feed(EventKind::Validated { id, result: Ok(json!({"k": 1})) });
         assert_eq!(hand.outcome().structured, Some(json!({"k": 1})));
     }
-}
-
-#[test]
-fn pre_turn_checks_match_table() {
-    let checks = Run::new(RunSpec::default()).checks();
-    let mut rows: Vec<_> = TABLE.iter().filter(|row| row.before_turn).collect();
-    for check in &checks {
-        let row = rows.iter().position(|row| row.name == check.limit);
-        let row = rows.remove(row.unwrap_or_else(|| panic!("{} has no row", check.limit)));
-        let unit = match row.unit {
-            Unit::Turns => "turns",
-            Unit::Usd => "usd",
-            Unit::Tokens => "tokens",
-            Unit::Time => "seconds",
-            // The check names what it counts.
-            Unit::Count | Unit::Switch | Unit::TokensCounted => check.unit,
-        };
-        assert_eq!(check.unit, unit, "{}", row.name);
-    }
-    assert!(rows.is_empty(), "not checked before a turn: {rows:?}");
 }

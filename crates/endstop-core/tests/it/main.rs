@@ -32,6 +32,7 @@ mod kernel_laws;
 mod kernel_rules;
 mod kernel_search;
 mod laws;
+mod limit_pages;
 mod media;
 mod model_calls;
 mod not_knowing;

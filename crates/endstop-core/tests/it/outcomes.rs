@@ -290,7 +290,7 @@ fn over_budget() -> (Outcome, &'static str) {
         termination: Termination::ErrorMaxBudgetUsd,
         decided_by: DecidedBy {
             layer: Layer::Limit,
-            decision: Decision::MaxBudgetUsd,
+            decision: Decision::Limit(Limit::MaxBudgetUsd),
             evidence: "the next call does not fit".to_owned(),
         },
         also: vec![Termination::ErrorMaxTurns],
@@ -480,7 +480,7 @@ fn older_outcomes_can_be_read() {
     );
     let read: Outcome = serde_json::from_str(early).unwrap();
     assert_eq!(read.termination, Termination::ErrorMaxTurns);
-    assert_eq!(read.decided_by.decision, Decision::MaxTurns);
+    assert_eq!(read.decided_by.decision, Decision::Limit(Limit::MaxTurns));
     assert_eq!((read.turns, read.cost, read.cost_unknown), (2, NanoUsd(250_000_000), false));
     assert_eq!((read.cost_upper, read.usage.total_tokens()), (None, 30));
     assert_eq!(read.duration, Duration::from_micros(12_500));

@@ -175,7 +175,7 @@ fn lowered_limit_ends_before_next_turn() {
     hand.feed(EventKind::TurnEnded { call, turn: Box::new(calls(&["write"])) });
     hand.tools_end(ToolStatus::Ok, "ok");
     assert_eq!((hand.ended(), hand.outcome().turns), (Termination::ErrorMaxTurns, 3));
-    assert_eq!(hand.outcome().decided_by.decision, Decision::MaxTurns);
+    assert_eq!(hand.outcome().decided_by.decision, Decision::Limit(Limit::MaxTurns));
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn uncached_prompt_is_reserved_whole() {
     let mut hand = run(3_000, TokensCounted::Uncached);
     hand.answer(used(2_000, 2_000, 10)).tools_end(ToolStatus::Ok, &"x".repeat(5_000));
     assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
-    assert_eq!(hand.outcome().decided_by.decision, Decision::MaxTokens);
+    assert_eq!(hand.outcome().decided_by.decision, Decision::Limit(Limit::MaxTokens));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::visible::visible;
 use endstop::{
     Outcome, Termination,
-    core::{Decision, Layer},
+    core::{Decision, Layer, Limit},
 };
 use endstop_report::advice::meaning;
 
@@ -50,7 +50,9 @@ impl<'a> Facts<'a> {
             ) => {
                 format!("the policy `{name}` stopped the run: {}", meaning(*termination))
             }
-            (Termination::ErrorNoProgress, _) if *decision == Decision::MaxEmptyTurns => {
+            (Termination::ErrorNoProgress, _)
+                if *decision == Decision::Limit(Limit::MaxEmptyTurns) =>
+            {
                 "the model gave blank answers".to_owned()
             }
             _ => meaning(*termination).to_owned(),

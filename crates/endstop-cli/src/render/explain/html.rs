@@ -81,8 +81,8 @@ fn ending(timeline: &Timeline, outcome: &Outcome) -> Markup {
 
 /// Returns a bar for the use of each limit at the end.
 fn limits(timeline: &Timeline, end: &Boundary) -> Markup {
-    let off: Vec<&str> =
-        end.checks.iter().filter(|check| check.max.is_none()).map(|check| check.limit).collect();
+    let off = end.checks.iter().filter(|check| check.max.is_none());
+    let off: Vec<&str> = off.map(|check| check.limit.name()).collect();
     html! {
         h2 { "Limits at the end" }
         @for check in &end.checks {

@@ -5,7 +5,7 @@ use super::format;
 use super::timeline::Timeline;
 use super::turns::Turn;
 use crate::render::html::escape;
-use endstop::core::PreTurnCheck;
+use endstop::core::Limit;
 use std::fmt::Write as _;
 
 /// The colours of repeats; white letters are readable on all of them.
@@ -250,9 +250,10 @@ fn cost(canvas: &mut Canvas, timeline: &Timeline, turns: &[Turn<'_>]) {
     // The last point is the outcome's total, so that the curve reaches the final cost.
     points.extend(total.filter(|total| *total > 0.0).map(|total| (canvas.end_ms, total)));
     let Some((_, last)) = points.last().copied() else { return };
-    let max = timeline.limits.last().and_then(|end| {
-        end.checks.iter().find(|check| check.check == PreTurnCheck::BudgetUsd)?.max
-    });
+    let max = timeline
+        .limits
+        .last()
+        .and_then(|end| end.checks.iter().find(|check| check.limit == Limit::MaxBudgetUsd)?.max);
     let note = match max {
         Some(max) => format!("${last:.4} of ${max:.4}"),
         None => format!("${last:.4}"),
@@ -274,9 +275,9 @@ fn deciding(canvas: &mut Canvas, timeline: &Timeline) {
         .collect();
     let last = timeline.limits.last().and_then(|end| end.checks.iter().find(is_decided_by));
     // The cost has its own curve already.
-    let last = last.filter(|check| check.check != PreTurnCheck::BudgetUsd);
+    let last = last.filter(|check| check.limit != Limit::MaxBudgetUsd);
     let (Some(check), false) = (last, curve.is_empty()) else { return };
-    canvas.label(check.limit, &format!("{}: ended the run", format::of(check)));
+    canvas.label(check.limit.name(), &format!("{}: ended the run", format::of(check)));
     canvas.steps(&curve, check.max, "#c62828");
 }
 

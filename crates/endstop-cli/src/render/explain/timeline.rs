@@ -7,11 +7,11 @@ use super::turns::{Turn, turns_of};
 use crate::failure::{Failure, Result};
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
 use crate::render::card::Beside;
-use endstop::core::{PreTurnCheck, RunEvent};
+use endstop::core::{Limit, RunEvent};
 use endstop::journal::{BranchSummary, RecordedRun, brief};
 use endstop::{
-    BranchPoint, Limits, NanoUsd, Outcome,
-    core::{CheckState, Decision, Effect, EventKind, Layer, Replay},
+    BranchPoint, Limits, Outcome,
+    core::{CheckState, Decision, Effect, EventKind, Replay},
 };
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
@@ -275,17 +275,16 @@ impl Timeline {
     }
 
     /// `true` if this limit ended the run.
-    pub(crate) fn is_decided_by(&self, limit: &str) -> bool {
-        self.ending
-            .as_ref()
-            .is_some_and(|outcome| outcome.decided_by.decision == Decision::of(Layer::Limit, limit))
+    pub(crate) fn is_decided_by(&self, limit: Limit) -> bool {
+        let decided = |outcome: &Outcome| outcome.decided_by.decision == Decision::Limit(limit);
+        self.ending.as_ref().is_some_and(decided)
     }
 
     /// Adds the parts that need the whole timeline: the limits at the end, and repeats.
     fn close(&mut self) {
         self.repeats = repeats_of(&self.turns());
         // Files of earlier versions have a cost of 0 if no price was known.
-        let unknown = |outcome: &Outcome| outcome.cost_unknown && outcome.cost == NanoUsd::ZERO;
+        let unknown = |outcome: &Outcome| outcome.known_cost().is_none();
         if self.ending.as_ref().is_some_and(unknown) {
             for repeat in &mut self.repeats {
                 repeat.cost_usd = None;
@@ -296,13 +295,11 @@ impl Timeline {
         end.at_ms = ms(outcome).max(end.at_ms);
         for check in &mut end.checks {
             let decided = self.is_decided_by(check.limit);
-            let value = match check.check {
-                PreTurnCheck::MaxTurns => Some(outcome.turns.into()),
+            let value = match check.limit {
+                Limit::MaxTurns => Some(outcome.turns.into()),
                 // The upper bound, because the budget limit is checked against it.
-                PreTurnCheck::BudgetUsd => {
-                    Some(outcome.cost_upper.unwrap_or(outcome.cost).to_usd())
-                }
-                PreTurnCheck::BudgetTime => Some(ms(outcome) / 1e3),
+                Limit::MaxBudgetUsd => Some(outcome.cost_upper.unwrap_or(outcome.cost).to_usd()),
+                Limit::Timeout => Some(ms(outcome) / 1e3),
                 // The outcome does not contain the final value of the others, but a limit that
                 // decided was reached.
                 _ => check.max.filter(|_| decided),
