@@ -19,7 +19,7 @@
 //! Source: the registry of RLM Code. Difference: a name that is already registered is an error,
 //! unless the caller replaces it explicitly.
 
-use crate::detector::{DetectorPolicy, Rule};
+use crate::detector::{DetectorPolicy, Rule, short_form};
 use crate::policy::{
     BoxPolicy, Composite, Confident, FinalPattern, PolicyError, RewardThreshold, StepContext,
     StepResult, Stop, TerminationPolicy, Verdict,
@@ -205,7 +205,8 @@ impl Registry {
         self.build(&Self::parse_text(text)?)
     }
 
-    /// Parses a command-line argument into a specification for [`build`](Self::build).
+    /// Parses a command-line argument into a specification for [`build`](Self::build). The short form
+    /// of rules that reports show is read as well, for example `stuck(3,4,-,7)`.
     pub fn parse_text(text: &str) -> Result<Value, PolicyError> {
         // Shells and configuration files often leave white space around the value.
         let text = text.trim();
@@ -216,6 +217,9 @@ impl Registry {
         // Checked before the `=`, because JSON may contain one.
         if text.starts_with('{') {
             return json(text, "the specification");
+        }
+        if let Some(rule) = short_form::read(text)? {
+            return Ok(rule.spec());
         }
         let Some((name, config)) = text.split_once('=') else {
             return Ok(Value::String(text.to_owned()));

@@ -19,7 +19,6 @@ use crate::policy::PolicyError;
 use crate::policy::config::Config;
 use crate::policy::final_pattern::Expression;
 use serde_json::{Value, json};
-use std::fmt;
 use std::sync::Arc;
 
 const NAME: &str = "text_mention";
@@ -62,6 +61,11 @@ impl Mention {
         }
     }
 
+    /// Returns the searched string, if nothing else is configured.
+    pub(super) fn plain(&self) -> Option<&str> {
+        self.text.as_deref().filter(|_| self.case_sensitive)
+    }
+
     pub(super) fn is_in(&self, text: &str) -> bool {
         self.expression.is_in(text)
     }
@@ -72,11 +76,5 @@ impl PartialEq for Mention {
     fn eq(&self, other: &Mention) -> bool {
         (&self.text, &self.pattern, self.case_sensitive)
             == (&other.text, &other.pattern, other.case_sensitive)
-    }
-}
-
-impl fmt::Display for Mention {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text.as_ref().or(self.pattern.as_ref()).map_or("", String::as_str))
     }
 }

@@ -33,6 +33,7 @@ mod mention;
 mod policy;
 mod rule;
 mod rule_set;
+pub(crate) mod short_form;
 mod state;
 mod stuck;
 

@@ -22,7 +22,10 @@ use std::fmt;
 
 /// Maximum nesting depth of a specification.
 // Parsing, running and dropping a rule recurse once per level of `any`.
-const MAX_DEPTH: u32 = 32;
+pub(super) const MAX_DEPTH: u32 = 32;
+
+/// Characters that separate or end a value of the short form.
+pub(super) const MARKS: [char; 9] = ['(', ')', '[', ']', ',', '=', '{', '}', '"'];
 
 /// A condition on the steps of a run that shows that the run should stop.
 ///
@@ -124,31 +127,47 @@ pub struct RuleInfo {
     pub name: &'static str,
     /// One-line description.
     pub description: &'static str,
+    /// Keys of the values in its short form, in order: `cycle(2,3)` is a `period` of 2 and 3 `times`.
+    pub keys: &'static [&'static str],
 }
+
+const TIMES: &[&str] = &["times"];
 
 /// The rules that configuration can name.
 const RULES: [RuleInfo; 17] = [
-    info("repeat_call", "The same calls several times in a row"),
-    info("repeat_call_res", "The same calls with the same results several times in a row"),
-    info("total_repeat", "One call was made several times in the run, whatever came between"),
-    info("cycle", "The calls of the last steps repeat in a cycle"),
-    info("alternate", "Two steps with different calls alternate"),
-    info("same_error", "The same failure several times in a row"),
-    info("any_error", "Any failure several times in a row"),
-    info("same_text", "The same text several times in a row"),
-    info("no_new", "Several steps in a row without a new call, text or result"),
-    info("monologue", "Several steps in a row without a call or another message"),
-    info("max_steps", "The run has made a number of steps"),
-    info("cost", "The run has cost a number of US dollars"),
-    info("reward", "The reward of a step has reached a threshold"),
-    info("text_mention", "The text contains a string or matches a pattern"),
-    info("tool_called", "A tool was called"),
-    info("chanting", "One response repeats the same section of text again and again"),
-    info("stuck", Stuck::DESCRIPTION),
+    info("repeat_call", "The same calls several times in a row", TIMES),
+    info("repeat_call_res", "The same calls with the same results several times in a row", TIMES),
+    info(
+        "total_repeat",
+        "One call was made several times in the run, whatever came between",
+        TIMES,
+    ),
+    info("cycle", "The calls of the last steps repeat in a cycle", &["period", "times"]),
+    info("alternate", "Two steps with different calls alternate", TIMES),
+    info("same_error", "The same failure several times in a row", TIMES),
+    info("any_error", "Any failure several times in a row", TIMES),
+    info("same_text", "The same text several times in a row", TIMES),
+    info("no_new", "Several steps in a row without a new call, text or result", TIMES),
+    info("monologue", "Several steps in a row without a call or another message", TIMES),
+    info("max_steps", "The run has made a number of steps", &["steps"]),
+    info("cost", "The run has cost a number of US dollars", &["usd"]),
+    info("reward", "The reward of a step has reached a threshold", &["at_least"]),
+    info("text_mention", "The text contains a string or matches a pattern", &["text"]),
+    info("tool_called", "A tool was called", &["name"]),
+    info(
+        "chanting",
+        "One response repeats the same section of text again and again",
+        &["times", "min_chars"],
+    ),
+    info("stuck", Stuck::DESCRIPTION, &Stuck::KEYS),
 ];
 
-const fn info(name: &'static str, description: &'static str) -> RuleInfo {
-    RuleInfo { name, description }
+const fn info(
+    name: &'static str,
+    description: &'static str,
+    keys: &'static [&'static str],
+) -> RuleInfo {
+    RuleInfo { name, description, keys }
 }
 
 impl Rule {
@@ -206,15 +225,18 @@ impl Rule {
     /// The name is unknown or the configuration is not valid; the error lists the accepted values.
     pub fn from_config(name: &str, config: &Value) -> Result<Rule, PolicyError> {
         let config = Config::new(name, config)?;
+        let info = RULES.iter().find(|rule| rule.name == name);
+        // The keys of the short form of `text_mention` are not all of its keys: it checks them itself.
+        if let Some(info) = info.filter(|_| name != "text_mention") {
+            config.only(info.keys)?;
+        }
         // A test compares these defaults with the book's chapter on detectors.
-        let times =
-            |default| config.only(&["times"]).and_then(|()| whole(&config, "times", default));
+        let times = |default| whole(&config, "times", default);
         Ok(match name {
             "repeat_call" => Rule::RepeatCall { times: times(3)? },
             "repeat_call_res" => Rule::RepeatCallRes { times: times(3)? },
             "total_repeat" => Rule::TotalRepeat { times: times(3)? },
             "cycle" => {
-                config.only(&["period", "times"])?;
                 let (period, times) = (whole(&config, "period", 2)?, whole(&config, "times", 2)?);
                 // A detector stores one period of steps, so that without a bound a configuration
                 // could claim memory at will.
@@ -229,25 +251,17 @@ impl Rule {
             "same_text" => Rule::SameText { times: times(3)? },
             "no_new" => Rule::NoNew { times: times(3)? },
             "monologue" => Rule::Monologue { times: times(3)? },
-            "max_steps" => {
-                config.only(&["steps"])?;
-                Rule::MaxSteps { steps: whole(&config, "steps", 25)? }
-            }
+            "max_steps" => Rule::MaxSteps { steps: whole(&config, "steps", 25)? },
             "cost" => {
-                config.only(&["usd"])?;
                 let usd = config.number("usd", 1.0)?;
                 if usd <= 0.0 {
                     return Err(config.bad("usd", "more than 0"));
                 }
                 Rule::Cost { usd }
             }
-            "reward" => {
-                config.only(&["at_least"])?;
-                Rule::Reward { at_least: config.number("at_least", 1.0)? }
-            }
+            "reward" => Rule::Reward { at_least: config.number("at_least", 1.0)? },
             "text_mention" => Rule::TextMention(Mention::from_config(&config)?),
             "tool_called" => {
-                config.only(&["name"])?;
                 // Without this check a missing name would be the empty string, which no tool has.
                 if config.get("name").is_none() {
                     return Err(config.bad("name", "the name of a tool"));
@@ -255,7 +269,6 @@ impl Rule {
                 Rule::ToolCalled { name: config.text("name", "")? }
             }
             "chanting" => {
-                config.only(&["times", "min_chars"])?;
                 let times = whole(&config, "times", 10)?;
                 // Any text is one repetition of itself.
                 if times < 2 {
@@ -404,6 +417,19 @@ impl Rule {
     }
 }
 
+impl Rule {
+    /// Writes a string in parentheses, or as JSON if the short form could not be read back.
+    fn write_text(&self, f: &mut fmt::Formatter<'_>, plain: Option<&str>) -> fmt::Result {
+        let name = self.name();
+        match plain {
+            Some(text) if !text.contains(MARKS) && text.trim() == text => {
+                write!(f, "{name}({text})")
+            }
+            _ => write!(f, "{name}={}", self.spec()[name]),
+        }
+    }
+}
+
 /// Reads a whole number from 1 to 4294967295.
 fn whole(config: &Config<'_>, key: &str, default: u32) -> Result<u32, PolicyError> {
     let number = config.count(key, u64::from(default))?;
@@ -412,7 +438,8 @@ fn whole(config: &Config<'_>, key: &str, default: u32) -> Result<u32, PolicyErro
         .ok_or_else(|| config.bad(key, "a whole number from 1 to 4294967295"))
 }
 
-/// Writes the short form that tables and evidence use, for example `repeat_call(3)`.
+/// Writes the short form that tables and evidence use, for example `repeat_call(3)`, which
+/// [`Registry::parse_text`](crate::Registry::parse_text) reads.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
@@ -430,8 +457,8 @@ impl fmt::Display for Rule {
             Rule::Cycle { period, times } => write!(f, "{name}({period},{times})"),
             Rule::Cost { usd } => write!(f, "{name}({usd})"),
             Rule::Reward { at_least } => write!(f, "{name}({at_least:?})"),
-            Rule::TextMention(mention) => write!(f, "{name}({mention})"),
-            Rule::ToolCalled { name: tool } => write!(f, "{name}({tool})"),
+            Rule::TextMention(mention) => self.write_text(f, mention.plain()),
+            Rule::ToolCalled { name: tool } => self.write_text(f, Some(tool)),
             Rule::Chanting { times, min_chars } => write!(f, "{name}({times},{min_chars})"),
             Rule::Stuck(stuck) => write!(f, "{name}({stuck})"),
             Rule::Any(rules) => {

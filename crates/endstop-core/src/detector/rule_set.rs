@@ -19,7 +19,7 @@ use super::state::Detector;
 use crate::usage::NanoUsd;
 
 /// A set of rules that are evaluated over one run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     book: StepFacts,
     detectors: Vec<Detector>,

@@ -60,8 +60,10 @@ impl Stuck {
     /// One-line description.
     pub const DESCRIPTION: &'static str = "One call repeated with the same answer, one failure repeated, nothing new, or only failures";
 
+    /// Keys of the configuration, in the order of the short form.
+    pub(super) const KEYS: [&'static str; 4] = ["repeats", "same_errors", "stale", "failures"];
+
     pub(super) fn from_config(config: &Config<'_>) -> Result<Stuck, PolicyError> {
-        config.only(&["repeats", "same_errors", "stale", "failures"])?;
         let count = |key, default: u64| -> Result<Option<u32>, PolicyError> {
             let number = config.count(key, default)?;
             number

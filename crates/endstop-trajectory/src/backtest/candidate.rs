@@ -12,7 +12,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::short_form;
 use crate::replay::Setting;
 use endstop_core::detector::Rule;
 use endstop_core::{Limits, PolicyError, Registry};
@@ -134,10 +133,7 @@ impl Candidate {
     /// # Errors
     /// The policy is unknown, or its configuration is invalid.
     pub fn parse(text: &str) -> Result<Candidate, PolicyError> {
-        let spec = match short_form::spec(text) {
-            Some(spec) => spec,
-            None => Registry::parse_text(text)?,
-        };
+        let spec = Registry::parse_text(text)?;
         Candidate::of_policy(&spec, None).map_err(|problem| PolicyError::BadSpec { problem })
     }
 

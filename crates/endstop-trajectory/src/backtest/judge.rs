@@ -31,7 +31,7 @@ use endstop_core::detector::{Rule, RuleSet};
 use endstop_core::{NanoUsd, PolicyError, Registry, Termination};
 
 /// Counts the effect of candidates on recorded runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Backtest {
     candidates: Vec<Candidate>,
     rules: Rules,
@@ -50,7 +50,7 @@ pub struct Backtest {
 }
 
 /// The candidates that are rules, with their index among all candidates.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Rules {
     rule_set: RuleSet,
     places: Vec<usize>,

@@ -54,7 +54,6 @@ mod room;
 pub(crate) mod sample;
 mod scores;
 mod settings;
-mod short_form;
 mod tallies;
 mod tally;
 mod task;
