@@ -229,6 +229,8 @@ fn play_from(
                 0 => EventKind::Cancel,
                 1 => EventKind::Terminate,
                 2 => scripted_fault(),
+                3 => EventKind::Said { text: SAID.to_owned() },
+                4 => world.changed_limits(&setup),
                 _ => world.noise(),
             }
         } else {
