@@ -158,20 +158,22 @@ pub(super) struct TailReader {
     tail: Arc<Tail>,
     numbers: u64,
     wait: Duration,
+    /// The events as this reader has seen them last.
+    seen: Option<Arc<EventFrames>>,
 }
 
 impl TailReader {
     /// Returns a reader of the events after a number.
     pub(super) fn new(tails: Arc<Tails>, tail: Arc<Tail>, numbers: u64) -> TailReader {
-        TailReader { tails, tail, numbers, wait: SOONEST }
+        TailReader { tails, tail, numbers, wait: SOONEST, seen: None }
     }
 
     async fn next_frame(&mut self) -> Option<Bytes> {
         loop {
             // A store that cannot be read for a moment is read again; the reader has its place.
             if let Ok(known) = self.tails.read(&self.tail).await {
-                if let Some(frame) = known.frames.get(self.numbers) {
-                    self.numbers += 1;
+                self.seen = Some(Arc::clone(&known.frames));
+                if let Some(frame) = self.ready() {
                     self.wait = SOONEST;
                     return Some(frame);
                 }
@@ -188,5 +190,11 @@ impl TailReader {
 impl EventSource for TailReader {
     fn next(&mut self) -> Waiting<'_, Option<Bytes>> {
         Box::pin(self.next_frame())
+    }
+
+    fn ready(&mut self) -> Option<Bytes> {
+        let frame = self.seen.as_ref()?.get(self.numbers)?;
+        self.numbers += 1;
+        Some(frame)
     }
 }

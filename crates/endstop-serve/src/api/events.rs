@@ -1,8 +1,8 @@
 //! `GET /v1/runs/{id}/events`: the events of a run as an event stream. It can be resumed after any
 //! numbered event, also after the server was restarted and after the run has ended.
 //!
-//! The stream takes one frame at a time from the feed of the run, when the connection has room for
-//! it. A client that does not read holds its place only.
+//! The stream takes frames from the feed of the run when the connection has room for them, and sends those of a
+//! moment together. A client that does not read holds its place only.
 
 use super::failure::Failure;
 use crate::access::Client;
@@ -12,7 +12,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -21,6 +21,17 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The shortest time between two writes to a client. Each write is a system call and wakes the client: with one
+/// for each delta, the stream of a run costs more than the run. A person does not notice a delay of this
+/// length, and the first event after a pause is sent at once.
+const SHORTEST_GAP: Duration = Duration::from_millis(50);
+
+/// Bytes of frames above which no further one is added to a write, so that a client that was away for a
+/// while does not get the whole run at once.
+const MOST_TOGETHER: usize = 64 << 10;
 
 /// The header with the number of the last event that a client has.
 const LAST: HeaderName = HeaderName::from_static("last-event-id");
@@ -69,13 +80,39 @@ fn last(headers: &HeaderMap, query: &str) -> Result<u64, Failure> {
 pub(crate) struct EventReader {
     app: Arc<App>,
     source: Box<dyn EventSource>,
+    /// The time before which nothing is sent.
+    not_before: Option<Instant>,
     #[expect(dead_code, reason = "counts the reader until it is dropped")]
     reader: Reader,
 }
 
 impl EventReader {
     pub(crate) fn new(app: &Arc<App>, source: Box<dyn EventSource>) -> EventReader {
-        EventReader { app: Arc::clone(app), source, reader: Reader::new(app) }
+        EventReader { app: Arc::clone(app), source, not_before: None, reader: Reader::new(app) }
+    }
+
+    /// Returns the bytes of the next events, as many as are there; `None` after the last one.
+    async fn next_together(&mut self) -> Option<Bytes> {
+        if let Some(not_before) = self.not_before {
+            tokio::time::sleep_until(not_before).await;
+        }
+        let first = self.next().await?;
+        let bytes = match self.source.ready() {
+            // The usual case of a slow run, without a copy.
+            None => first,
+            Some(second) => {
+                let mut together = BytesMut::from(&*first);
+                together.extend_from_slice(&second);
+                while together.len() < MOST_TOGETHER
+                    && let Some(next) = self.source.ready()
+                {
+                    together.extend_from_slice(&next);
+                }
+                together.freeze()
+            }
+        };
+        self.not_before = Some(Instant::now() + SHORTEST_GAP);
+        Some(bytes)
     }
 
     /// Returns the next bytes; `None` after the last event.
@@ -110,7 +147,7 @@ impl Stream for EventStream {
         let (mut source, bytes) = ready!(step.as_mut().poll(cx));
         self.0 = bytes.as_ref().map(|_| -> Step {
             Box::pin(async move {
-                let bytes = source.next().await;
+                let bytes = source.next_together().await;
                 (source, bytes)
             })
         });

@@ -33,6 +33,12 @@ pub trait EventSource: Send {
     /// Waits for the next event, and returns it as a frame: the bytes of an event stream. `None` after
     /// the last one. Cancel-safe: an event that was not returned is returned by the next call.
     fn next(&mut self) -> Waiting<'_, Option<Bytes>>;
+
+    /// Returns the next event if it is there already, so that it can be sent with the one before it. After
+    /// `None`, [`next`](Self::next) waits for further events. The default implementation returns none.
+    fn ready(&mut self) -> Option<Bytes> {
+        None
+    }
 }
 
 /// An event as bytes of an event stream. Cheap to clone.

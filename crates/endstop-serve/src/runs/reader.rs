@@ -74,4 +74,17 @@ impl EventSource for FeedReader {
     fn next(&mut self) -> Waiting<'_, Option<Bytes>> {
         Box::pin(self.next_frame())
     }
+
+    fn ready(&mut self) -> Option<Bytes> {
+        if let Some(frame) = self.told_by_journal() {
+            return Some(frame.bytes);
+        }
+        match self.live.as_ref()?.feed.next(&mut self.cursor) {
+            Next::Frame(frame) => {
+                self.story = None;
+                Some(frame.bytes)
+            }
+            Next::Older | Next::Wait | Next::End => None,
+        }
+    }
 }
