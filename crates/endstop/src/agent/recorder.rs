@@ -417,11 +417,14 @@ impl Recorder {
     /// Takes the log back from a write on another thread; `false` if the write failed.
     fn take_back(&mut self, written: Written) -> bool {
         let Written { log, mut batch, result } = written;
+        // A runtime that is shutting down drops the write before it begins, and every further one: to try
+        // again at once would be an endless loop.
+        let stored = batch.is_empty();
         // Records that failed to be written precede those that arrived in the meantime.
         batch.append(&mut self.batch);
         self.behind = batch.iter().map(|record| record.event.len()).sum();
         (self.log, self.batch) = (log, batch);
-        let done = result.is_ok() && self.log.is_some();
+        let done = result.is_ok() && stored && self.log.is_some();
         match result {
             Ok(()) => {}
             Err(Failure::Refused(problem)) => self.refused(problem),
@@ -471,5 +474,41 @@ fn panicked(keys: &KnownKeys, payload: Box<dyn Any + Send>) -> JournalError {
         journal: "the journal's code".to_owned(),
         problem: format!("it panicked: {}", user_code::words(keys, payload)),
         kind: JournalErrorKind::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    /// A log that only appends on a thread that may block, as that of an engine.
+    struct Slow;
+
+    impl RunJournal for Slow {
+        fn append(&mut self, _: &[Record]) -> Result<(), JournalError> {
+            Ok(())
+        }
+
+        fn ended(&mut self, _: &Outcome, _: &str) -> Result<(), JournalError> {
+            Ok(())
+        }
+    }
+
+    /// It was an endless loop, which kept the thread of the runtime from its shutdown.
+    #[test]
+    fn dropped_write_is_not_repeated() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let handle = runtime.handle().clone();
+        drop(runtime);
+        let _entered = handle.enter();
+        let mut recorder = Recorder { log: Some(Box::new(Slow)), ..Recorder::default() };
+        recorder.push(Record::default());
+        recorder.commit();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(recorder.poll_written(&mut cx).is_ready());
+        assert!(!recorder.is_stored());
+        recorder.write();
+        assert!(recorder.is_stored(), "a write that may block needs no runtime");
     }
 }
