@@ -175,6 +175,8 @@ def api(lab, one, other):
     check("the answered run ends", ended["outcome"]["termination"] == "stop", ended["outcome"]["termination"])
     check("a late answer is refused", one.ask("POST", f"/v1/runs/{run}/answer", body)[0] == 409)
 
+    letters(lab, one, other)
+
     call = {
         "jsonrpc": "2.0", "id": 1, "method": "SendMessage",
         "params": {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": '{"steps": 1}'}]}},
@@ -193,6 +195,44 @@ def api(lab, one, other):
     metrics = one.ask("GET", "/metrics")[2].decode()
     check("metrics count the store", 'runs_ended_total{agent="steps",termination="cancelled"} 1' in metrics)
     check("the page is served", b"<html" in one.ask("GET", "/")[2].lower())
+
+
+def letters(lab, one, other):
+    """Messages and limits of a run that works, whose workers are killed."""
+    run = one.begin("steps", steps=20, ms=1_500)[2]["id"]
+    early = other.ask("POST", f"/v1/runs/{run}/say", {"text": "Too early."})[0]
+    check("a message before the first step is refused or taken", early in (202, 503), early)
+    other.events(run, until="tool_started")
+    began = time.time()
+    status = other.ask("POST", f"/v1/runs/{run}/say", {"text": "Only the tests."})[0]
+    check("a message is taken within a step", status == 202, f"{time.time() - began:.2f} s")
+    began = time.time()
+    status = one.ask("POST", f"/v1/runs/{run}/limits", {"limits": {"max_turns": 4}})[0]
+    check("a lower limit is taken within a step", status == 202, f"{time.time() - began:.2f} s")
+    status, _, answer = other.ask("POST", f"/v1/runs/{run}/limits", {"limits": {"max_turns": 5}})
+    check("a higher limit is refused", status == 422 and "max_turns" in answer["error"]["message"], answer)
+    status = other.ask("POST", f"/v1/runs/{run}/say", {"text": "  "})[0]
+    check("a blank message is refused", status == 422, status)
+    for number in range(len(lab.workers)):
+        lab.kill_worker(number)
+    # Sent while no worker may be there: the engine has it until one is.
+    status = one.ask("POST", f"/v1/runs/{run}/say", {"text": "After the kill."})[0]
+    check("a message is taken during a kill", status == 202, status)
+    events = one.events(run)
+    outcome = events[-1][2]["outcome"]
+    check("the lower limit outlives the workers", outcome["termination"] == "error_max_turns" and outcome["turns"] == 4, outcome["termination"])
+    texts = [event["text"] for _, kind, event in events if kind == "message_injected"]
+    check("each message is read once", sorted(text for text in texts if "early" not in text) == ["After the kill.", "Only the tests."], texts)
+    status = other.ask("POST", f"/v1/runs/{run}/say", {"text": "Too late."})[0]
+    check("a message to an ended run is refused", status == 409, status)
+
+    run = one.begin("asks", steps=1, ms=1)[2]["id"]
+    other.events(run, until="approval_requested")
+    until("the run is parked", lambda: one.get(run)["state"] == "parked")
+    status, _, answer = other.ask("POST", f"/v1/runs/{run}/say", {"text": "Hello?"})
+    check("a message to a parked run is refused", status == 409 and answer["error"]["code"] == "parked", answer)
+    one.ask("POST", f"/v1/runs/{run}/cancel", {})
+    one.events(run)
 
 
 def failures(lab, one, other):

@@ -28,7 +28,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) share_address: bool,
     /// The address at which the Restate server reaches the worker, for --admin; for several workers
     /// that of their balancer [default: http://ADDR of --listen].
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", requires = "admin")]
     pub(crate) advertise: Option<String>,
     /// The public key of the server's requests (publickeyv1_…). Requests without its signature are
     /// refused.

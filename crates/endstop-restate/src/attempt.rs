@@ -12,6 +12,8 @@
 
 use crate::agents::{AgentSource, BuiltAgent, RunPlan};
 use crate::bridge::{EngineJournal, Request};
+use crate::letter::Content;
+use crate::letterbox::{Letterbox, Steerer};
 use crate::request::Stop;
 use crate::step::{Past, Step, StepEnd, StoredRecord};
 use endstop::journal::Record;
@@ -54,6 +56,8 @@ pub struct Attempt {
     work: JoinSet<Finish>,
     leash: Leash,
     stopper: Stopper,
+    steerer: Steerer,
+    letterbox: Letterbox,
     /// The step that was returned last, until it is stored.
     current: Option<(Step, Option<SyncSender<()>>)>,
     held: Vec<StoredRecord>,
@@ -107,12 +111,36 @@ impl Attempt {
         let (stops, stopped) = watch::channel(stop);
         let leash = Leash::default();
         let journal = EngineJournal::new(Arc::clone(&past), send);
-        let job = Job { task, past, answer, journal: journal.clone(), leash: leash.clone() };
+        let (steerer, letters) = Steerer::new();
+        let letterbox = Letterbox::default();
+        let job = Job {
+            task,
+            past,
+            answer,
+            journal: journal.clone(),
+            leash: leash.clone(),
+            letterbox: letterbox.clone(),
+        };
         let mut work = JoinSet::new();
-        work.spawn(job.perform(stopped));
-        let (current, held, held_until) = (None, Vec::new(), None);
-        let stopper = Stopper(stops);
-        Attempt { requests, journal, work, leash, stopper, current, held, held_until, last }
+        work.spawn(job.perform(stopped, letters));
+        Attempt {
+            requests,
+            journal,
+            work,
+            leash,
+            stopper: Stopper(stops),
+            steerer,
+            letterbox,
+            current: None,
+            held: Vec::new(),
+            held_until: None,
+            last,
+        }
+    }
+
+    /// Returns a handle that sends letters to the run.
+    pub fn steerer(&self) -> Steerer {
+        self.steerer.clone()
     }
 
     /// Returns a handle that stops the run, for example from another task.
@@ -165,12 +193,16 @@ impl Attempt {
                     self.held_until.get_or_insert_with(|| Instant::now() + LONGEST_HOLD);
                     let _ = stored.send(());
                 } else {
+                    self.letterbox.note(&records);
                     self.put(&records, None, Some(stored));
                 }
             }
             Request::Ended(outcome, stored) => {
                 self.put(&[], Some(StepEnd::Ended { outcome }), Some(stored));
             }
+            // A step since then may have them.
+            Request::Refused if !self.letterbox.has_decisions() => {}
+            Request::Refused => self.put(&[], None, None),
         }
     }
 
@@ -179,8 +211,14 @@ impl Attempt {
         self.held_until = None;
         let mut all = std::mem::take(&mut self.held);
         all.extend(records.iter().map(StoredRecord::from));
-        let header = self.journal.take_header();
-        self.current = Some((Step { after: self.last.take(), header, records: all, end }, stored));
+        let step = Step {
+            after: self.last.take(),
+            header: self.journal.take_header(),
+            records: all,
+            steered: self.letterbox.take(),
+            end,
+        };
+        self.current = Some((step, stored));
     }
 
     fn finished(&mut self, finish: Option<Finish>) {
@@ -250,10 +288,14 @@ struct Job {
     answer: Option<Answer>,
     journal: EngineJournal,
     leash: Leash,
+    letterbox: Letterbox,
 }
 
+/// The numbered letters to a run.
+type Letters = mpsc::UnboundedReceiver<(u64, Content)>;
+
 impl Job {
-    async fn perform(self, mut stops: watch::Receiver<Option<Stop>>) -> Finish {
+    async fn perform(self, mut stops: watch::Receiver<Option<Stop>>, letters: Letters) -> Finish {
         // To resume an ended run is to continue its conversation, as another run.
         if self.past.outcome().is_some() {
             return Finish::Failed("the run has ended".to_owned());
@@ -284,7 +326,7 @@ impl Job {
             blocking(move || stopped(&own, &how, stop)).await
         } else {
             match blocking(move || start(&own, &how)).await {
-                Some(Ok(handle)) => Some(follow(&session, handle, &mut stops).await),
+                Some(Ok(handle)) => Some(self.follow(&session, handle, &mut stops, letters).await),
                 Some(Err(why)) => Some(Finish::Failed(why)),
                 None => None,
             }
@@ -296,11 +338,47 @@ impl Job {
         finish.unwrap_or_else(|| Finish::Failed("the code of the agent panicked".to_owned()))
     }
 
+    /// Follows the run to its end, stops it on request, and gives it the letters.
+    async fn follow(
+        &self,
+        session: &Session,
+        handle: RunHandle,
+        stops: &mut watch::Receiver<Option<Stop>>,
+        mut letters: Letters,
+    ) -> Finish {
+        let steering = handle.steering();
+        let mut takes_letters = true;
+        let mut status = std::pin::pin!(handle.wait_for_status());
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = stops.changed() => match *stops.borrow_and_update() {
+                    Some(Stop::Cancel) => session.cancel(),
+                    Some(Stop::Terminate) => session.terminate(),
+                    None => {}
+                },
+                status = &mut status => return finish_of(status),
+                Some((number, content)) = letters.recv(), if takes_letters => {
+                    takes_letters = self.letterbox.give(&steering, number, content);
+                    if self.letterbox.has_decisions() {
+                        self.journal.refused();
+                    }
+                }
+            }
+        }
+    }
+
     fn plan(&self) -> RunPlan {
+        // Without it a limit that was lowered while the run worked would be forgotten.
+        let limits = match self.past.recorded() {
+            Ok(recorded) => recorded.tightened(&self.task.limits),
+            // The run has not begun, or cannot be read, which its resume reports.
+            Err(_) => self.task.limits.clone(),
+        };
         RunPlan {
             run_id: self.task.id.clone(),
             task: self.task.task.clone(),
-            limits: self.task.limits.clone(),
+            limits,
             journal: self.journal.clone(),
         }
     }
@@ -339,26 +417,6 @@ fn start(session: &Session, how: &How) -> Result<RunHandle, String> {
         StartError::Changed(_) => format!("the agent has changed since the run started: {error}"),
         error => error.to_string(),
     })
-}
-
-/// Follows the run to its end, and stops it on request.
-async fn follow(
-    session: &Session,
-    handle: RunHandle,
-    stops: &mut watch::Receiver<Option<Stop>>,
-) -> Finish {
-    let mut status = std::pin::pin!(handle.wait_for_status());
-    loop {
-        tokio::select! {
-            biased;
-            Ok(()) = stops.changed() => match *stops.borrow_and_update() {
-                Some(Stop::Cancel) => session.cancel(),
-                Some(Stop::Terminate) => session.terminate(),
-                None => {}
-            },
-            status = &mut status => return finish_of(status),
-        }
-    }
 }
 
 /// Starts the run and stops it before anything of it is performed, so that the kernel decides its

@@ -22,6 +22,8 @@ use tokio::sync::mpsc::UnboundedSender;
 pub(crate) enum Request {
     Append(Vec<Record>, SyncSender<()>),
     Ended(String, SyncSender<()>),
+    /// A letter was refused, which no event of the run shows.
+    Refused,
 }
 
 /// The journal of one run on an engine, for [`AgentBuilder::journal`](endstop::AgentBuilder::journal).
@@ -66,6 +68,12 @@ impl EngineJournal {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the decisions about letters stored.
+    pub(crate) fn refused(&self) {
+        // Without a receiver the attempt is over, and the next one decides again.
+        let _ = self.0.requests.send(Request::Refused);
     }
 
     fn ask(&self, request: impl FnOnce(SyncSender<()>) -> Request) -> Result<(), JournalError> {

@@ -40,7 +40,8 @@ pub fn end_run(
     let records = events.iter().map(|event| StoredRecord::from(&record(event, wall_ms))).collect();
     let text = serde_json::to_string(&*outcome).unwrap_or_default();
     let after = past.last().map(str::to_owned);
-    (Step { after, header, records, end: Some(StepEnd::Ended { outcome: text }) }, outcome)
+    let end = Some(StepEnd::Ended { outcome: text });
+    (Step { after, header, records, steered: Vec::new(), end }, outcome)
 }
 
 /// The events that are added to a run, and its outcome.

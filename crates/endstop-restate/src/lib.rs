@@ -62,6 +62,8 @@ mod ending;
 pub mod engine;
 mod export;
 mod files;
+mod letter;
+mod letterbox;
 mod report;
 mod request;
 #[cfg(feature = "serve")]
@@ -75,6 +77,8 @@ pub use bridge::EngineJournal;
 pub use catalog::{Accepted, Began, Catalog, Decision, Entry, Head, HeadState, Summary};
 pub use ending::{Cause, end_run};
 pub use export::{ExportError, export_run};
+pub use letter::{Content, Letter, Refusal, RefusalKind, Steered};
+pub use letterbox::Steerer;
 pub use report::RunReport;
 pub use request::{RunRequest, Stop, check_run_id};
 pub use step::{Past, Step, StepEnd, StoredRecord};

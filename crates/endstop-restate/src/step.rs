@@ -8,6 +8,7 @@
 //! # Ok::<(), endstop::journal::JournalError>(())
 //! ```
 
+use crate::letter::Steered;
 use endstop::journal::{JournalError, JournalErrorKind, Record, RecordedRun};
 use endstop::park::ParkRequest;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ pub struct Step {
     /// The events since the previous step. Deltas of a turn are merged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<StoredRecord>,
+    /// The letters to the run that were decided since the previous step, in the order of their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steered: Vec<Steered>,
     /// The state that the run is in after this step, if it does not work on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<StepEnd>,
@@ -130,6 +134,7 @@ pub struct Past {
     records: Vec<Record>,
     steps: u64,
     last: Option<String>,
+    steered: u64,
     outcome: Option<String>,
 }
 
@@ -142,6 +147,9 @@ impl Past {
             self.header = Some(header.clone());
         }
         self.records.extend(step.records.iter().map(Record::from));
+        if let Some(last) = step.steered.last() {
+            self.steered = last.number;
+        }
         if let Some(outcome) = step.outcome() {
             self.outcome = Some(outcome.to_owned());
         }
@@ -155,6 +163,11 @@ impl Past {
     /// Returns SHA-256 of the last step, which the next step names as the one before it.
     pub fn last(&self) -> Option<&str> {
         self.last.as_deref()
+    }
+
+    /// Returns the number of letters to the run that were decided: the next one has the number after it.
+    pub fn steered(&self) -> u64 {
+        self.steered
     }
 
     /// `true` if the run has started, so that it is resumed and not started.
@@ -234,6 +247,7 @@ mod tests {
             after: Some("00ff".to_owned()),
             header: Some("{}".to_owned()),
             records: vec![StoredRecord::from(&record)],
+            steered: vec![Steered { number: 3, refused: None }],
             end: Some(StepEnd::Refused { why: "why".to_owned() }),
         };
         let json = serde_json::to_string(&step).unwrap();

@@ -36,6 +36,72 @@ fn wrong_settings_of_worker_are_named() {
 }
 
 #[test]
+fn wrong_flags_of_worker_are_named() {
+    let cli = Cli::new();
+    cli.write("agents.toml", AGENT);
+    let engine = ["--restate", "http://127.0.0.1:1"];
+    let store = ["--store", "store"];
+    for (args, part) in [
+        (&[&store[..]][..], "--restate <URL>"),
+        (&[&engine[..]], "--store <FOLDER>"),
+        (&[&engine, &store, &["--journal", "runs.db"]], "--export <RUN>"),
+        (&[&engine, &store, &["--export", "r1"]], "cannot be used with"),
+        (&[&store, &["--export", "r1", "--admin", "http://127.0.0.1:1"]], "cannot be used with"),
+        (&[&engine, &store, &["--identity-key", "k", "--unverified"]], "cannot be used with"),
+        (&[&engine, &store, &["--advertise", "http://workers:9080"]], "--admin <URL>"),
+        (&[&engine, &store, &["--listen", "9080"]], "--listen <ADDR>"),
+        (&[&engine, &store, &["--grace", "soon"]], "--grace <TIME>"),
+    ] {
+        let done = cli.run(["worker"].iter().chain(args.concat().iter())).exits(2);
+        assert!(done.stderr.contains(part), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn wrong_flags_of_durable_serve_are_named() {
+    let cli = Cli::new();
+    cli.write("agents.toml", AGENT);
+    cli.write("none.toml", "model = \"openai/m\"\n");
+    let config = ["--config", "agents.toml"];
+    let engine = ["--restate", "http://127.0.0.1:1"];
+    let store = ["--store", "store"];
+    for (args, part) in [
+        (&[&config[..], &engine][..], "--store <FOLDER>"),
+        (&[&config, &store], "--restate <URL>"),
+        (&[&config, &engine, &store, &["--journal", "runs.db"]], "cannot be used with"),
+        (&[&config, &engine, &store, &["--max-running", "4"]], "cannot be used with"),
+        (&[&config, &engine, &store, &["--grace", "5s"]], "cannot be used with"),
+        (&[&config, &engine, &store, &["--park-after", "5s"]], "cannot be used with"),
+        (&[&config, &engine, &store, &["--park-expiry", "5s"]], "cannot be used with"),
+        (&[&config, &engine, &["--store", "agents.toml"]], "--store: store agents.toml"),
+        (&[&config, &store, &["--restate", "localhost:8080"]], "http://127.0.0.1:8080"),
+        (&[&["--config", "none.toml"], &engine, &store], "no agent is configured"),
+    ] {
+        let words = ["serve", "--listen", "127.0.0.1:0"];
+        // A server that accepts the flags would not end by itself.
+        let command = cli.command(words.iter().chain(args.concat().iter()));
+        let done = Started::new(command, "").finish().exits(2);
+        assert!(done.stderr.contains(part), "{args:?}: {}", done.stderr);
+    }
+}
+
+/// The token of the engine must not cross a network in clear text.
+#[test]
+fn token_is_not_sent_in_clear_text() {
+    let cli = Cli::new();
+    cli.write("agents.toml", AGENT);
+    for command in ["serve", "worker"] {
+        let engine = "http://engine.example:8080";
+        let args = ["--config", "agents.toml", "--restate", engine, "--store", "store"];
+        let mut command = cli.command([command].iter().chain(&args));
+        command.env("ENDSTOP_RESTATE_TOKEN", "of-the-engine");
+        let done = Started::new(command, "").finish().exits(2);
+        assert!(done.stderr.contains("without encryption"), "{}", done.stderr);
+        assert!(!done.stderr.contains("of-the-engine"), "{}", done.stderr);
+    }
+}
+
+#[test]
 fn unreachable_engine_ends_the_worker() {
     let cli = Cli::new();
     cli.write("agents.toml", AGENT);

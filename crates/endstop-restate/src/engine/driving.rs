@@ -1,10 +1,11 @@
 //! A run as its workflow drives it: what the engine has of it, and the attempt of this process.
 
 use super::shared::Shared;
-use super::stops;
+use super::{letters, stops};
 use crate::agents::{AgentSource, BuiltAgent, RunPlan};
 use crate::attempt::{Attempt, Task};
 use crate::catalog::{Head, HeadState, Summary};
+use crate::letter::Steered;
 use crate::request::{RunRequest, Stop};
 use crate::step::{Past, Step, StepEnd};
 use crate::store::{Kept, MOST_INLINE, StoreError, Tip};
@@ -33,10 +34,11 @@ pub(super) struct Driving {
     limits: Limits,
     past: Past,
     attempt: Option<Attempt>,
-    /// Waits for stops, as long as there is an attempt.
+    /// Waits for stops and letters, as long as there is an attempt.
     waiting: JoinSet<()>,
     answer: Option<Answer>,
     stop: Option<Stop>,
+    steered: Vec<Steered>,
 }
 
 impl Driving {
@@ -56,7 +58,18 @@ impl Driving {
             waiting: JoinSet::new(),
             answer: None,
             stop: None,
+            steered: Vec::new(),
         }
+    }
+
+    /// Returns the number of letters that the run has decided.
+    pub(super) fn letters(&self) -> u64 {
+        self.past.steered()
+    }
+
+    /// Takes the decisions about letters of the steps that were taken.
+    pub(super) fn take_steered(&mut self) -> Vec<Steered> {
+        std::mem::take(&mut self.steered)
     }
 
     /// Returns the number of the next step.
@@ -103,6 +116,7 @@ impl Driving {
             Journalled::Kept(kept) => self.shared.store.get(&self.id, &kept)?,
         };
         self.past.take(&step);
+        self.steered.extend(step.steered.iter().cloned());
         // Steps before a crash are noted with the last of them.
         if self.attempt.is_some() || step.end.is_some() {
             self.note(step.end.as_ref());
@@ -180,7 +194,7 @@ impl Driving {
     }
 }
 
-/// Begins the attempt of this process, and waits for stops in the background.
+/// Begins the attempt of this process, and waits for stops and letters in the background.
 fn begin(driving: &mut Driving) -> Attempt {
     if driving.past.steps() > 0 {
         // The worker of the last step may have died before it noted the step.
@@ -194,6 +208,9 @@ fn begin(driving: &mut Driving) -> Attempt {
     let attempt = Attempt::begin(task, Arc::new(past.clone()), answer.take(), *stop);
     let waiting = stops::pass_on(Arc::clone(shared), id.clone(), attempt.stopper());
     driving.waiting.spawn(waiting);
+    let (shared, steerer) = (Arc::clone(&driving.shared), attempt.steerer());
+    let letters = letters::pass_on(shared, driving.id.clone(), driving.letters() + 1, steerer);
+    driving.waiting.spawn(letters);
     attempt
 }
 

@@ -15,7 +15,7 @@
 //! | service | key | handlers |
 //! |---|---|---|
 //! | `EndstopLedger` (object) | the run | `start` runs an agent and returns its report, `report` reads it; ends a run that was killed |
-//! | `EndstopRun` (workflow) | the run | `run` drives it; `stop`, `answer` and `parked` reach it from outside |
+//! | `EndstopRun` (workflow) | the run | `run` drives it; `stop`, `answer`, `parked` and `steer` reach it from outside |
 //! | `EndstopBudget` (object) | the budget | `reserve`, `settle`, `balance` |
 //! | `EndstopStore` (object) | `store` | `claim`: checks that all workers share one store |
 
@@ -24,6 +24,7 @@ mod claim;
 mod client;
 mod driving;
 mod ledger;
+mod letters;
 mod listener;
 mod plan;
 mod shared;

@@ -6,9 +6,13 @@ use super::budget::{EndstopBudgetClient, Reserve, Settle};
 use super::client::encoded;
 use super::driving::Driving;
 use super::ledger::Watched;
+use super::letters::{
+    MOST_LETTERS, MOST_TEXT, Slot, close_letters, letter as letter_promise, steered,
+};
 use super::plan::{Plan, admit};
 use super::shared::Shared;
 use super::stops::{STOP, Signal, TERMINATE};
+use crate::letter::{Content, Letter, Refusal};
 use crate::report::{RunReport, spent_of};
 use crate::request::{RunRequest, Stop};
 use crate::step::StepEnd;
@@ -20,6 +24,9 @@ use std::time::Duration;
 
 /// The status of an error that reports a cancel by the engine's administrator.
 const CANCELLED: u16 = 409;
+
+/// The status of an error that reports a letter or a list of letters that is too large.
+const TOO_LARGE: u16 = 413;
 
 /// The state that has the request of a parked run.
 const PARKED: &str = "parked";
@@ -121,10 +128,11 @@ impl EndstopRun {
             };
             ctx.run(prepare).name("plan").await?
         };
-        let outcome = drive(Arc::clone(&self.0), &ctx, &id, request, plan).await?;
+        let (outcome, letters) = drive(Arc::clone(&self.0), &ctx, &id, request, plan).await?;
         // Nothing waits for a stop any more. A promise that has a value already keeps it.
         ctx.resolve_promise(STOP, Json(Signal::Over));
         ctx.resolve_promise(TERMINATE, Json(Signal::Over));
+        close_letters!(ctx, letters + 1);
         Ok(Json(RunReport::of(&id, &outcome)))
     }
 
@@ -151,11 +159,71 @@ impl EndstopRun {
         Ok(ctx.promise::<Json<Signal>>(name).await?)
     }
 
-    /// Ends what waits for a stop of a run that was killed. The ledger calls this.
+    /// Sends the run a letter, and returns its number. A letter that was sent before keeps its number.
+    #[handler]
+    async fn steer(
+        &self,
+        ctx: SharedWorkflowContext<'_>,
+        letter: Json<Letter>,
+    ) -> HandlerResult<Json<u64>> {
+        let refused = |code, problem: &str| TerminalError::new_with_code(code, problem);
+        let Json(letter) = letter;
+        if letter.id.is_empty() || letter.id.len() > 64 {
+            return Err(refused(400, "invalid id: expected 1 to 64 bytes").into());
+        }
+        if matches!(&letter.content, Content::Say(text) if text.len() > MOST_TEXT) {
+            return Err(refused(TOO_LARGE, "the message has more than 64 KiB").into());
+        }
+        for number in 1..=MOST_LETTERS {
+            let promise = letter_promise(number);
+            let mut known = ctx.peek_promise::<Json<Slot>>(&promise).await?;
+            if known.is_none() {
+                ctx.resolve_promise(&promise, Json(Slot::Letter(letter.clone())));
+                // The first of two letters at the same time has the number.
+                known = Some(ctx.promise::<Json<Slot>>(&promise).await?);
+            }
+            match known {
+                Some(Json(Slot::Letter(known))) if known.id == letter.id => {
+                    return Ok(Json(number));
+                }
+                Some(Json(Slot::Over)) => {
+                    return Err(refused(CANCELLED, "the run has ended").into());
+                }
+                Some(Json(Slot::Letter(_))) | None => {}
+            }
+        }
+        Err(refused(TOO_LARGE, "the run has got 256 messages and changes, the most it can get")
+            .into())
+    }
+
+    /// Waits for a letter. Workers call this. It is suspended while it waits, as `stopped` is.
+    #[handler(inactivity_timeout = "1s")]
+    async fn letter(
+        &self,
+        ctx: SharedWorkflowContext<'_>,
+        number: Json<u64>,
+    ) -> HandlerResult<Json<Slot>> {
+        let promise = letter_promise(number.into_inner());
+        Ok(ctx.promise::<Json<Slot>>(&promise).await?)
+    }
+
+    /// Waits for the decision about a letter: nothing if the run has taken it.
+    #[handler(inactivity_timeout = "1s")]
+    async fn steered(
+        &self,
+        ctx: SharedWorkflowContext<'_>,
+        number: Json<u64>,
+    ) -> HandlerResult<Json<Option<Refusal>>> {
+        let promise = steered(number.into_inner());
+        Ok(ctx.promise::<Json<Option<Refusal>>>(&promise).await?)
+    }
+
+    /// Ends what waits for a stop or a letter of a run that was killed. The ledger calls this.
     #[handler]
     async fn close(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
         ctx.resolve_promise(STOP, Json(Signal::Over));
         ctx.resolve_promise(TERMINATE, Json(Signal::Over));
+        close_letters!(ctx, 1);
         Ok(())
     }
 
@@ -195,14 +263,14 @@ fn promise_of(request: &ParkRequest) -> String {
     format!("decision-{}", request.digest)
 }
 
-/// Drives the run to its end, and returns its outcome as JSON.
+/// Drives the run to its end, and returns its outcome as JSON, and the number of letters that it decided.
 async fn drive(
     shared: Arc<Shared>,
     ctx: &WorkflowContext<'_>,
     id: &str,
     request: RunRequest,
     plan: Plan,
-) -> HandlerResult<String> {
+) -> HandlerResult<(String, u64)> {
     let Plan { mut limits, budget, refused, lost } = plan;
     if let Some(budget) = &budget {
         let reserve = Reserve { run: id.to_owned(), want: budget.want, ceiling: budget.ceiling };
@@ -232,7 +300,7 @@ async fn drive(
         let settle = Settle { run: id.to_owned(), spent };
         ctx.object_client::<EndstopBudgetClient<'_>>(budget.name).settle(Json(settle)).send();
     }
-    Ok(outcome)
+    Ok((outcome, driving.letters()))
 }
 
 /// Performs the steps of the run.
@@ -259,7 +327,11 @@ async fn steps(ctx: &WorkflowContext<'_>, driving: &mut Driving) -> HandlerResul
         };
         // If the store does not have a large step, the engine tries again: another worker may see it, and
         // a store that is gone for a while comes back. In the end the engine kills the run.
-        match driving.take(journalled)? {
+        let end = driving.take(journalled)?;
+        for decided in driving.take_steered() {
+            ctx.resolve_promise(&steered(decided.number), Json(decided.refused));
+        }
+        match end {
             None => {}
             Some(StepEnd::Ended { outcome }) => return Ok(outcome),
             Some(StepEnd::Refused { why }) => return Ok(driving.end(why).await),

@@ -6,11 +6,13 @@ use super::list::{List, state_of};
 use super::tail::{TailReader, Tails};
 use crate::catalog::{Catalog, Entry};
 use crate::engine::{ClientError, EngineClient};
+use crate::letter::{Content, Letter};
 use crate::request::{RunRequest, Stop as RunStop, check_run_id};
 use crate::store::Store;
+use endstop::agent::check_text;
 use endstop::event::RequestId;
 use endstop::wire::redact::KnownKeys;
-use endstop::{Approval, LimitChanges};
+use endstop::{Approval, LimitChanges, SteerError};
 use endstop_serve::backend::{
     After, AgentInfo, Answering, Backend, BackendError, BranchRequest, ErrorKind, EventSource,
     Filter, RunInfo, RunRequest as Asked, RunState, Started, Stop, Totals, Waiting,
@@ -190,6 +192,29 @@ impl DurableRuns {
         Ok(info)
     }
 
+    /// Sends a letter to a run that works.
+    async fn steer(&self, run: &str, content: Content) -> Result<(), BackendError> {
+        let state = state_of(&self.found(run).await?);
+        if let Content::Say(text) = &content {
+            check_text(text).map_err(|error| BackendError::from(&error))?;
+        }
+        match state {
+            RunState::Running => {}
+            RunState::Parked => {
+                let message = "the run is parked; answer its request for approval first";
+                return Err(BackendError::new(ErrorKind::Parked, message));
+            }
+            RunState::Ended => return Err((&SteerError::Ended).into()),
+            RunState::Queued => {
+                let message = "the run has not started yet; repeat the request later";
+                return Err(BackendError::new(ErrorKind::NotStarted, message));
+            }
+        }
+        // Any id that no other letter to the run has.
+        let letter = Letter { id: endstop::agent::new_run_id(), content };
+        self.shared.engine.steer(run, &letter).await
+    }
+
     /// Refuses what only a run of one process can do.
     async fn refuse(&self, run: &str, message: &str) -> Result<(), BackendError> {
         self.found(run).await?;
@@ -345,20 +370,12 @@ impl Backend for DurableRuns {
         })
     }
 
-    fn say<'a>(&'a self, run: &'a str, _: String) -> Answering<'a, ()> {
-        Box::pin(self.refuse(
-            run,
-            "messages to durable runs are not supported; cancel the run, copy it with `endstop worker --export`, \
-             and continue it with `endstop branch`",
-        ))
+    fn say<'a>(&'a self, run: &'a str, text: String) -> Answering<'a, ()> {
+        Box::pin(self.steer(run, Content::Say(text)))
     }
 
-    fn set_limits<'a>(&'a self, run: &'a str, _: LimitChanges) -> Answering<'a, ()> {
-        Box::pin(self.refuse(
-            run,
-            "limits of durable runs cannot be changed while they work; set `limits` in the request that starts \
-             the run, or cancel it",
-        ))
+    fn set_limits<'a>(&'a self, run: &'a str, changes: LimitChanges) -> Answering<'a, ()> {
+        Box::pin(self.steer(run, Content::Limits(changes)))
     }
 
     fn totals(&self) -> Answering<'_, Totals> {

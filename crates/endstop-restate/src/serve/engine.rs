@@ -1,6 +1,7 @@
 //! Requests to the engine, each within a bounded time.
 
 use crate::engine::{ClientError, EngineClient, STORE_KEY};
+use crate::letter::{Letter, Refusal, RefusalKind};
 use crate::request::{RunRequest, Stop};
 use endstop_serve::backend::{BackendError, ErrorKind};
 use serde::Serialize;
@@ -85,6 +86,33 @@ impl Engine {
         Err(BackendError::new(ErrorKind::NotOpen, message))
     }
 
+    /// Sends a run a letter, and waits until the run has decided about it. If no worker is there to decide,
+    /// the letter stays with the engine, and the run decides when a worker continues it.
+    pub(super) async fn steer(&self, run: &str, letter: &Letter) -> Result<(), BackendError> {
+        let path = format!("/EndstopRun/{run}/steer");
+        let sent = self.client.post::<u64>(&path, letter);
+        let sent = async {
+            Ok(match sent.await {
+                Err(ClientError::Refused { status: 409, .. }) => Err(Refusal::ended()),
+                Err(ClientError::Refused { status: 413, .. }) => Err(Refusal {
+                    kind: RefusalKind::TooLarge,
+                    message:
+                        "the run has got as many messages and changes as it can; start another run"
+                            .to_owned(),
+                }),
+                answered => Ok(answered?),
+            })
+        };
+        let number = self.within(sent).await?.map_err(refused)?;
+        let path = format!("/EndstopRun/{run}/steered");
+        let decided = self.client.post::<Option<Refusal>>(&path, &number);
+        match tokio::time::timeout(self.time, decided).await {
+            Ok(Ok(Some(refusal))) => Err(refused(refusal)),
+            // The engine has the letter, so an answer that is missing is not an error.
+            Ok(Ok(None) | Err(_)) | Err(_) => Ok(()),
+        }
+    }
+
     async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -121,6 +149,16 @@ impl Engine {
             _ => unavailable(),
         }
     }
+}
+
+/// Returns the error for the sender of a letter.
+fn refused(refusal: Refusal) -> BackendError {
+    let kind = match refusal.kind {
+        RefusalKind::Ended => ErrorKind::NotOpen,
+        RefusalKind::TooLarge => ErrorKind::TooLarge,
+        RefusalKind::Invalid => ErrorKind::InvalidChange,
+    };
+    BackendError::new(kind, refusal.message)
 }
 
 fn unavailable() -> BackendError {

@@ -8,6 +8,7 @@ mod endings;
 #[cfg(feature = "serve")]
 mod engine;
 mod exports;
+mod letters;
 mod parks;
 mod scenarios;
 #[cfg(feature = "serve")]

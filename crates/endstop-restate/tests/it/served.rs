@@ -6,15 +6,15 @@ use crate::support::{Worker, next};
 use endstop::event::RequestId;
 use endstop::park::Answer;
 use endstop::wire::redact::KnownKeys;
-use endstop::{Approval, Limits};
+use endstop::{Approval, LimitChanges, Limits};
 use endstop_restate::serve::{DurableRuns, RunsOptions};
 use endstop_restate::{
-    Attempt, Began, Catalog, Decision, Head, HeadState, Past, Step, StepEnd, Store, Summary, Task,
-    Tip,
+    Attempt, Began, Catalog, Content, Decision, Head, HeadState, Letter, Past, Step, StepEnd,
+    Store, Summary, Task, Tip,
 };
 use endstop_serve::backend::{
-    After, AgentInfo, Backend, BackendError, ErrorKind, EventFrames, Filter, RunRequest, RunState,
-    Started, Stop,
+    After, AgentInfo, Backend, BackendError, BranchRequest, ErrorKind, EventFrames, Filter,
+    RunRequest, RunState, Started, Stop,
 };
 use serde_json::{Map, json};
 use std::sync::{Arc, Mutex};
@@ -409,9 +409,88 @@ async fn unsupported_requests_name_the_command() {
     let lab = Lab::new();
     let server = lab.server();
     let id = server.start("", None, request()).await.unwrap().id().to_owned();
-    let error = server.say(&id, "hi".to_owned()).await.unwrap_err();
+    let limits = Map::new();
+    let branch = BranchRequest { turn: 0, message: None, limits, accept_redacted: false };
+    let error = server.branch("", None, &id, branch).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsupported);
     assert!(error.message.contains("endstop worker --export"), "{error}");
+}
+
+/// Writes the first step of a run, so that it works.
+async fn begun(lab: &Lab, id: &str) -> (Attempt, Past) {
+    let (worker, mut past) = (Worker::new(2), Past::default());
+    lab.catalog().begin(id, &Began { invocation: "inv_1".to_owned(), at_ms: 7 }).unwrap();
+    let mut attempt = attempt(&worker, id, &past, None);
+    let step = next(&mut attempt).await;
+    lab.put(id, &mut past, &step, true);
+    (attempt, past)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_need_a_working_run() {
+    let lab = Lab::new();
+    let server = lab.server();
+    let say = async |id: &str| kind(server.say(id, "Hi.".to_owned()).await);
+    let queued = server.start("", None, request()).await.unwrap().id().to_owned();
+    assert_eq!(say(&queued).await, ErrorKind::NotStarted);
+    let parked = server.start("", None, request()).await.unwrap().id().to_owned();
+    let (worker, mut past) = (Worker { asks: true, ..Worker::new(1) }, Past::default());
+    lab.drive(&worker, &parked, &mut past, None).await;
+    assert_eq!(say(&parked).await, ErrorKind::Parked);
+    lab.drive(&worker, &parked, &mut past, Some(Answer::approve())).await;
+    assert_eq!(say(&parked).await, ErrorKind::NotOpen);
+    let (_attempt, _) = begun(&lab, &queued).await;
+    assert_eq!(kind(server.say(&queued, " ".to_owned()).await), ErrorKind::InvalidChange);
+    let long = "x".repeat((64 << 10) + 1);
+    assert_eq!(kind(server.say(&queued, long).await), ErrorKind::TooLarge);
+    assert!(lab.engine.got("/steer").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letter_is_answered_with_its_decision() {
+    let lab = Lab::new();
+    let server = lab.server();
+    let id = server.start("", None, request()).await.unwrap().id().to_owned();
+    let (_attempt, _) = begun(&lab, &id).await;
+    let engine = |steer: Reply, steered: Reply| {
+        lab.engine.answers(move |request| match request.path.rsplit('/').next() {
+            Some("steer") => Some(steer.clone()),
+            Some("steered") => Some(steered.clone()),
+            _ => None,
+        });
+    };
+    engine(Reply::ok("7"), Reply::ok("null"));
+    server.say(&id, "Only the tests.".to_owned()).await.unwrap();
+    let changes = LimitChanges::new().set("max_turns", json!(3)).unwrap();
+    server.set_limits(&id, changes.clone()).await.unwrap();
+    let sent: Vec<Letter> = lab
+        .engine
+        .got("/steer")
+        .iter()
+        .filter(|request| request.path.ends_with("/steer"))
+        .map(|request| serde_json::from_str(&request.body).unwrap())
+        .collect();
+    assert_eq!(sent[0].content, Content::Say("Only the tests.".to_owned()));
+    assert_eq!(sent[1].content, Content::Limits(changes.clone()));
+    assert_ne!(sent[0].id, sent[1].id, "each letter counts");
+    assert_eq!(lab.engine.got("/steered")[0].body, "7");
+
+    let refusal = r#"{"kind":"invalid","message":"the change would loosen max_turns"}"#;
+    engine(Reply::ok("8"), Reply::ok(refusal));
+    let refused = server.set_limits(&id, changes).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::InvalidChange);
+    assert!(refused.message.contains("max_turns"), "{refused}");
+    // The run has ended since it was looked up, and has got too many letters.
+    for (status, expected) in [(409, ErrorKind::NotOpen), (413, ErrorKind::TooLarge)] {
+        engine(Reply::Answer(status, "{}".to_owned()), Reply::Close);
+        assert_eq!(kind(server.say(&id, "Hi.".to_owned()).await), expected);
+    }
+    engine(Reply::Silence, Reply::Close);
+    let unsent = lab.hasty_server().say(&id, "Hi.".to_owned()).await;
+    assert_eq!(kind(unsent), ErrorKind::Unavailable);
+    // The engine has the letter, and no worker decides.
+    engine(Reply::ok("9"), Reply::Silence);
+    lab.hasty_server().say(&id, "Hi.".to_owned()).await.unwrap();
 }
 
 /// A reader has read the events of each beginning of a run, so no event may move when the run continues.

@@ -187,6 +187,8 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
     // A stop that came since the check above.
     stops.mark_changed();
     let (mut park_at, mut draining) = (None, false);
+    // One wait for all events: each new one takes a lock that all runs share.
+    let mut shutdown = std::pin::pin!(shared.shutdown.cancelled());
     loop {
         tokio::select! {
             biased;
@@ -196,7 +198,7 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
                 None => {}
             },
             // The process is about to exit, so what waits for a person does not wait longer.
-            () = shared.shutdown.cancelled(), if !draining => {
+            () = &mut shutdown, if !draining => {
                 draining = true;
                 park_at = Some(Instant::now());
             }
@@ -263,10 +265,17 @@ async fn build(shared: &Arc<Shared>, waiting: &Waiting) -> Result<BuiltAgent, St
     let name = &waiting.request.agent;
     let source = shared.agents.get(name).cloned();
     let source = source.ok_or_else(|| format!("the agent {name:?} is no longer configured"))?;
-    let limits = waiting.request.limits_over(&source.limits())?;
+    let mut limits = waiting.request.limits_over(&source.limits())?;
     let (run_id, task) = (waiting.id.clone(), waiting.request.task.clone());
-    let plan = RunPlan { run_id, task, limits, journal: shared.journal.clone() };
-    let built = blocking(move || source.build(&plan)).await;
+    let (journal, resume) = (shared.journal.clone(), waiting.resume);
+    let built = blocking(move || {
+        // Without it a limit that a client has lowered would be forgotten.
+        if resume && let Ok(recorded) = journal.load(&run_id) {
+            limits = recorded.tightened(&limits);
+        }
+        source.build(&RunPlan { run_id, task, limits, journal })
+    })
+    .await;
     built.unwrap_or_else(|| Err("the code that builds the agent panicked".to_owned()))
 }
 

@@ -74,6 +74,24 @@ async fn interrupted_run_resumes_after_restart() {
     assert_eq!(whole.iter().filter(finished).count(), 2, "{whole:?}");
 }
 
+/// The agent permits 50 turns, which a resumed run got back.
+#[tokio::test(flavor = "multi_thread")]
+async fn lowered_limit_survives_a_restart() {
+    let agent = two_steps();
+    let permits = Arc::clone(&agent.permits);
+    let (old, id, _) = left(Setup::of(vec![("agent", agent)]), &permits).await;
+    let limits = json!({"limits": {"max_turns": 2}});
+    assert_eq!(old.post(&format!("/v1/runs/{id}/limits"), &limits).await.status, 202);
+    old.event(&id, "limits_changed").await;
+    let setup = Setup { dir: crashed(&old), ..Setup::of(vec![("agent", after_first())]) };
+    let run = setup.start().await.ended(&id).await;
+    assert_eq!(
+        (&run["termination"], &run["turns"]),
+        (&json!("error_max_turns"), &json!(2)),
+        "{run}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_agent_ends_the_run() {
     let agent = two_steps();

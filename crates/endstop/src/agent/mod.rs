@@ -65,7 +65,7 @@ pub use resume::Resume;
 pub use session::{Session, SessionSnapshot};
 pub use shared::{Agent, Lifecycle};
 pub use start_error::StartError;
-pub use steering::{SteerError, Steering};
+pub use steering::{SteerError, Steering, check_text};
 pub use streams::{EventBytes, OwnEvents, TextStream};
 pub use typed::{TypedHandle, TypedOutcome};
 

@@ -85,6 +85,20 @@ impl From<Closed> for SteerError {
     }
 }
 
+/// Checks a message as [`Steering::say`] does, for a server that sends it to another process.
+///
+/// # Errors
+/// The message is blank or longer than 64 KiB.
+pub fn check_text(text: &str) -> Result<(), SteerError> {
+    if text.trim().is_empty() {
+        return Err(SteerError::Blank);
+    }
+    if text.len() > MOST_TEXT {
+        return Err(SteerError::TooLong { bytes: text.len() });
+    }
+    Ok(())
+}
+
 /// Steers a run while it works. Clones steer the same run.
 ///
 /// Each message and each change of limits is an event in the journal, so a replay of the run includes
@@ -123,12 +137,7 @@ impl Steering {
     /// The run has ended or is parked, or the message is blank or longer than 64 KiB.
     pub fn say(&self, text: impl Into<String>) -> Result<(), SteerError> {
         let text = text.into();
-        if text.trim().is_empty() {
-            return Err(SteerError::Blank);
-        }
-        if text.len() > MOST_TEXT {
-            return Err(SteerError::TooLong { bytes: text.len() });
-        }
+        check_text(&text)?;
         self.check_live()?;
         self.control.send(|mailbox| {
             let said = mailbox.said.saturating_add(text.len());

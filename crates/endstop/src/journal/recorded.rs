@@ -17,7 +17,8 @@ use super::error::{JournalError, JournalErrorKind};
 use crate::provider::ToolDefinition;
 use crate::redacted::stands_for;
 use endstop_core::{
-    Event, EventKind, Limits, Registry, Replay, RunSpec, TerminationPolicy, ToolPolicy,
+    Event, EventKind, LimitChanges, Limits, Registry, Replay, RunSpec, TerminationPolicy,
+    ToolPolicy,
 };
 use endstop_wire::redact::KnownKeys;
 use serde::{Deserialize, Serialize};
@@ -162,6 +163,23 @@ impl RecordedRun {
                 EventKind::Resumed(with) => limits = with.limits.clone().unwrap_or(limits),
                 EventKind::LimitsChanged { limits: changes } => changes.apply(&mut limits),
                 _ => {}
+            }
+        }
+        limits
+    }
+
+    /// Returns these limits with the changes that were made while the run worked, as far as they permit
+    /// less. A client of a server that has lowered a limit of a run relies on it after a restart, too.
+    pub fn tightened(&self, limits: &Limits) -> Limits {
+        let mut limits = limits.clone();
+        for event in &self.events {
+            let EventKind::LimitsChanged { limits: changes } = &event.kind else { continue };
+            for (name, value) in changes.values() {
+                // A value that this version does not know was dropped when the event was read.
+                let Ok(change) = LimitChanges::new().set(name, value.clone()) else { continue };
+                if change.looser_than(&limits).is_empty() {
+                    change.apply(&mut limits);
+                }
             }
         }
         limits
