@@ -4,7 +4,7 @@ use crate::Outcome;
 use endstop_trajectory::Trajectory;
 use endstop_trajectory::backtest::{Backtest, Candidate, dataset};
 use endstop_trajectory::read::{Options, for_each};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 /// The judged runs of a group by task, each with its dataset.
@@ -42,6 +42,19 @@ impl Population {
         Ok(Population { tasks: tasks.into_values().collect() })
     }
 
+    /// Replaces each text by a short one that is equal where the text is, because comparing texts takes most of
+    /// the time of a report. A run that a candidate judges differently afterwards stays as it was.
+    pub(crate) fn shortened(mut self, candidates: &[Candidate]) -> Outcome<Population> {
+        let mut test = Backtest::new(candidates)?;
+        for (_, run) in self.tasks.iter_mut().flatten() {
+            let short = shortened(run);
+            if test.judge(&short) == test.judge(run) {
+                *run = short;
+            }
+        }
+        Ok(self)
+    }
+
     pub(crate) fn runs(&self) -> usize {
         self.tasks.iter().map(Vec::len).sum()
     }
@@ -63,12 +76,35 @@ impl Population {
     }
 }
 
+/// Replaces the texts of a run by numbers. Rules compare texts without regard to case and white space.
+fn shortened(run: &Trajectory<'static>) -> Trajectory<'static> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut number = |text: &str| {
+        let folded = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+        let next = seen.len();
+        // Rules ignore an empty text.
+        if folded.is_empty() { folded } else { seen.entry(folded).or_insert(next).to_string() }
+    };
+    let mut short = run.clone();
+    for step in &mut short.steps {
+        (step.reasoning, step.extra) = (None, None);
+        step.text = number(&step.text).into();
+        for call in &mut step.calls {
+            call.arguments = number(&call.arguments).into();
+        }
+        for result in &mut step.results {
+            result.content = number(&result.content).into();
+        }
+    }
+    short
+}
+
 fn is_wanted(path: &Path, file: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".jsonl.zst") && name.starts_with(file)
 }
 
-/// The effect of each candidate does to each run of a population.
+/// The effect of each candidate on each run of a population.
 pub(crate) struct Stops {
     runs: Vec<Run>,
 }
@@ -153,8 +189,14 @@ impl Stops {
 pub(crate) struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
+    /// Returns the numbers of one user, which do not depend on those of others: users may be computed in any
+    /// order.
+    pub(crate) fn of_user(seed: u64, runs: usize, user: u64) -> Random {
+        let mut random = Random(seed);
+        for part in [runs as u64, user] {
+            random = Random(random.next() ^ part);
+        }
+        random
     }
 
     pub(crate) fn next(&mut self) -> u64 {
