@@ -115,6 +115,25 @@ fn harmful_candidate_is_not_recommended() {
         told.contains("no candidate saves a step and stops at most 1 % of good runs"),
         "{told}"
     );
+    // The lines of the reason are above the title of the axis.
+    cli.run(args.iter().chain(&["--report", "r.html"])).exits(0);
+    for chart in cli.read("r.html").split("<svg").skip(1) {
+        let texts: Vec<(f64, &str)> = chart
+            .split("<text ")
+            .skip(1)
+            .filter_map(|text| {
+                let (_, y) = text.split_once("y=\"")?;
+                Some((y.split('"').next()?.parse().ok()?, text.split_once('>')?.1))
+            })
+            .collect();
+        let title = texts.iter().find(|(_, text)| text.starts_with('↑')).unwrap().0;
+        let reason =
+            texts.iter().position(|(_, text)| text.starts_with("nothing is recom")).unwrap();
+        let lines: Vec<f64> =
+            texts[reason..].iter().map(|(y, _)| *y).take_while(|y| *y < title + 1.0).collect();
+        assert!(lines.len() > 1, "{texts:?}");
+        assert!(lines.iter().all(|y| title - y > 12.0), "{title}: {lines:?}");
+    }
     let more = ["--max-harm", "5%"];
     let told = cli.run(args.iter().chain(&more)).exits(0).stdout;
     assert!(told.contains("TRY repeat_call(3): not shown that it stops at most 5 %"), "{told}");

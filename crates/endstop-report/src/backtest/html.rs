@@ -15,6 +15,8 @@ pub fn page(report: &Report, to: &Escaper) -> String {
     let findings = findings::lines(report);
     let sections = html! {
         (section(&head(report, to)))
+        // First, because it was asked for: the candidates are only compared with it.
+        @if let Some(alpha) = report.alpha { (section(&calibration(report, alpha, to))) }
         @if !groups::rows(report).is_empty() { (section(&by_group(report, to))) }
         @if let Some(whole) = report.whole() {
             @for one in &report.curves { (section(&by_value(one, whole, to))) }
@@ -38,7 +40,6 @@ pub fn page(report: &Report, to: &Escaper) -> String {
         } @else {
             @for dataset in &report.figures.unjudged { (section(&unjudged(dataset, to))) }
         }
-        @if let Some(alpha) = report.alpha { (section(&calibration(report, alpha, to))) }
         @if !findings.is_empty() {
             (section(&html! {
                 h2 { "Not read, or unusual" }
@@ -79,6 +80,9 @@ fn head(report: &Report, to: &Escaper) -> Markup {
                 }
             }
             p { (to.safe(&format::upper(&format::refusal(report)))) "." }
+        }
+        @if report.figures.calibrations.iter().any(|one| one.rule.is_some()) {
+            p { "This is about the candidates; the calibrated rules of each model are below." }
         }
         @if let Some(whole) = report.whole() {
             p.soft {
@@ -187,12 +191,11 @@ fn table(report: &Report, dataset: &DatasetFigures, to: &Escaper) -> Markup {
 }
 
 fn line(row: &Row, money: bool, to: &Escaper) -> Markup {
-    let class = if row.best {
-        "best good"
-    } else if row.baseline {
-        "soft"
-    } else {
-        ""
+    let class = match row.best {
+        Some(Strength::Set) => "best good",
+        Some(Strength::Try) => "best warn",
+        None if row.baseline => "soft",
+        None => "",
     };
     let harm = if row.harms { "bad" } else { "" };
     html! {

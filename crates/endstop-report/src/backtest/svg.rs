@@ -80,7 +80,8 @@ impl Canvas<'_> {
 
     /// Draws a name next to a point at the first free position, or no name if none is free.
     fn name(&mut self, x: f64, y: f64, style: &str, name: &str) {
-        let (wide, tall) = (wide(name, self.font), self.font);
+        let bold = style.contains("font-weight");
+        let (wide, tall) = (if bold { bold_wide } else { wide }(name, self.font), self.font);
         // Below the point first, because the line of the front mostly runs above it; then ever
         // farther away.
         for (left, base) in [
@@ -109,6 +110,11 @@ fn wide(text: &str, font: f64) -> f64 {
     text.chars().count() as f64 * font * 0.56
 }
 
+/// As [`wide`], for bold text.
+fn bold_wide(text: &str, font: f64) -> f64 {
+    wide(text, font) * 1.13
+}
+
 /// Draws the chart with the given width: 1000 for a screen, 380 for a phone.
 pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &Escaper) -> String {
     let narrow = width < 500.0;
@@ -116,7 +122,16 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &
     let best = report
         .recommended()
         .and_then(|one| dataset.candidates.iter().find(|other| other.name == one.name));
-    let head = if best.is_some() && narrow { font * 5.4 } else { font * 3.4 };
+    let refusal = if best.is_some() { Vec::new() } else { refusal(report, width, font) };
+    // Room for the lines above the drawing area, and for the titles of the axes.
+    let above = if best.is_none() {
+        refusal.len()
+    } else if narrow {
+        3
+    } else {
+        1
+    };
+    let head = font * (2.15 + 1.25 * above as f64);
     let height = if narrow { 430.0 } else { 520.0 };
     let front = dataset.pareto();
     let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
@@ -161,8 +176,10 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &
     baselines(&mut canvas, baseline);
     if let Some(one) = best {
         recommended(&mut canvas, one, narrow, report.strength());
-    } else {
-        refusal(&mut canvas, report);
+    }
+    for (nth, line) in refusal.iter().enumerate() {
+        let y = font * (1.1 + 1.25 * nth as f64);
+        canvas.text(6.0, y, "start", "fill:var(--warn);font-weight:600", line);
     }
     // Names come last, so that none takes the place of a point.
     for (name, harm, saved) in points {
@@ -203,14 +220,13 @@ fn front_point(canvas: &mut Canvas<'_>, point: &ParetoPoint) {
     canvas.taken.push([x - 6.0, y - 6.0, x + 6.0, y + 6.0]);
 }
 
-/// Writes the reason why nothing is recommended.
-fn refusal(canvas: &mut Canvas<'_>, report: &Report) {
+/// Returns the reason why nothing is recommended, in lines of bold text.
+fn refusal(report: &Report, width: f64, font: f64) -> Vec<String> {
     let why = format!("nothing is recommended: {}", format::refusal(report));
-    let most = ((canvas.width - 12.0) / (canvas.font * 0.56)) as usize;
-    for (nth, line) in format::wrapped(&why, most, "").iter().take(3).enumerate() {
-        let y = canvas.font * (1.1 + 1.25 * nth as f64);
-        canvas.text(6.0, y, "start", "fill:var(--warn);font-weight:600", line);
-    }
+    let most = ((width - 12.0) / bold_wide("n", font)) as usize;
+    let mut lines = format::wrapped(&why, most, "");
+    lines.truncate(4);
+    lines
 }
 
 fn axes(canvas: &mut Canvas<'_>, report: &Report, narrow: bool) {
@@ -263,7 +279,7 @@ fn axes(canvas: &mut Canvas<'_>, report: &Report, narrow: bool) {
     // Names must not cover the line of the allowed harm.
     canvas.taken.push([allowed - 2.0, top, allowed + 2.0, bottom]);
     let most = format!("at most {}", format::share(report.max_harm));
-    let half = wide(&most, font) / 2.0;
+    let half = bold_wide(&most, font) / 2.0;
     // Kept inside the chart, and then to the right of the axis title, which is on the same line.
     let at = allowed.clamp(left + half, right - half);
     let start = at.max(6.0 + wide(over, font) + 14.0 + half);

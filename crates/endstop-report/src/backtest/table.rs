@@ -1,7 +1,7 @@
 //! The figures of a dataset as rows of cells; the terminal and the page lay them out differently.
 
 use super::format;
-use super::report::Report;
+use super::report::{Report, Strength};
 use crate::amounts::thousands;
 use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, Share};
 
@@ -33,8 +33,8 @@ pub(crate) struct Row {
     pub(crate) usd: String,
     /// The share of failed runs stopped minus that of good runs, within the same task.
     pub(crate) paired: String,
-    /// `true` for the recommended candidate.
-    pub(crate) best: bool,
+    /// Support of the runs, for the recommended candidate.
+    pub(crate) best: Option<Strength>,
     /// `true` for a baseline, with which the candidates are compared.
     pub(crate) baseline: bool,
     /// `true` if it stops more good runs than allowed.
@@ -74,7 +74,10 @@ pub(crate) fn rows(report: &Report, dataset: &DatasetFigures) -> Vec<Row> {
     }
     let mut rows: Vec<Row> = shown
         .into_iter()
-        .map(|one| candidate(one, dataset, best == Some(one.name.as_str()), report.max_harm))
+        .map(|one| {
+            let strength = report.strength().filter(|_| best == Some(one.name.as_str()));
+            candidate(one, dataset, strength, report.max_harm)
+        })
         .collect();
     rows.push(cap(baseline(report, dataset), dataset, report.max_harm));
     rows.push(nothing(dataset));
@@ -89,7 +92,12 @@ fn harms(shares: [&Share; 2], most: f64) -> bool {
     shares.iter().any(|share| share.value.is_some_and(|value| value > most))
 }
 
-fn candidate(one: &CandidateFigures, dataset: &DatasetFigures, best: bool, most: f64) -> Row {
+fn candidate(
+    one: &CandidateFigures,
+    dataset: &DatasetFigures,
+    best: Option<Strength>,
+    most: f64,
+) -> Row {
     let paired = one.paired.map_or_else(
         || "–".to_owned(),
         |paired| {
@@ -137,7 +145,7 @@ fn cap(cap: &Cap, dataset: &DatasetFigures, most: f64) -> Row {
         tokens: unknown(),
         usd: unknown(),
         paired: unknown(),
-        best: false,
+        best: None,
         baseline: true,
         harms: harms([&cap.good_killed, &cap.good4_killed], most),
     }
@@ -173,7 +181,7 @@ fn nothing(dataset: &DatasetFigures) -> Row {
         tokens: known(dataset.tokens.is_some(), "0"),
         usd: known(dataset.usd.is_some(), "$0.00"),
         paired: "–".to_owned(),
-        best: false,
+        best: None,
         baseline: true,
         harms: false,
     }

@@ -78,7 +78,7 @@ fn about(dataset: &DatasetFigures) -> String {
 }
 
 fn named(row: &Row) -> String {
-    let mark = if row.best { "▸ " } else { "  " };
+    let mark = if row.best.is_some() { "▸ " } else { "  " };
     format!("{mark}{:<NAME$}", format::fitted(&row.name, NAME))
 }
 
@@ -238,10 +238,10 @@ fn recommendation(out: &mut Vec<String>, report: &Report, paint: Paint) {
         }
         // Yellow and not green, because a user who looks only at the colour must not take this for
         // a promise.
-        _ => paint.with(
-            "1;33",
-            &format!("TRY {}: not shown that it stops at most {most} of good runs", one.name),
-        ),
+        _ => paint.warn(&format!(
+            "TRY {}: not shown that it stops at most {most} of good runs",
+            one.name
+        )),
     });
     let effect = format::effect(one, whole);
     let mut said = vec![format!("{}.", format::upper(&effect))];
@@ -277,15 +277,17 @@ impl Paint {
         self.with("1;32", text)
     }
 
+    fn warn(self, text: &str) -> String {
+        self.with("1;33", text)
+    }
+
     fn row(self, row: &Row, line: &str) -> String {
-        if row.best {
-            self.best(line)
-        } else if row.baseline {
-            self.soft(line)
-        } else if row.harms {
-            self.with("31", line)
-        } else {
-            line.to_owned()
+        match row.best {
+            Some(Strength::Set) => self.best(line),
+            Some(Strength::Try) => self.warn(line),
+            None if row.baseline => self.soft(line),
+            None if row.harms => self.with("31", line),
+            None => line.to_owned(),
         }
     }
 }

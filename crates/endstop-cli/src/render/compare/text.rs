@@ -2,7 +2,8 @@
 
 use super::format;
 use crate::recorded::compare::Compared;
-use crate::visible::{shorten, visible};
+use crate::visible::visible;
+use endstop_report::backtest::fitted;
 use endstop_trajectory::compare::Measure;
 
 /// Number of runs or tasks that are listed.
@@ -34,7 +35,8 @@ pub(crate) fn report(compared: &Compared) -> Vec<String> {
         out.push(format!("{}:", format::examples(comparison)));
         for one in comparison.examples.iter().take(LISTED) {
             let dataset = one.dataset.as_ref().map_or_else(String::new, |name| format!("{name} "));
-            let line = format!("  {dataset}{}: A {}; B {}", shorten(&one.id, 60), one.a, one.b);
+            // Both ends, because ids of one source often differ only in their last part.
+            let line = format!("  {dataset}{}: A {}; B {}", fitted(&one.id, 60), one.a, one.b);
             out.push(clean(&line));
         }
         let listed = comparison.examples.len().min(LISTED) as u64;
