@@ -122,9 +122,10 @@ fn measured(
                 continue;
             }
             let seen = world.users(users, seed, runs)?;
-            seen.lines(users, runs).iter().for_each(|line| print(line));
             let (lines, own) = seen.coverage.lines(runs, users);
-            lines.iter().for_each(|line| print(line));
+            for line in seen.lines(users, runs).iter().chain(&lines) {
+                print(line);
+            }
             cells.add(own);
         }
     }
