@@ -28,8 +28,8 @@ pub enum ErrorKind {
     NotStarted,
     /// The run is about to park. 503
     Parking,
-    /// The process that drives the runs does not answer; nothing was done, and the request can be
-    /// repeated. 503
+    /// The process that drives the runs does not answer. A start had no effect; a stop, an answer or a
+    /// message may have been taken. Repeating a stop or an answer changes nothing more. 503
     Unavailable,
     /// The run has ended, or no longer waits for this. 409
     NotOpen,
