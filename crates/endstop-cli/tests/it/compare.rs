@@ -116,8 +116,8 @@ fn unknown_success_is_said() {
 fn long_ids_keep_their_ends() {
     let cli = Cli::new();
     // Of ids that were cut at their end, all were alike.
-    let long = format!("\"r{}-", "x".repeat(80));
-    cli.write("runs.jsonl", version(3, 6, |_| true).replace("\"r", &long));
+    let long = format!("\"run_id\":\"{}-", "x".repeat(80));
+    cli.write("runs.jsonl", version(3, 6, |_| true).replace("\"run_id\":\"r", &long));
     let args = ["compare", "policies", "max_steps(4)", "none", "runs.jsonl"];
     let text = cli.run(args).exits(0).stdout;
     for end in ["xx-0: A", "xx-1: A", "xx-2: A"] {
