@@ -15,7 +15,7 @@ use super::ledger::{Ceiling, Granted, Quote};
 use super::meter::{self, Meter, Terms};
 use super::next::Next;
 use super::phase::Phase;
-use super::precheck::check_budgets;
+use super::precheck::{check_budgets, check_deadline};
 use super::quote::{USUAL_SHARED_OUTPUT, ask, does_not_fit, own_cap, usual_output};
 use super::spec::RunSpec;
 use crate::streaming::StreamingState;
@@ -26,6 +26,8 @@ use std::ops::ControlFlow::{Break, Continue};
 /// that the cost of the failed attempt is checked first.
 pub(super) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) -> Flow<Next> {
     restart_models(context, effects);
+    // A run that is resumed after its deadline comes here without the check that other events have.
+    check_deadline(context)?;
     // Before the first attempt, `check_limits` has done this already.
     if context.attempts.attempt > 0 {
         check_budgets(context)?;

@@ -161,3 +161,19 @@ fn polling_tools_are_not_repetition() {
     }
     assert_eq!(hand.ended(), Termination::ErrorMaxTurns);
 }
+
+#[test]
+fn lost_call_is_not_repeated_past_the_deadline() {
+    let limits = Limits { timeout: Some(Duration::from_millis(500)), ..Limits::default() };
+    for (at, repeats) in [(499, true), (500, false), (501, false)] {
+        let mut hand = Hand::start(RunSpec { limits: limits.clone(), ..spec() }, None);
+        let lost = vec![hand.call()];
+        hand.at(at)
+            .feed(EventKind::Resumed(Box::new(Resumption { lost, ..Resumption::default() })));
+        if repeats {
+            assert_eq!(hand.run().phase().as_str(), "calling", "resumed at {at} ms");
+        } else {
+            assert_eq!(hand.ended(), Termination::ErrorTimeout, "resumed at {at} ms");
+        }
+    }
+}
