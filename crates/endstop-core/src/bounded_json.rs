@@ -123,8 +123,9 @@ pub fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::
 /// itself JSON, and each backslash may be an escaped bracket.
 #[expect(clippy::needless_bitwise_bool, reason = "a lazy operator is a branch")]
 fn upper_bound(text: &[u8]) -> u64 {
-    // The bytes of a string weigh one each, at each level of JSON within strings.
-    let mut bound = ITEM + (u64::from(NESTED) + 1) * text.len() as u64;
+    // The bytes of a string weigh one each, at each level of JSON within strings. A string at the end of a
+    // text that was cut has one quote instead of two.
+    let mut bound = 2 * ITEM + (u64::from(NESTED) + 1) * text.len() as u64;
     // Counters of one byte cannot overflow in a block of 255, and the compiler makes vector
     // instructions of the loop.
     for block in text.chunks(255) {
@@ -232,6 +233,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn upper_bound_covers_cut_strings() {
+        for text in ["\"{", "\"[", "[\"{\\\"{", "\""] {
+            assert!(upper_bound(text.as_bytes()) >= weight(text.as_bytes()), "{text}");
+        }
+    }
 
     proptest! {
         #[test]
