@@ -152,8 +152,7 @@ pub(crate) async fn suspended_agent_can_be_stopped() {
     let word = marker();
     // A stopped tool: the agent itself must not be stopped, because its host would stop too.
     let mut agent = sh(format!("python3 -c 'import time; time.sleep({word})' {word} & wait"));
-    started(word, 1).await;
-    let pid = alive(word)[0].to_string();
+    let pid = started(word, 1).await[0].to_string();
     assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
     let end = agent.stop(PATIENT).await.unwrap();
     assert!(end.stopped_by <= Some(StopStep::Terminate), "{end:?}");

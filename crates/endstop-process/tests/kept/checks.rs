@@ -113,7 +113,7 @@ async fn stopped(
     let mut running = pin!(command.run(&stop));
     tokio::select! {
         early = &mut running => panic!("it does not end by itself: {early:?}"),
-        () = started(mark, count) => {}
+        _ = started(mark, count) => {}
     }
     then();
     running.await.unwrap()
@@ -268,7 +268,7 @@ async fn drop_kills_at_once() {
     let mut running = Box::pin(line.run(&stop));
     tokio::select! {
         early = &mut running => panic!("it does not end by itself: {early:?}"),
-        () = started(mark, 4) => {}
+        _ = started(mark, 4) => {}
     }
     drop(running);
     gone(mark);
@@ -431,7 +431,7 @@ async fn stopped_keeper_is_killed_by_host() {
     let mut running = pin!(line.run(&stop));
     let early = tokio::select! {
         early = &mut running => Some(early),
-        () = started(mark, 1) => None,
+        _ = started(mark, 1) => None,
     };
     stop.kill.cancel();
     let done = match early {

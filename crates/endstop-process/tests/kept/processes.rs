@@ -60,10 +60,15 @@ pub(crate) fn soon(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// Waits until at least `count` processes have this word in their command line.
-pub(crate) async fn started(word: u32, count: usize) {
+/// Waits until at least `count` processes have this word in their command line, and returns their ids. A
+/// process that starts another program has no command line for a moment, but keeps its id.
+pub(crate) async fn started(word: u32, count: usize) -> Vec<u32> {
     let end = Instant::now() + SOON;
-    while alive(word).len() < count {
+    loop {
+        let found = alive(word);
+        if found.len() >= count {
+            return found;
+        }
         assert!(Instant::now() < end, "the processes did not start");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
