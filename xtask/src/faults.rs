@@ -30,12 +30,12 @@ const fn fault(
 // `from` must occur exactly once in its file, which `every_fault_has_its_place` checks. Prefer code
 // over comments, because comments are reworded more often.
 const FAULTS: &[Fault] = &[
-    fault("turn-cap-one-late", "precheck.rs", "value >= *limit", "value > *limit"),
+    fault("turn-cap-one-late", "precheck.rs", "u64::from(count) >= max", "u64::from(count) > max"),
     fault(
         "two-checks-swapped",
         "precheck.rs",
-        "    PreTurnCheck::MaxTurns,\n    PreTurnCheck::Mistakes,\n    PreTurnCheck::BudgetUsd,",
-        "    PreTurnCheck::Mistakes,\n    PreTurnCheck::MaxTurns,\n    PreTurnCheck::BudgetUsd,",
+        "    BUDGET_USD,\n    BUDGET_TOKENS,\n    TIME,",
+        "    TIME,\n    BUDGET_TOKENS,\n    BUDGET_USD,",
     ),
     fault(
         "rejected-answer-is-success",
@@ -284,7 +284,7 @@ const FAULTS: &[Fault] = &[
     ),
     fault(
         "one-success-does-not-reset-mistakes",
-        "tool_step.rs",
+        "counts.rs",
         "first.status.is_error() && ended.all(|(_, r)| r.status.is_error())",
         "first.status.is_error() || ended.any(|(_, r)| r.status.is_error())",
     ),
