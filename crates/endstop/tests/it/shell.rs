@@ -156,7 +156,7 @@ async fn cancel_stops_whole_group() {
     let mut call = tool.call(arguments(&line), context);
     tokio::select! {
         _ = &mut call => panic!("it does not end by itself"),
-        () = started(mark, 2) => {}
+        _ = started(mark, 2) => {}
     }
     let asked = Instant::now();
     tokens.call.cancel();
@@ -178,7 +178,7 @@ async fn deaf_command_is_killed_after_grace() {
     let mut call = tool.call(arguments(&line), context);
     tokio::select! {
         _ = &mut call => panic!("it does not end by itself"),
-        () = started(mark, 2) => {}
+        _ = started(mark, 2) => {}
     }
     let asked = Instant::now();
     tokens.call.cancel();
@@ -198,7 +198,7 @@ async fn cleanup_in_grace_is_reported() {
     let mut call = tool.call(arguments(&line), context);
     tokio::select! {
         _ = &mut call => panic!("it does not end by itself"),
-        () = started(mark, 1) => {}
+        _ = started(mark, 1) => {}
     }
     // The trap is in place, because the shell sets it before it starts the sleep.
     tokens.call.cancel();
@@ -216,7 +216,7 @@ async fn zero_grace_kills_at_once() {
     let mut call = tool.call(arguments(&line), context);
     tokio::select! {
         _ = &mut call => panic!("it does not end by itself"),
-        () = started(mark, 1) => {}
+        _ = started(mark, 1) => {}
     }
     tokens.call.cancel();
     assert!(call.await.content.contains("killed by signal 9"));
@@ -232,7 +232,7 @@ async fn terminate_cuts_grace_short() {
     let mut call = tool.call(arguments(&line), context);
     tokio::select! {
         _ = &mut call => panic!("it does not end by itself"),
-        () = started(mark, 1) => {}
+        _ = started(mark, 1) => {}
     }
     tokens.call.cancel();
     // The command was asked and is still in its grace period.
@@ -251,7 +251,7 @@ async fn dropped_call_kills_at_once() {
     let mut call = tool.call(arguments(&line), ToolContext::detached("call_1"));
     tokio::select! {
         _ = &mut call => panic!("it does not end by itself"),
-        () = started(mark, 2) => {}
+        _ = started(mark, 2) => {}
     }
     drop(call);
     gone(mark);
@@ -355,7 +355,7 @@ async fn process_outside_group_dies_too() {
     let mut call = tool.call(arguments(&line), ToolContext::detached("call_1"));
     tokio::select! {
         _ = &mut call => panic!("it does not end by itself"),
-        () = started(mark, 2) => {}
+        _ = started(mark, 2) => {}
     }
     drop(call);
     gone(mark);
