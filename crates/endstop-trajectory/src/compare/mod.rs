@@ -31,7 +31,7 @@ mod policies;
 mod sets;
 mod usage;
 
-pub use crate::statistics::Difference;
+pub use crate::statistics::{Difference, NoInterval};
 pub use outcome::{Comparison, Differing, Measure, Pairing, Unit};
 pub use policies::Policies;
 pub use sets::{Set, Sets};

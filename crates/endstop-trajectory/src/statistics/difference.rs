@@ -18,6 +18,20 @@ use super::cluster::{Cluster, Estimate, ratio, weighted};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+/// The reason why a difference has no interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoInterval {
+    /// One task, or one on a side: it shows nothing about the others.
+    OneTask,
+    /// Fewer than [`Difference::LEAST`] tasks differ.
+    FewDiffer,
+    /// Without a common task: a side has fewer than [`Difference::LEAST`] tasks.
+    FewTasks,
+    /// Each task differs by the same amount, so that nothing shows how much the next would.
+    NoSpread,
+}
+
 /// A difference between two means, B minus A.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
@@ -25,6 +39,9 @@ pub struct Difference {
     pub value: f64,
     /// The bounds of its 95 % confidence interval; `None` if the runs give none that holds.
     pub interval: Option<[f64; 2]>,
+    /// The reason why there is no interval; `None` if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_interval: Option<NoInterval>,
     /// The true difference that four of five such comparisons would show; `None` without an interval.
     pub detectable: Option<f64>,
     /// Number of tasks that are compared; in an unpaired comparison those of both sides.
@@ -73,11 +90,20 @@ impl Difference {
         let mut difference = Difference {
             value: found.value,
             interval: None,
+            no_interval: Some(NoInterval::NoSpread),
             detectable: None,
             tasks: clusters.len() as u64,
             differing,
         };
-        if differing < Difference::LEAST || found.error <= 0.0 {
+        if clusters.len() < 2 {
+            difference.no_interval = Some(NoInterval::OneTask);
+            return Some(difference);
+        }
+        if differing < Difference::LEAST {
+            difference.no_interval = Some(NoInterval::FewDiffer);
+            return Some(difference);
+        }
+        if found.error <= 0.0 {
             return Some(difference);
         }
         let freedom = clusters.len() as f64 - 1.0;
@@ -90,6 +116,7 @@ impl Difference {
         if let Some([low, high]) = quantiles {
             let bounds = [found.value - high * found.error, found.value - low * found.error];
             difference.interval = Some(bounds);
+            difference.no_interval = None;
             let reach = half + student(freedom, 0.8);
             difference.detectable = Some(reach * found.error);
         }
@@ -115,6 +142,7 @@ impl Difference {
         Difference {
             value,
             interval: known.then_some(bounds),
+            no_interval: (!known).then_some(NoInterval::OneTask),
             detectable: known.then_some((reach * spread.error).min(range[1])),
             tasks: clusters.len() as u64,
             differing,
@@ -127,14 +155,19 @@ impl Difference {
         let padded = |side: &[f64]| side.iter().copied().chain([0.0, 1.0]).collect::<Vec<f64>>();
         let spread = welch(&padded(a), &padded(b))?;
         let plain = mean(b)? - mean(a)?;
-        Some(unpaired(plain, Some(spread), a, b, Some([-1.0, 1.0])))
+        Some(unpaired(plain, Ok(spread), a, b, Some([-1.0, 1.0])))
     }
 
     /// Computes the difference of two means of amounts of sets without a common task (Welch).
     pub(crate) fn of_unpaired_amounts(a: &[f64], b: &[f64]) -> Option<Difference> {
         let plain = mean(b)? - mean(a)?;
-        let enough = a.len().min(b.len()) as u64 >= Difference::LEAST;
-        let spread = welch(a, b).filter(|spread| enough && spread.error > 0.0);
+        let least = a.len().min(b.len()) as u64;
+        let spread = match welch(a, b) {
+            _ if least < 2 => Err(NoInterval::OneTask),
+            _ if least < Difference::LEAST => Err(NoInterval::FewTasks),
+            Some(spread) if spread.error > 0.0 => Ok(spread),
+            _ => Err(NoInterval::NoSpread),
+        };
         Some(unpaired(plain, spread, a, b, None))
     }
 }
@@ -165,12 +198,13 @@ fn welch(a: &[f64], b: &[f64]) -> Option<Sides> {
 
 fn unpaired(
     value: f64,
-    spread: Option<Sides>,
+    spread: Result<Sides, NoInterval>,
     a: &[f64],
     b: &[f64],
     range: Option<[f64; 2]>,
 ) -> Difference {
-    let bounds = spread.map(|spread| {
+    let no_interval = spread.as_ref().err().copied();
+    let bounds = spread.ok().map(|spread| {
         let half = student(spread.freedom, 0.975) * spread.error;
         let reach = (student(spread.freedom, 0.975) + student(spread.freedom, 0.8)) * spread.error;
         let clamp = |bound: f64| range.map_or(bound, |[low, high]| bound.clamp(low, high));
@@ -182,6 +216,7 @@ fn unpaired(
     Difference {
         value,
         interval: bounds.map(|(interval, _)| interval),
+        no_interval,
         detectable: bounds.map(|(_, reach)| reach),
         tasks,
         differing: tasks,
@@ -218,6 +253,23 @@ mod tests {
     }
 
     #[test]
+    fn missing_interval_has_reason() {
+        let amounts = |all: &[f64]| Difference::of_amounts(&pairs(all)).unwrap().no_interval;
+        assert_eq!(amounts(&[4.0]), Some(NoInterval::OneTask));
+        assert_eq!(amounts(&[0.0; 50]), Some(NoInterval::FewDiffer));
+        assert_eq!(amounts(&[2.0; 50]), Some(NoInterval::NoSpread));
+        let spread: Vec<f64> = (0..50).map(f64::from).collect();
+        assert_eq!(amounts(&spread), None);
+        let apart = |a: &[f64], b: &[f64]| Difference::of_unpaired_amounts(a, b).unwrap().no_interval;
+        assert_eq!(apart(&spread, &[1.0]), Some(NoInterval::OneTask));
+        assert_eq!(apart(&spread, &spread[..9]), Some(NoInterval::FewTasks));
+        assert_eq!(apart(&[3.0; 20], &[5.0; 20]), Some(NoInterval::NoSpread));
+        assert_eq!(apart(&spread, &spread[..10]), None);
+        let shares = |all: &[f64]| Difference::of_shares(&pairs(all)).unwrap().no_interval;
+        assert_eq!((shares(&[1.0]), shares(&[1.0, 0.0])), (Some(NoInterval::OneTask), None));
+    }
+
+    #[test]
     fn alike_tasks_still_have_width() {
         let none = Difference::of_shares(&pairs(&[0.0; 40])).unwrap();
         let [low, high] = none.interval.unwrap();
@@ -226,6 +278,7 @@ mod tests {
         assert_eq!(Difference::of_shares(&[]), None);
         let few = Difference::of_amounts(&pairs(&[0.0, 5.0, 5.0, 5.0])).unwrap();
         assert_eq!((few.interval, few.differing, few.value), (None, 3, 3.75));
+        assert_eq!(few.no_interval, Some(NoInterval::FewDiffer));
         let all = Difference::of_shares(&pairs(&[1.0; 50])).unwrap();
         assert_eq!(all.interval.unwrap()[1], 1.0);
     }

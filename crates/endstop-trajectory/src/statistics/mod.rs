@@ -9,4 +9,4 @@ mod cluster;
 mod difference;
 
 pub(crate) use cluster::Cluster;
-pub use difference::Difference;
+pub use difference::{Difference, NoInterval};

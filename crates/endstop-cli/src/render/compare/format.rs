@@ -3,7 +3,7 @@
 use crate::recorded::compare::Compared;
 use crate::render::amounts::{count, thousands};
 use endstop_report::backtest::usd;
-use endstop_trajectory::compare::{Comparison, Difference, Measure, Pairing, Unit};
+use endstop_trajectory::compare::{Comparison, Difference, Measure, NoInterval, Pairing, Unit};
 
 /// The conclusion of a comparison, which the report begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,15 +164,22 @@ pub(crate) fn difference(unit: Unit, found: &Difference) -> String {
     }
 }
 
-/// Returns the reason why a difference has no interval.
+/// Describes why a difference has no interval.
 fn refusal(found: &Difference) -> String {
     if found.differing == 0 {
-        "no task differs".to_owned()
-    } else if found.tasks < 2 {
-        "no interval from one task".to_owned()
-    } else {
-        let differ = count(found.differing, "task");
-        format!("no interval: only {differ} differ{}", if found.differing == 1 { "s" } else { "" })
+        return "no task differs".to_owned();
+    }
+    match found.no_interval {
+        Some(NoInterval::OneTask) => "no interval from one task".to_owned(),
+        Some(NoInterval::FewTasks) => {
+            format!("no interval: a side has fewer than {} tasks", Difference::LEAST)
+        }
+        Some(NoInterval::NoSpread) => "no interval: each task differs by the same amount".to_owned(),
+        Some(NoInterval::FewDiffer) | None => {
+            let differ = count(found.differing, "task");
+            let s = if found.differing == 1 { "s" } else { "" };
+            format!("no interval: only {differ} differ{s}, {} have to", Difference::LEAST)
+        }
     }
 }
 
@@ -250,6 +257,7 @@ mod tests {
         let mut found = Difference {
             value: -0.126,
             interval: Some([-0.182, -0.0701]),
+            no_interval: None,
             detectable: Some(0.08),
             tasks: 148,
             differing: 30,
@@ -260,7 +268,13 @@ mod tests {
         found.differing = 0;
         assert_eq!(difference(Unit::Share, &found), "±0.0 points (no task differs)");
         found.differing = 1;
-        assert_eq!(difference(Unit::Steps, &found), "±0.000 (no interval: only 1 task differs)");
+        found.no_interval = Some(NoInterval::FewDiffer);
+        let few = "±0.000 (no interval: only 1 task differs, 10 have to)";
+        assert_eq!(difference(Unit::Steps, &found), few);
+        found.differing = 120;
+        found.no_interval = Some(NoInterval::NoSpread);
+        let same = "±0.000 (no interval: each task differs by the same amount)";
+        assert_eq!(difference(Unit::Steps, &found), same);
         found.interval = Some([-1000.0, 2_345_678.4]);
         assert_eq!(difference(Unit::Tokens, &found), "±0 (−1,000 to +2,345,678)");
     }
