@@ -10,6 +10,7 @@ use crate::parks::Asks;
 use crate::rough::Rough;
 use crate::runs::World;
 use crate::stored::NOON_MS;
+use crate::tally::Tally;
 use crate::tools::{Act, AtWork, Build, Deaf};
 use crate::verdicts::Picky;
 use endstop::event::AgentEvent;
@@ -109,16 +110,8 @@ impl<'a> Conversation<'a> {
             builder = builder.tool(Shell::default());
         }
         if dice.percent(8) {
-            let (inner, at_work, rough) = (limits.clone(), at_work.clone(), rough.clone());
-            let mut other = tools(provider.clone(), &at_work).limits(inner);
-            if let Some(rough) = &rough {
-                other = rough.stand_in(other);
-            }
-            let other = other.build().map_err(|problem| problem.to_string())?;
-            let ask = AgentTool::new("ask", "Asks another.", other);
-            // Half of the nested runs are stopped by the time limit of their tool.
-            let ask = if dice.percent(50) { ask.timeout(dice.millis(20, 200)) } else { ask };
-            builder = builder.tool(ask);
+            let other = tools(provider.clone(), &at_work).limits(limits.clone());
+            builder = builder.tool(nested(other, rough.as_ref(), dice)?);
         }
         if let Some(rough) = &rough {
             builder = rough.stand_in(builder);
@@ -150,16 +143,7 @@ impl<'a> Conversation<'a> {
             builder = builder.journal(journal.clone());
             // Without the code of its policy, a parked run could not be cancelled.
             if replays && rough.as_ref().is_none_or(|rough| !rough.is_approver()) {
-                let asks = Asks::new(dice, &world.tally);
-                for tool in ["act", "deaf"] {
-                    builder = builder.permission(tool, Permission::Ask);
-                }
-                builder = builder.approver(asks.clone()).hook(asks);
-                // Longer, so that more of these runs get to their calls, and to those after a park.
-                limits.first_content_timeout = Some(dice.millis(60, 300));
-                limits.stall_timeout = Some(dice.millis(60, 300));
-                limits.turn_timeout = Some(dice.millis(100, 800));
-                builder = builder.limits(limits.clone());
+                builder = asking(builder, &mut limits, dice, &world.tally);
             }
             let project = of_day.then_some((project, ceiling));
             if let Some(project) = &project {
@@ -186,6 +170,39 @@ impl<'a> Conversation<'a> {
             stored,
         })
     }
+}
+
+/// Builds a tool that runs an agent of its own.
+fn nested(
+    mut other: AgentBuilder,
+    rough: Option<&Rough>,
+    dice: &mut Dice,
+) -> Result<AgentTool, String> {
+    if let Some(rough) = rough {
+        other = rough.stand_in(other);
+    }
+    let other = other.build().map_err(|problem| problem.to_string())?;
+    let ask = AgentTool::new("ask", "Asks another.", other);
+    // Half of the nested runs are stopped by the time limit of their tool.
+    Ok(if dice.percent(50) { ask.timeout(dice.millis(20, 200)) } else { ask })
+}
+
+/// Lets a run ask for decisions, so that it can be parked.
+fn asking(
+    mut builder: AgentBuilder,
+    limits: &mut Limits,
+    dice: &mut Dice,
+    tally: &Arc<Tally>,
+) -> AgentBuilder {
+    let asks = Asks::new(dice, tally);
+    for tool in ["act", "deaf"] {
+        builder = builder.permission(tool, Permission::Ask);
+    }
+    // Longer, so that more of these runs get to their calls, and to those after a park.
+    limits.first_content_timeout = Some(dice.millis(60, 300));
+    limits.stall_timeout = Some(dice.millis(60, 300));
+    limits.turn_timeout = Some(dice.millis(100, 800));
+    builder.approver(asks.clone()).hook(asks).limits(limits.clone())
 }
 
 /// Opens the ceiling of a conversation's project.

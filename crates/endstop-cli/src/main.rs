@@ -49,24 +49,7 @@ fn main() -> ExitCode {
     outlive_file_size_limit();
     // Keys are in this process's memory and environment; a tool's command must not read them.
     endstop::process::hide_from_other_processes();
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        // The panic message may contain a secret. If it does, print it with the secret removed and
-        // without the default report, which would show it.
-        let said = info.payload();
-        let said = said
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| said.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or_default();
-        match output::hidden(said) {
-            Cow::Borrowed(_) => report(info),
-            Cow::Owned(clean) => {
-                let place = info.location().map(ToString::to_string).unwrap_or_default();
-                output::note(&format!("panicked at {place}: {clean}"));
-            }
-        }
-    }));
+    keep_secrets_out_of_panics();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -120,6 +103,28 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// Removes secrets from the report of a panic, whose message may quote any value.
+fn keep_secrets_out_of_panics() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        // The panic message may contain a secret. If it does, print it with the secret removed and
+        // without the default report, which would show it.
+        let said = info.payload();
+        let said = said
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| said.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or_default();
+        match output::hidden(said) {
+            Cow::Borrowed(_) => report(info),
+            Cow::Owned(clean) => {
+                let place = info.location().map(ToString::to_string).unwrap_or_default();
+                output::note(&format!("panicked at {place}: {clean}"));
+            }
+        }
+    }));
 }
 
 /// Turns a write beyond the file size limit (`ulimit -f`) into an error, as on a full disk, because

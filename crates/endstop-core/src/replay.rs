@@ -307,18 +307,7 @@ pub fn go_on(
             feed(&mut again, Event::new(event.at, spent));
             continue;
         }
-        let stands = match &event.kind {
-            EventKind::ToolEnded { .. } | EventKind::Spent { .. } | EventKind::Said { .. } => true,
-            // The limits that end the run again must not outrank those of the resumption.
-            EventKind::LimitsChanged { .. } => !has_limits,
-            EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => false,
-            // Another compactor may do better, so ask again.
-            EventKind::Compacted { .. } if not_shortened => false,
-            // The event that decided the ending is evaluated again. Later events answered effects
-            // that the new run has not requested.
-            _ => place == 0,
-        };
-        if stands {
+        if stands(&event.kind, place == 0, has_limits, not_shortened) {
             feed(&mut again, event);
         }
     }
@@ -341,6 +330,21 @@ pub fn go_on(
     match finish(again, events, kept, perform)? {
         GoesOn { step: Step::Ended(outcome), .. } => Err(CannotGoOn::EndsAgain(outcome)),
         on => Ok(on),
+    }
+}
+
+/// Returns `true` if a recorded event from the decision on also belongs to the resumed run.
+fn stands(kind: &EventKind, has_decided: bool, has_limits: bool, not_shortened: bool) -> bool {
+    match kind {
+        EventKind::ToolEnded { .. } | EventKind::Spent { .. } | EventKind::Said { .. } => true,
+        // The limits that end the run again must not outrank those of the resumption.
+        EventKind::LimitsChanged { .. } => !has_limits,
+        EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => false,
+        // Another compactor may do better, so ask again.
+        EventKind::Compacted { .. } if not_shortened => false,
+        // The event that decided the ending is evaluated again. Later events answered effects
+        // that the new run has not requested.
+        _ => has_decided,
     }
 }
 

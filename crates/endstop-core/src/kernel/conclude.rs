@@ -7,7 +7,8 @@ use super::decided_by::DecidedBy;
 use super::effect::Effect;
 use super::ending::Ending;
 use super::fallback::remove_opaque;
-use super::outcome::Outcome;
+use super::nested_ending::NestedEnding;
+use super::outcome::{NoProgressSnapshot, Outcome};
 use super::phase::Phase;
 use super::precheck::also_true;
 use super::steering::keep_unread;
@@ -44,18 +45,7 @@ pub(super) fn conclude(
     let diagnostic = ending
         .diagnostic
         .or_else(|| ending.outranked.into_iter().find_map(|outranked| outranked.diagnostic));
-    let (mut last_text, mut snapshot) = (context.said.last_text.take(), None);
-    match ending.nested {
-        // The answer and the proof are those of the conversation that decided.
-        Some(nested) => {
-            last_text = nested.last_text.or(last_text);
-            snapshot = nested.no_progress_snapshot;
-        }
-        None if termination == Termination::ErrorNoProgress => {
-            snapshot = context.judge.no_progress_snapshot().cloned();
-        }
-        None => {}
-    }
+    let (last_text, snapshot) = answer_and_proof(termination, ending.nested, &mut context);
     // The savings of calls with different prices cannot be computed from their sum.
     let prices_differ = context.guest.prices_differ || context.models.changed;
     let one_price = context.ledger.price.filter(|_| !prices_differ);
@@ -106,6 +96,23 @@ pub(super) fn conclude(
         hand_over: context.hand_over.text,
         branched_from: context.settings.branched_from,
         background,
+    }
+}
+
+/// Returns the last text and the proof of missing progress. Those of a nested run are of the
+/// conversation that decided.
+fn answer_and_proof(
+    termination: Termination,
+    nested: Option<Box<NestedEnding>>,
+    context: &mut RunContext,
+) -> (Option<String>, Option<NoProgressSnapshot>) {
+    let last_text = context.said.last_text.take();
+    match nested {
+        Some(nested) => (nested.last_text.or(last_text), nested.no_progress_snapshot),
+        None if termination == Termination::ErrorNoProgress => {
+            (last_text, context.judge.no_progress_snapshot().cloned())
+        }
+        None => (last_text, None),
     }
 }
 

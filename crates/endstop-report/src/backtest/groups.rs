@@ -4,11 +4,14 @@
 use super::format;
 use super::report::Report;
 use crate::amounts::{count, thousands};
+use endstop_trajectory::Prices;
 use endstop_trajectory::backtest::{GroupFigures, HOPELESS, share};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Width of the name column, in characters.
 const NAME: usize = 28;
+/// Maximum number of models without a price that are named.
+const MOST_UNPRICED: usize = 5;
 /// Maximum number of groups that are shown.
 const MOST: usize = 40;
 
@@ -75,6 +78,24 @@ pub(crate) fn name(report: &Report, group: &GroupFigures) -> String {
     let parts = [several.then_some(&of.dataset), of.kind.as_ref(), of.model.as_ref()];
     let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
     if parts.is_empty() { "no model, no kind".to_owned() } else { parts.join(" · ") }
+}
+
+/// Names the models without a price, whose runs have no dollars although their tokens are recorded.
+pub(super) fn unpriced(report: &Report) -> Option<String> {
+    let prices = Prices::new();
+    let groups = report.figures.groups.iter();
+    let lack = groups.filter(|group| group.tokens.is_some() && group.runs_with_usd < group.runs);
+    let models: BTreeSet<&str> = lack.filter_map(|group| group.group.model.as_deref()).collect();
+    let models: Vec<&str> =
+        models.into_iter().filter(|model| prices.of(model, None).is_none()).collect();
+    let more = match models.len().saturating_sub(MOST_UNPRICED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named: Vec<String> =
+        models.iter().take(MOST_UNPRICED).map(|model| format::fitted(model, 60)).collect();
+    (!named.is_empty())
+        .then(|| format!("The price list has no price for {}{more}.", named.join(", ")))
 }
 
 /// Names the groups in which hardly any run succeeds, and the kinds of task over all models.

@@ -36,7 +36,7 @@ pub fn page(report: &Report, to: &Escaper) -> String {
             @for dataset in report.figures.datasets.iter().rev() {
                 (section(&table(report, dataset, to)))
             }
-            (section(&notes(whole, to)))
+            (section(&notes(report, whole, to)))
         } @else {
             @for dataset in &report.figures.unjudged { (section(&unjudged(dataset, to))) }
         }
@@ -215,7 +215,7 @@ fn line(row: &Row, money: bool, to: &Escaper) -> Markup {
     }
 }
 
-fn notes(whole: &DatasetFigures, to: &Escaper) -> Markup {
+fn notes(report: &Report, whole: &DatasetFigures, to: &Escaper) -> Markup {
     html! {
         h2 { "Columns" }
         p {
@@ -224,6 +224,7 @@ fn notes(whole: &DatasetFigures, to: &Escaper) -> Markup {
             (thousands(whole.runs_with_usd))
             ", in which every step has a cost or a model with a known price."
         }
+        @if let Some(unpriced) = groups::unpriced(report) { (to.paragraph("soft", &unpriced)) }
         p {
             "Steps, tokens and dollars saved are those after the stops, less all of the good runs that \
              are stopped, because these have to be run again."

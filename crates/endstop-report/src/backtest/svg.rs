@@ -134,17 +134,8 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &
     let head = font * (2.15 + 1.25 * above as f64);
     let height = if narrow { 430.0 } else { 520.0 };
     let front = dataset.pareto();
-    let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
     let baseline = table::baseline(report, dataset);
-    let cap = cap_harm(baseline);
-    let largest = dataset.candidates.iter().map(harm).fold(cap, f64::max);
-    // The recommended candidate also needs room for the upper end of its interval.
-    let largest = best.map_or(largest, |one| largest.max(one.harm().high));
-    // At least 2 %, so that the axis does not magnify differences that mean nothing.
-    let most_harm = TICKS.into_iter().find(|tick| *tick >= largest.max(0.02)).unwrap_or(1.0);
-    let saved = dataset.candidates.iter().map(|one| one.net);
-    // Some space above the highest point, for its name.
-    let most_saved = (saved.fold(baseline.net, f64::max) * 1.08).clamp(0.05, 1.0);
+    let [most_harm, most_saved] = ends_of_axes(dataset, baseline, best);
     let mut canvas = Canvas {
         to,
         out: String::new(),
@@ -202,6 +193,23 @@ pub(crate) fn chart(report: &Report, dataset: &DatasetFigures, width: f64, to: &
         to.escape(&said),
         canvas.out
     )
+}
+
+/// Returns the ends of the axes: the largest harm and the largest share of steps saved.
+fn ends_of_axes(
+    dataset: &DatasetFigures,
+    baseline: &Cap,
+    best: Option<&CandidateFigures>,
+) -> [f64; 2] {
+    let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
+    let largest = dataset.candidates.iter().map(harm).fold(cap_harm(baseline), f64::max);
+    // The recommended candidate also needs room for the upper end of its interval.
+    let largest = best.map_or(largest, |one| largest.max(one.harm().high));
+    // At least 2 %, so that the axis does not magnify differences that mean nothing.
+    let most_harm = TICKS.into_iter().find(|tick| *tick >= largest.max(0.02)).unwrap_or(1.0);
+    let saved = dataset.candidates.iter().map(|one| one.net);
+    // Some space above the highest point, for its name.
+    [most_harm, (saved.fold(baseline.net, f64::max) * 1.08).clamp(0.05, 1.0)]
 }
 
 /// Draws a candidate of the front, with the interval of its harm.

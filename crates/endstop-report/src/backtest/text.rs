@@ -172,6 +172,7 @@ fn hints(out: &mut Vec<String>, report: &Report, whole: &DatasetFigures) {
             count(whole.runs, "run")
         ));
     }
+    hints.extend(groups::unpriced(report));
     let hidden = whole.candidates.len() - shown(report, whole).len();
     if hidden > 0 {
         hints.push(format!(

@@ -260,7 +260,8 @@ mod tests {
         assert_eq!(amounts(&[2.0; 50]), Some(NoInterval::NoSpread));
         let spread: Vec<f64> = (0..50).map(f64::from).collect();
         assert_eq!(amounts(&spread), None);
-        let apart = |a: &[f64], b: &[f64]| Difference::of_unpaired_amounts(a, b).unwrap().no_interval;
+        let apart =
+            |a: &[f64], b: &[f64]| Difference::of_unpaired_amounts(a, b).unwrap().no_interval;
         assert_eq!(apart(&spread, &[1.0]), Some(NoInterval::OneTask));
         assert_eq!(apart(&spread, &spread[..9]), Some(NoInterval::FewTasks));
         assert_eq!(apart(&[3.0; 20], &[5.0; 20]), Some(NoInterval::NoSpread));

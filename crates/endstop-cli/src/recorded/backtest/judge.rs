@@ -53,32 +53,7 @@ pub(crate) fn judge(
         .map_err(wrong)?;
     progress.done();
     for (path, nth) in input.journals.iter().zip(0..) {
-        let mut take = |run: std::result::Result<journal_runs::Run, Problem>| {
-            let run = match run {
-                Ok(run) => run,
-                Err(problem) => return done.stats.problem(&problem),
-            };
-            let mut trajectory = run.trajectory;
-            if let Some(outcomes) = &mut done.outcomes {
-                outcomes.apply(&mut trajectory);
-            }
-            done.stats.run(&trajectory);
-            let replay = |setting: &_| journal_runs::ends_after(&run.recorded, setting);
-            let dataset = journal_runs::dataset(path);
-            if let Some(fired) = done.backtest.run_by(&dataset, &trajectory, &replay) {
-                if let Some(branches) = branches {
-                    let facts = (turns(&trajectory), trajectory.recorded.success);
-                    branches.saw(path, &run.recorded, facts, fired);
-                }
-                each(&dataset, &trajectory, fired);
-            }
-        };
-        // A problem in a journal that the user named is an error; in a found one it is counted.
-        if nth < input.named {
-            journal_runs::each(path, &mut take)?;
-        } else {
-            journal_runs::each_found(path, &mut take);
-        }
+        judge_journal(path, nth < input.named, &mut done, branches, &each)?;
     }
     for path in &input.databases {
         judge_database(path, &mut done, &each_other);
@@ -103,6 +78,45 @@ pub(crate) fn judge(
         curves,
         model: args.model.clone(),
     })
+}
+
+/// Gets the dataset of a run, the run, and the turn at which each candidate fires.
+type Each<'f> = dyn Fn(&str, &Trajectory<'_>, &[Option<u32>]) + 'f;
+
+/// Evaluates the runs of a journal. A problem in a journal that the user named is an error; in a found
+/// one it is counted.
+fn judge_journal(
+    path: &Path,
+    is_named: bool,
+    done: &mut Done,
+    branches: Option<&Branches>,
+    each: &Each<'_>,
+) -> Result<()> {
+    let dataset = journal_runs::dataset(path);
+    let mut take = |run: std::result::Result<journal_runs::Run, Problem>| {
+        let run = match run {
+            Ok(run) => run,
+            Err(problem) => return done.stats.problem(&problem),
+        };
+        let mut trajectory = run.trajectory;
+        if let Some(outcomes) = &mut done.outcomes {
+            outcomes.apply(&mut trajectory);
+        }
+        done.stats.run(&trajectory);
+        let replay = |setting: &_| journal_runs::ends_after(&run.recorded, setting);
+        if let Some(fired) = done.backtest.run_by(&dataset, &trajectory, &replay) {
+            if let Some(branches) = branches {
+                let facts = (turns(&trajectory), trajectory.recorded.success);
+                branches.saw(path, &run.recorded, facts, fired);
+            }
+            each(&dataset, &trajectory, fired);
+        }
+    };
+    if is_named {
+        return journal_runs::each(path, &mut take);
+    }
+    journal_runs::each_found(path, &mut take);
+    Ok(())
 }
 
 /// Returns the number of turns of a run.

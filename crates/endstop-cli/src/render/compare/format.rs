@@ -174,7 +174,9 @@ fn refusal(found: &Difference) -> String {
         Some(NoInterval::FewTasks) => {
             format!("no interval: a side has fewer than {} tasks", Difference::LEAST)
         }
-        Some(NoInterval::NoSpread) => "no interval: each task differs by the same amount".to_owned(),
+        Some(NoInterval::NoSpread) => {
+            "no interval: each task differs by the same amount".to_owned()
+        }
         Some(NoInterval::FewDiffer) | None => {
             let differ = count(found.differing, "task");
             let s = if found.differing == 1 { "s" } else { "" };
