@@ -264,6 +264,9 @@ pub(crate) fn refusal(report: &Report) -> String {
             "{} of at least {least} that are needed: even if none of {least} is stopped, one in seven may be",
             count(whole.succeeded, "good run"),
         ),
+        Some(whole) if whole.failed == 0 => {
+            format!("none of {} failed, so a stop has nothing to save", count(whole.runs, "run"))
+        }
         Some(_) => format!(
             "no candidate saves a step and stops at most {} of good runs, of all and of those with at least four steps",
             share(report.max_harm)
