@@ -29,6 +29,8 @@ pub(crate) async fn suspended(words: &Words) -> Measured {
         });
     }
     let mut hanging = 0;
+    // Not an error after 15 s, because the figures are per request that hangs, and name their
+    // number.
     for _ in 0..300 {
         tokio::time::sleep(Duration::from_millis(50)).await;
         hanging = ask("/stats").await?["hanging"].as_u64().unwrap_or(0);

@@ -62,6 +62,7 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     must(termination != Termination::Terminated || asked.terminate, "it was not terminated");
     let timeout = any(|limits| limits.timeout.is_some());
     must(termination != Termination::ErrorTimeout || timeout, "no time limit");
+    // One of them is enough, because a limit may have been lowered after the last turn.
     let turns =
         limits.iter().any(|limits| limits.max_turns.is_none_or(|most| outcome.turns <= most));
     must(turns, "too many turns");

@@ -37,6 +37,7 @@ fn park(dice: &mut Dice) -> HookDecision {
     let expires_after_ms = match dice.below(4) {
         // Before anyone can decide it.
         0 => Some(0),
+        // Longer than a round takes, so that only the answer of a day later finds it expired.
         1 => Some(3_600_000),
         _ => None,
     };

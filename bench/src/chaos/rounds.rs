@@ -136,6 +136,7 @@ pub(crate) fn all(plan: &Plan) -> Result<bool> {
     let tally = Arc::new(Tally::default());
     // The first command opens descriptors and threads that stay for later ones; they are no leak.
     runtime.block_on(CommandLine::new("true").run(&StopTokens::never()))?;
+    // Longer than an idle thread lives, so that `before` does not count it.
     std::thread::sleep(Duration::from_millis(200));
     let before = Held::now(runtime.handle(), &sleep);
     println!("seed {}; {} runs, {LANES} conversations at once", plan.seed, plan.runs);
@@ -155,6 +156,7 @@ pub(crate) fn all(plan: &Plan) -> Result<bool> {
                 tally.broken(&format!("round {number}: connections: {open} stay open"));
             }
         }
+        // Before the count, because the servers are threads and descriptors of this process.
         drop(servers);
         for more in before.left(runtime.handle(), &sleep) {
             tally.broken(&format!("round {number}: {more}"));

@@ -318,6 +318,7 @@ impl Conversation<'_> {
         };
         tokio::select! {
             part = followed => part,
+            // Never, because a plan that is done waits for the end of the run.
             () = plan => None,
         }
     }
@@ -493,6 +494,7 @@ impl Conversation<'_> {
         let status = handle.wait_for_status();
         tokio::pin!(status);
         let ended = tokio::time::timeout(at, &mut status).await.ok();
+        // Also if the run has ended, because a stop must then have no effect on the outcome.
         self.stop(stop);
         let since = Instant::now();
         if let Some(ended) = ended {
@@ -511,6 +513,7 @@ impl Conversation<'_> {
         at: Duration,
         run: &Run,
     ) -> Option<Part> {
+        // Counted first, because the run may park before its handle is dropped.
         let parked = self.heard.parked().len();
         tokio::time::sleep(at).await;
         if stop == Stop::Detach {

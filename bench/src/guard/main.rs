@@ -95,6 +95,7 @@ fn measured(rounds: usize) -> Result<String, Box<dyn Error>> {
 
 /// Makes the calls of one round.
 async fn round(one: &mut Measured) -> Result<(), Box<dyn Error>> {
+    // Not counted, because the first calls of a round fill caches and connection pools.
     one_by_one(one.port, Kind::Whole, 50).await?;
     let before = one.server.as_ref().map(Server::processor_ms);
     let samples = one_by_one(one.port, Kind::Whole, 1000).await?;

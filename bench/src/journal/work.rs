@@ -90,6 +90,7 @@ impl Journal for Nothing {
 }
 
 impl RunJournal for Nothing {
+    // The default would move each append to another thread, whose cost is not that of the records.
     fn try_append(&mut self, _: &[Record]) -> Option<Result<(), JournalError>> {
         Some(Ok(()))
     }
@@ -256,6 +257,7 @@ pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
         median(&mut ratios),
         kept - bare,
         nowhere - bare,
+        // One run more, because `start` has made one of each way.
         bytes as f64 / ((runs as f64 + 1.0) * turns),
         raw as f64 / turns,
         rows as f64 / turns,

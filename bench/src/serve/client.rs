@@ -29,6 +29,7 @@ impl Delays {
 
 /// Returns the delay of a chunk, from the time in its text.
 pub(crate) fn delay_of(text: &str) -> Option<f64> {
+    // First, so that the search in the text is not part of the delay.
     let now = now_ns();
     let digits = text.split(MARK).nth(1)?;
     let end = digits.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(digits.len());
@@ -76,6 +77,7 @@ impl Events {
             "GET /v1/runs/{run}/events HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).await?;
+        // A small buffer, because thousands of readers are open at once.
         Ok(Events { stream: BufReader::with_capacity(2048, stream), line: String::new() })
     }
 

@@ -32,6 +32,7 @@ pub(crate) fn serve() -> Result<()> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             connections.spawn(answer(stream));
+            // The set stores the results of ended tasks until they are taken.
             while connections.try_join_next().is_some() {}
         }
     })
@@ -69,6 +70,7 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
             }
         }
         let body: Vec<u8> = buffer.drain(..end).skip(start).collect();
+        // The request alone determines the turn, because a run may change its connection.
         let done = body.windows(13).filter(|part| part == b"\"role\":\"tool\"").count();
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n").await?;
         stream.write_all(b"transfer-encoding: chunked\r\n\r\n").await?;

@@ -20,6 +20,7 @@ pub(crate) fn processor_s(process: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     // `pid (name) state …`; the name may contain any character.
     let fields = stat.rsplit_once(") ").ok_or("an unknown form of /proc/PID/stat")?.1;
+    // The fields 14 to 17 of proc(5), utime to cstime; `fields` begins with the third one.
     let ticks: u64 =
         fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().unwrap_or(0)).sum();
     Ok(ticks as f64 / TICKS)

@@ -28,6 +28,8 @@ impl Serving {
     ) -> Result<Serving> {
         std::fs::create_dir_all(folder)?;
         let dir = folder.parent().and_then(Path::to_str).ok_or("the folder is not UTF-8")?;
+        // Without time limits, because the silent run is open for as long as its readers are
+        // measured.
         let settings = format!(
             "base_url = \"http://127.0.0.1:{port}/v1\"\nmodel = \"script\"\ndir = {dir:?}\n\
              [limits]\nmax_unproductive_turns = \"off\"\nturn_timeout = \"off\"\n\
@@ -42,6 +44,7 @@ impl Serving {
             .arg("--config")
             .arg(&config)
             .current_dir(folder)
+            // The settings of the user must not change the figures.
             .env("XDG_STATE_HOME", folder)
             .env("XDG_CONFIG_HOME", folder)
             .env_remove("ENDSTOP_SERVE_TOKEN")

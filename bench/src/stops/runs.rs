@@ -117,6 +117,7 @@ impl Run {
         command.args(["run", "Sleep.", "--model", "scripted", "--api", "openai-chat"]);
         command.args(["--base-url", &server.base_url(), "--tool", "shell"]);
         if stop == "terminate" {
+            // Only the terminate may end the command.
             command.args(["--cancel-grace", "1h"]);
         }
         if stop == "timeout" {
@@ -160,6 +161,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // The pipe must stay open until now, because a closed one cancels the run.
         let _ = self.stdout.get_ref();
     }
 }
@@ -169,6 +171,7 @@ fn length() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    // Too long for a sleep to end by itself.
     (u64::from(std::process::id()) * 100_000 + 100_000_000_000 + u64::from(next)).to_string()
 }
 
@@ -199,6 +202,7 @@ fn sleeping(length: &str, count: usize) -> Result<Vec<OwnedFd>> {
 /// Returns the time at which the last of them ended, and the number that did not end.
 fn last_exit(held: &[OwnedFd]) -> Result<(Instant, usize)> {
     let end = Instant::now() + LEFT;
+    // One after the other is enough, because the last wait returns at the last exit.
     for (at, one) in held.iter().enumerate() {
         let rest = end.saturating_duration_since(Instant::now());
         let rest =

@@ -24,6 +24,7 @@ const AT_ONCE: usize = 64;
 
 /// Returns the resident memory in kB.
 fn resident() -> Result<f64> {
+    // Not `VmRSS`, which is inaccurate, because the kernel updates its counters in batches.
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).ok_or("no Rss")?;
     Ok(line.split_whitespace().next().unwrap_or_default().parse()?)

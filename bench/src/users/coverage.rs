@@ -23,6 +23,7 @@ impl Held {
     }
 
     fn bounds(&mut self, low: f64, high: f64, value: f64) {
+        // The tolerance is for rounding, because bounds and value are computed in different ways.
         self.held += u64::from(low - 1e-12 <= value && value <= high + 1e-12);
         self.all += 1;
     }
@@ -119,6 +120,7 @@ impl Coverage {
             (6, &own.good4_stopped, &real.good4_stopped),
         ];
         for (at, own, real) in shares {
+            // A share of 0 in the population is 0 for every user, so that no interval misses it.
             if let Some(value) = real.value.filter(|value| *value > 0.0) {
                 self.of(at, name()).count(own, value);
             }

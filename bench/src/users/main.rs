@@ -204,6 +204,7 @@ impl World {
     fn users(&self, users: u64, seed: u64, runs: usize) -> Outcome<Seen> {
         let next = AtomicU64::new(0);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // The families must be known before a run is counted; the share may change afterwards.
         let empty = Backtest::new(&self.grid)?.calibrating(&Family::all(), ALPHAS[0]);
         // A backtest belongs to one thread.
         let part = |empty: &Backtest| -> Result<Seen, String> {

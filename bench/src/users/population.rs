@@ -163,6 +163,7 @@ impl Stops {
             }
             good.insert(run.task);
             let before_full = |turn: u32| run.full.is_none_or(|full| turn < full);
+            // A stop after the last turn or after the full reward takes nothing from the run.
             if run.fired[at].is_some_and(|turn| turn < run.turns && before_full(turn)) {
                 harmed.insert(run.task);
             }

@@ -164,6 +164,7 @@ impl Attempt {
             };
             tokio::select! {
                 biased;
+                // Before the end of the work, because its last records must be journalled first.
                 Some(request) = self.requests.recv() => self.take(request),
                 () = held => self.put(&[], None, None),
                 Some(finish) = self.work.join_next() => self.finished(finish.ok()),
@@ -301,6 +302,7 @@ impl Job {
             return Finish::Failed("the run has ended".to_owned());
         }
         let times = self.past.resumed_in_place();
+        // The engine allows far more attempts, each of which could repeat a paid model call.
         if times >= MOST_RESUMED {
             return Finish::Failed(format!(
                 "the worker died {times} times at the same step of the run"
@@ -316,6 +318,7 @@ impl Job {
         };
         self.journal.hide(&secrets);
         let session = agent.session();
+        // The attempt may have been dropped meanwhile, when there was no session to terminate.
         if !self.leash.hold(&session) {
             return Finish::Failed("the attempt is over".to_owned());
         }
@@ -334,6 +337,7 @@ impl Job {
         // Tools may outlive the outcome by their grace period, and use the resources; and the journal
         // of a stopped run is written in the background.
         agent.settled().await;
+        // The drop may block, for example to remove a folder.
         blocking(move || drop(resources)).await;
         finish.unwrap_or_else(|| Finish::Failed("the code of the agent panicked".to_owned()))
     }

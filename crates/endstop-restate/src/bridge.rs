@@ -81,6 +81,8 @@ impl EngineJournal {
             let problem = "this worker no longer drives the run";
             JournalError::new("engine", problem, JournalErrorKind::Busy)
         };
+        // With room for one answer, because the attempt sends it from asynchronous code and must
+        // not block.
         let (stored, answer) = sync_channel(1);
         self.0.requests.send(request(stored)).map_err(|_| gone())?;
         // A thread of the runtime must not block without telling the runtime, because the task that

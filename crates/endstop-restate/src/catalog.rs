@@ -297,6 +297,7 @@ impl Catalog {
     pub fn get(&self, run: &str) -> Result<Option<Entry>, StoreError> {
         let folder = self.store.folder_of(run)?;
         let Some(accepted) = json(&folder.join("request.json"))? else { return Ok(None) };
+        // In this order, because a terminate outranks an earlier cancel, whose file stays.
         let stops = [Stop::Terminate, Stop::Cancel];
         Ok(Some(Entry {
             accepted,
@@ -340,6 +341,7 @@ impl Catalog {
 /// the same millisecond have different numbers.
 fn number_at(created_ms: u64, run: &str) -> i64 {
     let digits = crate::step::hash(run.as_bytes());
+    // Five digits are the 20 bits by which the time is shifted.
     let digits = u64::from_str_radix(digits.get(..5).unwrap_or_default(), 16).unwrap_or(0);
     // 2^43 ms is the year 2248, so the sum is below 2^63.
     i64::try_from((created_ms.min(1 << 43) << 20) | digits).unwrap_or(i64::MAX)

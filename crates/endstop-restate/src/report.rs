@@ -33,6 +33,7 @@ impl RunReport {
     pub fn of(run: &str, outcome: &str) -> RunReport {
         let mut outcome: Value = endstop::core::bounded_json::from_str(outcome).unwrap_or_default();
         if let Some(members) = outcome.as_object_mut() {
+            // Not `remove`, which would put the last member in this place.
             members.shift_remove("messages");
         }
         let text = |name: &str| outcome[name].as_str().unwrap_or_default().to_owned();

@@ -152,6 +152,7 @@ impl Store {
         let kept = Kept { number, sha256, bytes: text.len() as u64 };
         private_folder(&folder).map_err(|source| failed(&folder, source))?;
         let path = folder.join(name_of(&kept));
+        // The name contains the hash, because workers on two machines may have the same process id.
         let temporary = format!(
             ".{}-{}-{}",
             std::process::id(),
@@ -218,6 +219,7 @@ impl Store {
         let named: HashSet<String> =
             stored.iter().filter_map(|stored| stored.step.after.clone()).collect();
         let last = stored.iter().enumerate().filter(|(_, stored)| !named.contains(&stored.sha256));
+        // The number decides between steps that the clock of the file system does not distinguish.
         let mut next =
             last.max_by_key(|(_, stored)| (stored.written, stored.number)).map(|(at, _)| at);
         while let Some(at) = next {

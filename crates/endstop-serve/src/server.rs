@@ -124,6 +124,8 @@ impl Server {
             tokio::select! {
                 () = &mut ending => break,
                 Some(_) = tasks.join_next() => {}
+                // Further clients wait in the backlog of the system, so that they cost no memory
+                // here.
                 accepted = listener.accept(), if tasks.len() < most => match accepted {
                     Ok((stream, _)) => {
                         let time = app.options.request_time;

@@ -283,6 +283,7 @@ impl Watch {
         for (_, run) in self.standing.runs() {
             run.cancel();
         }
+        // Runs that started just before the signal are still in the channel.
         while let Ok(run) = self.runs.try_recv() {
             run.1.cancel();
             self.started(run);

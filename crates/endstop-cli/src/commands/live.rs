@@ -51,6 +51,7 @@ pub(crate) fn cancel(args: &CancelArgs, json: bool) -> Result {
     let found = match find(&args.run) {
         Ok(found) => found,
         Err(failure) => {
+            // A parked run has no process, so only its journal can cancel it.
             let run = cancel(&args.run, args.journal.as_deref())?.ok_or(failure)?;
             done("cancelled", &run, json);
             return Ok(0);

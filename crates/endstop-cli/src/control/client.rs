@@ -58,6 +58,7 @@ pub(crate) fn live() -> Result<Vec<Found>> {
 pub(crate) fn find(name: &str) -> Result<Found> {
     let mut all = live()?;
     let exact = all.iter().position(|found| found.run.run_id == name);
+    // Two processes may have runs of the same name, and a guess could stop the wrong one.
     if let Some(at) = exact.filter(|_| all.iter().filter(|f| f.run.run_id == name).count() == 1) {
         return Ok(all.swap_remove(at));
     }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 /// Returns the path of the folder, if the environment names a place for it.
 pub(super) fn path() -> Option<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // The XDG specification requires programs to ignore a relative path.
     let runtime = runtime.filter(|path| path.is_absolute()).map(|path| path.join("endstop"));
     runtime.or_else(state_folder).map(|folder| folder.join("control"))
 }

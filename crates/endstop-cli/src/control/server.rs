@@ -55,6 +55,7 @@ async fn serve(listener: UnixListener, controlled: Arc<dyn Controlled>) {
                 Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) => {
                     let controlled = Arc::clone(&controlled);
                     tasks.spawn(async move {
+                        // A client that is too slow or hangs up loses only its own answer.
                         let _ = tokio::time::timeout(PATIENCE, answer(stream, &*controlled)).await;
                     });
                 }

@@ -75,6 +75,7 @@ impl Screen {
             began: Instant::now(),
             terminal,
             text_on_terminal: io::stdout().is_terminal(),
+            // An empty NO_COLOR does not count, as https://no-color.org defines it.
             color: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             turn: 0,
             cost: None,

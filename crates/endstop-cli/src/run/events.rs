@@ -77,6 +77,7 @@ impl EventFile {
     }
 
     pub(crate) fn finish(&mut self) {
+        // A failure was reported by the last `write`, which flushed the ending.
         let _ = self.file.flush();
     }
 }

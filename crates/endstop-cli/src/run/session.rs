@@ -294,6 +294,7 @@ impl RunSession {
         let mut questions = self.questions.take();
         let mut asked: Option<Asked> = None;
         let mut redraw = tokio::time::interval(Duration::from_millis(200));
+        // A late redraw is not made up for, because it would show the same state again.
         redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             tokio::select! {

@@ -166,6 +166,7 @@ impl Lines {
     fn take(&mut self) -> Option<Steered> {
         loop {
             let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') else {
+                // Dropped before its end, because a writer may never send one.
                 if self.bytes.len() > LONGEST {
                     self.bytes.clear();
                     self.cut = true;

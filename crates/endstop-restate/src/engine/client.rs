@@ -79,6 +79,7 @@ impl EngineClient {
             .map(|token| {
                 let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
                     .map_err(|_| settings("the engine's token is not a header value".to_owned()))?;
+                // Keeps the token out of debug output.
                 value.set_sensitive(true);
                 Ok(value)
             })

@@ -101,6 +101,8 @@ impl Driving {
         let step = attempt.next().await;
         self.attempt = Some(attempt);
         let kept = self.shared.put(&self.id, number, &step).await?;
+        // The store has small steps as well, because a run that the engine loses is ended from
+        // there.
         let inline = usize::try_from(kept.bytes).is_ok_and(|bytes| bytes <= MOST_INLINE);
         Ok(if inline { Journalled::Step(step) } else { Journalled::Kept(kept) })
     }

@@ -26,6 +26,7 @@ const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs
 /// The address is in use, or is not one of this machine.
 pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // On Windows `SO_REUSEADDR` would let another process take over the address of this one.
     #[cfg(unix)]
     {
         socket.set_reuseaddr(true)?;

@@ -55,6 +55,7 @@ pub(super) fn admit(
         return Ok(Plan { refused: Some(why.to_owned()), ..Plan::default() });
     }
     let began = Began { invocation: invocation.to_owned(), at_ms };
+    // The same invocation plans twice if its worker died before the engine stored the plan.
     if shared.catalog.begin(id, &began)?.invocation != invocation {
         let why = "the engine has lost this run, which an earlier invocation began; start it again";
         return Ok(Plan { refused: Some(why.to_owned()), lost: true, ..Plan::default() });

@@ -52,6 +52,8 @@ const DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// Passes stops of the run on, until the run has ended. An engine that does not answer is asked again.
 pub(super) async fn pass_on(shared: Arc<Shared>, run: String, stopper: Stopper) {
     for promise in [STOP, TERMINATE] {
+        // Not encoded, because `admit` refuses an id with characters that an address cannot
+        // contain.
         let path = format!("/EndstopRun/{run}/stopped");
         let mut delay = DELAYS.0;
         let signal = loop {

@@ -174,6 +174,7 @@ impl Worker {
                 () = refused.notified() => {}
             }
         };
+        // Its first poll refuses new runs, so `listener::serve` polls it only after the stop.
         let drained = shared.drain(grace);
         let serve = listener::serve(endpoint, listener, streams_per_connection, stop, drained);
         let (joined, ()) = tokio::join!(join, serve);

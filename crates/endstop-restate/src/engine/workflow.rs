@@ -65,6 +65,7 @@ impl Decision {
             return Err("expected exactly one of `approve`, `deny` and `text`".to_owned());
         }
         let digest = self.digest.to_ascii_lowercase();
+        // A shorter prefix could fit another request than the one that the user has read.
         if digest.len() < 8 || !request.digest.starts_with(&digest) {
             return Err(format!(
                 "the decision is for the request {:?}, but the run waits for {}",
@@ -155,6 +156,7 @@ impl EndstopRun {
         ctx: SharedWorkflowContext<'_>,
         promise: Json<String>,
     ) -> HandlerResult<Json<Signal>> {
+        // No handler resolves a promise of another name, so the request would wait for ever.
         let name = if promise.into_inner() == TERMINATE { TERMINATE } else { STOP };
         Ok(ctx.promise::<Json<Signal>>(name).await?)
     }
@@ -223,6 +225,7 @@ impl EndstopRun {
     async fn close(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
         ctx.resolve_promise(STOP, Json(Signal::Over));
         ctx.resolve_promise(TERMINATE, Json(Signal::Over));
+        // From the first one, because only the killed workflow knew which of them it had decided.
         close_letters!(ctx, 1);
         Ok(())
     }
@@ -296,6 +299,7 @@ async fn drive(
         None => steps(ctx, &mut driving).await?,
     };
     if let Some(budget) = budget {
+        // An unknown cost counts as the whole ceiling, so that the budget is never exceeded.
         let spent = spent_of(&outcome).unwrap_or(budget.want);
         let settle = Settle { run: id.to_owned(), spent };
         ctx.object_client::<EndstopBudgetClient<'_>>(budget.name).settle(Json(settle)).send();
@@ -361,6 +365,7 @@ async fn wait(
     let decided = ctx.promise::<Json<Decision>>(&promise);
     let stopped = ctx.promise::<Json<Signal>>(STOP);
     // A request that never expires waits for a century.
+    // One second more, because the agent checks the expiry by its own clock and would park again.
     let expiry = request.expires_ms.map_or(Duration::from_secs(100 * 365 * 86_400), |expires_ms| {
         Duration::from_millis(expires_ms.saturating_sub(request.asked_ms).saturating_add(1_000))
     });

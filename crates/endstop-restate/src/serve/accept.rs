@@ -136,6 +136,7 @@ impl Acceptor {
 
 /// Returns the id of the run of a key: the same on every server.
 fn id_of(owner: &str, key: &str, nth: u32) -> String {
+    // The length separates owners and keys that contain `:`, so that two of them never share a run.
     let text = format!("{}:{owner}:{nth}:{key}", owner.len());
     hash(text.as_bytes()).get(..24).unwrap_or_default().to_owned()
 }

@@ -331,6 +331,7 @@ impl Backend for DurableRuns {
                 Stop::Cancel => RunStop::Cancel,
                 Stop::Terminate => RunStop::Terminate,
             };
+            // First, because the list must not show a stop that did not reach the engine.
             self.shared.engine.stop(run, stop).await?;
             let run = run.to_owned();
             self.shared.blocking(move |own| own.catalog.stopping(&run, stop)).await

@@ -91,6 +91,7 @@ impl Tails {
     /// # Errors
     /// The store cannot be read, or the run cannot be replayed.
     pub(super) async fn read(&self, tail: &Tail) -> Result<Known, StoreError> {
+        // Held during the look, so that all readers of a run share it.
         let mut read = tail.read.lock().await;
         let now = Instant::now();
         if read.known.ended || read.fresh_until.is_some_and(|until| now < until) {

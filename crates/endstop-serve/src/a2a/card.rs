@@ -37,6 +37,7 @@ pub(super) fn unknown_agent() -> Failure {
 /// Returns the scheme of the addresses that clients use: that of a proxy in front of this server, which
 /// speaks no TLS itself.
 fn scheme(headers: &HeaderMap) -> &'static str {
+    // Not checked, because a client that invents it changes only the address in its own answer.
     let forwarded = headers.get("x-forwarded-proto").map(HeaderValue::as_bytes);
     if forwarded == Some(b"https") { "https" } else { "http" }
 }

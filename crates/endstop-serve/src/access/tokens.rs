@@ -155,6 +155,7 @@ impl Tokens {
     /// Returns the client of a token. The time does not depend on the value: hashes of equal length
     /// are compared completely, with every known token.
     pub fn client_of(&self, token: &[u8]) -> Option<&Client> {
+        // Cut, because a client chooses the length, and the time of the hash grows with it.
         let given = hash(token.get(..LONGEST).unwrap_or(token));
         // All are compared, so that the time does not tell which one fits.
         let mut found = None;

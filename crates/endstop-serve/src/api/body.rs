@@ -57,6 +57,7 @@ pub(crate) async fn bounded(
         None => most,
     };
     let room = u32::try_from(room / 1024 + 1).unwrap_or(u32::MAX);
+    // Not waited for, because slow clients may hold the room for all of `request_time`.
     let _room = Arc::clone(&app.bodies).try_acquire_many_owned(room).map_err(|_| {
         let message = "too many bodies are being read; repeat the request later";
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)

@@ -68,6 +68,8 @@ pub(crate) fn event_stream(
 fn last(headers: &HeaderMap, query: &str) -> Result<u64, Failure> {
     let header = headers.get(&LAST).map(|value| value.to_str().unwrap_or("?").trim());
     let parameter = query.split('&').find_map(|pair| pair.strip_prefix("after="));
+    // The header first, because a browser that reconnects adds it to the address of its first
+    // request.
     match header.filter(|text| !text.is_empty()).or(parameter) {
         None => Ok(0),
         Some(text) => text.parse().map_err(|_| {

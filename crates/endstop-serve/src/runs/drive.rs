@@ -359,6 +359,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 pub(super) async fn idle(shared: &Shared, most: Duration) -> bool {
     let waited = tokio::time::timeout(most, async {
         loop {
+            // Before the check, so that a run that ends in between is not missed.
             let ended = shared.ended.notified();
             if shared.state().running == 0 {
                 return;

@@ -80,6 +80,8 @@ impl Runs {
             .map_err(|problem| BackendError::new(ErrorKind::InvalidRun, problem))?;
         let digest = request.digest();
         let _admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the checks below, because a repeated request gets its run even if the queue is
+        // full.
         if let Some(key) = key
             && let Some(known) = shared.store.by_key(owner, key)?
         {
@@ -202,6 +204,7 @@ impl Runs {
         for (stop, time) in [(Stop::Cancel, CANCEL_TIME), (Stop::Terminate, CANCEL_TIME)] {
             let running: Vec<Arc<Live>> = {
                 let state = shared.state();
+                // Not stopped, because the next process continues the runs that wait.
                 let waits = |id: &str| {
                     state.parked.contains_key(id)
                         || state.queue.iter().any(|waiting| waiting.id == id)

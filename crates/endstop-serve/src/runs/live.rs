@@ -119,6 +119,8 @@ impl Live {
 
     /// Notes an event of the run.
     pub(crate) fn note(&self, event: &AgentEvent) {
+        // Before the check of the path, because an event of a nested run shows as well that the run
+        // works.
         self.resuming.store(false, Ordering::Release);
         if !event.path().is_empty() {
             return;

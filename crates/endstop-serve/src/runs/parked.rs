@@ -39,10 +39,12 @@ pub(crate) enum Undecided {
 impl Shared {
     /// Puts a parked run into the queue, before the runs that have not started.
     pub(super) fn unpark(self: &Arc<Self>, id: &str) -> Result<(), StoreError> {
+        // First, because a run whose state cannot be stored must stay parked.
         self.store.unparked(id)?;
         let mut state = self.state();
         if let Some(parked) = state.parked.remove(id) {
             parked.waiting.live.resume();
+            // Ahead of new runs, because it has started already.
             state.queue.push_front(parked.waiting);
         }
         drop(state);

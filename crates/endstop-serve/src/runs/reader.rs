@@ -42,6 +42,7 @@ impl FeedReader {
             let Some(live) = &self.live else { return None };
             match live.feed.next(&mut self.cursor) {
                 Next::Frame(frame) => {
+                    // The copy from the journal can be large, and the feed has all that follows.
                     self.story = None;
                     return Some(frame.bytes);
                 }

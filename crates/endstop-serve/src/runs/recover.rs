@@ -43,6 +43,7 @@ pub(super) fn recover(shared: &Arc<Shared>) -> Result<(), StoreError> {
                 }
             }
             Found::Nothing | Found::Part => shared.enqueue(waiting),
+            // The last process died after the journal had the ending, and before the store had it.
             Found::Ended(ending) => shared.store.ended(&row.id, &ending, wall_ms())?,
         }
     }

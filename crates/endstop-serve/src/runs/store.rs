@@ -349,6 +349,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         id: row.get(1)?,
         request,
         redacted: row.get(4)?,
+        // An unknown state counts as ended, because a run that has ended must not be driven again.
         state: RunState::parse(&row.get::<_, String>(5)?).unwrap_or(RunState::Ended),
         stop,
         created_ms: time(row.get(7)?),

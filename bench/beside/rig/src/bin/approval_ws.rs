@@ -25,6 +25,7 @@ struct Ask(Arc<Mutex<WebSocket>>);
 impl AgentHook for Ask {
     async fn on_dispatch(&self, _: &HookContext, event: DispatchEvent<'_>) -> DispatchAction {
         let EffectKind::ToolCall { name, args } = event.kind else { return DispatchAction::Proceed };
+        // Held until the answer, so that a parallel call cannot take it.
         let mut socket = self.0.lock().await;
         let asked = serde_json::json!({"type": "approval_requested", "name": name, "arguments": args});
         if socket.send(Message::from(asked.to_string())).await.is_err() {

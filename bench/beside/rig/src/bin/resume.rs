@@ -35,6 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             Some(step) => step,
             None => run.next_step()?,
         };
+        // A process that is killed while it writes leaves the last state in the file.
         let temporary = format!("{file}.new");
         std::fs::write(&temporary, serde_json::to_vec(&(&run, Some(&step)))?)?;
         std::fs::rename(&temporary, file)?;

@@ -39,6 +39,7 @@ pub(crate) fn fits(settings: &Value, journal: &Path) -> bool {
     let digits = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
     let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(digits).collect();
     // `verify_slice` compares in constant time.
+    // A missing key is not created, because no seal fits a new one.
     let known = bytes.zip(mac(settings, journal, false));
     known.is_some_and(|(bytes, mac)| mac.verify_slice(&bytes).is_ok())
 }
@@ -48,6 +49,7 @@ fn mac(settings: &Value, journal: &Path, make: bool) -> Option<Hmac<Sha256>> {
     // The seal cannot cover itself. `shift_remove` keeps the order of the other members, on which
     // the serialised bytes depend.
     settings.as_object_mut()?.shift_remove(MEMBER);
+    // The seal must fit by every path that leads to the same file.
     let journal = journal.canonicalize().ok()?;
     let mut mac = Hmac::<Sha256>::new_from_slice(&key(make)?).ok()?;
     mac.update(journal.as_os_str().as_encoded_bytes());

@@ -178,6 +178,7 @@ impl Store {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.recursive(true).create(&self.folder).map_err(io)?;
+        // The creation does not change the mode of a folder that exists.
         self.folder_is_own()?;
         let _lock = self.lock().map_err(io)?;
         // Read again under the lock, so that a concurrent change is not lost.
@@ -190,6 +191,7 @@ impl Store {
         // The temporary file has mode 0600, and the rename replaces the store atomically.
         let mut new = tempfile::NamedTempFile::new_in(&self.folder).map_err(io)?;
         new.write_all(&text).map_err(io)?;
+        // Before the rename, because after a power failure the name could belong to an empty file.
         new.as_file().sync_all().map_err(io)?;
         new.persist(self.path()).map_err(|error| io(error.error))?;
         Ok(())
