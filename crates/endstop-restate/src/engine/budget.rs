@@ -27,9 +27,10 @@ impl Books {
     }
 
     /// Returns the reservation of a run, and books what it has spent. A second time does nothing.
-    fn settle(&mut self, run: &str, spent: NanoUsd) {
-        if self.reserved.remove(run).is_some() {
-            self.spent += spent;
+    fn settle(&mut self, run: &str, spent: Option<NanoUsd>) {
+        if let Some(reserved) = self.reserved.remove(run) {
+            // Of an unknown cost the reservation is the most that the run's own ceiling let it spend.
+            self.spent += spent.unwrap_or(reserved);
         }
     }
 }
@@ -46,7 +47,8 @@ pub(crate) struct Reserve {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settle {
     pub(crate) run: String,
-    pub(crate) spent: NanoUsd,
+    /// `None` if it is unknown; then the whole reservation counts.
+    pub(crate) spent: Option<NanoUsd>,
 }
 
 const BOOKS: &str = "books";
@@ -100,9 +102,13 @@ mod tests {
         assert_eq!(books.reserve("c".to_owned(), NanoUsd(60), ceiling), NanoUsd(0));
         // The second request of a run is the same reservation.
         assert_eq!(books.reserve("a".to_owned(), NanoUsd(60), ceiling), NanoUsd(60));
-        books.settle("a", NanoUsd(10));
-        books.settle("a", NanoUsd(10));
+        books.settle("a", Some(NanoUsd(10)));
+        books.settle("a", Some(NanoUsd(10)));
         assert_eq!((books.spent, books.committed()), (NanoUsd(10), NanoUsd(50)));
         assert_eq!(books.reserve("d".to_owned(), NanoUsd(90), ceiling), NanoUsd(50));
+        // The grant was less than was asked for, and no more than the grant is booked.
+        books.settle("b", None);
+        books.settle("d", None);
+        assert_eq!((books.spent, books.committed()), (NanoUsd(100), NanoUsd(100)));
     }
 }

@@ -79,7 +79,10 @@ impl Driving {
 
     /// Stops the run, also if no attempt is in progress.
     pub(super) fn stop(&mut self, stop: Stop) {
-        self.stop = Some(stop);
+        // The engine may cancel a run that a client has terminated, and a terminate is final.
+        if self.stop != Some(Stop::Terminate) {
+            self.stop = Some(stop);
+        }
         if let Some(attempt) = &self.attempt {
             attempt.stopper().stop(stop);
         }

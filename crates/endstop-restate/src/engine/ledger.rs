@@ -121,7 +121,7 @@ async fn ended(
                 .await?;
             if let Some(budget) = killed.budget {
                 // Without a reservation, because the run was killed before it, this does nothing.
-                let settle = Settle { run: id, spent: killed.spent.unwrap_or(budget.want) };
+                let settle = Settle { run: id, spent: killed.spent };
                 let object = ctx.object_client::<EndstopBudgetClient<'_>>(budget.name);
                 object.settle(Json(settle)).send();
             }

@@ -251,12 +251,18 @@ impl EndstopRun {
         let Some(Json(request)) = ctx.get::<Json<ParkRequest>>(PARKED).await? else {
             return Err(refused("the run waits for no decision").into());
         };
-        decision.0.check(&request).map_err(|problem| TerminalError::new_with_code(400, problem))?;
+        let Json(decision) = decision;
+        decision.check(&request).map_err(|problem| TerminalError::new_with_code(400, problem))?;
         let promise = promise_of(&request);
         if ctx.peek_promise::<Json<Decision>>(&promise).await?.is_some() {
             return Err(refused("the request was decided before").into());
         }
-        ctx.resolve_promise(&promise, decision);
+        ctx.resolve_promise(&promise, Json(decision.clone()));
+        // Of two decisions at the same time the first counts, and the other client must learn it.
+        let Json(counts) = ctx.promise::<Json<Decision>>(&promise).await?;
+        if counts != decision {
+            return Err(refused("the request was decided before").into());
+        }
         Ok(())
     }
 }
@@ -283,15 +289,17 @@ async fn drive(
     }
     let mut driving = Driving::new(shared, id.to_owned(), request, limits);
     // A stop that came before the run started. Later ones come while an attempt waits for them, which
-    // may be after its first call.
-    match ctx.peek_promise::<Json<Signal>>(STOP).await {
-        Ok(signal) => {
-            if let Some(stop) = signal.and_then(|Json(signal)| signal.stop()) {
-                driving.stop(stop);
+    // may be after its first call. Both, because a terminate may follow a cancel.
+    for promise in [STOP, TERMINATE] {
+        match ctx.peek_promise::<Json<Signal>>(promise).await {
+            Ok(signal) => {
+                if let Some(stop) = signal.and_then(|Json(signal)| signal.stop()) {
+                    driving.stop(stop);
+                }
             }
+            Err(error) if error.code() == CANCELLED => driving.stop(Stop::Cancel),
+            Err(error) => return Err(error.into()),
         }
-        Err(error) if error.code() == CANCELLED => driving.stop(Stop::Cancel),
-        Err(error) => return Err(error.into()),
     }
     let outcome = match refused {
         Some(why) if lost => driving.end_lost(why).await,
@@ -300,8 +308,7 @@ async fn drive(
     };
     if let Some(budget) = budget {
         // An unknown cost counts as the whole ceiling, so that the budget is never exceeded.
-        let spent = spent_of(&outcome).unwrap_or(budget.want);
-        let settle = Settle { run: id.to_owned(), spent };
+        let settle = Settle { run: id.to_owned(), spent: spent_of(&outcome) };
         ctx.object_client::<EndstopBudgetClient<'_>>(budget.name).settle(Json(settle)).send();
     }
     Ok((outcome, driving.letters()))

@@ -34,6 +34,14 @@ pub(super) struct Acceptor {
     pub(super) list: List,
 }
 
+/// A request that a client has sent before.
+pub(super) enum Repeated {
+    /// Its run exists.
+    Accepted(String),
+    /// It was written down, and may not have reached the engine.
+    Undecided,
+}
+
 /// The state of a request under one id.
 enum Found {
     /// The request was written down by this call.
@@ -61,6 +69,33 @@ impl Acceptor {
             }
             Err(_) => Err(BackendError::internal()),
         }
+    }
+
+    /// Finds the run of a repeated request, without the engine.
+    ///
+    /// # Errors
+    /// The key belongs to another request, or the store cannot be read.
+    pub(super) async fn repeated(
+        self: &Arc<Self>,
+        owner: &str,
+        key: &str,
+        digest: &str,
+    ) -> Result<Option<Repeated>, BackendError> {
+        for nth in 0..MOST_IDS {
+            let id = id_of(owner, key, nth);
+            let entry = {
+                let id = id.clone();
+                self.blocking(move |own| own.catalog.get(&id)).await?
+            };
+            let Some(entry) = entry else { return Ok(None) };
+            match entry.decision {
+                Some(Decision::Withdrawn) => {}
+                _ if entry.accepted.digest != digest => return Err(BackendError::key_reused()),
+                Some(Decision::Accepted) => return Ok(Some(Repeated::Accepted(id))),
+                None => return Ok(Some(Repeated::Undecided)),
+            }
+        }
+        Ok(None)
     }
 
     /// Accepts a request.

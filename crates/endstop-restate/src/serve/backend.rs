@@ -1,6 +1,6 @@
 //! Runs of workers as a backend of a server.
 
-use super::accept::{Acceptor, New};
+use super::accept::{Acceptor, New, Repeated};
 use super::engine::Engine;
 use super::list::{List, state_of};
 use super::tail::{TailReader, Tails};
@@ -109,6 +109,34 @@ impl DurableRuns {
     ) -> Result<Started, BackendError> {
         let agent = self.agents.iter().find(|agent| agent.name == asked.agent);
         asked.check(&agent.ok_or_else(BackendError::unknown_agent)?.limits)?;
+        let digest = asked.digest().iter().fold(String::new(), |mut hex, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
+        // Before the checks below, because a client that repeats a request needs the run that it has
+        // started, also from a server that is full or drains.
+        let repeated = match key {
+            Some(key) => self.shared.repeated(owner, key, &digest).await?,
+            None => None,
+        };
+        match repeated {
+            Some(Repeated::Accepted(id)) => return Ok(Started::Known(id)),
+            // It had its place before.
+            Some(Repeated::Undecided) => {}
+            None => self.has_room().await?,
+        }
+        let (shown, _) = asked.without(&self.secrets);
+        let [request, shown] = [asked, shown].map(|asked| RunRequest {
+            agent: asked.agent,
+            task: asked.task,
+            limits: asked.limits,
+        });
+        self.shared.start(New { owner, key, digest, request, shown }).await
+    }
+
+    /// Refuses a new run while this server drains, or too many runs wait.
+    async fn has_room(&self) -> Result<(), BackendError> {
         if self.draining.load(Ordering::Acquire) {
             return Err(BackendError::draining());
         }
@@ -117,18 +145,7 @@ impl DurableRuns {
             let message = format!("{queued} runs wait for a worker; repeat the request later");
             return Err(BackendError::new(ErrorKind::Full, message));
         }
-        let digest = asked.digest().iter().fold(String::new(), |mut hex, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
-        let (shown, _) = asked.without(&self.secrets);
-        let [request, shown] = [asked, shown].map(|asked| RunRequest {
-            agent: asked.agent,
-            task: asked.task,
-            limits: asked.limits,
-        });
-        self.shared.start(New { owner, key, digest, request, shown }).await
+        Ok(())
     }
 
     async fn entry(&self, run: &str) -> Result<Option<Entry>, BackendError> {

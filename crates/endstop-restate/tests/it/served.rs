@@ -181,8 +181,9 @@ async fn unreachable_engine_accepts_nothing() {
     assert_eq!(listed(&down).await, [id.as_str()]);
     assert_eq!(kind(down.stop(&id, Stop::Cancel).await), ErrorKind::Unavailable);
     assert!(!down.get(&id).await.unwrap().unwrap().stopping);
-    // A repeated request needs no engine if its run is known, but the state of the engine is the same.
-    assert_eq!(kind(down.start("", Some("k"), request()).await), ErrorKind::Unavailable);
+    // A repeated request needs no engine, because the store has its run.
+    let again = down.start("", Some("k"), request()).await.unwrap();
+    assert_eq!(again, Started::Known(id));
 }
 
 /// Each way in which an engine can fail after it has read the request for a run. It may have the run.
@@ -284,8 +285,14 @@ async fn full_queue_refuses_further_runs() {
     options.max_queued = 1;
     let agent = AgentInfo { name: "a".to_owned(), model: None, limits: Limits::default() };
     let server = DurableRuns::open(lab.store.clone(), vec![agent], &options, |_| {}).unwrap();
-    let id = server.start("", None, request()).await.unwrap().id().to_owned();
+    let id = server.start("", Some("k"), request()).await.unwrap().id().to_owned();
     assert_eq!(kind(server.start("", None, request()).await), ErrorKind::Full);
+    assert_eq!(kind(server.start("", Some("other"), request()).await), ErrorKind::Full);
+    // A client that has lost the answer gets the run that it has started.
+    let again = server.start("", Some("k"), request()).await.unwrap();
+    assert!(matches!(&again, Started::Known(known) if *known == id), "{again:?}");
+    let other = RunRequest { task: "another".to_owned(), ..request() };
+    assert_eq!(kind(server.start("", Some("k"), other).await), ErrorKind::KeyReused);
     let began = Began { invocation: "inv_1".to_owned(), at_ms: 1 };
     lab.catalog().begin(&id, &began).unwrap();
     assert!(server.start("", None, request()).await.is_ok());
