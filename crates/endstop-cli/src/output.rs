@@ -11,6 +11,14 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{LazyLock, OnceLock};
 
+/// Returns `true` if a stream is a terminal that shows colours, and the user wants them.
+pub(crate) fn shows_colours(stream: &impl io::IsTerminal) -> bool {
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    // An empty NO_COLOR does not count, as https://no-color.org defines it.
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    stream.is_terminal() && wanted && !dumb
+}
+
 /// Writes a line for the user to standard output, with control characters made visible.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     raw_line(&visible(text))

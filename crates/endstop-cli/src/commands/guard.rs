@@ -32,7 +32,6 @@ use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
     let limits = settings.limits.clone();
     let runtime = runtime()?;
     let done = runtime.block_on(guarded(args, settings, name, grace, &lines))?;
-    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let color = output::shows_colours(&std::io::stderr());
     let run = journal.as_ref().and_then(|journal| stored(args, journal, &done.outcome));
     let status = report(args, &done, &limits, run, (json, color));
     lines.finish(last_line(&done), writer);

@@ -47,7 +47,8 @@ impl Calibrated {
 
     /// Compares the run with the calibration, and returns a warning if the promise does not hold for it.
     pub(crate) fn check(&mut self, model: Option<&str>) -> Option<&str> {
-        let promise = format!("{} %", self.promise * 100.0);
+        // Rounded, because 0.07 * 100.0 is 7.000000000000001.
+        let promise = format!("{} %", (self.promise * 1e6).round() / 1e4);
         let about = format!("of at most {promise} of good tasks stopped ({})", visible(&self.date));
         let run = model.unwrap_or("a model that is not named");
         self.warned = match &self.model {
@@ -56,7 +57,7 @@ impl Calibrated {
                 (self.endstop != here).then(|| {
                     format!(
                         "the promise {about} was made by endstop {}, whose rules may differ from those of {here}; calibrate again",
-                        visible(&self.endstop)
+                        if self.endstop.is_empty() { "of an unknown version".into() } else { visible(&self.endstop) }
                     )
                 })
             }
@@ -107,6 +108,10 @@ mod tests {
         let mut old = table("m");
         old["endstop"] = json!("0.0.1");
         assert!(warned(old.clone(), Some("m")).unwrap().contains("0.0.1"));
+        old.as_object_mut().unwrap().remove("endstop");
+        old["promise"] = json!(0.07);
+        let said = warned(old.clone(), Some("m")).unwrap();
+        assert!(said.contains("at most 7 % of") && said.contains("an unknown version"), "{said}");
         old["promise"] = json!(5);
         assert!(Calibrated::read(&old).unwrap_err().contains("promise"));
         assert!(Calibrated::read(&json!({"model": "m"})).unwrap_err().contains("date"));

@@ -2,6 +2,7 @@
 //! error. On a terminal, the last line is a status line that is redrawn.
 
 use super::parked::decision_words;
+use crate::output;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::Flow;
 use crate::visible::{shorten, visible};
@@ -75,8 +76,7 @@ impl Screen {
             began: Instant::now(),
             terminal,
             text_on_terminal: io::stdout().is_terminal(),
-            // An empty NO_COLOR does not count, as https://no-color.org defines it.
-            color: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            color: output::shows_colours(&io::stderr()),
             turn: 0,
             cost: None,
             usage: Usage::default(),

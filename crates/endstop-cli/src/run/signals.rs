@@ -72,7 +72,10 @@ impl Signals {
 
     #[cfg(not(unix))]
     pub(crate) async fn next(&mut self) -> StopSignal {
-        let _ = tokio::signal::ctrl_c().await;
+        // Without a handler the system ends the process at Ctrl-C, and a failure is not a signal.
+        if tokio::signal::ctrl_c().await.is_err() {
+            return std::future::pending().await;
+        }
         StopSignal::Interrupt
     }
 }

@@ -111,7 +111,8 @@ fn unpriced_model_cannot_exceed_dollars() {
     cli.write("runs.jsonl", lines((0..4).map(unpriced)));
     let args = ["backtest", "runs.jsonl", "--limit", "max_budget_usd=0.1,0.2"];
     let told = cli.run(args).exits(0).stdout;
-    let says = "In 4 of 4 runs it cannot fire: what it looks at is not recorded, or has no price.";
+    let says =
+        "In 4 of 4 runs it cannot fire, because they record neither the dollars of each step";
     assert!(told.contains(says), "{told}");
     let told = cli.run(["backtest", "runs.jsonl", "--limit", "max_budget_usd=0.1"]).exits(0).stdout;
     assert!(

@@ -3,6 +3,7 @@
 
 use super::format;
 use super::report::{Curve, Report};
+use crate::amounts::thousands;
 use crate::html::Escaper;
 use endstop_trajectory::backtest::{CandidateFigures, DatasetFigures};
 use serde_json::{Value, json};
@@ -78,10 +79,13 @@ pub(super) fn lacking(curve: &Curve, whole: &DatasetFigures) -> Option<String> {
     // The first point stands for all, because every value of a limit needs the same data.
     let (_, one) = *points(curve, whole).first()?;
     (one.lacking > 0).then(|| {
-        format!(
-            "In {} of {} runs it cannot fire: what it looks at is not recorded, or has no price.",
-            one.lacking, whole.runs
-        )
+        let needs = if curve.limit.ends_with("_usd") {
+            "they record neither the dollars of each step, nor its tokens with a model that has a price"
+        } else {
+            "they do not record what it looks at"
+        };
+        let (lacking, runs) = (thousands(one.lacking), thousands(whole.runs));
+        format!("In {lacking} of {runs} runs it cannot fire, because {needs}.")
     })
 }
 

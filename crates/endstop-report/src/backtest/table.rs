@@ -17,6 +17,14 @@ pub(crate) struct Runs {
     pub(crate) between: String,
 }
 
+impl Runs {
+    /// The cells of a candidate that could evaluate no run.
+    fn no_data() -> Runs {
+        let none = || "–".to_owned();
+        Runs { count: none(), share: "no data".to_owned(), between: none() }
+    }
+}
+
 /// The results of one candidate, formatted.
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -98,7 +106,9 @@ fn candidate(
     best: Option<Strength>,
     most: f64,
 ) -> Row {
-    let paired = one.paired.map_or_else(
+    // For a candidate that could evaluate no run, 0 % would be a false claim.
+    let lacks = one.lacking >= dataset.runs && one.counts.fired == 0;
+    let paired = one.paired.filter(|_| !lacks).map_or_else(
         || "–".to_owned(),
         |paired| {
             // Rounded to an integer, because a float would print `-0`.
@@ -111,8 +121,7 @@ fn candidate(
             )
         },
     );
-    // For a candidate that could evaluate no run, 0 % would be a false claim.
-    let lacks = one.lacking >= dataset.runs && one.counts.fired == 0;
+    let runs = |stopped, share| if lacks { Runs::no_data() } else { runs(stopped, share) };
     Row {
         name: one.name.clone(),
         good: runs(killed(&one.good_killed, dataset.succeeded), &one.good_killed),

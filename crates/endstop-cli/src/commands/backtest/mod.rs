@@ -15,7 +15,6 @@ use crate::render::branches;
 use crate::render::html::escaper;
 use crate::visible::visible;
 use endstop_report::backtest::{Report, json, lines, page, problems};
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
@@ -74,7 +73,9 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
             None => Vec::new(),
         };
         let more = more.iter().map(|line| visible(line));
-        for line in lines(&report, has_colours()).into_iter().chain(more) {
+        for line in
+            lines(&report, output::shows_colours(&std::io::stdout())).into_iter().chain(more)
+        {
             // The reader of standard output is gone, for example `head`.
             if output::raw_line(&line).is_err() {
                 break;
@@ -97,11 +98,4 @@ fn chosen(report: &Report, stops: &Branches) -> Option<Chosen> {
         report.candidates.iter().position(|one| one.name == *name)?
     };
     Some(stops.chosen(nth, &report.candidates[nth].name))
-}
-
-/// Returns `true` if standard output is a terminal that shows colours.
-fn has_colours() -> bool {
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    std::io::stdout().is_terminal() && wanted && !dumb
 }
