@@ -172,3 +172,30 @@ fn hostile_input_takes_linear_time() {
     let spans = read("otel", serde_json::to_string(&spans).unwrap().as_bytes());
     assert_eq!(spans.runs.len(), 1);
 }
+
+#[test]
+fn many_agents_take_linear_time() {
+    use serde_json::json;
+    let started = std::time::Instant::now();
+    let agents = 20_000_u64;
+    let spans: Vec<_> = (0..agents)
+        .flat_map(|nth| {
+            let span = |id: String, parent: Option<String>, kind: &str| {
+                json!({"traceId": "t", "spanId": id, "parentSpanId": parent, "name": "x",
+                    "startTimeUnixNano": nth, "attributes": {"gen_ai.operation.name": kind}})
+            };
+            [
+                span(format!("a{nth}"), None, "invoke_agent"),
+                span(format!("c{nth}"), Some(format!("a{nth}")), "chat"),
+            ]
+        })
+        .chain([json!({"traceId": "t", "spanId": "alone", "name": "x", "startTimeUnixNano": 0,
+            "attributes": {"gen_ai.operation.name": "chat"}})])
+        .collect();
+    let found = read("otel", serde_json::to_string(&spans).unwrap().as_bytes());
+    // Each agent at the top is a run, and so is what no agent encloses.
+    assert_eq!((found.runs.len() as u64, found.problems.len()), (agents + 1, 0));
+    assert!(found.runs.iter().all(|run| run.turns().count() == 1));
+    assert_eq!(found.runs.last().unwrap().run_id, "t/rest");
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+}

@@ -366,3 +366,26 @@ fn written_document_has_expected_members() {
         })
     );
 }
+
+#[test]
+fn equal_children_get_distinct_ids() {
+    // Some recorders give all subagents one id, and others number them as this writer does.
+    let ids = |ids: &[&'static str]| -> Vec<String> {
+        let children = ids.iter().map(|id| Trajectory::new(*id)).collect();
+        let run = Trajectory { children, ..Trajectory::new("r") };
+        let mut line = Vec::new();
+        write::atif(&run, &mut line).unwrap();
+        let document: Value = serde_json::from_slice(&line).unwrap();
+        let read: Vec<_> = again(&run).children.into_iter().map(|child| child.run_id).collect();
+        assert_eq!(read, ids, "the recorded ids are read back");
+        let list = document["subagent_trajectories"].as_array().unwrap();
+        list.iter().map(|child| child["trajectory_id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&["a", "a", "b", "a"]), ["a", "a#2", "b", "a#3"]);
+    assert_eq!(ids(&["a#2", "a", "a", "a#2"]), ["a#2", "a", "a#3", "a#2#2"]);
+    assert_eq!(ids(&["", "run", ""]), ["run", "run#2", "run#3"]);
+    let started = std::time::Instant::now();
+    let many = ids(&["a"; 30_000]);
+    assert_eq!(many.iter().collect::<std::collections::HashSet<_>>().len(), 30_000);
+    assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+}

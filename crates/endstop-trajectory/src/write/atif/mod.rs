@@ -17,7 +17,8 @@ use crate::model::{ModelCall, Totals, Trajectory};
 use crate::read::ours;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, Write};
 
 /// Writes a run as one ATIF 1.8 document, without a line break at the end.
@@ -109,7 +110,7 @@ fn document<'t>(run: &'t Trajectory<'_>, id: &str) -> Document<'t> {
         ours.insert("no_steps".to_owned(), true.into());
         steps.push(nothing());
     }
-    let mut taken = HashSet::new();
+    let mut taken = HashMap::new();
     let mut subagent_trajectories = Vec::with_capacity(run.children.len());
     for child in &run.children {
         // ATIF requires unique ids, and recorded ones may repeat.
@@ -131,16 +132,23 @@ fn document<'t>(run: &'t Trajectory<'_>, id: &str) -> Document<'t> {
     }
 }
 
-/// Returns an id that no other child has.
-fn unique(taken: &mut HashSet<String>, id: &str) -> String {
+/// Returns an id that no other child has. `taken` holds for each id the highest number that was added
+/// to it, because a search from 2 would take quadratic time if all children have the same id.
+fn unique(taken: &mut HashMap<String, u64>, id: &str) -> String {
     let base = if id.is_empty() { "run" } else { id };
-    let mut name = base.to_owned();
-    let mut number = 1;
-    while !taken.insert(name.clone()) {
+    let Some(mut number) = taken.get(base).copied() else {
+        taken.insert(base.to_owned(), 1);
+        return base.to_owned();
+    };
+    loop {
         number += 1;
-        name = format!("{base}#{number}");
+        let name = format!("{base}#{number}");
+        if let Entry::Vacant(free) = taken.entry(name.clone()) {
+            free.insert(1);
+            taken.insert(base.to_owned(), number);
+            return name;
+        }
     }
-    name
 }
 
 fn agent<'t>(run: &'t Trajectory<'_>, own: &mut Object, ours: &mut Object) -> Agent<'t> {

@@ -57,6 +57,8 @@ struct Tree {
     inner: Vec<bool>,
     /// The spans below each tool span, up to the next tool span.
     below: HashMap<usize, Vec<usize>>,
+    /// The spans of each root that are not below a tool span.
+    of_roots: HashMap<usize, Vec<usize>>,
     twice: u64,
 }
 
@@ -86,6 +88,7 @@ impl Tree {
             agents: vec![None; spans.len()],
             inner: vec![false; spans.len()],
             below: HashMap::new(),
+            of_roots: HashMap::new(),
             twice,
         };
         let mut state = vec![State::Unseen; spans.len()];
@@ -105,9 +108,11 @@ impl Tree {
             }
         }
         for (i, tool) in tree.tools.iter().enumerate() {
-            if let Some(tool) = tool {
-                tree.below.entry(*tool).or_default().push(i);
-            }
+            let (members, above) = match tool {
+                Some(tool) => (&mut tree.below, *tool),
+                None => (&mut tree.of_roots, tree.roots[i]),
+            };
+            members.entry(above).or_default().push(i);
         }
         tree
     }
@@ -143,14 +148,14 @@ impl Tree {
     }
 
     fn members(&self, spans: &[Span], group: Group) -> Vec<usize> {
-        let is_of = |i: &usize| match group {
-            Group::Trace | Group::Tool(_) => true,
-            Group::Root(root) => self.roots[*i] == root,
-            Group::Rest => spans[self.roots[*i]].kind != Kind::Agent,
-        };
+        let is_rest = |i: &usize| spans[self.roots[*i]].kind != Kind::Agent;
+        let outside_tools = || (0..spans.len()).filter(|i| self.tools[*i].is_none());
         match group {
             Group::Tool(tool) => self.below.get(&tool).cloned().unwrap_or_default(),
-            _ => (0..spans.len()).filter(|i| self.tools[*i].is_none()).filter(is_of).collect(),
+            // From the map, because a search for each of many agents would take quadratic time.
+            Group::Root(root) => self.of_roots.get(&root).cloned().unwrap_or_default(),
+            Group::Trace => outside_tools().collect(),
+            Group::Rest => outside_tools().filter(is_rest).collect(),
         }
     }
 
