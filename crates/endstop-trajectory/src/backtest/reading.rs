@@ -193,6 +193,8 @@ impl Reading {
 /// Increases the count of a name. Names come from files, so that only the first few by alphabet are
 /// counted: this choice does not depend on their order.
 fn increase(counts: &mut BTreeMap<String, u64>, name: &str, by: u64) {
+    // Shortened before the look-up, because the map holds shortened names.
+    let name = shortened(name);
     if let Some(count) = counts.get_mut(name) {
         *count = count.saturating_add(by);
         return;
@@ -203,5 +205,67 @@ fn increase(counts: &mut BTreeMap<String, u64>, name: &str, by: u64) {
         }
         counts.pop_last();
     }
-    counts.insert(shortened(name).to_owned(), by);
+    counts.insert(name.to_owned(), by);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Ending;
+    use proptest::prelude::*;
+
+    /// Counts runs with these endings, which are also their ids.
+    fn counted<'n>(names: impl IntoIterator<Item = &'n str>) -> Reading {
+        let mut reading = Reading::default();
+        for name in names {
+            let ending = Ending { reason: name.into(), ..Ending::default() };
+            reading.run("d", &Trajectory { ending: Some(ending), ..Trajectory::new(name) });
+        }
+        reading
+    }
+
+    #[test]
+    fn long_endings_keep_their_count() {
+        // The map holds the beginnings of long names; a second run must find that of the first.
+        let long = "é".repeat(500);
+        let reading = counted([&*long, &*long, &format!("{long}2")]);
+        assert_eq!(reading.endings.values().collect::<Vec<_>>(), [&3]);
+        let mut sum = counted([&*long]);
+        sum.add(counted([&*long, "final"]));
+        assert_eq!(sum.endings.values().collect::<Vec<_>>(), [&1, &2]);
+        // A full map must not drop a name for a long one that it holds already.
+        let mut names: Vec<String> = (0..ENDINGS - 1).map(|nth| format!("{nth:03}")).collect();
+        names.insert(0, "!".repeat(1000));
+        let full = counted(names.iter().chain(&names).map(String::as_str));
+        assert_eq!((full.endings.len(), full.endings.values().min()), (ENDINGS, Some(&2)));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_add_up_in_any_order(
+            names in proptest::collection::vec(0_u32..400, 0..600), mask in any::<u64>(),
+        ) {
+            let names: Vec<String> = names.iter().map(|nth| format!("{nth:03}")).collect();
+            let of = |want: bool| {
+                let own = names.iter().enumerate().filter(|(nth, _)| (mask >> (nth % 64) & 1 == 1) == want);
+                counted(own.map(|(_, name)| name.as_str()))
+            };
+            let whole = counted(names.iter().map(String::as_str)).finish();
+            let mut distinct: Vec<&String> = names.iter().collect();
+            distinct.sort();
+            distinct.dedup();
+            prop_assert_eq!(whole.duplicates as usize, names.len() - distinct.len());
+            prop_assert_eq!(
+                whole.endings.keys().collect::<Vec<_>>(), &distinct[..distinct.len().min(ENDINGS)]
+            );
+            for first in [true, false] {
+                let mut sum = of(first);
+                sum.add(of(!first));
+                let sum = sum.finish();
+                prop_assert_eq!(&sum.endings, &whole.endings);
+                prop_assert_eq!(&sum.without_outcome, &whole.without_outcome);
+                prop_assert_eq!((sum.runs, sum.duplicates), (whole.runs, whole.duplicates));
+            }
+        }
+    }
 }

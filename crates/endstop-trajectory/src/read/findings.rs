@@ -201,4 +201,31 @@ mod tests {
         let (_, _, first) = all.into_kinds().next().unwrap();
         assert_eq!(first, ["f1", "f2", "f3", "f4"]);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn three_parts_add_up_anyhow(
+            cases in proptest::collection::vec((0_u32..260, 0_u32..30, 0_u64..3, 0_usize..3), 0..900),
+        ) {
+            let mut parts = [Findings::default(), Findings::default(), Findings::default()];
+            let mut whole = Findings::default();
+            for (kind, file, at, part) in &cases {
+                let (kind, file) = (format!("{kind:03}"), format!("d{}/f{file}", file % 4));
+                for found in [&mut whole, &mut parts[*part]] {
+                    found.add(&kind, &file, at.checked_sub(1), "why");
+                }
+            }
+            for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+                // The counts of a part may have been written and read by another process.
+                let read = |nth: usize| -> Findings {
+                    serde_json::from_str(&serde_json::to_string(&parts[nth]).unwrap()).unwrap()
+                };
+                let mut sum = read(order[0]);
+                let mut rest = read(order[1]);
+                rest.merge(read(order[2]));
+                sum.merge(rest);
+                proptest::prop_assert_eq!(&sum, &whole);
+            }
+        }
+    }
 }

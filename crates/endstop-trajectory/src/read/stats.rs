@@ -14,6 +14,7 @@
 
 use super::build::OUT_OF_ORDER;
 use crate::model::{Origin, Trajectory};
+use crate::read::findings::shortened;
 use crate::read::problem::{Problem, ProblemKind};
 use crate::time::split_time;
 use std::collections::{BTreeMap, HashMap};
@@ -139,10 +140,8 @@ impl ReadStats {
             None => self.without_outcome.add(at, || named(run)),
         }
         let ending = run.ending.as_ref().map_or("not said", |ending| &ending.reason);
-        // Endings and notes come from the files, so the maps are bounded: a hostile file must not
-        // exhaust memory.
-        if self.endings.len() < KINDS || self.endings.contains_key(ending) {
-            *self.endings.entry(ending.to_owned()).or_default() += 1;
+        if let Some(count) = of_kind(&mut self.endings, ending) {
+            *count += 1;
         }
         if run.turns().next().is_none() {
             self.empty.add(at, || named(run));
@@ -152,9 +151,8 @@ impl ReadStats {
         }
         for note in &run.notes {
             let kind = note.split_once(": ").map_or(note.as_str(), |(kind, _)| kind);
-            if self.notes.len() < KINDS || self.notes.contains_key(kind) {
-                let finding = self.notes.entry(kind.to_owned()).or_default();
-                finding.add(at, || format!("{}: {note}", named(run)));
+            if let Some(finding) = of_kind(&mut self.notes, kind) {
+                finding.add(at, || format!("{}: {}", named(run), shortened(note)));
             }
         }
         self.compare(run, at);
@@ -191,6 +189,20 @@ impl ReadStats {
             None => self.not_compared += 1,
         }
     }
+}
+
+/// Returns the value of a kind. Kinds come from the files, so that their number and lengths are bounded:
+/// a hostile file must not exhaust memory. The first by alphabet are counted, because runs may come in
+/// any order.
+fn of_kind<'k, T: Default>(kinds: &'k mut BTreeMap<String, T>, kind: &str) -> Option<&'k mut T> {
+    let kind = shortened(kind);
+    if kinds.len() >= KINDS && !kinds.contains_key(kind) {
+        if kinds.last_key_value().is_some_and(|(last, _)| kind > last.as_str()) {
+            return None;
+        }
+        kinds.pop_last();
+    }
+    Some(kinds.entry(kind.to_owned()).or_default())
 }
 
 fn hash(text: &str) -> u64 {
@@ -243,7 +255,7 @@ fn fraction(time: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Role, Step};
+    use crate::model::{Ending, Role, Step};
 
     #[test]
     fn only_comparable_times_are_compared() {
@@ -297,5 +309,32 @@ mod tests {
         assert_eq!((note.count, note.first.len()), (20, 5));
         assert_eq!(stats.without_outcome.count, 20);
         assert_eq!(stats.endings["not said"], 20);
+    }
+
+    /// Counts 300 runs, each with its own ending and kind of note.
+    fn many_kinds(order: impl Iterator<Item = u64>) -> ReadStats {
+        let mut stats = ReadStats::new();
+        for nth in order {
+            let mut run = Trajectory::new(nth.to_string());
+            // The names differ at their beginning, and are longer than any sensible name.
+            let name = format!("{:03}{}", nth % 300, "x".repeat(5000));
+            run.notes = vec![format!("{name}: a note")];
+            run.ending = Some(Ending { reason: name.into(), ..Ending::default() });
+            stats.run_at((nth, 0), Ok(&run));
+        }
+        stats
+    }
+
+    #[test]
+    fn kinds_do_not_depend_on_order() {
+        let (forward, backward) = (many_kinds(0..600), many_kinds((0..600).rev()));
+        assert_eq!(forward.endings, backward.endings);
+        assert_eq!(forward.notes, backward.notes);
+        assert_eq!((forward.endings.len(), forward.notes.len()), (KINDS, KINDS));
+        assert!(forward.endings.values().all(|count| *count == 2));
+        // The names and the examples come from the files, so their lengths are bounded too.
+        let longest =
+            forward.notes.iter().flat_map(|(kind, found)| found.first.iter().chain([kind]));
+        assert!(longest.chain(forward.endings.keys()).all(|text| text.len() < 1000));
     }
 }
