@@ -324,7 +324,8 @@ fn watch(rule_set: &mut RuleSet, run: &Trajectory<'_>) {
         }
         // Without any recorded cost, a cost rule must see no data instead of a cost of 0.
         if has_cost {
-            cost += step.cost_usd.unwrap_or_default();
+            // A negative cost counts as 0, as in the kernel: it must not pay for other steps.
+            cost += step.cost_usd.unwrap_or_default().max(0.0);
             rule_set.cost(NanoUsd::from_usd(cost));
         }
         rule_set.end();

@@ -134,7 +134,8 @@ impl Prices {
     /// Returns the cost of a turn in US dollars: as recorded, otherwise from the price list; `None`
     /// if neither is known.
     pub fn usd(&self, step: &Step<'_>, run: &Trajectory<'_>) -> Option<f64> {
-        step.cost_usd.or_else(|| {
+        // At least 0, so that the sum of the turns is the cost that `Spent` counts.
+        step.cost_usd.map(|usd| usd.max(0.0)).or_else(|| {
             step.tokens()?;
             let spent = Spent::of_step(step, run, self);
             (spent.unpriced_tokens == 0).then(|| spent.usd.to_usd())

@@ -307,3 +307,59 @@ fn times_of_turns_may_be_odd() {
         assert_eq!(test.judge(&run).fired, [want], "{what}");
     }
 }
+
+/// A recording may contain a negative cost. It must not pay for other steps, and a rule must see the same
+/// sum as the kernel and the totals.
+#[test]
+fn negative_cost_pays_for_nothing() {
+    let prices = Prices::new();
+    let rules = Candidate::read(&json!([
+        {"cost": {"usd": 1.0}},
+        {"name": "budget", "limits": {"max_budget_usd": 1.0}},
+    ]))
+    .unwrap();
+    for bad in [-1.0, -f64::MIN_POSITIVE, -f64::MAX, -0.0] {
+        let steps =
+            [Some(bad), Some(0.75), Some(bad), Some(0.75), Some(0.75)].map(|cost_usd| Step {
+                calls: vec![Call { name: "f".into(), arguments: "{}".into(), ..Call::default() }],
+                results: vec![CallResult::default()],
+                cost_usd,
+                ..Step::new(Role::Agent)
+            });
+        let run = Trajectory { steps: steps.to_vec(), ..Trajectory::new("r") };
+        let fired = Backtest::new(&rules).unwrap().judge(&run).fired;
+        assert_eq!(fired, [Some(4), Some(4)], "{bad}");
+        let each: f64 = run.turns().filter_map(|step| prices.usd(step, &run)).sum();
+        assert_eq!((each, Session::of(&run, &prices).spent.usd.to_usd()), (2.25, 2.25), "{bad}");
+    }
+}
+
+/// The largest numbers that a recording can contain saturate, and reach each limit.
+#[test]
+fn largest_numbers_reach_the_limits() {
+    let turn = |count: u64, cost: f64| Step {
+        calls: vec![Call { name: "f".into(), arguments: "{}".into(), ..Call::default() }],
+        results: vec![CallResult::default()],
+        usage: used(count, Some(count), Some(count), count),
+        cost_usd: Some(cost),
+        reward: Some(f64::MAX),
+        model: Some("claude-opus-4-5".into()),
+        ..Step::new(Role::Agent)
+    };
+    let run = Trajectory { steps: vec![turn(u64::MAX, f64::MAX); 4], ..Trajectory::new("r") };
+    let rules = json!([
+        {"name": "tokens", "limits": {"max_tokens": 1_000_000_000}},
+        {"name": "budget", "limits": {"max_budget_usd": 1_000_000.0}},
+        {"cost": {"usd": 1_000_000.0}},
+        {"reward": {"at_least": 1e300}},
+    ]);
+    let mut test = Backtest::new(&Candidate::read(&rules).unwrap()).unwrap();
+    assert_eq!(test.judge(&run).fired, [Some(1); 4]);
+    let mut unpaid = run.clone();
+    unpaid.steps.iter_mut().for_each(|step| step.cost_usd = None);
+    for run in [run, unpaid] {
+        let spent = Session::of(&run, &Prices::new()).spent;
+        assert_eq!((spent.tokens(), spent.usd.0), (u64::MAX, u64::MAX));
+        assert_eq!((spent.turns, spent.unpriced_tokens), (4, 0));
+    }
+}
