@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The file is a JSON object from run id to a boolean, a number or `{"success", "reward"}`; lines
-//! of `{"run_id" | "id", "success"?, "reward"?}`; or CSV with these names in its first line. A
-//! number is a reward, and a reward of 1 or more is a success.
+//! of `{"run_id" | "id", "success"?, "reward" | "score"?}`; or CSV with these names in its first line.
+//! A number is a reward, and a reward of 1 or more is a success.
 
 use crate::model::{Recorded, Trajectory};
 use crate::read::problem::{Problem, ProblemKind};
@@ -92,11 +92,13 @@ impl Outcomes {
             || objects.iter().any(|(_, Members(members))| {
                 let object: Map<String, Value> = members.iter().cloned().collect();
                 id_of(&object).is_some()
-                    && object.keys().any(|key| matches!(key.as_str(), "success" | "reward"))
+                    && object
+                        .keys()
+                        .any(|key| matches!(key.as_str(), "success" | "reward" | "score"))
             });
         for (at, Members(members)) in objects {
             if lines {
-                let object = members.into_iter().collect();
+                let object = distinct(members).map_err(|what| at_line(at, &what))?;
                 let Some(id) = id_of(&object) else {
                     return Err(at_line(at, "missing `run_id` or `id`"));
                 };
@@ -270,6 +272,19 @@ fn objects(text: &str) -> Result<Vec<(u64, Members)>, Problem> {
     }
 }
 
+/// Returns the members of a line as a map, which would only hold the last of two contradictory ones.
+fn distinct(members: Vec<(String, Value)>) -> Result<Map<String, Value>, String> {
+    let mut object = Map::new();
+    for (name, value) in members {
+        let is_read = matches!(name.as_str(), "run_id" | "id" | "success" | "reward" | "score");
+        if is_read && object.contains_key(&name) {
+            return Err(format!("duplicate `{name}`"));
+        }
+        object.insert(name, value);
+    }
+    Ok(object)
+}
+
 fn at_line(at: u64, what: &str) -> Problem {
     Problem { at: Some(at), ..Problem::malformed(what) }
 }
@@ -296,9 +311,17 @@ fn of_value(value: &Value) -> Result<Recorded, String> {
 }
 
 fn of_object(object: &Map<String, Value>) -> Result<Recorded, String> {
-    let reward = match object.get("reward") {
-        None | Some(Value::Null) => None,
-        Some(value) => Some(value.as_f64().ok_or("invalid `reward`: expected a number")?),
+    let number = |name: &str| match object.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            value.as_f64().map(Some).ok_or_else(|| format!("invalid `{name}`: expected a number"))
+        }
+    };
+    let reward = match (number("reward")?, object.get("success")) {
+        // CSV has the same two names. A score that is the only outcome must not be lost in silence.
+        (None, None | Some(Value::Null)) => number("score")?,
+        (None, _) => object.get("score").and_then(Value::as_f64),
+        (reward, _) => reward,
     };
     let success = match object.get("success") {
         None | Some(Value::Null) => reward.map(is_success),

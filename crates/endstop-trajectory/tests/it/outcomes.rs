@@ -1,6 +1,7 @@
 //! Reads outcomes from files of odd shapes: quoted cells, line breaks in cells, duplicate runs,
 //! garbage after a value.
 
+use crate::common::Folder;
 use endstop_trajectory::Trajectory;
 use endstop_trajectory::read::{Outcomes, ProblemKind};
 use proptest::collection::btree_map;
@@ -158,4 +159,79 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn json_lines_may_have_scores() {
+    // CSV reads the column `score`; the same name in JSON must not lose the outcome.
+    for text in [
+        "{\"id\":\"a\",\"score\":1}\n{\"id\":\"b\",\"score\":0.5}\n",
+        "{\"a\":{\"score\":1},\"b\":{\"score\":0.5}}",
+        "id,score\na,1\nb,0.5\n",
+    ] {
+        let mut outcomes = Outcomes::parse(text).unwrap();
+        assert_eq!(outcome(&mut outcomes, "a"), Some((Some(1.0), Some(true))), "{text}");
+        assert_eq!(outcome(&mut outcomes, "b"), Some((Some(0.5), Some(false))), "{text}");
+    }
+    // Next to a reward or a success, a score may be anything.
+    for (text, want) in [
+        ("{\"a\":{\"reward\":0,\"score\":1}}", (Some(0.0), Some(false))),
+        ("{\"a\":{\"success\":true,\"score\":{\"f1\":0.5}}}", (None, Some(true))),
+        ("{\"a\":{\"success\":true,\"score\":0.5}}", (Some(0.5), Some(true))),
+        ("{\"id\":\"a\",\"success\":true,\"note\":1,\"note\":2}", (None, Some(true))),
+    ] {
+        assert_eq!(outcome(&mut Outcomes::parse(text).unwrap(), "a"), Some(want), "{text}");
+    }
+    // A single line is a line too, although an object of runs may have a run named `id`.
+    let mut one = Outcomes::parse("{\"run_id\":\"a\",\"score\":1}").unwrap();
+    assert_eq!(outcome(&mut one, "a"), Some((Some(1.0), Some(true))));
+    let mut map = Outcomes::parse("{\"id\":1,\"other\":0}").unwrap();
+    assert_eq!(outcome(&mut map, "id"), Some((Some(1.0), Some(true))));
+}
+
+#[test]
+fn contradictory_outcomes_are_refused() {
+    for (text, says) in [
+        // JSON parsers take the last of two members, which would hide the contradiction.
+        ("{\"id\":\"a\",\"success\":true,\"success\":false}", "duplicate `success`"),
+        ("{\"id\":\"a\",\"reward\":1}\n{\"id\":\"b\",\"id\":\"c\",\"reward\":1}", "duplicate `id`"),
+        ("{\"id\":\"a\",\"score\":\"high\"}", "invalid `score`"),
+        ("{\"a\":{\"score\":true}}", "invalid `score`"),
+        ("{\"id\":\"a\",\"reward\":1e999}", "number out of range"),
+        ("{\"id\":\"a\",\"reward\":-1e999}", "number out of range"),
+        ("{\"a\": NaN}", "expected value"),
+        ("id,reward\na,1e999\n", "`reward`"),
+        ("id,reward\na,-inf\n", "`reward`"),
+        ("id,reward\na,0x1p3\n", "`reward`"),
+        ("id,success\na\0,tr\0ue\n", "`success`"),
+    ] {
+        let problem = Outcomes::parse(text).unwrap_err();
+        assert!(problem.what.contains(says), "{text:?}: {problem:?}");
+    }
+}
+
+#[test]
+fn files_of_other_encodings_are_refused() {
+    let folder = Folder::new("outcomes-encodings");
+    let text = "run_id,success\na,true\n";
+    let wide = |bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(bytes).collect()
+    };
+    for (name, bytes) in [
+        ("utf-16-le.csv", wide(u16::to_le_bytes)),
+        ("utf-16-be.csv", wide(u16::to_be_bytes)),
+        ("latin-1.csv", b"run_id,success\n\xe9,true\n".to_vec()),
+        ("empty.csv", Vec::new()),
+        ("mark.csv", b"\xef\xbb\xbf".to_vec()),
+        ("nul.csv", vec![0; 4096]),
+    ] {
+        let path = folder.file(name, bytes);
+        let problem = Outcomes::read(&path).unwrap_err();
+        assert_eq!(problem.file, path.display().to_string());
+        assert!(
+            matches!(problem.kind, ProblemKind::Unreadable | ProblemKind::Malformed),
+            "{problem}"
+        );
+    }
+    assert_eq!(Outcomes::read(folder.file("good.csv", text)).unwrap().len(), 1);
 }
