@@ -328,4 +328,33 @@ mod tests {
             assert_eq!(says_no(line), want, "{line:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn quoted_text_runs_nothing(text in "(cargo test|make|grep|[;&|<>()$ \n\\\\\"é-]|<<EOF|EOF){0,12}") {
+            for line in [format!("echo '{text}'"), format!("cat <<'_END_'\n{text}\n_END_\n")] {
+                proptest::prop_assert_eq!(kind(&line), Kind::Other, "{}", line);
+                proptest::prop_assert!(!says_no(&line), "{}", line);
+                // The command after the quotes is found, whatever they contain.
+                let tested = format!("{line}\ncargo test");
+                proptest::prop_assert_eq!(kind(&tested), Kind::Test, "{}", tested);
+            }
+        }
+
+        #[test]
+        fn parts_contain_each_word_once(line in "[ab<>&|;'\"\\\\ \né$(_]{0,60}") {
+            // The parts are in order, and apart from operators and here-documents nothing is lost.
+            let mut from = line.as_ptr() as usize;
+            for part in parts(&line) {
+                proptest::prop_assert!(part.as_ptr() as usize >= from, "{line:?}");
+                from = part.as_ptr() as usize + part.len();
+            }
+            proptest::prop_assert!(from <= line.as_ptr() as usize + line.len());
+            if !line.contains("<<") {
+                let count = |text: &str| text.matches(['a', 'b', 'é', '_', '$']).count();
+                let kept: usize = parts(&line).into_iter().map(count).sum();
+                proptest::prop_assert_eq!(kept, count(&line), "{:?}", line);
+            }
+        }
+    }
 }

@@ -23,7 +23,11 @@ use serde_json::Value;
 /// Returns the number of good tasks that a promise requires: with fewer, not even a rule that killed no
 /// run keeps it.
 pub fn tasks_needed(alpha: f64) -> u64 {
-    (1.0 / alpha - 1e-9).ceil() as u64 - 1
+    // No number of tasks is enough for a share that is not positive, or not a number.
+    if alpha.is_nan() || alpha <= 0.0 {
+        return u64::MAX;
+    }
+    ((1.0 / alpha - 1e-9).ceil() as u64).saturating_sub(1)
 }
 
 /// A calibrated threshold of one family, and its effect on tasks that were not used to choose it.
@@ -171,7 +175,8 @@ impl<'g> Groups<'g> {
             let (n, k) = group.tasks(choice, without);
             // The epsilon is needed because 20 · 0.05 may be 0.999…9 in floating point.
             let most = (n + 1) as f64 * alpha + 1e-9;
-            if most < 1.0 {
+            // NaN is less than nothing, and must not keep each promise.
+            if most.is_nan() || most < 1.0 {
                 continue;
             }
             if (k + 1) as f64 > most {
@@ -258,6 +263,36 @@ impl<'g> Groups<'g> {
                 None => self.held_back(|_| None, family),
             },
             left_out: self.groups.iter().map(|group| group.scores[family].left_out).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tasks_needed;
+    use proptest::prelude::*;
+
+    #[test]
+    fn impossible_shares_need_endless_tasks() {
+        for alpha in [0.0, -0.0, -1.0, f64::NEG_INFINITY, f64::NAN] {
+            assert_eq!(tasks_needed(alpha), u64::MAX, "{alpha}");
+        }
+        for alpha in [1.0, 1.5, f64::MAX, f64::INFINITY] {
+            assert_eq!(tasks_needed(alpha), 0, "{alpha}");
+        }
+        assert!(tasks_needed(f64::MIN_POSITIVE) > 1 << 60);
+    }
+
+    proptest! {
+        #[test]
+        fn needed_tasks_are_the_fewest(alpha in 0.0001..1.0_f64, nth in 1_u64..2000) {
+            // Also shares such as 1/20, of which the multiples are not exact.
+            for alpha in [alpha, 1.0 / nth as f64] {
+                let needed = tasks_needed(alpha);
+                prop_assert!((needed + 1) as f64 * alpha >= 1.0 - 1e-8, "{needed} of {alpha}");
+                prop_assert!(needed as f64 * alpha < 1.0, "{needed} of {alpha}");
+            }
+            prop_assert_eq!(tasks_needed(1.0 / nth as f64), nth - 1);
         }
     }
 }

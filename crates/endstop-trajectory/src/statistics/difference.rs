@@ -231,6 +231,8 @@ fn student(freedom: f64, at: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     fn pairs(differences: &[f64]) -> Vec<Cluster> {
         differences.iter().map(|sum| Cluster { weight: 1.0, sum: *sum }).collect()
@@ -318,5 +320,86 @@ mod tests {
         let more: Vec<f64> = many.iter().map(|one| one + 20.0).collect();
         assert!(Difference::of_unpaired_amounts(&many, &more).unwrap().is_above_zero());
         assert_eq!(Difference::of_unpaired_shares(&[], &b), None);
+    }
+
+    /// Asserts that two differences are each other's opposite.
+    fn opposite(one: Option<Difference>, other: Option<Difference>) -> Result<(), TestCaseError> {
+        let (Some(one), Some(other)) = (one, other) else {
+            prop_assert!(one.is_none() && other.is_none());
+            return Ok(());
+        };
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-3);
+        prop_assert!(close(one.value, -other.value), "{one:?} {other:?}");
+        prop_assert_eq!(one.no_interval, other.no_interval);
+        prop_assert_eq!(one.interval.is_some(), one.no_interval.is_none());
+        prop_assert_eq!((one.tasks, one.differing), (other.tasks, other.differing));
+        if let (Some([low, high]), Some([other_low, other_high])) = (one.interval, other.interval) {
+            prop_assert!(close(low, -other_high) && close(high, -other_low), "{one:?} {other:?}");
+            prop_assert!(low <= one.value && one.value <= high, "{one:?}");
+            let reach = one.detectable.zip(other.detectable);
+            prop_assert!(reach.is_some_and(|(a, b)| a > 0.0 && close(a, b)), "{one:?} {other:?}");
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+        #[test]
+        fn swapped_sides_give_the_opposite(
+            tasks in vec((1.0..9.0_f64, -1.0..1.0_f64), 0..40), at in 0_usize..40, scale in 0_i32..60,
+        ) {
+            let cluster = |sign: f64| -> Vec<Cluster> {
+                // Differences of tokens reach 2⁶⁴, and those of dollars are fractions.
+                let of = |(weight, mean): &(f64, f64)| {
+                    Cluster { weight: *weight, sum: sign * weight * mean }
+                };
+                tasks.iter().map(of).collect()
+            };
+            let large = |sign: f64| -> Vec<Cluster> {
+                let scaled = |one: Cluster| Cluster { sum: one.sum * 2_f64.powi(scale), ..one };
+                cluster(sign).into_iter().map(scaled).collect()
+            };
+            opposite(Difference::of_shares(&cluster(1.0)), Difference::of_shares(&cluster(-1.0)))?;
+            opposite(Difference::of_amounts(&large(1.0)), Difference::of_amounts(&large(-1.0)))?;
+            let values: Vec<f64> = tasks.iter().map(|(_, mean)| mean.abs()).collect();
+            let (a, b) = values.split_at(at.min(values.len()));
+            opposite(Difference::of_unpaired_shares(a, b), Difference::of_unpaired_shares(b, a))?;
+            opposite(Difference::of_unpaired_amounts(a, b), Difference::of_unpaired_amounts(b, a))?;
+        }
+
+        #[test]
+        fn unit_of_amounts_changes_only_scale(
+            means in vec(-1000_i32..1000, 12..30), power in -40_i32..60,
+        ) {
+            // A power of two scales each number exactly, so that the results have to be equal.
+            let of = |scale: f64| {
+                let all: Vec<f64> = means.iter().map(|mean| f64::from(*mean) * scale).collect();
+                Difference::of_amounts(&pairs(&all)).unwrap()
+            };
+            let (plain, scale) = (of(1.0), 2_f64.powi(power));
+            let scaled = of(scale);
+            prop_assert_eq!(scaled.value, plain.value * scale);
+            prop_assert_eq!(scaled.interval, plain.interval.map(|all| all.map(|one| one * scale)));
+            prop_assert_eq!(scaled.detectable, plain.detectable.map(|one| one * scale));
+        }
+
+        #[test]
+        fn share_interval_stays_within_bounds(
+            tasks in vec((1_u32..1000, 0.0..=1.0_f64, any::<bool>()), 2..30),
+        ) {
+            let all: Vec<Cluster> = tasks
+                .iter()
+                .map(|(runs, share, better)| {
+                    let sum = (f64::from(*runs) * share).floor();
+                    Cluster { weight: f64::from(*runs), sum: if *better { sum } else { -sum } }
+                })
+                .collect();
+            let found = Difference::of_shares(&all).unwrap();
+            let [low, high] = found.interval.unwrap();
+            prop_assert!(-1.0 <= low && low <= found.value && found.value <= high && high <= 1.0);
+            // Even if no task differs, the runs do not exclude a difference.
+            prop_assert!(low < high && found.detectable.unwrap() <= 1.0, "{found:?}");
+        }
     }
 }

@@ -457,3 +457,23 @@ fn small_group_is_refused_with_the_number_needed() {
     assert_eq!(refused, "15 good tasks in its largest group; a promise of 0.05 requires 19");
     assert_eq!(one.groups[0].needed, Some(19));
 }
+
+#[test]
+fn impossible_share_calibrates_no_rule() {
+    for alpha in [f64::NAN, 0.0, -0.5] {
+        let mut test = Backtest::new(&[]).unwrap().calibrating(&Family::all(), alpha);
+        for nth in 0..60_usize {
+            let steps = (0..6).map(|at| step(&format!("look {at}"), "fine")).collect();
+            test.run("made", &run(nth, nth, nth % 2 == 0, steps));
+        }
+        // A choice that compares with NaN must end, and must not promise anything.
+        let figures = test.finish();
+        let one = &figures.calibrations[0];
+        assert_eq!((&one.rule, one.net_steps), (&None, 0), "{alpha}");
+        assert!(one.refused.as_deref().unwrap().contains("promise"), "{alpha}: {one:?}");
+        assert!(one.groups.iter().all(|group| !group.promised), "{alpha}: {one:?}");
+        for one in &figures.dataset("made").unwrap().calibrated {
+            assert!(one.rule.is_none() && one.refused.is_some(), "{alpha}: {one:?}");
+        }
+    }
+}

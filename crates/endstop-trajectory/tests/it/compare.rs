@@ -1,7 +1,7 @@
 //! Compares simulated agents with known differences: how often an interval shows a difference that is
 //! not there, how often it contains the true one, and that order and division change nothing.
 
-use endstop_trajectory::compare::{Comparison, Pairing, Policies, Set, Sets};
+use endstop_trajectory::compare::{Comparison, Measure, Pairing, Policies, Set, Sets};
 use endstop_trajectory::{Ending, Prices, Recorded, Role, Step, Trajectory, Usage};
 
 /// A fixed sequence of numbers from 0 to 1.
@@ -169,4 +169,120 @@ fn policies_count_kills_and_usage() {
     let stopped = ("stopped by the policy", Some(0.0), Some(1.0));
     assert_eq!(names, [("final", Some(1.0), Some(0.0)), stopped]);
     assert_eq!((found.differing, found.pairing), (40, Pairing::Run));
+}
+
+/// A run with some steps, usage, cost and ending that depend on `n`.
+fn varied(n: usize) -> Trajectory<'static> {
+    let step = |nth: usize| Step {
+        usage: Some(Box::new(Usage {
+            prompt_tokens: Some((n * 37 + nth) as u64 % 900),
+            completion_tokens: Some(nth as u64),
+            ..Usage::default()
+        })),
+        cost_usd: Some((n % 11) as f64 / 8.0),
+        ..Step::new(Role::Agent)
+    };
+    let reasons = ["final", "timeout", "a name that no recorder has", "unknown"];
+    let ending = |reason: &&'static str| Ending { reason: (*reason).into(), ..Ending::default() };
+    Trajectory {
+        steps: (0..1 + n % 7).map(step).collect(),
+        ending: reasons.get(n % 5).map(ending),
+        recorded: Recorded {
+            success: (!n.is_multiple_of(9)).then_some(!n.is_multiple_of(3)),
+            ..Recorded::default()
+        },
+        ..run(n % 23, n, true)
+    }
+}
+
+#[test]
+fn policies_add_up_in_any_order() {
+    let prices = Prices::new();
+    let all: Vec<_> = (0..300).map(varied).collect();
+    let fired =
+        |nth: usize| [(!nth.is_multiple_of(4)).then_some(nth as u32 % 6), Some(nth as u32 % 3 + 1)];
+    let dataset = |nth: usize| ["one", "two"][nth % 2];
+    let add = |policies: &mut Policies, nth: usize| {
+        policies.add(dataset(nth), &all[nth], fired(nth), &prices);
+    };
+    let mut whole = Policies::default();
+    (0..300).for_each(|nth| add(&mut whole, nth));
+    let whole = whole.finish("a", "b");
+    for part in [1, 7, 150] {
+        let mut sum = Policies::default();
+        for start in (0..300).step_by(part).rev() {
+            let mut own = Policies::default();
+            (start..(start + part).min(300)).rev().for_each(|nth| add(&mut own, nth));
+            sum.merge(own);
+        }
+        assert_eq!(sum.finish("a", "b"), whole, "parts of {part}");
+    }
+}
+
+#[test]
+fn swapped_sets_give_the_opposite() {
+    let prices = Prices::new();
+    let (mut sets, mut swapped) = (Sets::default(), Sets::default());
+    for n in 0..400 {
+        let mut one = varied(n);
+        if n % 2 == 0 {
+            sets.a.add(&one, &prices);
+            swapped.b.add(&one, &prices);
+        } else {
+            one.steps.truncate(1 + n % 3);
+            sets.b.add(&one, &prices);
+            swapped.a.add(&one, &prices);
+        }
+    }
+    let (one, other) = (sets.finish("a", "b"), swapped.finish("b", "a"));
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+    let measures = |found: &Comparison| [&found.measures[..], &found.endings].concat();
+    for (one, other) in measures(&one).iter().zip(measures(&other)) {
+        assert_eq!((&one.name, one.a, one.b), (&other.name, other.b, other.a));
+        let (own, opposite) = (one.difference.unwrap(), other.difference.unwrap());
+        assert!(close(own.value, -opposite.value), "{one:?}");
+        assert!(close(own.value, one.b.unwrap() - one.a.unwrap()), "{one:?}");
+        let ([low, high], [from, to]) = (own.interval.unwrap(), opposite.interval.unwrap());
+        assert!(close(low, -to) && close(high, -from), "{one:?}");
+        assert!(low <= own.value && own.value <= high, "{one:?}");
+    }
+    assert_eq!((one.differing, one.examples.len()), (other.differing, other.examples.len()));
+    // Each run has one ending, also if it is missing or has an unknown name.
+    for side in [|measure: &Measure| measure.a, |measure: &Measure| measure.b] {
+        assert!(close(one.endings.iter().filter_map(side).sum(), 1.0), "{:?}", one.endings);
+    }
+}
+
+#[test]
+fn huge_usage_gives_finite_figures() {
+    let prices = Prices::new();
+    let (mut sets, mut policies) = (Sets::default(), Policies::default());
+    for n in 0..60 {
+        let count = if n % 3 == 0 { u64::MAX } else { n as u64 };
+        let step = Step {
+            usage: Some(Box::new(Usage {
+                prompt_tokens: Some(count),
+                completion_tokens: Some(count),
+                ..Usage::default()
+            })),
+            cost_usd: Some([f64::MAX, 0.0, 1.0][n % 3]),
+            ..Step::new(Role::Agent)
+        };
+        let made = Trajectory { steps: vec![step; 1 + n % 4], ..run(n, 0, n % 2 == 0) };
+        sets.a.add(&made, &prices);
+        sets.b.add(&Trajectory { steps: vec![made.steps[0].clone()], ..made.clone() }, &prices);
+        policies.add("d", &made, [None, Some(1)], &prices);
+    }
+    for found in [sets.finish("a", "b"), policies.finish("a", "b")] {
+        for one in &found.measures {
+            let difference = one.difference.unwrap();
+            let bounds = difference.interval.into_iter().flatten().chain(difference.detectable);
+            let all: Vec<f64> =
+                bounds.chain([difference.value]).chain(one.a).chain(one.b).collect();
+            assert!(all.len() >= 5 && all.iter().all(|number| number.is_finite()), "{one:?}");
+            // Usage that saturates must not look like a small one.
+            let large = ["tokens", "dollars"].contains(&one.name.as_str());
+            assert!(!large || one.a >= one.b && one.b > Some(1e9), "{one:?}");
+        }
+    }
 }
