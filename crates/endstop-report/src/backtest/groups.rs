@@ -159,7 +159,7 @@ pub(crate) fn lines(report: &Report) -> Vec<(String, bool)> {
     }
     if let Some(one) = report.recommended() {
         hints.push(format!(
-            "saved, harm: steps that {} saves, less those of good runs that it kills; the share of good runs that it kills.",
+            "saved, harm: steps that {} saves, less those of good runs that it kills; the share of good runs that it kills, or of those with 4 steps or more where that is more.",
             one.name
         ));
     }

@@ -158,7 +158,7 @@ fn by_group(report: &Report, to: &Escaper) -> Markup {
             "Steps: the share of all steps."
             @if report.recommended().is_some() {
                 " Saved, harm: what the recommended candidate saves of the group's steps, and the share of "
-                "its good runs that it stops."
+                "its good runs that it stops, or of those with 4 steps or more where that is more."
             }
         }
     }
