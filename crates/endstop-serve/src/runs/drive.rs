@@ -1,5 +1,6 @@
 //! Drives runs: gives a free place to the next run of the queue, and follows each run to its end.
 
+use super::deltas::Deltas;
 use super::shared::{Shared, Waiting};
 use super::store::Ending;
 use crate::agents::{AtEnd, BuiltAgent, RunPlan};
@@ -189,6 +190,9 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
     let (mut park_at, mut draining) = (None, false);
     // One wait for all events: each new one takes a lock that all runs share.
     let mut shutdown = std::pin::pin!(shared.shutdown.cancelled());
+    let mut deltas = Deltas::default();
+    // Reset when a delta is held, and not for each event, because a timer takes a lock.
+    let mut due = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     loop {
         tokio::select! {
             biased;
@@ -209,14 +213,29 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
             event = handle.next() => match event {
                 Some(event) => {
                     let asks = matches!(event, AgentEvent::ApprovalRequested { .. });
-                    shown.show(event);
+                    let held = deltas.due();
+                    for event in deltas.take(event, Instant::now()).into_iter().flatten() {
+                        shown.show(event);
+                    }
+                    if let Some(at) = deltas.due().filter(|at| held != Some(*at)) {
+                        due.as_mut().reset(at);
+                    }
                     if asks {
                         park_at = shared.park_time();
                     }
                 }
                 None => break,
             },
+            () = &mut due, if deltas.due().is_some() => {
+                if let Some(event) = deltas.flush(Instant::now()) {
+                    shown.show(event);
+                }
+            }
         }
+    }
+    // Its ending has followed the text, but a driver that stops without one must not lose it.
+    if let Some(event) = deltas.flush(Instant::now()) {
+        shown.show(event);
     }
     // Tools may outlive the outcome by their grace time, and use the run's resources.
     agent.settled().await;

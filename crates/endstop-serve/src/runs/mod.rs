@@ -3,6 +3,7 @@
 mod answer;
 mod blocking;
 mod branch;
+mod deltas;
 mod drive;
 mod embedded;
 mod feed;
