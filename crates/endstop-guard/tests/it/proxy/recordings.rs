@@ -23,8 +23,10 @@ struct Recording {
     framed: bool,
 }
 
+/// Returns the recordings of the repository, or those of the folder that `ENDSTOP_RECORDINGS` names.
 fn recordings() -> Vec<Recording> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/recordings");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/recordings");
+    let folder = std::env::var_os("ENDSTOP_RECORDINGS").map_or(own, Into::into);
     let mut all = Vec::new();
     for file in std::fs::read_dir(folder).expect("the recordings") {
         let path = file.expect("a file").path();
