@@ -77,26 +77,22 @@ impl Framer {
     /// Returns the frames of an event. There may be none, because text that could be the beginning
     /// of a secret is held back, and more than one, if such text is complete.
     pub(crate) fn frames(&mut self, event: AgentEvent) -> Vec<Frame> {
-        let numbered = is_numbered(&event);
-        let written = self.writer.write(event);
-        let lines: Vec<&[u8]> =
-            written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
-        // The event itself is the last line; text that was held back comes before it.
-        let last = lines.len().saturating_sub(1);
-        let mut frames = Vec::with_capacity(lines.len());
-        for (at, line) in lines.iter().enumerate() {
-            // Held-back text comes before the event that completed it.
-            let numbered = numbered && at == last;
-            self.numbers += u64::from(numbered);
-            let mut head = String::new();
+        let mut frames = Vec::with_capacity(1);
+        let numbers = &mut self.numbers;
+        // Text that was held back comes before the event that completed it, and is a delta.
+        self.writer.json(event, &mut |event, json| {
+            let numbered = is_numbered(event);
+            *numbers += u64::from(numbered);
+            let mut text = String::with_capacity(json.len() + 64);
             if numbered {
                 // Writing to a string cannot fail.
-                let _ = writeln!(head, "id: {}", self.numbers);
+                let _ = writeln!(text, "id: {numbers}");
             }
-            let _ = writeln!(head, "event: {}", kind(line));
-            let bytes = [head.as_bytes(), b"data: ", line, b"\n\n"].concat();
-            frames.push(Frame { bytes: bytes.into(), numbered });
-        }
+            for part in ["event: ", event.kind(), "\ndata: ", &json, "\n\n"] {
+                text.push_str(part);
+            }
+            frames.push(Frame { bytes: text.into(), numbered });
+        });
         frames
     }
 }
@@ -104,13 +100,6 @@ impl Framer {
 /// `true` if the event has a number: a lifecycle event that the journal can tell again.
 fn is_numbered(event: &AgentEvent) -> bool {
     event.path().is_empty() && !event.is_delta() && !matches!(event, AgentEvent::Warning { .. })
-}
-
-/// Returns the name of the event in a line of JSON, whose first member is `type`.
-fn kind(line: &[u8]) -> &str {
-    let rest = line.strip_prefix(b"{\"type\":\"").unwrap_or_default();
-    let end = rest.iter().position(|byte| *byte == b'"').unwrap_or(0);
-    std::str::from_utf8(&rest[..end]).unwrap_or("message")
 }
 
 /// The numbered events of a run, as its journal tells them, as frames.

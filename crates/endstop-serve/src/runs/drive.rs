@@ -1,10 +1,10 @@
 //! Drives runs: gives a free place to the next run of the queue, and follows each run to its end.
 
-use super::deltas::Deltas;
+use super::feed::FeedWriter;
 use super::shared::{Shared, Waiting};
 use super::store::Ending;
 use crate::agents::{AtEnd, BuiltAgent, RunPlan};
-use crate::backend::{Framer, Stop};
+use crate::backend::Stop;
 use crate::clock::wall_ms;
 use endstop::agent::end_interrupted;
 use endstop::core::ParkRequest;
@@ -146,7 +146,7 @@ async fn tell_earlier(shared: &Arc<Shared>, waiting: &Waiting) {
 /// Shows the events of a run to its readers, and stores its ending.
 struct Shown<'a, 'b> {
     watched: &'a mut Watched<'b>,
-    framer: Framer,
+    feed: FeedWriter<'b>,
     secrets: KnownKeys,
 }
 
@@ -158,9 +158,8 @@ impl Shown<'_, '_> {
             let evidence = self.secrets.out_of_text(&ending.evidence).into_owned();
             self.watched.end(&Ending { evidence, ..ending });
         }
-        let live = &self.watched.waiting.live;
-        live.note(&event);
-        live.feed.push(self.framer.frames(event));
+        self.watched.waiting.live.note(&event);
+        self.feed.push(event);
     }
 }
 
@@ -171,8 +170,8 @@ impl Shown<'_, '_> {
 async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Performed, String> {
     let (shared, waiting) = (watched.shared, watched.waiting);
     let BuiltAgent { agent, secrets, resources, at_end } = built;
-    let framer = Framer::after(waiting.live.feed.numbers(), secrets.and(&shared.secrets));
-    let mut shown = Shown { watched, framer, secrets };
+    let feed = waiting.live.feed.write(secrets.and(&shared.secrets));
+    let mut shown = Shown { watched, feed, secrets };
     if let Some(stop) = waiting.live.stop_asked() {
         let events = stopped(&agent, waiting, stop).await?;
         for event in events {
@@ -190,9 +189,6 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
     let (mut park_at, mut draining) = (None, false);
     // One wait for all events: each new one takes a lock that all runs share.
     let mut shutdown = std::pin::pin!(shared.shutdown.cancelled());
-    let mut deltas = Deltas::default();
-    // Reset when a delta is held, and not for each event, because a timer takes a lock.
-    let mut due = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     loop {
         tokio::select! {
             biased;
@@ -213,29 +209,14 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
             event = handle.next() => match event {
                 Some(event) => {
                     let asks = matches!(event, AgentEvent::ApprovalRequested { .. });
-                    let held = deltas.due();
-                    for event in deltas.take(event, Instant::now()).into_iter().flatten() {
-                        shown.show(event);
-                    }
-                    if let Some(at) = deltas.due().filter(|at| held != Some(*at)) {
-                        due.as_mut().reset(at);
-                    }
+                    shown.show(event);
                     if asks {
                         park_at = shared.park_time();
                     }
                 }
                 None => break,
             },
-            () = &mut due, if deltas.due().is_some() => {
-                if let Some(event) = deltas.flush(Instant::now()) {
-                    shown.show(event);
-                }
-            }
         }
-    }
-    // Its ending has followed the text, but a driver that stops without one must not lose it.
-    if let Some(event) = deltas.flush(Instant::now()) {
-        shown.show(event);
     }
     // Tools may outlive the outcome by their grace time, and use the run's resources.
     agent.settled().await;

@@ -10,7 +10,10 @@
 //! tails:    └ delta delta delta          (the frames without numbers after frame 1)
 //! ```
 
-use crate::backend::{Frame, open_requests};
+use super::deltas::{is_mergeable, merge};
+use crate::backend::{Frame, Framer, open_requests};
+use endstop::AgentEvent;
+use endstop::wire::redact::KnownKeys;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,6 +46,9 @@ pub(crate) enum Next {
     End,
 }
 
+/// Bytes of a delta's text from which it is framed although no reader has taken it.
+const MOST_HELD: usize = 8 << 10;
+
 #[derive(Debug, Default)]
 struct Log {
     /// Number of numbered frames before those in `frames`.
@@ -55,6 +61,11 @@ struct Log {
     /// not be found.
     incomplete: bool,
     closed: bool,
+    /// Frames the events of the part that is being written.
+    framer: Option<Framer>,
+    /// A delta that no reader has taken, to which the next one of its text is appended: a frame for each
+    /// token would cost more than the rest of the run.
+    held: Option<AgentEvent>,
 }
 
 /// The unnumbered frames after a numbered one.
@@ -82,15 +93,11 @@ impl Feed {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends frames.
-    pub(crate) fn push(&self, frames: impl IntoIterator<Item = Frame>) {
-        {
-            let mut log = self.log();
-            for frame in frames {
-                log.push(frame);
-            }
-        }
-        self.changed.send_replace(());
+    /// Begins a part of the run, without these secrets.
+    pub(crate) fn write(&self, secrets: KnownKeys) -> FeedWriter<'_> {
+        let mut log = self.log();
+        log.framer = Some(Framer::after(log.numbers(), secrets));
+        FeedWriter(self)
     }
 
     /// Wakes those who wait for a change, of the frames or of the run's state.
@@ -134,7 +141,11 @@ impl Feed {
 
     /// Marks the feed as complete.
     pub(crate) fn close(&self) {
-        self.log().closed = true;
+        {
+            let mut log = self.log();
+            log.frame_held();
+            log.closed = true;
+        }
         self.changed.send_replace(());
     }
 
@@ -146,11 +157,68 @@ impl Feed {
 
     /// Returns the next frame of a reader, and moves its cursor.
     pub(crate) fn next(&self, cursor: &mut Cursor) -> Next {
-        self.log().next(cursor)
+        let mut log = self.log();
+        match log.next(cursor) {
+            Next::Wait if log.frame_held() => log.next(cursor),
+            next => next,
+        }
+    }
+}
+
+/// Appends the events of a part of the run.
+pub(crate) struct FeedWriter<'a>(&'a Feed);
+
+impl FeedWriter<'_> {
+    /// Appends an event. Text that no reader has taken becomes one delta.
+    pub(crate) fn push(&mut self, event: AgentEvent) {
+        // Readers know of the delta that grows.
+        if !self.0.log().take(event) {
+            self.0.changed.send_replace(());
+        }
+    }
+}
+
+impl Drop for FeedWriter<'_> {
+    fn drop(&mut self) {
+        let mut log = self.0.log();
+        log.frame_held();
+        log.framer = None;
     }
 }
 
 impl Log {
+    /// Appends an event. Returns `true` if it became a part of the delta before it.
+    fn take(&mut self, event: AgentEvent) -> bool {
+        if let Some(length) = self.held.as_mut().and_then(|held| merge(held, &event)) {
+            if length > MOST_HELD {
+                self.frame_held();
+            }
+            return true;
+        }
+        self.frame_held();
+        if is_mergeable(&event) {
+            self.held = Some(event);
+        } else {
+            self.frame(event);
+        }
+        false
+    }
+
+    fn frame(&mut self, event: AgentEvent) {
+        let frames = self.framer.as_mut().map(|framer| framer.frames(event));
+        frames.into_iter().flatten().for_each(|frame| self.push(frame));
+    }
+
+    /// Frames the delta that is held. Returns `false` if there is none.
+    fn frame_held(&mut self) -> bool {
+        let held = self.held.take();
+        let any = held.is_some();
+        if let Some(event) = held {
+            self.frame(event);
+        }
+        any
+    }
+
     fn numbers(&self) -> u64 {
         self.dropped + self.frames.len() as u64
     }
@@ -215,6 +283,15 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use endstop::event::Origin;
+    use proptest::prelude::*;
+
+    impl Feed {
+        fn push(&self, frames: impl IntoIterator<Item = Frame>) {
+            let mut log = self.log();
+            frames.into_iter().for_each(|frame| log.push(frame));
+        }
+    }
 
     fn frame(text: &str, numbered: bool) -> Frame {
         Frame { bytes: text.to_owned().into(), numbered }
@@ -275,5 +352,85 @@ mod tests {
             log.tails.iter().flat_map(|tail| &tail.frames).map(|f| f.bytes.len()).sum();
         assert_eq!(held, log.tail_bytes);
         assert!(matches!(log.next(&mut Cursor::default()), Next::Older));
+    }
+
+    /// A delta with a text, of which nothing could begin a secret, or for 9 the begin of a turn, which is numbered.
+    fn event(number: u8) -> AgentEvent {
+        let origin = Origin::new("r", [], Some(1));
+        match number {
+            9 => AgentEvent::TurnStarted { origin, attempt: 1 },
+            _ => AgentEvent::TextDelta { origin, text: format!("{number} ") },
+        }
+    }
+
+    /// Returns the text of the deltas in frames, with `|` for any other event.
+    fn text(frames: &[String]) -> String {
+        let event = |frame: &String| frame_event(frame);
+        let text = |event: Value| event["text"].as_str().map_or("|".to_owned(), str::to_owned);
+        frames.iter().map(|frame| text(event(frame))).collect()
+    }
+
+    fn frame_event(frame: &str) -> Value {
+        crate::backend::event_of(frame.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn untaken_text_is_one_delta() {
+        let feed = Feed::default();
+        let (mut changes, mut early) = (feed.changes(), Cursor::default());
+        let mut writer = feed.write(KnownKeys::default());
+        writer.push(event(9));
+        writer.push(event(1));
+        assert_eq!(read(&feed, &mut early).len(), 2);
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        writer.push(event(2));
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        writer.push(event(3));
+        // The reader knows of the text that grows.
+        assert!(!changes.has_changed().unwrap());
+        let taken = read(&feed, &mut early);
+        assert_eq!((taken.len(), &*text(&taken)), (1, "2 3 "));
+        writer.push(event(4));
+        drop(writer);
+        assert_eq!(text(&read(&feed, &mut early)), "4 ");
+        assert_eq!(text(&read(&feed, &mut Cursor::default())), "|1 2 3 4 ");
+    }
+
+    #[test]
+    fn long_text_is_not_held() {
+        let feed = Feed::default();
+        let mut writer = feed.write(KnownKeys::default());
+        let long = "x".repeat(MOST_HELD);
+        for _ in 0..2 {
+            let origin = Origin::new("r", [], Some(1));
+            writer.push(AgentEvent::TextDelta { origin, text: long.clone() });
+        }
+        assert!(feed.log().held.is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn readers_get_the_same_text(
+            events in proptest::collection::vec((0_u8..10, any::<[bool; 2]>()), 0..60),
+        ) {
+            let feed = Feed::default();
+            let mut readers = [(Cursor::default(), String::new()), (Cursor::default(), String::new())];
+            let mut writer = feed.write(KnownKeys::default());
+            let mut take = |(cursor, so_far): &mut (Cursor, String)| {
+                *so_far += &text(&read(&feed, cursor));
+            };
+            for (number, reads) in &events {
+                writer.push(event(*number));
+                readers.iter_mut().zip(reads).filter(|(_, now)| **now).for_each(|(one, _)| take(one));
+            }
+            drop(writer);
+            readers.iter_mut().for_each(&mut take);
+            let sent: String =
+                events.iter().map(|(n, _)| if *n == 9 { "|".to_owned() } else { format!("{n} ") }).collect();
+            prop_assert_eq!(&readers[0].1, &sent);
+            prop_assert_eq!(&readers[1].1, &sent);
+        }
     }
 }

@@ -50,14 +50,20 @@ impl EventWriter {
     /// belong to a secret, and more than one event if such a text has ended.
     pub fn write(&mut self, event: AgentEvent) -> Vec<u8> {
         let (sse, mut out) = (self.sse, Vec::new());
+        self.json(event, &mut |event, json| put(sse, event, &json, &mut out));
+        out
+    }
+
+    /// Passes on the events that [`write`](Self::write) would write, each with its JSON in one line, for
+    /// programs that frame events themselves.
+    pub fn json(&mut self, event: AgentEvent, each: &mut dyn FnMut(&AgentEvent, String)) {
         match &mut self.redaction {
-            None => put(sse, None, &event, &mut out),
+            None => each(&event, json(None, &event)),
             Some(redaction) => {
                 let secrets = redaction.secrets.clone();
-                redaction.take(event, &mut |event| put(sse, Some(&secrets), &event, &mut out));
+                redaction.take(event, &mut |event| each(&event, json(Some(&secrets), &event)));
             }
         }
-        out
     }
 
     /// Returns the text that was held back, if the stream ended before
@@ -66,19 +72,26 @@ impl EventWriter {
         let (sse, mut out) = (self.sse, Vec::new());
         if let Some(redaction) = &mut self.redaction {
             let secrets = redaction.secrets.clone();
-            redaction.finish_all(&mut |event| put(sse, Some(&secrets), &event, &mut out));
+            redaction.finish_all(&mut |event| {
+                put(sse, &event, &json(Some(&secrets), &event), &mut out);
+            });
         }
         out
     }
 }
 
-/// Appends an event.
-fn put(sse: bool, secrets: Option<&KnownKeys>, event: &AgentEvent, out: &mut Vec<u8>) {
+/// Returns the JSON of an event.
+fn json(secrets: Option<&KnownKeys>, event: &AgentEvent) -> String {
     // Events contain no map with keys that JSON does not have, so this cannot fail.
-    let Ok(mut json) = serde_json::to_string(event) else { return };
-    if let Some(secrets) = secrets {
-        json = secrets.out_of_json_text(json);
+    let json = serde_json::to_string(event).unwrap_or_default();
+    match secrets {
+        Some(secrets) => secrets.out_of_json_text(json),
+        None => json,
     }
+}
+
+/// Appends an event.
+fn put(sse: bool, event: &AgentEvent, json: &str, out: &mut Vec<u8>) {
     if sse {
         out.extend_from_slice(b"event: ");
         out.extend_from_slice(event.kind().as_bytes());
