@@ -267,6 +267,8 @@ fn axes(canvas: &mut Canvas<'_>, report: &Report, narrow: bool) {
         canvas.line((x, bottom), (x, bottom + 5.0), "stroke=\"var(--soft)\"");
         let text = format::share(tick);
         let long = wide(&text, font);
+        // The last number would leave the chart.
+        let x = x.min(canvas.width - long / 2.0 - 4.0);
         // A number that would overlap the one before it is left out.
         if x - long / 2.0 >= free {
             canvas.text(x, bottom + font * 1.5, "middle", "fill:var(--soft)", &text);
