@@ -214,6 +214,8 @@ struct Phase {
     /// The event after which the server is silent, by a part of it in each format.
     silent_after: Option<[&'static str; 2]>,
     reached: fn(&AgentEvent) -> bool,
+    /// Number of tool bodies that run in this phase. The event precedes the body.
+    bodies: usize,
     limits: Limits,
 }
 
@@ -223,6 +225,7 @@ fn phases() -> Vec<Phase> {
         turn,
         silent_after,
         reached,
+        bodies: 0,
         limits: Limits::default(),
     };
     vec![
@@ -244,9 +247,12 @@ fn phases() -> Vec<Phase> {
             Some(["tool_calls", "tool_use"]),
             |event| matches!(event, AgentEvent::ToolCallStarted { .. }),
         ),
-        phase("a tool", Turn::call("wait", &json!({})), None, |event| {
-            matches!(event, AgentEvent::ToolStarted { .. })
-        }),
+        Phase {
+            bodies: 1,
+            ..phase("a tool", Turn::call("wait", &json!({})), None, |event| {
+                matches!(event, AgentEvent::ToolStarted { .. })
+            })
+        },
         Phase {
             limits: Limits { max_retries: Some(1_000_000), ..Limits::default() },
             ..phase("backoff", Turn::error(429, "slow down"), None, |event| {
@@ -259,7 +265,7 @@ fn phases() -> Vec<Phase> {
 async fn c8(on: On) {
     for api in APIS {
         for stop in [Stop::Cancel, Stop::Terminate] {
-            for Phase { name, turn, silent_after, reached, limits } in phases() {
+            for Phase { name, turn, silent_after, reached, bodies, limits } in phases() {
                 let model = Model::uncounted(api, move |request| match silent_after {
                     Some(parts) => silent_after_event(request, api, &turn, parts),
                     None => Reply::turn(request, &turn),
@@ -274,8 +280,9 @@ async fn c8(on: On) {
                         }
                     })
                 });
+                let bodies = on.bodies.get() + bodies;
                 let mut run = on.start(case.limits(limits)).await;
-                eventually(name, || seen.get() > 0).await;
+                eventually(name, || seen.get() > 0 && on.bodies.get() == bodies).await;
                 run.stop(stop).await;
                 let outcome = run.end().await;
                 let wanted = if stop == Stop::Cancel { T::Cancelled } else { T::Terminated };
