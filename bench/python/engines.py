@@ -300,7 +300,7 @@ def main() -> None:
     lines = [
         f"# {given.title}",
         "",
-        f"Written by `bench/python/engines.py`: {size / 1e6:.0f} MB of recorded runs in "
+        f"Written by `bench/python/engines.py`: {size / 1e6:,.0f} MB of recorded runs in "
         f"{len(list(runs.iterdir()))} files, 55 candidates, two processors.",
         "Seconds without the start of the engine; the growth of the driver's memory; the first digits",
         "of the SHA-256 of the report.",
