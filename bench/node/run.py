@@ -24,6 +24,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parent / "python"
+# The table of Python imports its neighbour.
+sys.path.append(str(PYTHON))
 SPEC = importlib.util.spec_from_file_location("bench_python", PYTHON / "run.py")
 assert SPEC is not None and SPEC.loader is not None
 PEER = importlib.util.module_from_spec(SPEC)
