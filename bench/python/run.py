@@ -31,7 +31,7 @@ FRAMEWORKS = {
     "langchain": ["langchain>=1.2,<2", "langchain-openai"],
     "pydantic_ai": ["pydantic-ai-slim[openai]>=2,<3"],
     "autogen": ["autogen-agentchat>=0.7,<0.8", "autogen-ext[openai]>=0.7,<0.8"],
-    "crewai": ["crewai>=1.15,<2"],
+    "crewai": ["crewai>=1.15.3,<2"],
     "llama_index": ["llama-index-core>=0.14.25,<0.15", "llama-index-llms-openai-like>=0.8,<0.9"],
     "google_adk": ["google-adk>=2.13,<3"],
     "smolagents": ["smolagents[openai]>=1.26,<2"],

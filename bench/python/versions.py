@@ -34,6 +34,13 @@ SDKS = {
     "google": ("google-genai", "1.1.0", []),
 }
 """The SDKs whose objects `detect` reads: package, lowest version that is tested, what it needs."""
+NEEDS = {
+    # Its servers in the process fail with the next version of this package, which it does not exclude.
+    "claude_sdk": ["mcp<2"],
+    # Later ones of the same range import what this langgraph lacks.
+    "langchain": ["langgraph-prebuilt==1.0.2"],
+}
+"""What the lowest version of a framework needs beside its own requirements."""
 SCENARIOS = ["stop", "length", "lengthtool", "cut", "loop", "parallel", "budget"]
 Number = tuple[int, ...]
 
@@ -71,7 +78,8 @@ def lowest(name: str) -> list[str]:
         package, extra = re.match(r"([\w-]+)(\[[\w,]+\])?", given).groups()  # type: ignore[union-attr]
         version = pinned.pop(package, None)
         chosen.append(f"{package}{extra or ''}=={version}" if version else given)
-    return chosen + [f"{package}=={version}" for package, version in pinned.items()]
+    chosen += [f"{package}=={version}" for package, version in pinned.items()]
+    return chosen + NEEDS.get(name, [])
 
 
 def install(home: Path, packages: list[str], wheel: Path) -> Path | None:
