@@ -105,6 +105,36 @@ pub(crate) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }
 
+/// Returns the content of a JSON string that was parsed with its quotes, or `None` if it is not one.
+/// It is copied only if it has escapes, and then once.
+pub(crate) fn unescaped(string: &str) -> Option<Cow<'_, str>> {
+    let content = string.strip_prefix('"')?.strip_suffix('"')?;
+    let Some(first) = memchr::memchr(b'\\', content.as_bytes()) else {
+        return Some(Cow::Borrowed(content));
+    };
+    let mut out = String::with_capacity(content.len());
+    out.push_str(&content[..first]);
+    let mut rest = &content[first..];
+    // Each pass begins at a backslash.
+    while let Some(escape) = rest.as_bytes().get(1) {
+        out.push(match escape {
+            b'n' => '\n',
+            b't' => '\t',
+            b'r' => '\r',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'"' | b'\\' | b'/' => char::from(*escape),
+            // Rare in what models write, so that this need not be fast.
+            _ => return serde_json::from_str(string).ok().map(Cow::Owned),
+        });
+        rest = &rest[2..];
+        let plain = memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
+        out.push_str(&rest[..plain]);
+        rest = &rest[plain..];
+    }
+    Some(Cow::Owned(out))
+}
+
 /// `true` if an object has a member that is a number other than zero.
 pub(crate) fn has_counts(raw: &RawValue) -> bool {
     let members = lenient::<std::collections::HashMap<Cow<'_, str>, Count>>(raw);
@@ -389,6 +419,7 @@ pub fn without_lone_surrogates(data: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::{Map, Value};
 
     #[test]
@@ -399,6 +430,30 @@ mod tests {
             let back: String = serde_json::from_slice(&out).unwrap();
             assert_eq!(back, text);
         }
+    }
+
+    proptest! {
+        #[test]
+        fn unescaped_equals_the_parser(
+            parts in proptest::collection::vec(
+                prop_oneof![
+                    any::<char>().prop_map(|c| serde_json::to_string(&c.to_string()).unwrap()),
+                    r#"\\(["\\/bfnrt]|u00[0-9a-f]{2}|ud83d|ude00|u20)"#.prop_map(|text| format!("\"{text}\"")),
+                ],
+                0..20,
+            ),
+        ) {
+            let inside: String = parts.iter().map(|part| &part[1..part.len() - 1]).collect();
+            let text = format!("\"{inside}\"");
+            let parsed = serde_json::from_str::<String>(&text).ok();
+            prop_assert_eq!(unescaped(&text).map(Cow::into_owned), parsed);
+        }
+    }
+
+    #[test]
+    fn unescaped_needs_quotes() {
+        assert_eq!(unescaped("\"a\""), Some(Cow::Borrowed("a")));
+        assert!(["", "\"", "a", "\"a", "1", "{}"].iter().all(|text| unescaped(text).is_none()));
     }
 
     #[test]

@@ -12,13 +12,11 @@
 //! Only field names and a few values of the first events are read, so that text written by a model
 //! cannot influence the result.
 
+use super::json_end::{JsonEnd, is_space};
 use crate::dialect::WireFormat;
 use crate::stream::eventstream;
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use memchr::memchr2;
 use std::borrow::Cow;
-use std::fmt;
 
 /// Maximum number of a stream's objects that are examined.
 const MOST: usize = 32;
@@ -50,53 +48,92 @@ pub fn formats(body: &[u8]) -> Vec<WireFormat> {
 
 /// Unparsed fields of an object. A list, because the few fields that are looked up cost less to find
 /// in it than to hash.
-struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct Fields<'a>(Vec<(Cow<'a, [u8]>, &'a [u8])>);
 
 impl<'a> Fields<'a> {
-    fn get(&self, name: &str) -> Option<&'a RawValue> {
+    fn get(&self, name: &str) -> Option<&'a [u8]> {
         // The last one, as in a map.
-        self.0.iter().rev().find(|(field, _)| field == name).map(|(_, value)| *value)
+        self.0.iter().rev().find(|(field, _)| **field == *name.as_bytes()).map(|(_, value)| *value)
     }
 
     fn contains_key(&self, name: &str) -> bool {
-        self.0.iter().any(|(field, _)| field == name)
+        self.0.iter().any(|(field, _)| **field == *name.as_bytes())
     }
 
     fn len(&self) -> usize {
         self.0.len()
     }
-}
 
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
-        struct Visit;
-        impl<'de> Visitor<'de> for Visit {
-            type Value = Fields<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = Vec::with_capacity(8);
-                while let Some(Name(name)) = map.next_key()? {
-                    fields.push((name, map.next_value()?));
-                }
-                Ok(Fields(fields))
+    /// Splits the object at the beginning of `bytes` into its fields, and returns its length.
+    ///
+    /// Values are skipped by their quotes and brackets, and not checked: the decoder reports what is
+    /// wrong with a value. Returns `None` if the object does not end.
+    fn split(bytes: &'a [u8]) -> Option<(Fields<'a>, usize)> {
+        let mut fields = Vec::with_capacity(8);
+        let mut at = past_space(bytes, 0);
+        (bytes.get(at) == Some(&b'{')).then_some(())?;
+        at = past_space(bytes, at + 1);
+        if bytes.get(at) == Some(&b'}') {
+            return Some((Fields(fields), at + 1));
+        }
+        loop {
+            let name = string(&bytes[at..])?;
+            at = past_space(bytes, at + name.len());
+            (bytes.get(at) == Some(&b':')).then_some(())?;
+            at = past_space(bytes, at + 1);
+            let value = &bytes[at..][..JsonEnd::default().feed(&bytes[at..])?];
+            fields.push((unescaped(name)?, value));
+            at = past_space(bytes, at + value.len());
+            match bytes.get(at) {
+                Some(b',') => at = past_space(bytes, at + 1),
+                Some(b'}') => return Some((Fields(fields), at + 1)),
+                _ => return None,
             }
         }
-        deserializer.deserialize_map(Visit)
     }
 }
 
-/// The name of a field, copied only if it has escapes.
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+fn past_space(bytes: &[u8], mut at: usize) -> usize {
+    while bytes.get(at).is_some_and(|byte| is_space(*byte)) {
+        at += 1;
+    }
+    at
+}
+
+/// Returns the string at the beginning of `bytes`, with its quotes.
+fn string(bytes: &[u8]) -> Option<&[u8]> {
+    (bytes.first() == Some(&b'"')).then_some(())?;
+    let mut at = 1;
+    loop {
+        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some(&bytes[..=at]);
+        }
+        at += 2;
+    }
+}
+
+/// Returns the content of a string with quotes, copied only if it has escapes.
+fn unescaped(string: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let content = &string[1..string.len() - 1];
+    if memchr::memchr(b'\\', content).is_none() {
+        return Some(Cow::Borrowed(content));
+    }
+    serde_json::from_slice::<String>(string).ok().map(|text| Cow::Owned(text.into_bytes()))
+}
 
 /// Returns the formats in which an object with these fields occurs, or none if the fields are not
 /// specific.
 fn of(fields: &Fields<'_>) -> &'static [WireFormat] {
     let has = |name: &str| fields.contains_key(name);
     let text = |name: &str| {
-        fields.get(name).and_then(|value| serde_json::from_str::<Cow<'_, str>>(value.get()).ok())
+        // A value is a string if one begins it, because its end was found by the same rule.
+        let content =
+            fields.get(name).filter(|value| value.starts_with(b"\"")).and_then(unescaped)?;
+        match content {
+            Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        }
     };
     // Check the most specific fields first, because general ones such as `choices` occur in several
     // formats.
@@ -152,9 +189,10 @@ fn of(fields: &Fields<'_>) -> &'static [WireFormat] {
 }
 
 /// Returns the formats whose errors have this shape.
-fn of_error(error: &RawValue) -> &'static [WireFormat] {
-    let Ok(fields) = serde_json::from_str::<Fields<'_>>(error.get()) else { return &[] };
-    let number = fields.get("code").is_some_and(|code| code.get().parse::<u16>().is_ok());
+fn of_error(error: &[u8]) -> &'static [WireFormat] {
+    let Some((fields, _)) = Fields::split(error) else { return &[] };
+    let number = fields.get("code").and_then(|code| std::str::from_utf8(code).ok());
+    let number = number.is_some_and(|code| code.parse::<u16>().is_ok());
     if number && fields.contains_key("status") {
         return &[WireFormat::Gemini];
     }
@@ -186,10 +224,9 @@ fn objects(mut rest: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
     for _ in 0..MOST {
         rest = rest.trim_ascii_start();
         rest = rest.strip_prefix(b",").unwrap_or(rest).trim_ascii_start();
-        let mut stream = serde_json::Deserializer::from_slice(rest).into_iter::<Fields<'_>>();
-        let Some(Ok(fields)) = stream.next() else { return };
+        let Some((fields, length)) = Fields::split(rest) else { return };
         each(&fields);
-        rest = &rest[stream.byte_offset()..];
+        rest = &rest[length..];
     }
 }
 
@@ -204,16 +241,16 @@ fn frames(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
         left -= 1;
         // The event type is a header here, but a field name in Bedrock's unpacked streams.
         let Some(kind) = message.text(":event-type") else { return };
-        if let Ok(payload) = serde_json::from_slice::<&RawValue>(message.payload) {
-            let name = if kind == "chunk" { "bytes" } else { kind };
-            each(&Fields(vec![(Cow::Borrowed(name), payload)]));
-        }
+        let name = if kind == "chunk" { "bytes" } else { kind };
+        each(&Fields(vec![(Cow::Borrowed(name.as_bytes()), message.payload)]));
     });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
 
     #[test]
     fn format_is_found_by_fields() {
@@ -239,6 +276,58 @@ mod tests {
             ("", &[]),
         ] {
             assert_eq!(formats(body.as_bytes()), is, "{body}");
+        }
+    }
+
+    #[test]
+    fn broken_value_leaves_the_format() {
+        // The decoder names the place that is broken; without a format nothing would.
+        assert_eq!(formats(br#"{"choices":[nothing],"id":1e}"#), [WireFormat::OpenAiChat]);
+        assert_eq!(formats(b"{\"choices\":[\"\xff\"]}"), [WireFormat::OpenAiChat]);
+        assert!(formats(br#"{"choices":[}"#).is_empty());
+        assert!(formats(br#"{"choices" []}"#).is_empty());
+        assert!(formats(br#"{"choices":[] "id":1}"#).is_empty());
+    }
+
+    #[test]
+    fn escaped_names_are_names() {
+        assert_eq!(formats(br#"{"\u0063hoices" : [ ] }"#), [WireFormat::OpenAiChat]);
+        assert_eq!(formats(br#"{"object":"chat\u002ecompletion"}"#), [WireFormat::OpenAiChat]);
+    }
+
+    proptest! {
+        #[test]
+        fn fields_are_those_of_the_parser(
+            fields in proptest::collection::vec((".{0,6}", ".{0,6}", 0_u8..4), 0..8),
+            pretty in any::<bool>(),
+        ) {
+            let mut object = Map::new();
+            for (name, text, kind) in fields {
+                let value = match kind {
+                    0 => Value::from(text),
+                    1 => json!([text, {"}": "]"}, -1.5e3]),
+                    2 => json!({name.clone(): [text], "": null}),
+                    _ => Value::from(text.len()),
+                };
+                object.insert(name, value);
+            }
+            let text = if pretty { serde_json::to_string_pretty(&object) } else { serde_json::to_string(&object) };
+            let text = format!(" {} , ", text.unwrap());
+            let (split, length) = Fields::split(text.as_bytes()).unwrap();
+            prop_assert_eq!(length, text.len() - 3);
+            let back: Map<String, Value> = split.0.iter().map(|(name, value)| {
+                (String::from_utf8(name.to_vec()).unwrap(), serde_json::from_slice(value).unwrap())
+            }).collect();
+            prop_assert_eq!(back, object);
+            // Without its end there are no fields.
+            for end in 0..length {
+                prop_assert!(Fields::split(&text.as_bytes()[..end]).is_none());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_split_or_not(bytes in r#"[{}\[\]",:\\ a1]{0,40}"#) {
+            let _ = formats(bytes.as_bytes());
         }
     }
 

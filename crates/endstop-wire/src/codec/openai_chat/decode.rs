@@ -9,12 +9,13 @@ use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::codec::text_frame::TextFrame;
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
-use crate::json::{self, Count, Str, has_counts, lenient};
+use crate::json::{self, Count, has_counts, lenient};
 use crate::signal::finish::finish_of;
 use endstop_core::{NanoUsd, Part, ToolCall};
 use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
@@ -26,7 +27,7 @@ pub(crate) struct Accumulator {
     reasoning: String,
     refusal: String,
     calls: Vec<PartialBlock>,
-    /// Position in `calls` of each stream index.
+    /// Position in `calls` of each stream index that is not the position itself.
     places: HashMap<u64, usize>,
     /// Position of the call in the old `function_call` form.
     legacy: Option<usize>,
@@ -55,13 +56,21 @@ struct PartialBlock {
     whole: OnceLock<bool>,
     /// Position among the reported calls. A call without a name is never reported.
     shown: Option<usize>,
+    /// `true` if the stream index of the call is its position.
+    in_place: bool,
 }
 
 impl PartialBlock {
     /// Appends arguments.
-    fn more(&mut self, arguments: &str) {
-        self.arguments.push_str(arguments);
-        if self.nesting.push(arguments) && self.closed.is_none() {
+    fn more(&mut self, arguments: Cow<'_, str>) {
+        let closed = self.nesting.push(&arguments);
+        if self.arguments.is_empty() {
+            // Those of a complete body arrive at once, and are not copied again.
+            self.arguments = arguments.into_owned();
+        } else {
+            self.arguments.push_str(&arguments);
+        }
+        if closed && self.closed.is_none() {
             self.closed = Some(self.arguments.len());
         }
     }
@@ -266,7 +275,7 @@ impl Accumulator {
         let id = call.id.get();
         let name = call.function.as_ref().map_or("", |f| f.name.get());
         let known = match call.index.0 {
-            Some(index) => self.places.get(&index).copied(),
+            Some(index) => self.place_of(index),
             None => self.calls.len().checked_sub(1),
         };
         let new = |b: &PartialBlock| {
@@ -284,7 +293,7 @@ impl Accumulator {
                 self.calls.push(PartialBlock::default());
                 let place = self.calls.len() - 1;
                 if let Some(index) = call.index.0 {
-                    self.places.insert(index, place);
+                    self.set_place(index, place);
                 }
                 place
             }
@@ -295,6 +304,26 @@ impl Accumulator {
         }
         if let Some(function) = &call.function {
             self.function(place, function, sink);
+        }
+    }
+
+    /// Returns the position of the call that a stream index continues.
+    fn place_of(&self, index: u64) -> Option<usize> {
+        if let Some(place) = self.places.get(&index) {
+            return Some(*place);
+        }
+        let place = usize::try_from(index).ok()?;
+        self.calls.get(place)?.in_place.then_some(place)
+    }
+
+    /// Lets a stream index continue the call at this position.
+    fn set_place(&mut self, index: u64, place: usize) {
+        // Almost all servers count their calls from 0, for which no map is needed.
+        if index == place as u64 {
+            self.places.remove(&index);
+            self.calls[place].in_place = true;
+        } else {
+            self.places.insert(index, place);
         }
     }
 
@@ -333,17 +362,17 @@ impl Accumulator {
             return;
         };
         // The format requires a JSON string here, but some servers send the object itself.
-        let text = if raw.get().starts_with('"') {
-            lenient::<Str<'_>>(raw).unwrap_or_default()
+        let json = if raw.get().starts_with('"') {
+            json::unescaped(raw.get()).unwrap_or_default()
         } else {
-            Str(Some(raw.get().into()))
+            raw.get().into()
         };
-        if let Some(json) = text.filled() {
-            call.more(json);
+        if !json.is_empty() {
             // Arguments that arrive before the name wait for it.
             if let Some(index) = call.shown {
-                sink(Delta::ToolArguments { index, json });
+                sink(Delta::ToolArguments { index, json: &json });
             }
+            call.more(json);
         }
     }
 
@@ -567,6 +596,9 @@ impl Accumulate for Accumulator {
 /// `true` if each call of this model searches the web for a fee, which the usage does not show:
 /// OpenAI's search models, and Groq's compound systems.
 fn bills_searches(model: &str) -> bool {
-    ["-search-preview", "-search-api"].iter().any(|name| model.contains(name))
-        || model.strip_prefix("groq/").unwrap_or(model).starts_with("compound")
+    // `str::contains` first builds a table for its search, which costs more than all the rest.
+    memchr::memmem::find_iter(model.as_bytes(), "-search-").any(|at| {
+        let rest = &model[at + "-search-".len()..];
+        rest.starts_with("preview") || rest.starts_with("api")
+    }) || model.strip_prefix("groq/").unwrap_or(model).starts_with("compound")
 }
