@@ -101,6 +101,11 @@ impl MultiTurnState {
         id
     }
 
+    /// Removes the first messages, for a run whose conversation is needed no more. Ids are not reused.
+    pub(crate) fn forget(&mut self, number: usize) {
+        self.messages.drain(..number);
+    }
+
     /// Replaces the conversation and starts a new epoch.
     pub fn replace(&mut self, messages: Vec<Message>) {
         // Ids of dropped messages are not reused, because observers may still refer to them.

@@ -159,6 +159,7 @@ fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Ne
         context.guest.retakes = 0;
         context.attempts = Attempts::default();
         context.said.partial.clear();
+        forget_earlier_turns(context);
         for message in call.input {
             context.state.push(message.role, message.parts);
         }
@@ -173,6 +174,19 @@ fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Ne
     set_price(call.price.or(context.guest.price.as_deref().copied()), context);
     begin_turn(context)?;
     Continue(Next::Call)
+}
+
+/// Removes the messages before the last turn, if the guest does not need them.
+fn forget_earlier_turns(context: &mut RunContext) {
+    if !context.settings.guest.is_some_and(|mode| mode.forgets) {
+        return;
+    }
+    let messages = &context.state.messages;
+    let last = messages.iter().rposition(|message| message.role == Role::Assistant);
+    if let Some(last) = last {
+        context.state.forget(last);
+        context.prompt.forget(last);
+    }
 }
 
 fn set_price(price: Option<Price>, context: &mut RunContext) {

@@ -35,6 +35,10 @@ pub struct GuestMode {
     /// `true` if the guest lowers the output cap of a call as requested, so that ceilings are
     /// strict. If off, a call is metered while it streams, and aborted at the ceiling.
     pub capped: bool,
+    /// `true` if the guest keeps the conversation itself, or needs none: the run, and so its outcome,
+    /// has the messages of the last turn only. A long run then takes little memory.
+    #[serde(skip_serializing_if = "is_false")]
+    pub forgets: bool,
 }
 
 impl GuestMode {

@@ -73,6 +73,14 @@ impl PromptSize {
         self.request = Some(Request { bytes, counted: counted.filter(|_| same_model) });
     }
 
+    /// Adjusts the numbers of messages after the first ones were removed.
+    pub(super) fn forget(&mut self, number: usize) {
+        self.counted.1 = self.counted.1.saturating_sub(number);
+        if let Some((_, covered)) = &mut self.known {
+            *covered = covered.saturating_sub(number);
+        }
+    }
+
     /// Records that the provider has counted the prompt of the current request.
     pub(super) fn count_request(&mut self, usage: &Usage) {
         if let Some(request) = &mut self.request {

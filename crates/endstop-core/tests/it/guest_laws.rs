@@ -9,12 +9,43 @@ use crate::world::{Rng, all_of};
 use endstop_core::{Event, Replay, RunPhase};
 use std::collections::BTreeMap;
 
+/// Number of random worlds.
+fn cases() -> u64 {
+    std::env::var("ENDSTOP_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(4_000)
+}
+
+#[test]
+fn forgetting_changes_no_decision() {
+    silence_scripted_panics();
+    let (mut kept, mut whole) = (0, 0);
+    for seed in 0..cases() {
+        let played = play(seed).unwrap_or_else(|law| panic!("client {seed}: {law}"));
+        let forgetful = || {
+            let mut spec = spec(&mut Rng(seed)).0;
+            spec.guest.as_mut().unwrap().forgets = true;
+            spec
+        };
+        let mut replay = Replay::new(forgetful());
+        for record in &played.records {
+            let effects = replay.feed(record.event.clone()).to_vec();
+            assert_eq!(effects, record.effects, "client {seed}");
+        }
+        let mut again = replay.outcome().unwrap().clone();
+        let mut outcome = (*played.outcome).clone();
+        let (few, all) =
+            (std::mem::take(&mut again.messages), std::mem::take(&mut outcome.messages));
+        assert!(all.ends_with(&few), "client {seed}: {few:?} of {all:?}");
+        assert_eq!(all_of(&again), all_of(&outcome), "client {seed}");
+        (kept, whole) = (kept + few.len(), whole + all.len());
+    }
+    assert!(kept * 2 < whole, "{kept} of {whole} messages");
+}
+
 #[test]
 fn random_guests_keep_the_laws() {
     silence_scripted_panics();
-    let cases = std::env::var("ENDSTOP_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(4_000);
     let mut endings = BTreeMap::new();
-    for seed in 0..cases {
+    for seed in 0..cases() {
         let played = play(seed).unwrap_or_else(|law| panic!("client {seed}: {law}"));
         *endings.entry(played.outcome.termination.as_str()).or_insert(0) += 1;
         let mut replay = Replay::new(spec(&mut Rng(seed)).0);

@@ -21,6 +21,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Option<Price>) {
         retry: rng.chance(30),
         clocks: rng.chance(30),
         capped: rng.chance(50),
+        ..GuestMode::default()
     };
     let price = rng.chance(70).then(|| Price {
         input: NanoUsd(rng.below(5_000_000_000)),

@@ -243,7 +243,12 @@ impl Guarded {
             limits: judged.limits(&settings.limits),
             policy: settings.policy.as_ref().filter(|_| is_conversation).map(|make| make()),
             watches: if is_conversation { settings.watches.clone() } else { Vec::new() },
-            guest: Some(GuestMode { capped: settings.cap_output, ..GuestMode::default() }),
+            // The program has the conversation, and the journal its events.
+            guest: Some(GuestMode {
+                capped: settings.cap_output,
+                forgets: true,
+                ..GuestMode::default()
+            }),
             reserve: true,
             shared_budget: self.budget.is_some(),
             // Guard adds nothing to the requests of a program, so that no message would reach the
