@@ -5,6 +5,7 @@ import { EndstopStopped, policy, VersionError } from '@endstop/node';
 import { Endstop } from '@endstop/node/ai-sdk';
 import { Endstop as Agents } from '@endstop/node/openai-agents';
 import { Endstop as LangChain } from '@endstop/node/langchain';
+import { tap } from '@endstop/node/tap';
 
 const CALL = { type: 'tool-call', toolCallId: 'c1', toolName: 'echo', input: '{"text":"x"}' };
 const USAGE = { inputTokens: { total: 100 }, outputTokens: { total: 50 } };
@@ -120,6 +121,32 @@ test('cut response leaves the model as an error', async () => {
     assert.equal(streamed.outcome.termination, ending);
     assert.ok(parts.at(-1).type === 'error' && parts.at(-1).error instanceof EndstopStopped);
     assert.ok(!parts.some((part) => part.type === 'tool-call' || part.type === 'finish'));
+  }
+});
+
+test('finish counts the bytes of an open connection', async () => {
+  const events = (...given) => given.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join('');
+  const message = { id: 'm', type: 'message', role: 'assistant', model: 'm', content: [], usage: { input_tokens: 1, output_tokens: 1 } };
+  const start = { type: 'message_start', message };
+  const paused = { type: 'message_delta', delta: { stop_reason: 'pause_turn' }, usage: { output_tokens: 1 } };
+  const stop = { type: 'message_stop' };
+  const failed = { type: 'error', error: { type: 'invalid_request_error', message: 'no' } };
+  for (const [body, given, ending] of [
+    // The SDK 5 reports a paused turn as `stop`.
+    [events(start, paused, stop), { text: 'I search.' }, 'error_during_execution'],
+    [events(start, failed), { error: failed.error }, 'error_provider_rejected'],
+  ]) {
+    // The connection stays open after the end marker.
+    const fetch = tap(async () => new Response(new ReadableStream({ start: (open) => open.enqueue(Buffer.from(body)) })));
+    const inner = model([given], 'v2');
+    const doStream = async () => {
+      const response = await fetch('http://localhost/v1/messages', { method: 'POST', body: '{}' });
+      await response.body.getReader().read();
+      return inner.doStream();
+    };
+    const endstop = new Endstop();
+    await endstop.during(() => partsOf(endstop.model({ ...inner, doStream })));
+    assert.equal(endstop.outcome.termination, ending);
   }
 });
 

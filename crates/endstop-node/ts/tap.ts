@@ -38,6 +38,8 @@ const NO_BODY = [101, 103, 204, 205, 304];
 /** The responses of model calls, in the order of their ends. */
 export class Recording {
   detections: Detection[] = [];
+  /** @internal Responses whose bodies have not ended. */
+  readonly open = new Set<Observer>();
 
   /** `each` is called with every response at its end. */
   constructor(readonly each?: (detection: Detection) => void) {}
@@ -50,6 +52,21 @@ export class Recording {
   /** Returns the responses since the last call of this method, and forgets them. */
   take(): Detection[] {
     return this.detections.splice(0);
+  }
+
+  /**
+   * Ends the responses whose end marker has passed although the connection is open. Some SDKs report
+   * the finish at the marker, before they read the end of the body.
+   */
+  settle(): void {
+    for (const observer of this.open) {
+      if (observer.decoder.complete) observer.end(false);
+    }
+  }
+
+  /** Ends the responses whose bodies have not ended, because the client has given up. */
+  abandon(): void {
+    for (const observer of this.open) observer.end(true);
   }
 
   /** Adds a response. */
@@ -125,7 +142,9 @@ class Observer {
   constructor(
     readonly recording: Recording,
     readonly decoder: StreamDecoder,
-  ) {}
+  ) {
+    recording.open.add(this);
+  }
 
   push(chunk: Uint8Array): void {
     this.decoder.push(chunk);
@@ -134,6 +153,7 @@ class Observer {
   end(reset: boolean): void {
     if (this.#ended) return;
     this.#ended = true;
+    this.recording.open.delete(this);
     this.recording.add(this.decoder.finish({ reset: reset && !this.decoder.complete }));
   }
 }

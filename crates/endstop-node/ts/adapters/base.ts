@@ -87,7 +87,7 @@ export class Scope {
    */
   failedCall(problem: unknown): unknown {
     if (problem instanceof EndstopStopped) return problem;
-    const seen = this.recording.last;
+    const seen = this.#seen() ?? this.#seenError();
     if (seen !== null && seen.error === null) {
       const { stopped } = this.afterCall(null);
       if (stopped !== null && !stopped.isSuccess) return new EndstopStopped(stopped);
@@ -99,6 +99,19 @@ export class Scope {
     return problem;
   }
 
+  /** Returns the last response that the tap saw; null if it saw none since the call was asked for. */
+  #seen(): Detection | null {
+    if (this.recording.last === null) this.recording.settle();
+    return this.recording.last;
+  }
+
+  /** Returns the response that failed in mid-stream, if its bytes name the provider's error. */
+  #seenError(): Detection | null {
+    this.recording.abandon();
+    const last = this.recording.last;
+    return last?.error?.kind === 'incomplete_stream' ? null : last;
+  }
+
   /**
    * Feeds the response of a model call: as the tap saw it, or else as the framework describes it.
    *
@@ -107,7 +120,8 @@ export class Scope {
    * arguments.
    */
   afterCall(described: Detection | null): Fed {
-    const response = this.recording.take().at(-1) ?? described;
+    const response = this.#seen() ?? described;
+    this.recording.take();
     if (response === null) {
       throw new ConfigError('the tap saw no response; give the client the fetch of the tap: { fetch: tap() }');
     }
