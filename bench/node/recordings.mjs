@@ -1,20 +1,19 @@
-// Plays the recorded responses of bench/sdk, which are easily misread, to the Vercel AI SDK over loopback,
-// without and with the adapter, and prints a page.
+// Plays recorded responses that are easily misread to the Vercel AI SDK over loopback, in its current and its
+// lowest supported version, without and with the adapter, and prints a page.
 //
-//   cd PROJECT && npm install ai@7 @ai-sdk/openai@4 @ai-sdk/anthropic zod PACKAGES
+//   cd PROJECT && npm install ai-7@npm:ai@7 openai-7@npm:@ai-sdk/openai@4 anthropic-7@npm:@ai-sdk/anthropic@4 \
+//     ai-5@npm:ai@5 openai-5@npm:@ai-sdk/openai@2 anthropic-5@npm:@ai-sdk/anthropic@2 zod PACKAGES
 //   cp REPOSITORY/bench/node/recordings.mjs . && node recordings.mjs REPOSITORY >REPOSITORY/bench/node/RECORDINGS.md
 //
-// The recordings and their licences: testdata/recordings/SOURCES.md, bench/sdk/SOURCES.md.
+// The cases are those of bench/sdk, most of which are streams, and those of plain.json. The recordings and their
+// licences: testdata/recordings/SOURCES.md, bench/sdk/SOURCES.md.
 import { readdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { createAnthropic } from '@ai-sdk/anthropic';
-import { createOpenAI } from '@ai-sdk/openai';
 import { detect } from '@endstop/node';
 import { Endstop } from '@endstop/node/ai-sdk';
 import { tap } from '@endstop/node/tap';
-import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai';
 
 const [root] = process.argv.slice(2);
 const MOST_CALLS = 3;
@@ -22,7 +21,7 @@ const read = (file) => gunzipSync(readFileSync(file)).toString().trim().split('\
 const folder = join(root, 'testdata/recordings');
 const files = readdirSync(folder).filter((name) => name.endsWith('.jsonl.gz')).map((name) => join(folder, name));
 const recordings = new Map([...files, join(root, 'bench/sdk/recordings.jsonl.gz')].flatMap(read).map((one) => [one.id, one]));
-const version = (name) => JSON.parse(readFileSync(`node_modules/${name}/package.json`, 'utf8')).version;
+const cases = (file) => JSON.parse(readFileSync(join(root, file), 'utf8'));
 console.error = console.warn = () => {};
 process.on('unhandledRejection', () => {});
 
@@ -47,13 +46,23 @@ const server = createServer((request, response) => {
 });
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const base = `http://127.0.0.1:${server.address().port}/v1`;
-const openai = createOpenAI({ baseURL: base, apiKey: 'x', fetch: tap() });
-const anthropic = createAnthropic({ baseURL: base, apiKey: 'x', fetch: tap() });
+
+/** Loads a major version of the SDK with its providers, which are installed under names of their own. */
+async function load(major) {
+  const [ai, { createOpenAI }, { createAnthropic }] = await Promise.all(['ai', 'openai', 'anthropic'].map((name) => import(`${name}-${major}`)));
+  const settings = { baseURL: base, apiKey: 'x', fetch: tap() };
+  const versions = ['ai', 'openai', 'anthropic'].map((name) => {
+    const { name: own, version } = JSON.parse(readFileSync(`node_modules/${name}-${major}/package.json`, 'utf8'));
+    return `${own} ${version}`;
+  });
+  return { major, ai, openai: createOpenAI(settings), anthropic: createAnthropic(settings), versions };
+}
+const sdks = [await load(7), await load(5)];
 
 const ran = [];
 
 /** Returns tools of the names that a body calls. Their inputs are not checked, as with a loose schema. */
-function toolsOf(body) {
+function toolsOf({ jsonSchema, tool }, body) {
   const names = [...body.matchAll(/"name": ?"([A-Za-z_]+)"/g)].map(([, name]) => name);
   const one = tool({
     description: 'x',
@@ -63,12 +72,12 @@ function toolsOf(body) {
   return Object.fromEntries([...new Set(names)].map((name) => [name, one]));
 }
 
-function modelOf(api) {
+function modelOf({ openai, anthropic }, api) {
   if (api.startsWith('anthropic')) return anthropic('m');
   return api.endsWith('responses') ? openai.responses('m') : openai.chat('m');
 }
 
-async function once(settings, streams) {
+async function once({ generateText, streamText }, settings, streams) {
   const options = { prompt: 'Go.', maxRetries: 0, ...settings };
   if (!streams) {
     const result = await generateText(options);
@@ -81,50 +90,63 @@ async function once(settings, streams) {
   return `returned (${await result.finishReason})`;
 }
 
+/** Plays a response once, and returns the cell of the table. */
+async function play(sdk, guard, given, { recording, body, streams, drops }) {
+  const status = given.status ?? recording.status;
+  now = { body, status, type: streams ? 'text/event-stream' : 'application/json', drops, asked: 0 };
+  ran.length = 0;
+  const model = modelOf(sdk, recording.family);
+  const tools = toolsOf(sdk.ai, body);
+  const endstop = new Endstop({ maxTurns: MOST_CALLS });
+  const settings = guard ? { model: endstop.model(model), ...endstop.hooks() } : { model, stopWhen: sdk.ai.stepCountIs(MOST_CALLS) };
+  const work = () => once(sdk.ai, { tools, ...settings }, streams);
+  let ending;
+  try {
+    ending = guard ? await endstop.during(work) : await work();
+  } catch (problem) {
+    ending = `raised ${problem?.name ?? typeof problem}`;
+  }
+  if (guard) ending = endstop.outcome.termination;
+  // No call of a response that is not complete may run.
+  const calls = detect(body, { api: recording.api, status }).calls.length;
+  const cut = given.whole === false || calls === 0 ? ran.length : 0;
+  // A complete answer without calls must be a success, and an incomplete one must not be one.
+  const isAnswer = given.whole === true && given.calls === undefined;
+  if (guard && (cut > 0 || (given.whole === false && endstop.outcome.isSuccess) || (isAnswer && !endstop.outcome.isSuccess))) {
+    wrong += 1;
+    process.stderr.write(`${sdk.versions[0]}: ${given.key} ended as ${ending}, ${cut} tool bodies ran\n`);
+  }
+  return `${ending}, ${now.asked}${cut > 0 ? `, **${cut} cut**` : ''}`;
+}
+
 const lines = [];
 let wrong = 0;
-for (const { title, cases } of JSON.parse(readFileSync(join(root, 'bench/sdk/cases.json'), 'utf8'))) {
-  lines.push('', `## ${title}`, '', '| case | without the adapter | calls | with the adapter | calls |', '|---|---|--:|---|--:|');
-  for (const given of cases) {
+const head = sdks.map(({ major }) => `ai ${major} | ai ${major}, adapter`).join(' | ');
+for (const { title, cases: all } of [...cases('bench/node/plain.json'), ...cases('bench/sdk/cases.json')]) {
+  lines.push('', `## ${title}`, '', `| case | form | ${head} |`, `|---|---|${'---|---|'.repeat(sdks.length)}`);
+  for (const given of all) {
     const recording = recordings.get(given.id);
+    if (recording === undefined) throw new Error(`no recording ${given.id}`);
     const body = bodyOf(given, recording);
+    const streams = recording.streaming || /^(event|data):/m.test(body);
     for (const end of given.ends ?? ['closed']) {
-      const streams = recording.streaming || /^(event|data):/m.test(body);
+      const drops = end === 'dropped';
       const cells = [];
-      for (const guard of [false, true]) {
-        const status = given.status ?? recording.status;
-        const type = streams ? 'text/event-stream' : 'application/json';
-        now = { body, status, type, drops: end === 'dropped', asked: 0 };
-        ran.length = 0;
-        const model = modelOf(recording.family);
-        const tools = toolsOf(body);
-        const endstop = new Endstop({ maxTurns: MOST_CALLS });
-        let ending;
-        try {
-          const settings = guard ? { model: endstop.model(model), ...endstop.hooks() } : { model, stopWhen: stepCountIs(MOST_CALLS) };
-          const body = () => once({ tools, ...settings }, streams);
-          ending = guard ? await endstop.during(body) : await body();
-        } catch (problem) {
-          ending = `raised ${problem?.name ?? typeof problem}`;
-        }
-        if (guard) ending = endstop.outcome.termination;
-        // Of a response that is not whole, no call may run.
-        const whole = detect(body, { api: recording.api, status }).calls.length;
-        const cut = whole === 0 ? ran.length : 0;
-        if (guard && (cut > 0 || (given.whole === false && endstop.outcome.isSuccess))) wrong += 1;
-        cells.push(`${ending}${cut > 0 ? `, **${cut} cut**` : ''} | ${now.asked}`);
+      for (const sdk of sdks) {
+        for (const guard of [false, true]) cells.push(await play(sdk, guard, given, { recording, body, streams, drops }));
       }
-      lines.push(`| ${given.what}${end === 'dropped' ? '; the connection is dropped' : ''} | ${cells.join(' | ')} |`);
+      const what = `${given.what}${drops ? '; the connection is dropped' : ''}`;
+      lines.push(`| ${what} | ${streams ? 'stream' : 'plain'} | ${cells.join(' | ')} |`);
     }
   }
 }
 console.log(`# Recorded responses in the Vercel AI SDK
 
-Written by \`bench/node/recordings.mjs\` with ai ${version('ai')}, @ai-sdk/openai ${version('@ai-sdk/openai')}, @ai-sdk/anthropic
-${version('@ai-sdk/anthropic')}. The cases, with their sources and licences, are those of [bench/sdk](../sdk/README.md). A tool of each name that
-a response calls is there, and a loop has ${MOST_CALLS} steps at most. \`cut\` counts the tool bodies that ran although no call
-was whole. With the adapter, the ending is that of the outcome; \`error_max_turns\` and \`error_no_progress\` are the endings of
-a whole call that is repeated.
+Written by \`bench/node/recordings.mjs\` with ${sdks.map(({ versions }) => versions.join(', ')).join('; and with\n')}.
+The cases, with their sources and licences, are those of [bench/sdk](../sdk/README.md) and of \`plain.json\`. A tool of each name that
+a response calls is there, and a loop has ${MOST_CALLS} steps at most. Each cell has the ending and the model calls made; \`cut\` counts
+the tool bodies that ran although the response was not complete. With the adapter, the ending is that of the outcome;
+\`error_max_turns\` and \`error_no_progress\` are the endings of a complete call that is repeated.
 ${lines.join('\n')}
 
 Endings that are wrong with the adapter: ${wrong}.`);
