@@ -98,6 +98,7 @@ fn commands(run_id: &str, request: &ParkRequest) -> Vec<(&'static str, String)> 
 pub(crate) fn decision_words(decision: &ParkDecision) -> &'static str {
     match decision {
         ParkDecision::Approve => "approved",
+        ParkDecision::ApproveChanged(_) => "approved with other arguments",
         ParkDecision::Deny(_) => "denied",
         ParkDecision::Text(_) => "answered",
         ParkDecision::Expired => "denied by timeout",

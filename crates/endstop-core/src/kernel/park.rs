@@ -89,6 +89,9 @@ impl ParkRequest {
 pub enum ParkDecision {
     /// A person approved the call.
     Approve,
+    /// A person approved the call with these arguments, which are JSON, instead of those of the model.
+    /// Text, as in [`ToolCall`](crate::ToolCall), so that deep arguments do not make the event unreadable.
+    ApproveChanged(String),
     /// A person denied the call, with the reason, which the model reads.
     Deny(String),
     /// A person answered the question.
@@ -102,6 +105,7 @@ impl ParkDecision {
     pub const fn name(&self) -> &'static str {
         match self {
             ParkDecision::Approve => "approve",
+            ParkDecision::ApproveChanged(_) => "approve_changed",
             ParkDecision::Deny(_) => "deny",
             ParkDecision::Text(_) => "text",
             ParkDecision::Expired => "expired",
@@ -111,7 +115,9 @@ impl ParkDecision {
     /// `true` if the decision answers a request of this kind.
     pub const fn fits(&self, kind: RequestKind) -> bool {
         match self {
-            ParkDecision::Approve => matches!(kind, RequestKind::Approval),
+            ParkDecision::Approve | ParkDecision::ApproveChanged(_) => {
+                matches!(kind, RequestKind::Approval)
+            }
             ParkDecision::Text(_) => !matches!(kind, RequestKind::Approval),
             ParkDecision::Deny(_) | ParkDecision::Expired => true,
         }

@@ -15,6 +15,7 @@ use super::park::{ParkDecision, ParkRequest, RequestKind};
 use super::phase::{Phase, Point};
 use super::precheck::{check_budgets, check_deadline};
 use super::tools::refusal;
+use crate::message::ToolCall;
 use std::ops::ControlFlow::Continue;
 
 impl ParkDecision {
@@ -33,6 +34,12 @@ impl ParkDecision {
     pub fn to_hook_decision(&self, request: &ParkRequest) -> HookDecision {
         match self {
             ParkDecision::Approve => HookDecision::Proceed,
+            // The kernel refuses a call with another name or id than the one that it asked about.
+            ParkDecision::ApproveChanged(arguments) => HookDecision::ChangeCall(ToolCall {
+                id: request.call_id.clone().unwrap_or_default(),
+                name: request.tool.clone().unwrap_or_default(),
+                arguments: arguments.clone(),
+            }),
             ParkDecision::Text(text) => HookDecision::ProceedWith(text.clone()),
             // Without a reply the answer of the model stands, and the run ends with it.
             ParkDecision::Deny(_) | ParkDecision::Expired

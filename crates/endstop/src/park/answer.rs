@@ -6,6 +6,7 @@
 
 use super::history::ParkHistory;
 use endstop_core::{EventKind, ParkDecision, ParkRequest, RequestKind};
+use serde_json::{Map, Value};
 
 /// A decision about the request of a parked run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,13 @@ impl Answer {
     /// Approves the call.
     pub fn approve() -> Answer {
         Answer { decision: ParkDecision::Approve, digest: None }
+    }
+
+    /// Approves the call with these arguments instead of those that the model wrote. A
+    /// [digest](Self::digest) is still that of the request, with the arguments of the model.
+    pub fn approve_changed(arguments: Map<String, Value>) -> Answer {
+        let arguments = Value::Object(arguments).to_string();
+        Answer { decision: ParkDecision::ApproveChanged(arguments), digest: None }
     }
 
     /// Denies the call. The model reads the reason.
@@ -206,7 +214,10 @@ mod tests {
         assert!(of(RequestKind::Approval, Answer::deny("no")).is_ok());
         let wrong = of(RequestKind::Approval, Answer::text("yes"));
         assert!(matches!(wrong, Err(AnswerRefused::Kind { .. })), "{wrong:?}");
-        let wrong = of(RequestKind::Question, Answer::approve());
-        assert!(matches!(wrong, Err(AnswerRefused::Kind { .. })), "{wrong:?}");
+        for approval in [Answer::approve(), Answer::approve_changed(Map::new())] {
+            assert!(of(RequestKind::Approval, approval.clone()).is_ok());
+            let wrong = of(RequestKind::Question, approval);
+            assert!(matches!(wrong, Err(AnswerRefused::Kind { .. })), "{wrong:?}");
+        }
     }
 }

@@ -140,6 +140,41 @@ async fn approved_call_runs_after_resume() {
 }
 
 #[tokio::test]
+async fn changed_arguments_run_after_resume() {
+    let place = Place::new();
+    let (id, request) = place.park().await;
+    let Value::Object(arguments) = json!({"a": 7, "deep": {"x": ["}"]}}) else { panic!() };
+    let answer = Answer::approve_changed(arguments.clone()).digest(&request.digest);
+    let decision = place.journal.answer(&id, &answer).unwrap().decision.unwrap();
+    assert_eq!(decision.name(), "approve_changed");
+    let refused = refusal(place.journal.answer(&id, &Answer::approve()));
+    assert!(matches!(refused, AnswerRefused::AlreadyDecided { .. }), "{refused}");
+    let outcome = place.resume(&id).await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(place.ran(), [Value::Object(arguments)]);
+    // The conversation has the call of the model, and an event has the change.
+    assert!(outcome.messages[1].tool_calls().all(|call| call.arguments.contains(r#""a":2"#)));
+    let told = place.journal.load(&id).unwrap().events_again().unwrap();
+    let changed = told.iter().filter(|event| event.kind() == "tool_call_changed").count();
+    assert_eq!(changed, 1, "{told:?}");
+    replays(&place, &id, &outcome);
+}
+
+/// Arguments may be nested as deeply as a request may be, and the journal must be readable with them.
+#[tokio::test]
+async fn deep_changed_arguments_stay_readable() {
+    let place = Place::new();
+    let (id, _) = place.park().await;
+    let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(126), "]".repeat(126));
+    let Value::Object(arguments) = serde_json::from_str(&deep).unwrap() else { panic!() };
+    place.journal.answer(&id, &Answer::approve_changed(arguments)).unwrap();
+    let outcome = place.resume(&id).await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(place.ran().len(), 1);
+    replays(&place, &id, &outcome);
+}
+
+#[tokio::test]
 async fn denied_call_never_runs() {
     let place = Place::new();
     let (id, _) = place.park().await;

@@ -245,12 +245,14 @@ fn parked(event: &Value) -> String {
 /// Formats the decision about a request.
 fn decided(decision: &Value) -> String {
     let why = |name: &str| decision[name].as_str().map(|why| shorten(why, 160).replace('\n', " "));
-    match (decision.as_str(), why("deny"), why("text")) {
-        (Some("approve"), ..) => "approved".to_owned(),
-        (Some("expired"), ..) => "denied by timeout: no decision came in time".to_owned(),
-        (_, Some(why), _) => format!("denied: {why}"),
-        (_, _, Some(text)) => format!("answered: {text}"),
-        _ => "decided".to_owned(),
+    let told = |what: &str, name: &str| why(name).map(|why| format!("{what}: {why}"));
+    match decision.as_str() {
+        Some("approve") => "approved".to_owned(),
+        Some("expired") => "denied by timeout: no decision came in time".to_owned(),
+        _ => told("denied", "deny")
+            .or_else(|| told("answered", "text"))
+            .or_else(|| told("approved with other arguments", "approve_changed"))
+            .unwrap_or_else(|| "decided".to_owned()),
     }
 }
 

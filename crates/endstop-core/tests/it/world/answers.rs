@@ -66,9 +66,10 @@ impl World {
     pub(super) fn parks(&mut self, id: EffectId) -> EventKind {
         let digest = "d1".to_owned();
         if self.rng.chance(50) {
-            let decision = match self.rng.below(3) {
+            let decision = match self.rng.below(4) {
                 0 => ParkDecision::Approve,
-                1 => ParkDecision::Deny("not so".to_owned()),
+                1 => ParkDecision::ApproveChanged("{}".to_owned()),
+                2 => ParkDecision::Deny("not so".to_owned()),
                 _ => ParkDecision::Expired,
             };
             return EventKind::Decided { id, decision, digest, wall_ms: 2 };

@@ -15,11 +15,11 @@ use super::replayed::Dice;
 use checks::check;
 use endstop::agent::cancel_parked;
 use endstop::journal::{DecideError, SqliteJournal};
-use endstop::park::{Answer, AnswerRefused, ParkedRun, RequestKind, RunStatus};
+use endstop::park::{Answer, AnswerRefused, ParkRequest, ParkedRun, RequestKind, RunStatus};
 use endstop::{
     Agent, AgentEvent, Branch, LimitChanges, Outcome, Resume, RunHandle, StartError, Steering,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use setting::{Setting, change};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -223,6 +223,7 @@ impl Story<'_> {
         let answer = match self.dice.below(3) {
             0 => Answer::deny("no, thanks"),
             _ if question => Answer::text("And another thing."),
+            1 => Answer::approve_changed(changed_of(request)),
             _ => Answer::approve(),
         };
         let refusal = |answer: &Answer| match journal.answer(id, answer) {
@@ -338,6 +339,13 @@ async fn steer(agent: &Agent, steering: &Steering, actions: Vec<(Duration, Act)>
         steered.counted.push((kind, if done { "in time" } else { "too late" }));
     }
     steered
+}
+
+/// Returns other arguments for the call of a request, which no other call has.
+fn changed_of(request: &ParkRequest) -> Map<String, Value> {
+    let subject = serde_json::from_str::<Map<String, Value>>(&request.subject).unwrap_or_default();
+    let text = subject.get("text").and_then(Value::as_str).unwrap_or_default();
+    [("text".to_owned(), format!("{text}, changed").into())].into_iter().collect()
 }
 
 /// Plays the run of a seed, and then branches from it, or resumes it if it failed.
