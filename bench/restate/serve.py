@@ -167,8 +167,6 @@ def api(lab, one, other):
     parked = until("the run is parked", lambda: (shown := one.get(run))["state"] == "parked" and shown)
     check("a run that asks is parked", parked and parked["approvals"] == 1)
     body = {"request_id": asked["request_id"], "decision": "allow"}
-    status, _, answer = other.ask("POST", f"/v1/runs/{run}/answer", {**body, "arguments": {}})
-    check("other arguments are refused", status == 501 and "deny the call" in answer["error"]["message"])
     status, _, _ = other.ask("POST", f"/v1/runs/{run}/answer", body)
     check("the answer is accepted", status == 200, status)
     ended = one.events(run)[-1][2]
@@ -176,6 +174,8 @@ def api(lab, one, other):
     check("a late answer is refused", one.ask("POST", f"/v1/runs/{run}/answer", body)[0] == 409)
 
     letters(lab, one, other)
+    arguments(lab, one, other)
+    branches(lab, one, other)
 
     call = {
         "jsonrpc": "2.0", "id": 1, "method": "SendMessage",
@@ -233,6 +233,105 @@ def letters(lab, one, other):
     check("a message to a parked run is refused", status == 409 and answer["error"]["code"] == "parked", answer)
     one.ask("POST", f"/v1/runs/{run}/cancel", {})
     one.events(run)
+
+
+def begun(lab, run):
+    """The numbers of the calls of the tool that a run has begun, in their order."""
+    return [number for _, _, what, of, number in lab.lines() if (what, of) == ("begin", run)]
+
+
+def arguments(lab, one, other):
+    """Approvals with other arguments, and workers that are killed right after the answer."""
+    for dies in (False, True):
+        when = "while workers die" if dies else "calmly"
+        run = one.begin("asks", steps=1, ms=300)[2]["id"]
+        asked = other.events(run, until="approval_requested")[-1][2]
+        until("the run is parked", lambda: one.get(run)["state"] == "parked")
+        body = {"request_id": asked["request_id"], "decision": "allow", "arguments": {"number": 70, "deep": [[{"x": "}"}]]}}
+        status, _, answer = other.ask("POST", f"/v1/runs/{run}/answer", body)
+        check(f"arguments, {when}: the answer is accepted", status == 200, answer)
+        if dies:
+            for number in range(len(lab.workers)):
+                lab.kill_worker(number)
+        status, _, answer = one.ask("POST", f"/v1/runs/{run}/answer", {**body, "arguments": {"number": 71}})
+        check(f"arguments, {when}: only the first answer counts", status == 409, status)
+        events = one.events(run)
+        ended = events[-1][2]["outcome"]["termination"]
+        changed = [event for _, kind, event in events if kind == "tool_call_changed"]
+        good = len(changed) == 1 and json.loads(changed[0]["after"])["number"] == 70
+        check(f"arguments, {when}: the change is an event", good and ended == "stop", (ended, changed))
+        # A call that had started when its worker died is not repeated.
+        calls = begun(lab, run)
+        check(f"arguments, {when}: the call runs once, with them", calls == ["70"] or (dies and not calls), calls)
+        decided = [event for _, kind, event in events if kind == "decided"]
+        check(f"arguments, {when}: the decision is an event", len(decided) == 1 and "approve_changed" in decided[0]["decision"], decided)
+
+
+def branches(lab, one, other):
+    """Branches of runs that have ended and that work, also while workers die."""
+    first = one.begin("steps", steps=6, ms=10, bytes=9_000)[2]["id"]
+    one.events(first)
+    at = {"turn": 3, "message": "Mind the tests.", "limits": {"max_turns": 100}}
+    path = f"/v1/runs/{first}/branch"
+    status, headers, made = other.ask("POST", path, at, "b1")
+    branch = made["id"]
+    check("branch: it is a run", status == 201 and headers["Location"] == f"/v1/runs/{branch}", made)
+    check("branch: it names its place", made["branched_from"] == {"run": first, "turn": 3}, made.get("branched_from"))
+    status, headers, again = one.ask("POST", path, at, "b1")
+    check("branch: another server knows its key", status == 200 and again["id"] == branch, again)
+    status, _, answer = one.ask("POST", path, {**at, "turn": 2}, "b1")
+    check("branch: the key of another branch is refused", status == 422 and answer["error"]["code"] == "key_reused", answer)
+    events = other.events(branch)
+    outcome = events[-1][2]["outcome"]
+    from_ = outcome["branched_from"]
+    check("branch: the outcome", outcome["termination"] == "stop" and (from_["run"], from_["turn"]) == (first, 3), from_)
+    check("branch: no call of the other run is repeated", begun(lab, branch) == ["3", "4", "5"], begun(lab, branch))
+    check("branch: it pays for itself only", outcome["turns"] == 4 and from_["cost_usd"] > 0, outcome["turns"])
+    check("branch: the other run is unchanged", one.get(first)["outcome"]["turns"] == 7)
+    for what, body, says in (
+        ("a turn that is not there", {"turn": 99}, "no complete turn 99"),
+        ("its answer without a message", {"turn": 7}, "set `message`"),
+        ("a blank message", {"turn": 1, "message": " "}, "is blank"),
+        ("a higher limit", {"turn": 1, "limits": {"max_turns": 1001}}, "max_turns"),
+    ):
+        status, _, answer = one.ask("POST", path, body)
+        check(f"branch: {what} is refused", status == 422 and says in answer["error"]["message"], answer)
+    for run in ("unknown", "..%2f..%2findex", "%2e%2e"):
+        status, _, _ = one.ask("POST", f"/v1/runs/{run}/branch", {"turn": 0})
+        check(f"branch: there is no run {run}", status == 404, status)
+
+    # By hand at the engine, which has no tokens: an agent does not get the conversation of another one.
+    for name, agent, run in (("another-agent", "asks", first), ("a-path", "steps", "../index"), ("itself", "steps", "itself")):
+        body = {"agent": agent, "task": '{"steps": 1}', "origin": {"run": run, "turn": 1}}
+        _, report = durable.patiently(lab.ports["ingress"], "POST", f"/EndstopLedger/{name}/start", body)
+        good = report["termination"] == "error_during_execution" and "origin" in report["outcome"]["decided_by"]["evidence"]
+        check(f"branch: {name} is refused by the worker", good, report["outcome"]["decided_by"])
+
+    # A run that works, a branch of it, and a branch of the branch, whose workers die several times.
+    works = one.begin("steps", steps=8, ms=700)[2]["id"]
+    seen = 0
+    while seen < 3:
+        seen = sum(kind == "tool_finished" for _, kind, _ in one.events(works, until="tool_finished"))
+        seen = max(seen, one.get(works)["turns"] or 0)
+        time.sleep(0.05)
+    status, _, made = other.ask("POST", f"/v1/runs/{works}/branch", {"turn": 2, "message": "In another way."})
+    check("branch: of a run that works", status == 201, made)
+    for _ in range(3):
+        time.sleep(0.8)
+        for number in range(len(lab.workers)):
+            lab.kill_worker(number)
+    events = one.events(made["id"])
+    outcome = events[-1][2]["outcome"]
+    numbers = [number for number, _, _ in events]
+    good = outcome["termination"] == "stop" and outcome["branched_from"]["run"] == works and numbers == list(range(1, len(events) + 1))
+    check("branch: it survives its workers", good, outcome["decided_by"])
+    calls = begun(lab, made["id"])
+    check("branch: no call is repeated", len(set(calls)) == len(calls) and not set(calls) & {"0", "1"}, calls)
+    ended = one.events(works)[-1][2]["outcome"]
+    check("branch: the other run ends undisturbed", ended["termination"] == "stop", ended["termination"])
+    status, _, third = one.ask("POST", f"/v1/runs/{made['id']}/branch", {"turn": 1})
+    outcome = other.events(third["id"])[-1][2]["outcome"]
+    check("branch: of a branch", outcome["branched_from"]["run"] == made["id"] and outcome["termination"] == "stop", outcome["decided_by"])
 
 
 def failures(lab, one, other):

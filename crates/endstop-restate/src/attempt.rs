@@ -12,13 +12,14 @@
 
 use crate::agents::{AgentSource, BuiltAgent, RunPlan};
 use crate::bridge::{EngineJournal, Request};
+use crate::fork::Fork;
 use crate::letter::Content;
 use crate::letterbox::{Letterbox, Steerer};
 use crate::request::Stop;
 use crate::step::{Past, Step, StepEnd, StoredRecord};
 use endstop::journal::Record;
 use endstop::park::{Answer, ParkRequest, RunStatus};
-use endstop::{Limits, Outcome, Resume, RunHandle, RunInput, Session, StartError};
+use endstop::{Branch, Limits, Outcome, Resume, RunHandle, RunInput, Session, StartError};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub struct Task {
     pub limits: Limits,
     /// Builds the agent.
     pub source: Arc<dyn AgentSource>,
+    /// The run that it branches from, if any. Not needed any more when the run has started.
+    pub fork: Option<Fork>,
 }
 
 /// An attempt at a run by this process.
@@ -110,7 +113,7 @@ impl Attempt {
         let (send, requests) = mpsc::unbounded_channel();
         let (stops, stopped) = watch::channel(stop);
         let leash = Leash::default();
-        let journal = EngineJournal::new(Arc::clone(&past), send);
+        let journal = EngineJournal::new(Arc::clone(&past), task.fork.clone(), send);
         let (steerer, letters) = Steerer::new();
         let letterbox = Letterbox::default();
         let job = Job {
@@ -389,8 +392,11 @@ impl Job {
 
     fn how(&self) -> How {
         let (id, task) = (self.task.id.clone(), self.task.task.clone());
-        if !self.past.has_begun() {
-            return How::New(RunInput::new(task).id(id));
+        match &self.task.fork {
+            // A branch has the conversation of the other run in its own header.
+            _ if self.past.has_begun() => {}
+            Some(fork) => return How::Fork(Box::new(fork.origin.branch(&id))),
+            None => return How::New(RunInput::new(task).id(id)),
         }
         // The redactions of the journal were made by this program, and are the same for all workers.
         How::Again(Resume::new(id).accept_redacted(), self.answer.clone())
@@ -400,6 +406,7 @@ impl Job {
 /// The way in which a run begins in this process.
 enum How {
     New(RunInput),
+    Fork(Box<Branch>),
     Again(Resume, Option<Answer>),
 }
 
@@ -407,6 +414,7 @@ enum How {
 fn start(session: &Session, how: &How) -> Result<RunHandle, String> {
     let started = match how {
         How::New(input) => session.run(input.clone()),
+        How::Fork(branch) => session.branch(Branch::clone(branch)),
         How::Again(resume, None) => session.resume(resume.clone()),
         How::Again(resume, Some(answer)) => {
             match session.resume(resume.clone().answer(answer.clone())) {

@@ -5,6 +5,7 @@
 //! agent ─► append(records) ─► Request ─► next step ─► the engine has it ─► Ok(())
 //! ```
 
+use crate::fork::Fork;
 use crate::step::Past;
 use endstop::Outcome;
 use endstop::journal::{
@@ -33,6 +34,8 @@ pub struct EngineJournal(Arc<Inner>);
 
 struct Inner {
     past: Arc<Past>,
+    /// The other run, if the run begins as a branch.
+    fork: Option<Fork>,
     requests: UnboundedSender<Request>,
     state: Mutex<State>,
 }
@@ -50,9 +53,13 @@ impl fmt::Debug for EngineJournal {
 }
 
 impl EngineJournal {
-    pub(crate) fn new(past: Arc<Past>, requests: UnboundedSender<Request>) -> EngineJournal {
+    pub(crate) fn new(
+        past: Arc<Past>,
+        fork: Option<Fork>,
+        requests: UnboundedSender<Request>,
+    ) -> EngineJournal {
         let state = State { header: None, hidden: endstop::process::environment_secrets() };
-        EngineJournal(Arc::new(Inner { past, requests, state: Mutex::new(state) }))
+        EngineJournal(Arc::new(Inner { past, fork, requests, state: Mutex::new(state) }))
     }
 
     /// Removes these secrets, too, from everything that is stored from now on.
@@ -122,8 +129,11 @@ impl Journal for EngineJournal {
         Ok(Box::new(Log(self.clone())))
     }
 
-    fn load(&self, _: &str) -> Result<RecordedRun, JournalError> {
-        self.0.past.recorded()
+    fn load(&self, run: &str) -> Result<RecordedRun, JournalError> {
+        match &self.0.fork {
+            Some(fork) if fork.origin.run == run => fork.recorded(),
+            _ => self.0.past.recorded(),
+        }
     }
 
     fn go_on(&self, _: &str) -> Result<Box<dyn RunJournal>, JournalError> {

@@ -31,6 +31,7 @@
 
 use crate::files::{create_once, private_folder, read, replace};
 use crate::request::{RunRequest, Stop};
+use crate::step::Past;
 use crate::store::{Store, StoreError, Tip};
 use endstop::{Category, NanoUsd, Outcome, Termination};
 use serde::de::DeserializeOwned;
@@ -288,6 +289,19 @@ impl Catalog {
     /// The store cannot be read.
     pub fn head_of(&self, run: &str) -> Result<Option<Head>, StoreError> {
         json(&self.store.folder_of(run)?.join("head.json"))
+    }
+
+    /// Returns the steps of a run that the engine has; none if the run has not begun, or was removed.
+    ///
+    /// # Errors
+    /// The store cannot be read, or a step is missing or has changed.
+    pub fn past_of(&self, run: &str) -> Result<Past, StoreError> {
+        let mut past = Past::default();
+        // Not all steps in the folder: those of a worker that was cut off are not part of the run.
+        if let Some(head) = self.head_of(run)? {
+            self.store.steps_to(run, &head.tip, None)?.iter().for_each(|step| past.take(step));
+        }
+        Ok(past)
     }
 
     /// Returns a run; `None` if there is no request for it.

@@ -32,6 +32,7 @@
 //!     task: "Greet.".to_owned(),
 //!     limits: Limits::default(),
 //!     source: Arc::new(Greeter),
+//!     fork: None,
 //! };
 //! let mut past = Past::default();
 //! let mut attempt = Attempt::begin(task, Arc::new(past.clone()), None, None);
@@ -62,6 +63,7 @@ mod ending;
 pub mod engine;
 mod export;
 mod files;
+mod fork;
 mod letter;
 mod letterbox;
 mod report;
@@ -77,9 +79,10 @@ pub use bridge::EngineJournal;
 pub use catalog::{Accepted, Began, Catalog, Decision, Entry, Head, HeadState, Summary};
 pub use ending::{Cause, end_run};
 pub use export::{ExportError, export_run};
+pub use fork::Fork;
 pub use letter::{Content, Letter, Refusal, RefusalKind, Steered};
 pub use letterbox::Steerer;
 pub use report::RunReport;
-pub use request::{RunRequest, Stop, check_run_id};
+pub use request::{Origin, RunRequest, Stop, check_run_id};
 pub use step::{Past, Step, StepEnd, StoredRecord};
 pub use store::{Kept, MOST_INLINE, Store, StoreError, Tip};

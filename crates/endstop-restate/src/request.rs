@@ -1,6 +1,6 @@
 //! A request for a run, as clients send it to the engine.
 
-use endstop::Limits;
+use endstop::{Branch, Limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -25,6 +25,36 @@ pub struct RunRequest {
     /// Limits by name, as under `[limits]` in endstop.toml. Each may only lower that of the agent.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub limits: Map<String, Value>,
+    /// The place in another run of the agent that the run branches from. The task is only shown then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+/// The place in another run that a run branches from, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    /// Id of the other run.
+    pub run: String,
+    /// The last turn of it that this run keeps, from 1; 0 keeps the task only.
+    pub turn: u32,
+    /// The message that the model reads after that turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// `true` to take a conversation from which secrets were removed.
+    #[serde(default)]
+    pub accept_redacted: bool,
+}
+
+impl Origin {
+    /// Returns the branch that the agent starts, with this id.
+    pub(crate) fn branch(&self, id: &str) -> Branch {
+        let mut branch = Branch::new(&self.run, self.turn).id(id);
+        if let Some(message) = &self.message {
+            branch = branch.message(message);
+        }
+        if self.accept_redacted { branch.accept_redacted() } else { branch }
+    }
 }
 
 impl RunRequest {

@@ -5,6 +5,7 @@ use super::{letters, stops};
 use crate::agents::{AgentSource, BuiltAgent, RunPlan};
 use crate::attempt::{Attempt, Task};
 use crate::catalog::{Head, HeadState, Summary};
+use crate::fork::Fork;
 use crate::letter::Steered;
 use crate::request::{RunRequest, Stop};
 use crate::step::{Past, Step, StepEnd};
@@ -96,10 +97,16 @@ impl Driving {
     /// Performs the run up to its next step, and stores the step with the other workers.
     ///
     /// # Errors
-    /// The store cannot be written.
+    /// The store cannot be read or written.
     pub(super) async fn next(&mut self) -> Result<Journalled, StoreError> {
         let number = self.number();
-        let mut attempt = self.attempt.take().unwrap_or_else(|| begin(self));
+        let mut attempt = match self.attempt.take() {
+            Some(attempt) => attempt,
+            None => {
+                let fork = self.fork().await?;
+                begin(self, fork)
+            }
+        };
         // Dropping this future drops the attempt, which then terminates its work: the engine has gone.
         let step = attempt.next().await;
         self.attempt = Some(attempt);
@@ -108,6 +115,19 @@ impl Driving {
         // there.
         let inline = usize::try_from(kept.bytes).is_ok_and(|bytes| bytes <= MOST_INLINE);
         Ok(if inline { Journalled::Step(step) } else { Journalled::Kept(kept) })
+    }
+
+    /// Reads the run that this one branches from, if it has not begun yet.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    async fn fork(&self) -> Result<Option<Fork>, StoreError> {
+        let origin = self.request.origin.as_ref().filter(|_| !self.past.has_begun());
+        let Some(origin) = origin.cloned() else { return Ok(None) };
+        let (catalog, run) = (self.shared.catalog.clone(), origin.run.clone());
+        let read = tokio::task::spawn_blocking(move || catalog.past_of(&run)).await;
+        let past = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        Ok(Some(Fork { origin, past: Arc::new(past) }))
     }
 
     /// Takes a step that the engine has, and lets the run continue. Returns the state of a run that
@@ -200,7 +220,7 @@ impl Driving {
 }
 
 /// Begins the attempt of this process, and waits for stops and letters in the background.
-fn begin(driving: &mut Driving) -> Attempt {
+fn begin(driving: &mut Driving, fork: Option<Fork>) -> Attempt {
     if driving.past.steps() > 0 {
         // The worker of the last step may have died before it noted the step.
         driving.note(None);
@@ -209,9 +229,10 @@ fn begin(driving: &mut Driving) -> Attempt {
     let source = shared.agents.get(&request.agent).cloned();
     // Another worker has planned the run, and may have other agents.
     let source = source.unwrap_or_else(|| Arc::new(NotConfigured(request.agent.clone())));
-    let task = Task { id: id.clone(), task: request.task.clone(), limits: limits.clone(), source };
+    let (id, limits) = (id.clone(), limits.clone());
+    let task = Task { id: id.clone(), task: request.task.clone(), limits, source, fork };
     let attempt = Attempt::begin(task, Arc::new(past.clone()), answer.take(), *stop);
-    let waiting = stops::pass_on(Arc::clone(shared), id.clone(), attempt.stopper());
+    let waiting = stops::pass_on(Arc::clone(shared), id, attempt.stopper());
     driving.waiting.spawn(waiting);
     let (shared, steerer) = (Arc::clone(&driving.shared), attempt.steerer());
     let letters = letters::pass_on(shared, driving.id.clone(), driving.letters() + 1, steerer);

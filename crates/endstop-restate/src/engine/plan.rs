@@ -1,7 +1,7 @@
 //! The plan of a run: what the first worker decides about it, once for all workers.
 
 use super::shared::Shared;
-use crate::catalog::{Accepted, Began, Decision};
+use crate::catalog::{Accepted, Began, Catalog, Decision};
 use crate::clock;
 use crate::request::{RunRequest, check_run_id};
 use crate::store::StoreError;
@@ -60,7 +60,31 @@ pub(super) fn admit(
         let why = "the engine has lost this run, which an earlier invocation began; start it again";
         return Ok(Plan { refused: Some(why.to_owned()), lost: true, ..Plan::default() });
     }
+    if let Some(why) = check_origin(&shared.catalog, id, request)? {
+        return Ok(Plan { refused: Some(why), ..Plan::default() });
+    }
     Ok(plan(shared, id, request))
+}
+
+/// Returns the reason for which the run cannot branch from the run that its request names: an agent must not
+/// read the conversation of another one.
+///
+/// # Errors
+/// The store cannot be read.
+fn check_origin(
+    catalog: &Catalog,
+    id: &str,
+    request: &RunRequest,
+) -> Result<Option<String>, StoreError> {
+    let Some(origin) = &request.origin else { return Ok(None) };
+    // Any client of the engine can write the request, and the id is a part of a path in the store.
+    if let Err(problem) = check_run_id(&origin.run) {
+        return Ok(Some(format!("`origin`: {problem}")));
+    }
+    let known = catalog.get(&origin.run)?.filter(|_| origin.run != id);
+    let same = known.is_some_and(|entry| entry.accepted.request.agent == request.agent);
+    let why = || format!("`origin`: the agent {:?} has no run {}", request.agent, origin.run);
+    Ok((!same).then(why))
 }
 
 /// Plans a run.
@@ -87,4 +111,44 @@ pub(super) fn plan(shared: &Shared, id: &str, request: &RunRequest) -> Plan {
     };
     let budget = Reservation { name: budget.name, ceiling: budget.usd, want };
     Plan { limits, budget: Some(budget), ..Plan::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Origin;
+    use crate::store::Store;
+
+    #[test]
+    fn branch_needs_a_run_of_its_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = Catalog::of(&Store::open(folder.path()).unwrap());
+        let request = |agent: &str, run: &str| RunRequest {
+            agent: agent.to_owned(),
+            origin: Some(Origin { run: run.to_owned(), ..Origin::default() }),
+            ..RunRequest::default()
+        };
+        let own = RunRequest { agent: "a".to_owned(), ..RunRequest::default() };
+        catalog.accept("r1", &Accepted::new(own.clone(), 5)).unwrap();
+        catalog.accept("r2", &Accepted::new(request("a", "r2"), 5)).unwrap();
+        let check = |request: &RunRequest| check_origin(&catalog, "r2", request).unwrap();
+        assert_eq!(check(&own), None);
+        assert_eq!(check(&request("a", "r1")), None);
+        let long = "x".repeat(65);
+        // Another agent, no run, the run itself, and paths.
+        for (agent, run) in [
+            ("b", "r1"),
+            ("a", "r3"),
+            ("a", "r2"),
+            ("a", ""),
+            ("a", ".."),
+            ("a", "../index"),
+            ("a", "r1/../r1"),
+            ("a", "r1\0"),
+            ("a", "/etc"),
+            ("a", long.as_str()),
+        ] {
+            assert!(check(&request(agent, run)).is_some(), "{agent} {run:?}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ use crate::step::StepEnd;
 use endstop::park::{Answer, ParkRequest, RequestKind};
 use restate_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,9 @@ pub(crate) struct Decision {
     /// `true` to let the call run.
     #[serde(default)]
     approve: bool,
+    /// The arguments that replace those of the approved call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    arguments: Option<Map<String, Value>>,
     /// The reason of a denial, which the model reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deny: Option<String>,
@@ -50,10 +54,11 @@ pub(crate) struct Decision {
 
 impl Decision {
     fn answer(&self) -> Answer {
-        let answer = match (&self.text, &self.deny) {
-            (Some(text), _) => Answer::text(text),
-            (None, Some(why)) => Answer::deny(why),
-            (None, None) => Answer::approve(),
+        let answer = match (&self.text, &self.deny, &self.arguments) {
+            (Some(text), ..) => Answer::text(text),
+            (None, Some(why), _) => Answer::deny(why),
+            (None, None, Some(arguments)) => Answer::approve_changed(arguments.clone()),
+            (None, None, None) => Answer::approve(),
         };
         answer.digest(&self.digest)
     }
@@ -63,6 +68,9 @@ impl Decision {
         let given = [self.approve, self.deny.is_some(), self.text.is_some()];
         if given.iter().filter(|given| **given).count() != 1 {
             return Err("expected exactly one of `approve`, `deny` and `text`".to_owned());
+        }
+        if self.arguments.is_some() && !self.approve {
+            return Err("`arguments` belong to `approve`".to_owned());
         }
         let digest = self.digest.to_ascii_lowercase();
         // A shorter prefix could fit another request than the one that the user has read.
@@ -332,7 +340,7 @@ async fn steps(ctx: &WorkflowContext<'_>, driving: &mut Driving) -> HandlerResul
                 continue;
             }
             Err(error) => {
-                let why = format!("a step could not be stored: {}", error.message());
+                let why = format!("a step could not be read or stored: {}", error.message());
                 return Ok(driving.end(why).await);
             }
         };
@@ -388,4 +396,47 @@ async fn wait(
     };
     ctx.clear(PARKED);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn request(kind: RequestKind) -> ParkRequest {
+        let request = json!({
+            "id": 4, "kind": kind, "tool": "rm", "call_id": "c1", "subject": "{}",
+            "digest": "0123456789abcdef", "asked_ms": 1,
+        });
+        serde_json::from_value(request).unwrap()
+    }
+
+    fn decide(kind: RequestKind, decision: Value) -> Result<Answer, String> {
+        let mut decision = decision;
+        decision["digest"] = json!("01234567");
+        let decision: Decision = serde_json::from_value(decision).map_err(|e| e.to_string())?;
+        decision.check(&request(kind)).map(|()| decision.answer())
+    }
+
+    #[test]
+    fn arguments_belong_to_an_approval() {
+        let arguments = json!({"path": "y"});
+        let Value::Object(changed) = arguments.clone() else { panic!() };
+        let decision = json!({"approve": true, "arguments": arguments});
+        let answer = decide(RequestKind::Approval, decision.clone()).unwrap();
+        assert_eq!(answer, Answer::approve_changed(changed).digest("01234567"));
+        assert!(decide(RequestKind::Question, decision).is_err());
+        let plain = decide(RequestKind::Approval, json!({"approve": true})).unwrap();
+        assert_eq!(plain, Answer::approve().digest("01234567"));
+        for wrong in [
+            json!({"arguments": {}}),
+            json!({"approve": false, "arguments": {}}),
+            json!({"deny": "no", "arguments": {}}),
+            json!({"text": "yes", "arguments": {}}),
+            json!({"approve": true, "arguments": []}),
+            json!({"approve": true, "arguments": "{}"}),
+        ] {
+            assert!(decide(RequestKind::Approval, wrong.clone()).is_err(), "{wrong}");
+        }
+    }
 }

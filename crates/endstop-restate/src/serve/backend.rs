@@ -7,7 +7,7 @@ use super::tail::{TailReader, Tails};
 use crate::catalog::{Catalog, Entry};
 use crate::engine::{ClientError, EngineClient};
 use crate::letter::{Content, Letter};
-use crate::request::{RunRequest, Stop as RunStop, check_run_id};
+use crate::request::{Origin as RunOrigin, RunRequest, Stop as RunStop, check_run_id};
 use crate::store::Store;
 use endstop::agent::check_text;
 use endstop::event::RequestId;
@@ -15,7 +15,7 @@ use endstop::wire::redact::KnownKeys;
 use endstop::{Approval, LimitChanges, SteerError};
 use endstop_serve::backend::{
     After, AgentInfo, Answering, Backend, BackendError, BranchRequest, ErrorKind, EventSource,
-    Filter, RunInfo, RunRequest as Asked, RunState, Started, Stop, Totals, Waiting,
+    Filter, Origin, RunInfo, RunRequest as Asked, RunState, Started, Stop, Totals, Waiting,
 };
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
@@ -124,13 +124,19 @@ impl DurableRuns {
             Some(Repeated::Accepted(id)) => return Ok(Started::Known(id)),
             // It had its place before.
             Some(Repeated::Undecided) => {}
-            None => self.has_room().await?,
+            None => {
+                if let Some(origin) = &asked.origin {
+                    self.check_origin(origin).await?;
+                }
+                self.has_room().await?;
+            }
         }
         let (shown, _) = asked.without(&self.secrets);
         let [request, shown] = [asked, shown].map(|asked| RunRequest {
             agent: asked.agent,
             task: asked.task,
             limits: asked.limits,
+            origin: asked.origin.map(of_client),
         });
         self.shared.start(New { owner, key, digest, request, shown }).await
     }
@@ -179,7 +185,7 @@ impl DurableRuns {
                 agent: accepted.request.agent,
                 task: accepted.request.task,
                 limits: accepted.request.limits,
-                origin: None,
+                origin: accepted.request.origin.map(for_client),
             },
             state,
             created_ms: accepted.created_ms,
@@ -232,11 +238,56 @@ impl DurableRuns {
         self.shared.engine.steer(run, &letter).await
     }
 
-    /// Refuses what only a run of one process can do.
-    async fn refuse(&self, run: &str, message: &str) -> Result<(), BackendError> {
-        self.found(run).await?;
-        Err(BackendError::new(ErrorKind::Unsupported, message))
+    /// Accepts a request for a branch of a run, of the agent of the run.
+    async fn accept_branch(
+        &self,
+        owner: &str,
+        key: Option<&str>,
+        run: &str,
+        request: BranchRequest,
+    ) -> Result<Started, BackendError> {
+        let first = self.found(run).await?.accepted.request;
+        let BranchRequest { turn, message, limits, accept_redacted } = request;
+        let origin = Origin { run: run.to_owned(), turn, message, accept_redacted };
+        let (agent, task) = (first.agent, first.task);
+        self.accept(owner, key, Asked { agent, task, limits, origin: Some(origin) }).await
     }
+
+    /// Checks that a run can be branched at this place.
+    async fn check_origin(&self, origin: &Origin) -> Result<(), BackendError> {
+        let origin = origin.clone();
+        let checked = self.shared.blocking(move |own| {
+            let past = match own.catalog.past_of(&origin.run) {
+                Ok(past) => past,
+                Err(error) => {
+                    own.engine.report(&error.to_string());
+                    return Ok(Err("the run cannot be read".to_owned()));
+                }
+            };
+            if !past.has_begun() {
+                let problem = "the run has not started, or was removed from the store";
+                return Ok(Err(problem.to_owned()));
+            }
+            let recorded = past.recorded().map_err(|error| {
+                own.engine.report(&error.to_string());
+                "the run cannot be read".to_owned()
+            });
+            Ok(recorded.and_then(|recorded| origin.check(&recorded)))
+        });
+        checked.await?.map_err(|problem| BackendError::new(ErrorKind::InvalidRun, problem))
+    }
+}
+
+/// Returns the place that a run branches from as the engine's request has it.
+fn of_client(origin: Origin) -> RunOrigin {
+    let Origin { run, turn, message, accept_redacted } = origin;
+    RunOrigin { run, turn, message, accept_redacted }
+}
+
+/// Returns the place that a run branches from as the API has it.
+fn for_client(origin: RunOrigin) -> Origin {
+    let RunOrigin { run, turn, message, accept_redacted } = origin;
+    Origin { run, turn, message, accept_redacted }
 }
 
 impl Backend for DurableRuns {
@@ -255,17 +306,12 @@ impl Backend for DurableRuns {
 
     fn branch<'a>(
         &'a self,
-        _: &'a str,
-        _: Option<&'a str>,
+        owner: &'a str,
+        key: Option<&'a str>,
         run: &'a str,
-        _: BranchRequest,
+        request: BranchRequest,
     ) -> Answering<'a, Started> {
-        Box::pin(async move {
-            let message = "durable runs cannot be branched here; copy the run with `endstop worker --export RUN \
-                           --journal FILE`, and branch it with `endstop branch`";
-            self.refuse(run, message).await?;
-            Err(BackendError::internal())
-        })
+        Box::pin(self.accept_branch(owner, key, run, request))
     }
 
     fn get<'a>(&'a self, run: &'a str) -> Answering<'a, Option<RunInfo>> {
@@ -378,10 +424,8 @@ impl Backend for DurableRuns {
             let decision = match approval {
                 Approval::Allow => json!({"digest": open.digest, "approve": true}),
                 Approval::Deny(reason) => json!({"digest": open.digest, "deny": reason}),
-                Approval::AllowChanged(_) => {
-                    let message = "the arguments of a call of a durable run cannot be replaced; deny the call \
-                                   with a `reason` that names the arguments to use";
-                    return Err(BackendError::new(ErrorKind::Unsupported, message));
+                Approval::AllowChanged(arguments) => {
+                    json!({"digest": open.digest, "approve": true, "arguments": arguments})
                 }
             };
             self.shared.engine.decide(run, &decision).await

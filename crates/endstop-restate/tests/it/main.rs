@@ -3,6 +3,7 @@
 
 mod support;
 
+mod branches;
 mod crashes;
 mod endings;
 #[cfg(feature = "serve")]
@@ -13,5 +14,7 @@ mod parks;
 mod scenarios;
 #[cfg(feature = "serve")]
 mod served;
+#[cfg(feature = "serve")]
+mod served_branches;
 mod stops;
 mod stores;

@@ -104,8 +104,8 @@ fn essence(outcome: &Value) -> Value {
 async fn stepped(scenario: &Scenario, dies_after: Option<u64>) -> (Value, u64) {
     let source = scenario.again();
     let limits = source.limits.clone();
-    let task =
-        Task { id: "r1".to_owned(), task: "Do it.".to_owned(), limits, source: Arc::new(source) };
+    let (id, source) = ("r1".to_owned(), Arc::new(source));
+    let task = Task { id, task: "Do it.".to_owned(), limits, source, fork: None };
     let mut past = Past::default();
     let mut attempt = Attempt::begin(task.clone(), Arc::new(past.clone()), None, None);
     loop {

@@ -13,8 +13,8 @@ use endstop_restate::{
     Store, Summary, Task, Tip,
 };
 use endstop_serve::backend::{
-    After, AgentInfo, Backend, BackendError, BranchRequest, ErrorKind, EventFrames, Filter,
-    RunRequest, RunState, Started, Stop,
+    After, AgentInfo, Backend, BackendError, ErrorKind, EventFrames, Filter, RunRequest, RunState,
+    Started, Stop,
 };
 use serde_json::{Map, json};
 use std::sync::{Arc, Mutex};
@@ -25,22 +25,22 @@ use tempfile::TempDir;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A store, an engine, and any number of servers.
-struct Lab {
-    store: Store,
-    engine: FakeEngine,
-    reported: Arc<Mutex<Vec<String>>>,
+pub(crate) struct Lab {
+    pub(crate) store: Store,
+    pub(crate) engine: FakeEngine,
+    pub(crate) reported: Arc<Mutex<Vec<String>>>,
     _folder: TempDir,
 }
 
 impl Lab {
-    fn new() -> Lab {
+    pub(crate) fn new() -> Lab {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let engine = FakeEngine::start(store.id());
         Lab { store, engine, reported: Arc::default(), _folder: folder }
     }
 
-    fn server(&self) -> DurableRuns {
+    pub(crate) fn server(&self) -> DurableRuns {
         self.server_at(&self.engine.url(), DEADLINE)
     }
 
@@ -59,12 +59,12 @@ impl Lab {
         DurableRuns::open(self.store.clone(), vec![agent], &options, report).unwrap()
     }
 
-    fn catalog(&self) -> Catalog {
+    pub(crate) fn catalog(&self) -> Catalog {
         Catalog::of(&self.store)
     }
 
     /// Writes a step as a worker does, and notes it if the engine has it.
-    fn put(&self, run: &str, past: &mut Past, step: &Step, confirmed: bool) {
+    pub(crate) fn put(&self, run: &str, past: &mut Past, step: &Step, confirmed: bool) {
         let kept = self.store.put(run, past.steps(), step).unwrap();
         past.take(step);
         if !confirmed {
@@ -83,7 +83,13 @@ impl Lab {
     }
 
     /// Drives a run until it parks or ends.
-    async fn drive(&self, worker: &Worker, run: &str, past: &mut Past, answer: Option<Answer>) {
+    pub(crate) async fn drive(
+        &self,
+        worker: &Worker,
+        run: &str,
+        past: &mut Past,
+        answer: Option<Answer>,
+    ) {
         let began = Began { invocation: "inv_1".to_owned(), at_ms: 7 };
         self.catalog().begin(run, &began).unwrap();
         let mut attempt = attempt(worker, run, past, answer);
@@ -103,11 +109,11 @@ fn attempt(worker: &Worker, run: &str, past: &Past, answer: Option<Answer>) -> A
     Attempt::begin(task, Arc::new(past.clone()), answer, None)
 }
 
-fn request() -> RunRequest {
+pub(crate) fn request() -> RunRequest {
     RunRequest { agent: "a".to_owned(), task: "Work.".to_owned(), limits: Map::new(), origin: None }
 }
 
-fn kind<T: std::fmt::Debug>(result: Result<T, BackendError>) -> ErrorKind {
+pub(crate) fn kind<T: std::fmt::Debug>(result: Result<T, BackendError>) -> ErrorKind {
     result.unwrap_err().kind
 }
 
@@ -117,7 +123,7 @@ async fn listed(runs: &DurableRuns) -> Vec<String> {
 }
 
 /// Reads the events of a run after a place until their end.
-async fn events(runs: &DurableRuns, run: &str, after: u64) -> Vec<String> {
+pub(crate) async fn events(runs: &DurableRuns, run: &str, after: u64) -> Vec<String> {
     let Some(mut source) = runs.follow(run, After::Number(after)).await.unwrap() else {
         return Vec::new();
     };
@@ -393,11 +399,24 @@ async fn parked_run_is_answered_once() {
     let answer = |approval| other.answer(&id, request, approval);
     let unknown = one.answer(&id, RequestId(request.0 ^ 1), Approval::Allow).await;
     assert_eq!(kind(unknown), ErrorKind::UnknownRequest);
-    assert_eq!(kind(answer(Approval::AllowChanged(Map::new())).await), ErrorKind::Unsupported);
     assert!(lab.engine.got("/answer").is_empty());
+    let Some(arguments) = json!({"number": 70}).as_object().cloned() else { panic!() };
+    answer(Approval::AllowChanged(arguments)).await.unwrap();
+    let sent = lab.engine.got("/answer").remove(0);
+    let decision: serde_json::Value = serde_json::from_str(&sent.body).unwrap();
+    assert_eq!(
+        (&decision["approve"], &decision["arguments"]["number"]),
+        (&json!(true), &json!(70))
+    );
+    assert_eq!(decision["digest"].as_str().unwrap().len(), 64);
     answer(Approval::Allow).await.unwrap();
-    let sent = &lab.engine.got("/answer")[0];
-    assert!(sent.body.contains("\"approve\":true") && sent.path.contains(&id), "{sent:?}");
+    let sent = &lab.engine.got("/answer")[1];
+    assert!(
+        sent.body.contains("\"approve\":true")
+            && !sent.body.contains("arguments")
+            && sent.path.contains(&id),
+        "{sent:?}"
+    );
     // The engine has the first decision, and the worker has not continued yet.
     lab.engine.answers(|request| {
         request.path.ends_with("/answer").then(|| Reply::Answer(409, "{}".to_owned()))
@@ -409,18 +428,6 @@ async fn parked_run_is_answered_once() {
     lab.drive(&worker, &id, &mut past, Some(Answer::approve())).await;
     assert_eq!(kind(answer(Approval::Allow).await), ErrorKind::NotOpen);
     assert_eq!(one.get(&id).await.unwrap().unwrap().state, RunState::Ended);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn unsupported_requests_name_the_command() {
-    let lab = Lab::new();
-    let server = lab.server();
-    let id = server.start("", None, request()).await.unwrap().id().to_owned();
-    let limits = Map::new();
-    let branch = BranchRequest { turn: 0, message: None, limits, accept_redacted: false };
-    let error = server.branch("", None, &id, branch).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Unsupported);
-    assert!(error.message.contains("endstop worker --export"), "{error}");
 }
 
 /// Writes the first step of a run, so that it works.

@@ -71,6 +71,8 @@ pub(crate) struct Worker {
     pub(crate) size: usize,
     pub(crate) asks: bool,
     pub(crate) expires: Option<Duration>,
+    /// A secret at the beginning of each result; none if it is empty.
+    pub(crate) secret: String,
     /// `true` while the tool must not return.
     pub(crate) blocked: Arc<AtomicBool>,
 }
@@ -83,6 +85,7 @@ impl Worker {
             size: 10,
             asks: false,
             expires: None,
+            secret: String::new(),
             blocked: Arc::default(),
         }
     }
@@ -93,6 +96,7 @@ impl Worker {
             task: "Work.".to_owned(),
             limits: Limits::default(),
             source: Arc::new(self.clone()),
+            fork: None,
         }
     }
 
@@ -113,15 +117,16 @@ impl AgentSource for Worker {
 
     fn build(&self, plan: &RunPlan) -> Result<BuiltAgent, String> {
         let worked = Arc::clone(&self.worked);
-        let (size, blocked) = (self.size, Arc::clone(&self.blocked));
+        let (secret, size) = (self.secret.clone(), self.size);
+        let blocked = Arc::clone(&self.blocked);
         let work = tool_fn("work", "Works.", move |arguments: Value, _| {
             worked.lock().unwrap().push(arguments);
-            let blocked = Arc::clone(&blocked);
+            let (secret, blocked) = (secret.clone(), Arc::clone(&blocked));
             async move {
                 while blocked.load(Ordering::SeqCst) {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
-                ToolOutput::ok("x".repeat(size))
+                ToolOutput::ok(secret + &"x".repeat(size))
             }
         });
         let mut approver = ParkApprovals::new();
@@ -137,7 +142,8 @@ impl AgentSource for Worker {
             .journal(plan.journal.clone())
             .build()
             .map_err(|error| error.to_string())?;
-        let secrets = endstop::provider::KnownKeys::default();
+        let known = (!self.secret.is_empty()).then(|| self.secret.clone());
+        let secrets = endstop::provider::KnownKeys::new(known);
         Ok(BuiltAgent { agent, secrets, resources: Box::new(()) })
     }
 }

@@ -105,7 +105,7 @@ impl Caller {
                 ErrorKind::InvalidChange | ErrorKind::TooLarge => {
                     RpcError::params(format!("message: {error}")).into()
                 }
-                ErrorKind::NotOpen | ErrorKind::Parked | ErrorKind::Unsupported => {
+                ErrorKind::NotOpen | ErrorKind::Parked => {
                     RpcError::new(-32004, error.message).into()
                 }
                 _ => Failed::from(error),

@@ -61,7 +61,6 @@ impl From<BackendError> for Failure {
             ErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             ErrorKind::NotOpen => (StatusCode::CONFLICT, "not_open"),
             ErrorKind::Parked => (StatusCode::CONFLICT, "parked"),
-            ErrorKind::Unsupported => (StatusCode::NOT_IMPLEMENTED, "unsupported"),
             ErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
         Failure::new(status, code, error.message)

@@ -44,7 +44,6 @@ const STEERING: &[(u16, &str)] = &[
     (409, "the run has ended, or is parked"),
     (413, "the message is too long"),
     (422, "the message is blank, or a limit is unknown, invalid or looser"),
-    (501, "durable runs cannot do this; the message names the command that can"),
     (503, "the run has not started yet"),
 ];
 const STARTING: &[(u16, &str)] = &[
@@ -56,7 +55,6 @@ const STARTING: &[(u16, &str)] = &[
         "a limit is raised, the task is blank, the run has no such turn, or the key was used before",
     ),
     (429, "the queue is full; see Retry-After"),
-    (501, "durable runs cannot do this; the message names the command that can"),
     (503, "the server is shutting down, or the engine of durable runs does not answer"),
 ];
 const IDEMPOTENT: &[(&str, &str, &str)] = &[(
@@ -177,7 +175,6 @@ fn controls() -> [Operation; 6] {
             errors: &[
                 (404, "there is no such run, or it has made no such request"),
                 (409, "the request was answered before, or the run no longer waits for it"),
-                (501, "the arguments of a call of a durable run cannot be replaced"),
                 (
                     503,
                     "the run does not work yet, is being parked, or its engine does not answer; repeat \

@@ -35,8 +35,6 @@ pub enum ErrorKind {
     NotOpen,
     /// The run is parked. 409
     Parked,
-    /// Runs of this backend cannot do this; the message names the command that can. 501
-    Unsupported,
     /// The server has failed. The message is for its log only. 500
     Internal,
 }

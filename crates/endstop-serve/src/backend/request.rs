@@ -1,6 +1,7 @@
 //! A request for a run or for a branch of one, and the limits that it may set.
 
 use super::error::{BackendError, ErrorKind};
+use endstop::journal::RecordedRun;
 use endstop::wire::redact::KnownKeys;
 use endstop::{Branch, Limits};
 use schemars::JsonSchema;
@@ -85,6 +86,37 @@ impl Origin {
             branch = branch.message(message);
         }
         if self.accept_redacted { branch.accept_redacted() } else { branch }
+    }
+
+    /// Checks that the recorded run can be branched there, so that the client learns of an error at
+    /// once and not by an ending. Pure.
+    ///
+    /// # Errors
+    /// Describes the problem and the fix for the client.
+    pub fn check(&self, recorded: &RecordedRun) -> Result<(), String> {
+        if self.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
+            return Err("`message` is blank: expected text for the model".to_owned());
+        }
+        if recorded.redacted > 0 && !self.accept_redacted {
+            return Err(format!(
+                "secrets were removed from the conversation in {} places, and the model would read \
+                 `[redacted]` instead; set `accept_redacted`, or start a new run",
+                recorded.redacted
+            ));
+        }
+        if recorded.spec(None).is_err() {
+            // Only the agent has the policy that replays the run.
+            return Ok(());
+        }
+        let prefix = recorded.prefix(self.turn, None).map_err(|error| error.to_string())?;
+        if prefix.answered && self.message.is_none() {
+            return Err(format!(
+                "turn {} ends with an answer of the model, which cannot continue without a message; \
+                 set `message`, or a lower `turn`",
+                self.turn
+            ));
+        }
+        Ok(())
     }
 }
 

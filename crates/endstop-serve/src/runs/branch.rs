@@ -30,12 +30,8 @@ impl Runs {
         self.create(owner, key, RunRequest { agent, task, limits, origin: Some(origin) })
     }
 
-    /// Checks that the run can be branched there, so that the client learns of an error at once and
-    /// not by an ending.
+    /// Checks that the run can be branched there.
     fn check_origin(&self, origin: &Origin) -> Result<(), String> {
-        if origin.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
-            return Err("`message` is blank: expected text for the model".to_owned());
-        }
         let recorded = self.shared.journal.load(&origin.run).map_err(|error| {
             if error.kind == JournalErrorKind::NotFound {
                 return "the run has not started, or was removed from the journal".to_owned();
@@ -44,25 +40,6 @@ impl Runs {
             (self.shared.report)(&error.to_string());
             "the run cannot be read".to_owned()
         })?;
-        if recorded.redacted > 0 && !origin.accept_redacted {
-            return Err(format!(
-                "secrets were removed from the conversation in {} places, and the model would read \
-                 `[redacted]` instead; set `accept_redacted`, or start a new run",
-                recorded.redacted
-            ));
-        }
-        if recorded.spec(None).is_err() {
-            // Only the agent has the policy that replays the run.
-            return Ok(());
-        }
-        let prefix = recorded.prefix(origin.turn, None).map_err(|error| error.to_string())?;
-        if prefix.answered && origin.message.is_none() {
-            return Err(format!(
-                "turn {} ends with an answer of the model, which cannot continue without a message; \
-                 set `message`, or a lower `turn`",
-                origin.turn
-            ));
-        }
-        Ok(())
+        origin.check(&recorded)
     }
 }
