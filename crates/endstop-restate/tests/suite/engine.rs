@@ -172,6 +172,12 @@ impl Driver for Engine {
     }
 }
 
+/// `true` for the file of a step, `000007-3fa1….json`, and not for those of the list of runs.
+fn is_step(name: &str) -> bool {
+    name.split_once('-').is_some_and(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()))
+        && name.ends_with(".json")
+}
+
 struct Durable {
     id: String,
     ingress: SocketAddr,
@@ -211,7 +217,9 @@ impl Live for Durable {
             let folder = self.store.folder().join("runs").join(&self.id);
             let steps: Vec<String> = std::fs::read_dir(folder)
                 .unwrap()
-                .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+                .map(|file| file.unwrap())
+                .filter(|file| is_step(&file.file_name().to_string_lossy()))
+                .map(|file| std::fs::read_to_string(file.path()).unwrap())
                 .filter(|step| step.contains(r#""state":"ended""#))
                 .collect();
             let last = past.outcome().is_some() && steps.len() == 1;
