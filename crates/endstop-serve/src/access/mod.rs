@@ -3,5 +3,5 @@
 mod request;
 mod tokens;
 
-pub(crate) use request::{Refusal, check_head, check_source};
+pub(crate) use request::{Refusal, check_head, check_source, is_ambiguous};
 pub use tokens::{Client, TokenFileError, Tokens};

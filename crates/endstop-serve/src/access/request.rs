@@ -44,14 +44,12 @@ pub(crate) fn check_head(
     headers: &HeaderMap,
     is_token: impl Fn(&[u8]) -> bool,
 ) -> Result<(), Refusal> {
-    // hyper rejects most of these, but the answer must not depend on its version.
-    let both = headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING);
-    if both || headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
+    if is_ambiguous(headers) {
         return Err(refusal(
             StatusCode::BAD_REQUEST,
             "invalid_request",
-            "the length of the body is stated twice; send either Content-Length or \
-             Transfer-Encoding",
+            "the length of the body is stated twice; send either one Content-Length or \
+             `Transfer-Encoding: chunked`",
         ));
     }
     let pairs = uri.query().unwrap_or_default().split('&');
@@ -68,6 +66,21 @@ pub(crate) fn check_head(
         }
     }
     Ok(())
+}
+
+/// `true` if two programs could disagree about the end of the body: a part of it could then be another
+/// request for this server, and not for a proxy in front of it.
+pub(crate) fn is_ambiguous(headers: &HeaderMap) -> bool {
+    // hyper rejects most of these, but the answer must not depend on its version.
+    let lengths = headers.get_all(CONTENT_LENGTH).iter().count();
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (encodings.next(), encodings.next()) {
+        (None, _) => lengths > 1,
+        (Some(encoding), None) => {
+            lengths > 0 || !encoding.as_bytes().eq_ignore_ascii_case(b"chunked")
+        }
+        (Some(_), Some(_)) => true,
+    }
 }
 
 /// Checks that the request is meant for this server and does not come from another website.

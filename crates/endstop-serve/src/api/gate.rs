@@ -2,12 +2,12 @@
 //! answer.
 
 use super::failure::{Code, Failure};
-use crate::access::{Client, check_head, check_source};
+use crate::access::{Client, check_head, check_source, is_ambiguous};
 use crate::app::App;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderName};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONNECTION, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ pub(super) async fn gate(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let ambiguous = is_ambiguous(request.headers());
     let mut response = match check(&app, &request) {
         Ok(client) => {
             request.extensions_mut().insert(client);
@@ -49,6 +50,10 @@ pub(super) async fn gate(
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    if ambiguous {
+        // What follows on this connection may be a part of the body.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response

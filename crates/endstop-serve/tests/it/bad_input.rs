@@ -121,6 +121,9 @@ async fn smuggled_requests_are_not_served() {
         "content-length: +4\r\n",
         "transfer-encoding: xchunked\r\n",
         "transfer-encoding: chunked, identity\r\n",
+        "transfer-encoding: chunked, chunked\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: gzip, chunked\r\n",
         "content-length : 4\r\n",
         "x: y\r\n content-length: 4\r\n",
     ] {
