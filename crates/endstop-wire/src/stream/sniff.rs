@@ -12,10 +12,9 @@
 //! Only field names and a few values of the first events are read, so that text written by a model
 //! cannot influence the result.
 
-use super::json_end::{JsonEnd, is_space};
+use super::members::members;
 use crate::dialect::WireFormat;
 use crate::stream::eventstream;
-use memchr::memchr2;
 use std::borrow::Cow;
 
 /// Maximum number of a stream's objects that are examined.
@@ -65,51 +64,14 @@ impl<'a> Fields<'a> {
     }
 
     /// Splits the object at the beginning of `bytes` into its fields, and returns its length.
-    ///
-    /// Values are skipped by their quotes and brackets, and not checked: the decoder reports what is
-    /// wrong with a value. Returns `None` if the object does not end.
     fn split(bytes: &'a [u8]) -> Option<(Fields<'a>, usize)> {
         let mut fields = Vec::with_capacity(8);
-        let mut at = past_space(bytes, 0);
-        (bytes.get(at) == Some(&b'{')).then_some(())?;
-        at = past_space(bytes, at + 1);
-        if bytes.get(at) == Some(&b'}') {
-            return Some((Fields(fields), at + 1));
-        }
-        loop {
-            let name = string(&bytes[at..])?;
-            at = past_space(bytes, at + name.len());
-            (bytes.get(at) == Some(&b':')).then_some(())?;
-            at = past_space(bytes, at + 1);
-            let value = &bytes[at..][..JsonEnd::default().feed(&bytes[at..])?];
-            fields.push((unescaped(name)?, value));
-            at = past_space(bytes, at + value.len());
-            match bytes.get(at) {
-                Some(b',') => at = past_space(bytes, at + 1),
-                Some(b'}') => return Some((Fields(fields), at + 1)),
-                _ => return None,
-            }
-        }
-    }
-}
-
-fn past_space(bytes: &[u8], mut at: usize) -> usize {
-    while bytes.get(at).is_some_and(|byte| is_space(*byte)) {
-        at += 1;
-    }
-    at
-}
-
-/// Returns the string at the beginning of `bytes`, with its quotes.
-fn string(bytes: &[u8]) -> Option<&[u8]> {
-    (bytes.first() == Some(&b'"')).then_some(())?;
-    let mut at = 1;
-    loop {
-        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
-        if bytes[at] == b'"' {
-            return Some(&bytes[..=at]);
-        }
-        at += 2;
+        let mut readable = true;
+        let length = members(bytes, &mut |name, value| match unescaped(&bytes[name]) {
+            Some(name) => fields.push((name, &bytes[value])),
+            None => readable = false,
+        })?;
+        readable.then_some((Fields(fields), length))
     }
 }
 
