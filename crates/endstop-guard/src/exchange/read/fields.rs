@@ -1,9 +1,11 @@
 //! The members of a JSON object, each with its place in the text.
 
+use endstop_wire::stream::members::members;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::fmt;
 
 /// The most members that are read. No request has a hundred.
@@ -11,23 +13,42 @@ const MOST: usize = 4096;
 
 /// The members in their order, also those with the same name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fields<'a>(Vec<(String, &'a RawValue)>);
+pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
 impl<'a> Fields<'a> {
-    /// Reads the members of an object.
+    /// Reads the members of an object. The insides of strings, lists and objects are not checked, because
+    /// a parser would take longer than the rest of a request: a provider refuses a body that is not valid.
     pub(crate) fn of(text: &'a str) -> Result<Fields<'a>, serde_json::Error> {
-        serde_json::from_str(text)
+        // The parser names the place of the error.
+        Fields::split(text).map_or_else(|| serde_json::from_str(text), Ok)
+    }
+
+    fn split(text: &'a str) -> Option<Fields<'a>> {
+        let mut all = Vec::with_capacity(16);
+        let mut fits = true;
+        let length = members(text.as_bytes(), &mut |name, value| {
+            let (name, value) = (name_of(&text[name]), &text[value]);
+            // Any other value is short.
+            let is_valid =
+                value.starts_with(['"', '[', '{']) || parsed::<IgnoredAny>(value).is_some();
+            fits &= is_valid && all.len() < MOST;
+            match name {
+                Some(name) if fits => all.push((name, value)),
+                _ => fits = false,
+            }
+        })?;
+        (fits && text[length..].trim_ascii().is_empty()).then_some(Fields(all))
     }
 
     /// Returns a member's text. Of members with the same name the last counts, as in most parsers.
     pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
-        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get())
+        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value)
     }
 
     /// Iterates over the texts of all members with one of these names.
     pub(crate) fn all<'s>(&'s self, names: &'s [&str]) -> impl Iterator<Item = &'a str> + 's {
-        let named = self.0.iter().filter(|(key, _)| names.contains(&key.as_str()));
-        named.map(|(_, value)| value.get())
+        let named = self.0.iter().filter(|(key, _)| names.contains(&&**key));
+        named.map(|(_, value)| *value)
     }
 
     /// `true` if there is such a member and it is not `null`.
@@ -37,7 +58,7 @@ impl<'a> Fields<'a> {
 
     /// The names of the members, in their order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+        self.0.iter().map(|(name, _)| &**name)
     }
 
     pub(super) fn string(&self, name: &str) -> Option<String> {
@@ -67,7 +88,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Members;
         impl<'de> Visitor<'de> for Members {
-            type Value = Vec<(String, &'de RawValue)>;
+            type Value = Vec<(Cow<'de, str>, &'de str)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
@@ -75,18 +96,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
                     // Every look-up walks this list, so its length bounds the work.
                     if members.len() == MOST {
                         return Err(A::Error::custom("the object has more than 4096 members"));
                     }
-                    members.push(member);
+                    members.push((Cow::Owned(name), value.get()));
                 }
                 Ok(members)
             }
         }
         deserializer.deserialize_map(Members).map(Fields)
     }
+}
+
+/// Returns the name in a string with quotes, copied only if it has escapes.
+fn name_of(string: &str) -> Option<Cow<'_, str>> {
+    let name = &string[1..string.len() - 1];
+    let has_escapes = memchr::memchr(b'\\', name.as_bytes()).is_some();
+    if has_escapes { parsed::<String>(string).map(Cow::Owned) } else { Some(Cow::Borrowed(name)) }
 }
 
 /// Splits the text of a list into the texts of its elements. Another value has none. The text must be
@@ -120,7 +148,8 @@ pub(super) fn elements_of(text: &str) -> Vec<&str> {
 /// Returns the position of the quote that ends the string whose content begins at `from`.
 fn string_end(text: &str, from: usize) -> usize {
     let mut at = from;
-    while let Some(found) = text.get(at..).and_then(|rest| rest.find('"')) {
+    // The standard library's search takes fifty times as long in the text of a message.
+    while let Some(found) = memchr::memchr(b'"', text.as_bytes().get(at..).unwrap_or_default()) {
         let end = at + found;
         // An odd number of backslashes before a quote escapes it.
         let escapes = text.as_bytes()[at..end].iter().rev().take_while(|byte| **byte == b'\\');
@@ -156,7 +185,7 @@ pub(super) fn any_of<T: Default + for<'a> Deserialize<'a>>(text: &str) -> T {
 
 #[cfg(test)]
 mod tests {
-    use super::{elements_of, parsed};
+    use super::{Fields, elements_of, parsed};
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -188,6 +217,33 @@ mod tests {
             let elements: Vec<Value> =
                 elements_of(&text).into_iter().map(|one| parsed(one).unwrap()).collect();
             prop_assert_eq!(elements, list);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn members_equal_those_of_a_parser(
+            object in proptest::collection::btree_map("[a\"\\\\\u{e9}]{0,3}", value(), 0..5), pretty in any::<bool>()
+        ) {
+            let text = if pretty {
+                serde_json::to_string_pretty(&object).unwrap()
+            } else {
+                serde_json::to_string(&object).unwrap()
+            };
+            let fields = Fields::split(&text).unwrap();
+            let parsed: Fields<'_> = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(&fields.0, &parsed.0);
+            let more = format!("{text} 1");
+            prop_assert!(Fields::of(&more).is_err());
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[{}\\[\\]\",:\\\\ a1\u{e9}]{0,30}") {
+            if let Ok(parsed) = serde_json::from_str::<Fields<'_>>(&text) {
+                prop_assert_eq!(Fields::of(&text).unwrap().0, parsed.0);
+            } else {
+                let _ = Fields::of(&text);
+            }
         }
     }
 
