@@ -1,7 +1,7 @@
 //! Readers of a run that is silent: their memory, and the delay of other runs meanwhile.
 
 use crate::Result;
-use crate::client::{Delays, Events, ask, begin, run};
+use crate::client::{Connection, Delays, Events, run};
 use crate::process::memory_mb;
 use crate::serving::Serving;
 use std::time::Instant;
@@ -25,8 +25,9 @@ pub(crate) struct Idle {
 /// Opens this many readers of one run, and ends the run at last.
 pub(crate) async fn measured(serving: &Serving, readers: usize) -> Result<Idle> {
     let (address, process) = (serving.address.clone(), serving.process.id());
-    let id = begin(&address, "silent").await?;
-    let mut first = Events::open(&address, &id).await?;
+    let mut asking = Connection::open(&address).await?;
+    let id = asking.begin("silent").await?;
+    let mut first = Events::open(Connection::open(&address).await?, &id).await?;
     until_silent(&mut first).await?;
     let before_mb = memory_mb(process, "VmRSS");
     let mut open = vec![first];
@@ -35,7 +36,7 @@ pub(crate) async fn measured(serving: &Serving, readers: usize) -> Result<Idle> 
         for _ in 0..AT_ONCE.min(readers - open.len()) {
             let (address, id) = (address.clone(), id.clone());
             opening.spawn(async move {
-                let mut events = Events::open(&address, &id).await?;
+                let mut events = Events::open(Connection::open(&address).await?, &id).await?;
                 until_silent(&mut events).await?;
                 Result::Ok(events)
             });
@@ -47,10 +48,10 @@ pub(crate) async fn measured(serving: &Serving, readers: usize) -> Result<Idle> 
     let with_mb = memory_mb(process, "VmRSS");
     let mut delays = Delays::default();
     for _ in 0..5 {
-        run(&address, "paced", &mut delays).await?;
+        asking = run(asking, "paced", &mut delays).await?;
     }
     let began = Instant::now();
-    ask(&address, "POST", &format!("/v1/runs/{id}/cancel"), "{}").await?;
+    asking.ask("POST", &format!("/v1/runs/{id}/cancel"), "{}").await?;
     let mut ending = JoinSet::new();
     for mut events in open {
         ending.spawn(async move {

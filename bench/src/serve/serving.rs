@@ -1,7 +1,7 @@
 //! The runs by `endstop serve`, for clients of this process.
 
 use crate::Result;
-use crate::client::{Delays, run};
+use crate::client::{Connection, Delays, run};
 use crate::library::taken;
 use crate::process::{Process, memory_mb, processor_s};
 use serde_json::{Value, json};
@@ -72,8 +72,9 @@ pub(crate) async fn measured(
         let task = task.to_owned();
         clients.spawn(async move {
             let mut delays = Delays::default();
+            let mut connection = Connection::open(&address).await?;
             while taken(&left) {
-                run(&address, &task, &mut delays).await?;
+                connection = run(connection, &task, &mut delays).await?;
             }
             Result::Ok(delays)
         });
