@@ -12,7 +12,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_core::Stream;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -103,14 +103,15 @@ impl EventReader {
             // The usual case of a slow run, without a copy.
             None => first,
             Some(second) => {
-                let mut together = BytesMut::from(&*first);
-                together.extend_from_slice(&second);
-                while together.len() < MOST_TOGETHER
+                let mut length = first.len() + second.len();
+                let mut frames = vec![first, second];
+                while length < MOST_TOGETHER
                     && let Some(next) = self.source.ready()
                 {
-                    together.extend_from_slice(&next);
+                    length += next.len();
+                    frames.push(next);
                 }
-                together.freeze()
+                frames.concat().into()
             }
         };
         self.not_before = Some(Instant::now() + SHORTEST_GAP);

@@ -12,10 +12,16 @@ use endstop::journal::JournalErrorKind;
 use endstop::park::RunStatus;
 use endstop::wire::redact::KnownKeys;
 use endstop::{AgentEvent, Outcome, Resume, RunHandle, RunInput, StartError};
+use futures_core::Stream as _;
 use std::any::Any;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Events of a run that are shown together, at most.
+const MOST_AT_ONCE: usize = 64;
 
 /// Gives free places to the runs of the queue, in its order.
 pub(super) fn dispatch(shared: &Arc<Shared>) {
@@ -29,13 +35,18 @@ pub(super) fn dispatch(shared: &Arc<Shared>) {
             state.running += 1;
             waiting
         };
-        let place = Place(Arc::clone(shared));
-        shared.tasks.spawn(async move {
-            drive(&place.0, waiting).await;
-            // Dropped last, so that the next run starts when this one has ended for all.
-            drop(place);
-        });
+        begin(Place(Arc::clone(shared)), waiting);
     }
+}
+
+/// Starts a run in its place.
+pub(super) fn begin(place: Place, waiting: Waiting) {
+    let shared = Arc::clone(&place.0);
+    shared.tasks.spawn(async move {
+        drive(&place.0, waiting).await;
+        // Dropped last, so that the next run starts when this one has ended for all.
+        drop(place);
+    });
 }
 
 /// Ends a run that was stopped while it waited, without a place.
@@ -45,7 +56,19 @@ pub(super) fn end_waiting(shared: &Arc<Shared>, waiting: Waiting) {
 }
 
 /// A place among the running ones, released however its task ends.
-struct Place(Arc<Shared>);
+pub(super) struct Place(Arc<Shared>);
+
+impl Place {
+    /// Takes a place for a new run, if one is free and no run waits for it.
+    pub(super) fn take(shared: &Arc<Shared>) -> Option<Place> {
+        let mut state = shared.state();
+        let is_free = state.running < shared.options.max_running && state.queue.is_empty();
+        (is_free && !state.draining).then(|| {
+            state.running += 1;
+            Place(Arc::clone(shared))
+        })
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -89,7 +112,9 @@ impl Drop for Watched<'_> {
 /// Follows a run from its start to its end.
 async fn drive(shared: &Arc<Shared>, waiting: Waiting) {
     let mut watched = Watched { shared, waiting: &waiting, ended: false, parked: false };
-    if let Err(error) = shared.store.started(&waiting.id, wall_ms()) {
+    if !waiting.is_started
+        && let Err(error) = shared.store.started(&waiting.id, wall_ms())
+    {
         (shared.report)(&error.to_string());
     }
     if waiting.resume {
@@ -189,6 +214,7 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
     let (mut park_at, mut draining) = (None, false);
     // One wait for all events: each new one takes a lock that all runs share.
     let mut shutdown = std::pin::pin!(shared.shutdown.cancelled());
+    let mut events = Vec::new();
     loop {
         tokio::select! {
             biased;
@@ -206,16 +232,18 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
                 park_at = None;
                 ask_to_park(shared, waiting).await;
             }
-            event = handle.next() => match event {
-                Some(event) => {
+            more = next_events(&mut handle, &mut events) => {
+                for event in events.drain(..) {
                     let asks = matches!(event, AgentEvent::ApprovalRequested { .. });
                     shown.show(event);
                     if asks {
                         park_at = shared.park_time();
                     }
                 }
-                None => break,
-            },
+                if !more {
+                    break;
+                }
+            }
         }
     }
     // Tools may outlive the outcome by their grace time, and use the run's resources.
@@ -226,6 +254,25 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
     }
     release(resources, at_end).await;
     Ok(Performed::Ended)
+}
+
+/// Waits for events of a run, and appends those that are there. Returns `false` after the last one.
+/// Cancel-safe: what was appended is returned at once.
+async fn next_events(handle: &mut RunHandle, events: &mut Vec<AgentEvent>) -> bool {
+    std::future::poll_fn(|cx| {
+        // Each wait looks for stops too, which costs more than to show an event. The bound lets a stop
+        // through if a run has new events without end.
+        while events.len() < MOST_AT_ONCE {
+            match Pin::new(&mut *handle).poll_next(cx) {
+                Poll::Ready(Some(event)) => events.push(event),
+                Poll::Ready(None) => return Poll::Ready(false),
+                Poll::Pending if events.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(true)
+    })
+    .await
 }
 
 /// Asks a run to park, if it waits for approval and its journal can continue it.

@@ -5,7 +5,7 @@
 //! match runs.create(owner, key, request)? { Started::New(id) | Started::Known(id) => … }
 //! ```
 
-use super::drive::{dispatch, end_waiting, idle};
+use super::drive::{Place, begin, dispatch, end_waiting, idle};
 use super::live::Live;
 use super::parked::watch_parked;
 use super::recover::recover;
@@ -107,6 +107,9 @@ impl Runs {
         // Chosen here, because the store needs it before the run starts.
         let id = endstop::agent::new_run_id();
         let (stored, redacted) = request.without(&shared.secrets);
+        // Before the run is stored, which then takes one write instead of two.
+        let place = Place::take(shared);
+        let is_started = place.is_some();
         let new = NewRun {
             id: &id,
             client: owner,
@@ -115,12 +118,19 @@ impl Runs {
             request: &stored,
             redacted,
             now_ms: wall_ms(),
+            is_started,
         };
         // Stored before the client is answered, so that no accepted run is lost by a crash.
         shared.store.insert(&new)?;
         let live = Arc::new(Live::default());
-        shared.enqueue(Waiting { id: id.clone(), request, live, resume: false });
-        dispatch(shared);
+        let waiting = Waiting { id: id.clone(), request, live, resume: false, is_started };
+        if let Some(place) = place {
+            shared.add_live(&waiting);
+            begin(place, waiting);
+        } else {
+            shared.enqueue(waiting);
+            dispatch(shared);
+        }
         Ok(Started::New(id))
     }
 

@@ -60,6 +60,8 @@ pub(super) struct Waiting {
     pub(super) live: Arc<Live>,
     /// `true` if the journal has a part of the run.
     pub(super) resume: bool,
+    /// `true` if the store has it as a run that works.
+    pub(super) is_started: bool,
 }
 
 /// A parked run, which has no place.
@@ -102,9 +104,13 @@ impl Shared {
 
     /// Adds a run to the queue.
     pub(super) fn enqueue(&self, waiting: Waiting) {
-        let mut state = self.state();
-        state.live.insert(waiting.id.clone(), Arc::clone(&waiting.live));
-        state.queue.push_back(waiting);
+        self.add_live(&waiting);
+        self.state().queue.push_back(waiting);
+    }
+
+    /// Adds a run to those that have not ended.
+    pub(super) fn add_live(&self, waiting: &Waiting) {
+        self.state().live.insert(waiting.id.clone(), Arc::clone(&waiting.live));
     }
 
     /// Records that a run is parked. Its readers stay, and its place becomes free.
@@ -112,7 +118,7 @@ impl Shared {
         if let Err(error) = self.store.parked(&waiting.id) {
             (self.report)(&error.to_string());
         }
-        let waiting = Waiting { resume: true, ..waiting.clone() };
+        let waiting = Waiting { resume: true, is_started: false, ..waiting.clone() };
         let live = Arc::clone(&waiting.live);
         {
             let mut state = self.state();

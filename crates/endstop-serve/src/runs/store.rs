@@ -109,6 +109,8 @@ pub(crate) struct NewRun<'a> {
     pub(crate) request: &'a RunRequest,
     pub(crate) redacted: bool,
     pub(crate) now_ms: u64,
+    /// `true` if the run has a place already.
+    pub(crate) is_started: bool,
 }
 
 /// The summary of an ending.
@@ -196,14 +198,15 @@ impl Store {
         work(&self.connection()).map_err(|error| file_error(&self.path, &error))
     }
 
-    /// Stores a new run as queued.
+    /// Stores a new run.
     pub(crate) fn insert(&self, run: &NewRun<'_>) -> Result<(), StoreError> {
         let request = serde_json::to_string(run.request).unwrap_or_default();
+        let state = if run.is_started { RunState::Running } else { RunState::Queued };
         self.with(|connection| {
             connection
                 .prepare_cached(
                     "INSERT INTO runs (id, agent, client, key, digest, request, redacted, state,
-                     created_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8)",
+                     created_ms, started_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                 )?
                 .execute(params![
                     run.id,
@@ -213,7 +216,9 @@ impl Store {
                     run.digest,
                     request,
                     run.redacted,
+                    state.as_str(),
                     run.now_ms as i64,
+                    run.is_started.then_some(run.now_ms as i64),
                 ])?;
             let number = connection.last_insert_rowid();
             if number % PRUNED_EVERY == 0 {

@@ -14,6 +14,9 @@ use super::flat::AgentEvent;
 use super::redaction::Redaction;
 use endstop_wire::redact::KnownKeys;
 
+/// Length of the JSON of most events, in bytes.
+const USUAL_BYTES: usize = 512;
+
 /// Writes events as server-sent events or as lines of JSON, without secrets.
 ///
 /// One writer writes one stream: it holds text back that could be the beginning of a secret, until
@@ -82,8 +85,12 @@ impl EventWriter {
 
 /// Returns the JSON of an event.
 fn json(secrets: Option<&KnownKeys>, event: &AgentEvent) -> String {
+    // Most events are a few hundred bytes long. Without room for them, most are copied several times.
+    let mut out = Vec::with_capacity(USUAL_BYTES);
     // Events contain no map with keys that JSON does not have, so this cannot fail.
-    let json = serde_json::to_string(event).unwrap_or_default();
+    let _ = serde_json::to_writer(&mut out, event);
+    // JSON is UTF-8.
+    let json = String::from_utf8(out).unwrap_or_default();
     match secrets {
         Some(secrets) => secrets.out_of_json_text(json),
         None => json,
