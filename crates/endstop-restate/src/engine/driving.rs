@@ -100,12 +100,11 @@ impl Driving {
     /// The store cannot be read or written.
     pub(super) async fn next(&mut self) -> Result<Journalled, StoreError> {
         let number = self.number();
-        let mut attempt = match self.attempt.take() {
-            Some(attempt) => attempt,
-            None => {
-                let fork = self.fork().await?;
-                begin(self, fork)
-            }
+        let mut attempt = if let Some(attempt) = self.attempt.take() {
+            attempt
+        } else {
+            let fork = self.fork().await?;
+            begin(self, fork)
         };
         // Dropping this future drops the attempt, which then terminates its work: the engine has gone.
         let step = attempt.next().await;
