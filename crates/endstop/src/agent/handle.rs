@@ -89,6 +89,41 @@ impl RunHandle {
         self.events.poll(cx)
     }
 
+    /// Passes each event of the run, beginning with the next one, to `take` before this handle gets it. Only
+    /// the events that `take` returns are those of [`next`](Self::next). A later call replaces `take`.
+    ///
+    /// `take` is called on the task of the run, or of a run nested in it, so that a program that only writes the
+    /// events down needs no task that waits for each of them. It must not block. If it panics, the next
+    /// poll of this handle panics, and the run continues.
+    ///
+    /// ```
+    /// # use endstop::{Agent, AgentEvent, testkit::{ScriptedModel, Turn}};
+    /// # use std::sync::{Arc, Mutex};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
+    /// let mut run = agent.run("What is it?")?;
+    /// let text = Arc::new(Mutex::new(String::new()));
+    /// let written = Arc::clone(&text);
+    /// run.intercept(move |event| match event {
+    ///     AgentEvent::TextDelta { text, .. } => {
+    ///         written.lock().unwrap().push_str(&text);
+    ///         None
+    ///     }
+    ///     other => Some(other),
+    /// });
+    /// while let Some(event) = run.next().await {
+    ///     assert!(!matches!(event, AgentEvent::TextDelta { .. }));
+    /// }
+    /// assert_eq!(*text.lock().unwrap(), "It is 42.");
+    /// # Ok(()) }
+    /// ```
+    pub fn intercept(
+        &mut self,
+        take: impl FnMut(AgentEvent) -> Option<AgentEvent> + Send + 'static,
+    ) {
+        self.events.intercept(take);
+    }
+
     /// `true` if the event is of this run and not of one nested in it.
     pub(super) fn is_own(&self, event: &AgentEvent) -> bool {
         Arc::ptr_eq(&event.origin().run, &self.run)

@@ -4,6 +4,7 @@
 //! let (sink, mut events) = queue();
 //! sink.send(event);
 //! let event = ready!(events.poll(cx)); // `None` after the run's last event
+//! events.intercept(|event| keep(event)); // on the driver's task, without a wake-up of the reader
 //! ```
 //!
 //! Not a channel of tokio, because this one allocates nothing before the first event and nothing
@@ -11,8 +12,10 @@
 
 use super::flat::AgentEvent;
 use super::origin::RunPlace;
+use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -40,8 +43,21 @@ struct State {
     /// later one of the turn, so that the text that it has is a prefix of the turn's text.
     lagging: Vec<Arc<RunPlace>>,
     reader: Option<Waker>,
+    /// Gets each event before the reader.
+    interceptor: Option<Interceptor>,
+    /// The panic of the interceptor, for the reader.
+    panic: Option<Box<dyn Any + Send>>,
     /// `true` once the run's last event was sent.
     ended: bool,
+}
+
+/// The reader's code that gets each event on the driver's task.
+struct Interceptor(Box<dyn FnMut(AgentEvent) -> Option<AgentEvent> + Send>);
+
+impl fmt::Debug for Interceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Interceptor")
+    }
 }
 
 /// The driver's end.
@@ -88,11 +104,31 @@ impl State {
                 self.lagging.push(Arc::clone(run));
                 return false;
             }
-            self.deltas += 1;
         } else if !self.lagging.is_empty() && matches!(event, AgentEvent::TurnStarted { .. }) {
             self.lagging.retain(|lagging| !Arc::ptr_eq(lagging, run));
         }
         self.ended = matches!(event, AgentEvent::Finished { .. } | AgentEvent::Parked { .. });
+        true
+    }
+
+    /// Passes an event to the interceptor, and appends it unless that took it. Returns `true` if the reader
+    /// has something to do.
+    fn append(&mut self, event: AgentEvent) -> bool {
+        let event = match &mut self.interceptor {
+            None => Some(event),
+            // The caller's code, so a panic must not reach the driver.
+            Some(Interceptor(take)) => match catch_unwind(AssertUnwindSafe(|| take(event))) {
+                Ok(event) => event,
+                Err(panic) => {
+                    (self.interceptor, self.panic) = (None, Some(panic));
+                    return true;
+                }
+            },
+        };
+        // A reader of which every event was taken still waits for the end.
+        let Some(event) = event else { return self.ended };
+        self.deltas += usize::from(event.is_delta());
+        self.events.push_back(event);
         true
     }
 }
@@ -112,8 +148,7 @@ impl EventSink {
             if !self.is_open() || !state.admits(&event) {
                 return;
             }
-            state.events.push_back(event);
-            state.reader.take()
+            if state.append(event) { state.reader.take() } else { None }
         };
         if let Some(reader) = reader {
             // The waker is the caller's code, so a panic must not reach the driver.
@@ -128,6 +163,10 @@ impl EventSource {
         // A driver on another thread may produce events as fast as the reader takes them.
         let turn = ready!(coop::poll_proceed(cx));
         let mut state = self.0.state();
+        if let Some(panic) = state.panic.take() {
+            drop(state);
+            resume_unwind(panic);
+        }
         let event = state.events.pop_front();
         if event.is_none() && !state.ended {
             if state.events.capacity() > MOST_SPARE {
@@ -144,13 +183,35 @@ impl EventSource {
         Poll::Ready(event)
     }
 
+    /// Passes each event to `take` first, on the driver's task, beginning with those that wait. Only what it
+    /// returns reaches the reader. A panic of it is one of the next [`poll`](Self::poll).
+    pub(crate) fn intercept(
+        &mut self,
+        take: impl FnMut(AgentEvent) -> Option<AgentEvent> + Send + 'static,
+    ) {
+        let mut state = self.0.state();
+        let before = state.interceptor.replace(Interceptor(Box::new(take)));
+        state.deltas = 0;
+        // Under the lock, so that no later event overtakes these.
+        for event in std::mem::take(&mut state.events) {
+            state.append(event);
+        }
+        drop(state);
+        drop(before);
+    }
+
     /// Closes the queue and drops the events in it.
     pub(crate) fn close(&mut self) {
         let mut state = self.0.state();
         self.0.open.store(false, Ordering::Relaxed);
-        let gone = (std::mem::take(&mut state.events), state.reader.take());
+        let gone = (
+            std::mem::take(&mut state.events),
+            state.reader.take(),
+            state.interceptor.take(),
+            state.panic.take(),
+        );
         drop(state);
-        // Without the lock, because the drop of a waker is the caller's code.
+        // Without the lock, because the drop of a waker or an interceptor is the caller's code.
         drop(gone);
     }
 }
