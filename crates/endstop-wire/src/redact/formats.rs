@@ -220,12 +220,50 @@ fn rows_of(mut groups: u64) -> impl Iterator<Item = usize> {
     each.flat_map(|group| (group..FORMATS.len()).step_by(64))
 }
 
-/// `true` if a prefix begins with the first of these bytes.
-pub(super) fn starts(bytes: &[u8]) -> bool {
-    bytes.first().is_some_and(|byte| HEADS[usize::from(*byte)][0] != 0)
+/// Returns the rows of the prefixes that begin with these bytes and are longer.
+pub(super) fn begun_by(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    // Most ends of a text are no beginning, and their first bytes show that.
+    let heads = bytes.iter().zip(0..3).map(|(byte, nth)| HEADS[usize::from(*byte)][nth]);
+    let longer = |row: &usize| {
+        let prefix = FORMATS[*row].0.as_bytes();
+        prefix.len() > bytes.len() && prefix.starts_with(bytes)
+    };
+    rows_of(heads.fold(u64::MAX, |groups, head| groups & head)).filter(longer)
 }
 
 /// `true` if the bytes start with the prefix of a known format.
 pub(super) fn begins(bytes: &[u8]) -> bool {
     FORMATS.iter().any(|(prefix, _)| bytes.starts_with(prefix.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn is_begun_by(row: usize, bytes: &[u8]) -> bool {
+        FORMATS[row].0.len() > bytes.len() && FORMATS[row].0.as_bytes().starts_with(bytes)
+    }
+
+    fn assert_begun(bytes: &[u8]) {
+        let mut found: Vec<usize> = begun_by(bytes).collect();
+        found.sort_unstable();
+        let expected: Vec<usize> =
+            (0..FORMATS.len()).filter(|row| is_begun_by(*row, bytes)).collect();
+        assert_eq!(found, expected, "{bytes:?}");
+    }
+
+    #[test]
+    fn each_part_of_prefix_begins_it() {
+        for (prefix, _) in FORMATS {
+            (0..=prefix.len()).for_each(|end| assert_begun(&prefix.as_bytes()[..end]));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn other_bytes_begin_no_prefix(bytes in "[a-zA-Z_:/ -]{0,5}") {
+            assert_begun(bytes.as_bytes());
+        }
+    }
 }

@@ -56,6 +56,8 @@ struct Inner {
     /// The same for all sequences of a key. At a boundary between strings this shows if a key may
     /// continue from one into the other.
     grams: Box<Grams>,
+    /// The first and the second bytes of the needles, one bit for each.
+    heads: [[u64; 4]; 2],
     /// Length of the longest needle.
     longest: usize,
 }
@@ -171,8 +173,14 @@ impl KnownKeys {
                 }
             }
         }
+        let mut heads = [[0; 4]; 2];
+        for needle in &needles {
+            for (head, byte) in heads.iter_mut().zip(&*needle.bytes) {
+                head[usize::from(byte / 64)] |= 1 << (byte % 64);
+            }
+        }
         let longest = needles.iter().map(|needle| needle.bytes.len()).max().unwrap_or(0);
-        let inner = Inner { needles, whole, spelled, parts, part_grams, grams, longest };
+        let inner = Inner { needles, whole, spelled, parts, part_grams, grams, heads, longest };
         KnownKeys(Some(Arc::new(inner)))
     }
 
@@ -310,6 +318,12 @@ impl KnownKeys {
 impl Inner {
     /// `true` if a secret is longer than these bytes and begins with them.
     fn is_beginning(&self, bytes: &[u8]) -> bool {
+        // Most text is none, and its first two bytes show that without a search.
+        let is_head =
+            |(head, byte): (&[u64; 4], &u8)| head[usize::from(byte / 64)] >> (byte % 64) & 1 == 1;
+        if !self.heads.iter().zip(bytes).all(is_head) {
+            return false;
+        }
         // The secrets are sorted, so those with this beginning follow each other.
         let first = self.needles.partition_point(|needle| *needle.bytes < *bytes);
         let mut with = self.needles[first..].iter().take_while(|one| one.bytes.starts_with(bytes));

@@ -1,7 +1,7 @@
 //! Credentials that are recognised by their format, wherever they come from: keys of providers and
 //! of code hosts, private keys in PEM, JSON Web Tokens, passwords in addresses.
 
-use super::formats::{FORMATS, Tail, next_prefix, starts};
+use super::formats::{FORMATS, Tail, begun_by, next_prefix};
 use super::tail::{
     begins_a_word, credential, in_credential, is_open, is_token, run, stands_anywhere,
 };
@@ -40,13 +40,8 @@ pub(super) fn unfinished(bytes: &[u8]) -> Option<usize> {
     // The end may be a part of a prefix.
     let longest = FORMATS.iter().map(|(prefix, _)| prefix.len()).max().unwrap_or(0);
     let is_part = |start: &usize| {
-        let suffix = &bytes[*start..];
-        starts(suffix)
-            && FORMATS.iter().any(|(prefix, tail)| {
-                prefix.len() > suffix.len()
-                    && prefix.as_bytes().starts_with(suffix)
-                    && (stands_anywhere(*tail) || begins_a_word(bytes, *start))
-            })
+        begun_by(&bytes[*start..])
+            .any(|row| stands_anywhere(FORMATS[row].1) || begins_a_word(bytes, *start))
     };
     let part = ((bytes.len() + 1).saturating_sub(longest)..bytes.len()).find(is_part);
     begun.into_iter().chain(part).min()
