@@ -4,7 +4,7 @@ use super::blocking::blocking;
 use super::hub::Runs;
 use super::live::Live;
 use super::parked::Undecided;
-use super::store::RunRow;
+use super::row::RunRow;
 use crate::backend::{BackendError, ErrorKind, RunState};
 use endstop::Approval;
 use endstop::agent::AnswerError;

@@ -1,8 +1,8 @@
 //! Drives runs: gives a free place to the next run of the queue, and follows each run to its end.
 
-use super::feed::FeedWriter;
+use super::live::Live;
+use super::row::Ending;
 use super::shared::{Shared, Waiting};
-use super::store::Ending;
 use crate::agents::{AtEnd, BuiltAgent, RunPlan};
 use crate::backend::Stop;
 use crate::clock::wall_ms;
@@ -12,16 +12,10 @@ use endstop::journal::JournalErrorKind;
 use endstop::park::RunStatus;
 use endstop::wire::redact::KnownKeys;
 use endstop::{AgentEvent, Outcome, Resume, RunHandle, RunInput, StartError};
-use futures_core::Stream as _;
 use std::any::Any;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// Events of a run that are shown together, at most.
-const MOST_AT_ONCE: usize = 64;
 
 /// Gives free places to the runs of the queue, in its order.
 pub(super) fn dispatch(shared: &Arc<Shared>) {
@@ -168,24 +162,26 @@ async fn tell_earlier(shared: &Arc<Shared>, waiting: &Waiting) {
     }
 }
 
-/// Shows the events of a run to its readers, and stores its ending.
-struct Shown<'a, 'b> {
-    watched: &'a mut Watched<'b>,
-    feed: FeedWriter<'b>,
-    secrets: KnownKeys,
+/// Shows an event to the readers of a run. Returns the ending, which is shown when it is stored.
+fn show(live: &Live, event: AgentEvent) -> Option<AgentEvent> {
+    if matches!(event, AgentEvent::Finished { .. }) {
+        return Some(event);
+    }
+    live.note(&event);
+    live.feed.push(event);
+    None
 }
 
-impl Shown<'_, '_> {
-    fn show(&mut self, event: AgentEvent) {
-        if let AgentEvent::Finished { outcome, .. } = &event {
-            // Stored before any reader learns of it.
-            let ending = Ending::of(outcome);
-            let evidence = self.secrets.out_of_text(&ending.evidence).into_owned();
-            self.watched.end(&Ending { evidence, ..ending });
-        }
-        self.watched.waiting.live.note(&event);
-        self.feed.push(event);
+/// Stores the ending of a run, and shows it.
+fn show_ending(watched: &mut Watched<'_>, secrets: &KnownKeys, event: AgentEvent) {
+    let live = &watched.waiting.live;
+    if let AgentEvent::Finished { outcome, .. } = &event {
+        let ending = Ending::of(outcome);
+        let evidence = secrets.out_of_text(&ending.evidence).into_owned();
+        watched.end(&Ending { evidence, ..ending });
     }
+    live.note(&event);
+    live.feed.push(event);
 }
 
 /// Starts or resumes a run, and follows it to its end, or until it is parked.
@@ -195,17 +191,25 @@ impl Shown<'_, '_> {
 async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Performed, String> {
     let (shared, waiting) = (watched.shared, watched.waiting);
     let BuiltAgent { agent, secrets, resources, at_end } = built;
-    let feed = waiting.live.feed.write(secrets.and(&shared.secrets));
-    let mut shown = Shown { watched, feed, secrets };
+    // Ends the part of the feed when it is dropped, which is after the handle.
+    let _part = waiting.live.feed.write(secrets.and(&shared.secrets));
     if let Some(stop) = waiting.live.stop_asked() {
         let events = stopped(&agent, waiting, stop).await?;
         for event in events {
-            shown.show(event);
+            if let Some(ending) = show(&waiting.live, event) {
+                show_ending(watched, &secrets, ending);
+            }
         }
         release(resources, at_end).await;
         return Ok(Performed::Ended);
     }
     let mut handle = start(&agent, waiting)?;
+    let live = Arc::clone(&waiting.live);
+    // On the run's task, because to wake this one for each event costs more than to write the event.
+    handle.intercept(move |event| {
+        let asks = matches!(event, AgentEvent::ApprovalRequested { .. }).then(|| event.clone());
+        show(&live, event).or(asks)
+    });
     waiting.live.set_approvals(handle.approvals());
     waiting.live.set_steering(handle.steering());
     let mut stops = waiting.live.stops();
@@ -214,7 +218,6 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
     let (mut park_at, mut draining) = (None, false);
     // One wait for all events: each new one takes a lock that all runs share.
     let mut shutdown = std::pin::pin!(shared.shutdown.cancelled());
-    let mut events = Vec::new();
     loop {
         tokio::select! {
             biased;
@@ -232,18 +235,11 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
                 park_at = None;
                 ask_to_park(shared, waiting).await;
             }
-            more = next_events(&mut handle, &mut events) => {
-                for event in events.drain(..) {
-                    let asks = matches!(event, AgentEvent::ApprovalRequested { .. });
-                    shown.show(event);
-                    if asks {
-                        park_at = shared.park_time();
-                    }
-                }
-                if !more {
-                    break;
-                }
-            }
+            event = handle.next() => match event {
+                Some(AgentEvent::ApprovalRequested { .. }) => park_at = shared.park_time(),
+                Some(ending) => show_ending(watched, &secrets, ending),
+                None => break,
+            },
         }
     }
     // Tools may outlive the outcome by their grace time, and use the run's resources.
@@ -254,25 +250,6 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
     }
     release(resources, at_end).await;
     Ok(Performed::Ended)
-}
-
-/// Waits for events of a run, and appends those that are there. Returns `false` after the last one.
-/// Cancel-safe: what was appended is returned at once.
-async fn next_events(handle: &mut RunHandle, events: &mut Vec<AgentEvent>) -> bool {
-    std::future::poll_fn(|cx| {
-        // Each wait looks for stops too, which costs more than to show an event. The bound lets a stop
-        // through if a run has new events without end.
-        while events.len() < MOST_AT_ONCE {
-            match Pin::new(&mut *handle).poll_next(cx) {
-                Poll::Ready(Some(event)) => events.push(event),
-                Poll::Ready(None) => return Poll::Ready(false),
-                Poll::Pending if events.is_empty() => return Poll::Pending,
-                Poll::Pending => break,
-            }
-        }
-        Poll::Ready(true)
-    })
-    .await
 }
 
 /// Asks a run to park, if it waits for approval and its journal can continue it.
@@ -298,6 +275,10 @@ async fn until(time: Option<Instant>) {
 
 /// Releases the resources of a run on a thread that may block.
 async fn release(resources: Box<dyn Any + Send>, at_end: Option<AtEnd>) {
+    // Those of most agents are empty, and each change of threads has its price.
+    if at_end.is_none() && resources.is::<()>() {
+        return;
+    }
     blocking(move || {
         drop(resources);
         if let Some(at_end) = at_end {

@@ -3,15 +3,16 @@
 use super::blocking::blocking;
 use super::hub::Runs;
 use super::reader::FeedReader;
-use super::store::RunRow;
+use super::row::RunRow;
 use crate::backend::{
-    After, AgentInfo, Answering, Backend, BackendError, BranchRequest, ErrorKind, EventSource,
-    Filter, RunInfo, RunRequest, RunState, Started, Stop, Totals, Waiting,
+    After, AgentInfo, Answering, Backend, BackendError, BranchRequest, ErrorKind, EventFrames,
+    EventSource, Filter, RunInfo, RunRequest, RunState, Started, Stop, Totals, Waiting,
 };
 use endstop::agent::{SteerError, Steering};
 use endstop::event::RequestId;
 use endstop::{Approval, LimitChanges};
 use serde_json::Value;
+use std::sync::Arc;
 
 impl Runs {
     /// Returns a stored run with what is known of it now.
@@ -41,6 +42,17 @@ impl Runs {
             category: row.category,
             evidence: row.evidence,
         }
+    }
+
+    /// Returns the events of a run that does not live; `None` if its journal has none.
+    async fn told(&self, id: &str) -> Result<Option<Arc<EventFrames>>, BackendError> {
+        let (runs, id) = (self.clone(), id.to_owned());
+        let told = blocking(move || {
+            let row = runs.row(&id)?.ok_or_else(BackendError::unknown_run)?;
+            let has_begun = matches!(row.state, RunState::Ended | RunState::Running);
+            Ok(if has_begun { runs.story(&id).ok() } else { None })
+        });
+        told.await?
     }
 
     /// Sends something to a live run.
@@ -103,6 +115,9 @@ impl Backend for Runs {
 
     fn get<'a>(&'a self, run: &'a str) -> Answering<'a, Option<RunInfo>> {
         Box::pin(async move {
+            if let Some(row) = self.row_in_memory(run) {
+                return Ok(Some(self.info(row)));
+            }
             let (runs, run) = (self.clone(), run.to_owned());
             blocking(move || Ok(runs.row(&run)?.map(|row| runs.info(row)))).await?
         })
@@ -132,18 +147,9 @@ impl Backend for Runs {
         after: After,
     ) -> Answering<'a, Option<Box<dyn EventSource>>> {
         Box::pin(async move {
-            let (runs, id) = (self.clone(), run.to_owned());
-            let found = blocking(move || {
-                let row = runs.row(&id)?.ok_or_else(BackendError::unknown_run)?;
-                // The live run first: one that ends in between is still read to its end.
-                let live = runs.live(&id);
-                let story = match (&live, row.state) {
-                    (None, RunState::Ended | RunState::Running) => runs.story(&id).ok(),
-                    _ => None,
-                };
-                Ok::<_, BackendError>((live, story))
-            });
-            let (live, story) = found.await??;
+            // The live run first: one that ends in between is still read to its end.
+            let live = self.live(run);
+            let story = if live.is_some() { None } else { self.told(run).await? };
             let numbers = match (after, &live) {
                 (After::Number(numbers), _) => numbers,
                 (After::Now, Some(live)) => live.feed.numbers(),

@@ -93,11 +93,19 @@ impl Feed {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a part of the run, without these secrets.
-    pub(crate) fn write(&self, secrets: KnownKeys) -> FeedWriter<'_> {
+    /// Begins a part of the run, without these secrets. It ends when the value is dropped.
+    pub(crate) fn write(&self, secrets: KnownKeys) -> FeedPart<'_> {
         let mut log = self.log();
         log.framer = Some(Framer::after(log.numbers(), secrets));
-        FeedWriter(self)
+        FeedPart(self)
+    }
+
+    /// Appends an event of the part. Text that no reader has taken becomes one delta.
+    pub(crate) fn push(&self, event: AgentEvent) {
+        // Readers know of the delta that grows.
+        if !self.log().take(event) {
+            self.changed.send_replace(());
+        }
     }
 
     /// Wakes those who wait for a change, of the frames or of the run's state.
@@ -165,20 +173,11 @@ impl Feed {
     }
 }
 
-/// Appends the events of a part of the run.
-pub(crate) struct FeedWriter<'a>(&'a Feed);
+/// A part of the run, whose events are appended.
+#[must_use]
+pub(crate) struct FeedPart<'a>(&'a Feed);
 
-impl FeedWriter<'_> {
-    /// Appends an event. Text that no reader has taken becomes one delta.
-    pub(crate) fn push(&mut self, event: AgentEvent) {
-        // Readers know of the delta that grows.
-        if !self.0.log().take(event) {
-            self.0.changed.send_replace(());
-        }
-    }
-}
-
-impl Drop for FeedWriter<'_> {
+impl Drop for FeedPart<'_> {
     fn drop(&mut self) {
         let mut log = self.0.log();
         log.frame_held();
@@ -287,7 +286,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl Feed {
-        fn push(&self, frames: impl IntoIterator<Item = Frame>) {
+        fn push_frames(&self, frames: impl IntoIterator<Item = Frame>) {
             let mut log = self.log();
             frames.into_iter().for_each(|frame| log.push(frame));
         }
@@ -308,8 +307,13 @@ mod tests {
     #[test]
     fn readers_resume_after_any_number() {
         let feed = Feed::default();
-        feed.push([frame("1", true), frame("a", false), frame("b", false), frame("2", true)]);
-        feed.push([frame("c", false), frame("3", true)]);
+        feed.push_frames([
+            frame("1", true),
+            frame("a", false),
+            frame("b", false),
+            frame("2", true),
+        ]);
+        feed.push_frames([frame("c", false), frame("3", true)]);
         assert_eq!(read(&feed, &mut Cursor::default()), ["1", "a", "b", "2", "c", "3"]);
         let from = |numbers| read(&feed, &mut Cursor { numbers, tail: 0 });
         assert_eq!(from(1), ["a", "b", "2", "c", "3"]);
@@ -342,8 +346,8 @@ mod tests {
         let feed = Feed::default();
         let large = "x".repeat(1 << 20);
         for _ in 0..20 {
-            feed.push([frame(&large, true)]);
-            feed.push((0..100).map(|_| frame(&large[..10_000], false)));
+            feed.push_frames([frame(&large, true)]);
+            feed.push_frames((0..100).map(|_| frame(&large[..10_000], false)));
         }
         let log = feed.log();
         assert!(log.bytes <= MOST_KEPT && log.tail_bytes <= MOST_TAIL, "{}", log.tail_bytes);
@@ -378,22 +382,22 @@ mod tests {
     fn untaken_text_is_one_delta() {
         let feed = Feed::default();
         let (mut changes, mut early) = (feed.changes(), Cursor::default());
-        let mut writer = feed.write(KnownKeys::default());
-        writer.push(event(9));
-        writer.push(event(1));
+        let part = feed.write(KnownKeys::default());
+        feed.push(event(9));
+        feed.push(event(1));
         assert_eq!(read(&feed, &mut early).len(), 2);
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
-        writer.push(event(2));
+        feed.push(event(2));
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
-        writer.push(event(3));
+        feed.push(event(3));
         // The reader knows of the text that grows.
         assert!(!changes.has_changed().unwrap());
         let taken = read(&feed, &mut early);
         assert_eq!((taken.len(), &*text(&taken)), (1, "2 3 "));
-        writer.push(event(4));
-        drop(writer);
+        feed.push(event(4));
+        drop(part);
         assert_eq!(text(&read(&feed, &mut early)), "4 ");
         assert_eq!(text(&read(&feed, &mut Cursor::default())), "|1 2 3 4 ");
     }
@@ -401,11 +405,11 @@ mod tests {
     #[test]
     fn long_text_is_not_held() {
         let feed = Feed::default();
-        let mut writer = feed.write(KnownKeys::default());
+        let _part = feed.write(KnownKeys::default());
         let long = "x".repeat(MOST_HELD);
         for _ in 0..2 {
             let origin = Origin::new("r", [], Some(1));
-            writer.push(AgentEvent::TextDelta { origin, text: long.clone() });
+            feed.push(AgentEvent::TextDelta { origin, text: long.clone() });
         }
         assert!(feed.log().held.is_none());
     }
@@ -417,15 +421,15 @@ mod tests {
         ) {
             let feed = Feed::default();
             let mut readers = [(Cursor::default(), String::new()), (Cursor::default(), String::new())];
-            let mut writer = feed.write(KnownKeys::default());
+            let part = feed.write(KnownKeys::default());
             let mut take = |(cursor, so_far): &mut (Cursor, String)| {
                 *so_far += &text(&read(&feed, cursor));
             };
             for (number, reads) in &events {
-                writer.push(event(*number));
+                feed.push(event(*number));
                 readers.iter_mut().zip(reads).filter(|(_, now)| **now).for_each(|(one, _)| take(one));
             }
-            drop(writer);
+            drop(part);
             readers.iter_mut().for_each(&mut take);
             let sent: String =
                 events.iter().map(|(n, _)| if *n == 9 { "|".to_owned() } else { format!("{n} ") }).collect();

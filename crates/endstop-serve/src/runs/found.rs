@@ -1,7 +1,7 @@
 //! Looks for a run in the journal.
 
+use super::row::Ending;
 use super::shared::Shared;
-use super::store::Ending;
 use crate::backend::RunState;
 use endstop::Outcome;
 use endstop::journal::JournalErrorKind;

@@ -9,8 +9,9 @@ use super::drive::{Place, begin, dispatch, end_waiting, idle};
 use super::live::Live;
 use super::parked::watch_parked;
 use super::recover::recover;
+use super::row::{NewRun, RunRow};
 use super::shared::{Shared, Waiting};
-use super::store::{NewRun, RunRow, Store, StoreError};
+use super::store::{Store, StoreError};
 use crate::agents::Agents;
 use crate::backend::{BackendError, ErrorKind};
 use crate::backend::{EventFrames, Filter, RunRequest, RunState, Started, Stop, Totals};
@@ -137,6 +138,11 @@ impl Runs {
     /// Returns a run. May block.
     pub(super) fn row(&self, id: &str) -> Result<Option<RunRow>, StoreError> {
         self.shared.store.get(id)
+    }
+
+    /// Returns a run that was started a moment ago, if nothing of it has changed since.
+    pub(super) fn row_in_memory(&self, id: &str) -> Option<RunRow> {
+        self.shared.store.get_unchanged(id)
     }
 
     /// Returns the runs that a filter fits, the newest first. May block.

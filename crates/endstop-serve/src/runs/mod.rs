@@ -14,6 +14,7 @@ mod metrics;
 mod parked;
 mod reader;
 mod recover;
+mod row;
 mod shared;
 mod store;
 

@@ -2,7 +2,8 @@
 
 use super::live::Live;
 use super::metrics::Metrics;
-use super::store::{Ending, Store};
+use super::row::Ending;
+use super::store::Store;
 use crate::agents::Agents;
 use crate::backend::{EventFrames, RunRequest};
 use crate::clock::wall_ms;

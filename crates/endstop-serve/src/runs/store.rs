@@ -7,9 +7,10 @@
 //! journal.db.serve.lock held by the one server of this journal
 //! ```
 
-use crate::backend::{BackendError, Filter, RunRequest, RunState, Stop};
-use endstop::{Category, NanoUsd, Outcome, Termination};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use super::row::{COLUMNS, Ending, NewRun, RunRow, row};
+use crate::backend::{BackendError, Filter, RunState, Stop};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,9 +50,6 @@ const MOST_ENDED: i64 = 100_000;
 /// Number of new runs after which older ones are removed.
 const PRUNED_EVERY: i64 = 1_000;
 
-const COLUMNS: &str = "number, id, agent, request, redacted, state, stop, created_ms, started_ms, \
-     ended_ms, termination, category, turns, cost_usd, evidence, digest";
-
 /// The error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -80,77 +78,13 @@ impl From<StoreError> for BackendError {
     }
 }
 
-/// A run as stored.
-#[derive(Clone, Debug)]
-pub(crate) struct RunRow {
-    pub(crate) number: i64,
-    pub(crate) id: String,
-    pub(crate) request: RunRequest,
-    pub(crate) redacted: bool,
-    pub(crate) state: RunState,
-    pub(crate) stop: Option<Stop>,
-    pub(crate) created_ms: u64,
-    pub(crate) started_ms: Option<u64>,
-    pub(crate) ended_ms: Option<u64>,
-    pub(crate) termination: Option<String>,
-    pub(crate) category: Option<String>,
-    pub(crate) turns: Option<u32>,
-    pub(crate) cost_usd: Option<f64>,
-    pub(crate) evidence: Option<String>,
-    pub(crate) digest: Vec<u8>,
-}
-
-/// A run to be stored.
-pub(crate) struct NewRun<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) client: &'a str,
-    pub(crate) key: Option<&'a str>,
-    pub(crate) digest: [u8; 32],
-    pub(crate) request: &'a RunRequest,
-    pub(crate) redacted: bool,
-    pub(crate) now_ms: u64,
-    /// `true` if the run has a place already.
-    pub(crate) is_started: bool,
-}
-
-/// The summary of an ending.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ending {
-    pub(crate) termination: String,
-    pub(crate) category: String,
-    pub(crate) turns: u32,
-    /// `None` if no part of the cost is known.
-    pub(crate) cost_usd: Option<f64>,
-    pub(crate) evidence: String,
-}
-
-impl Ending {
-    pub(crate) fn of(outcome: &Outcome) -> Ending {
-        Ending {
-            termination: outcome.termination.to_string(),
-            category: outcome.category().to_string(),
-            turns: outcome.turns,
-            cost_usd: outcome.known_cost().map(NanoUsd::to_usd),
-            evidence: outcome.decided_by.evidence.clone(),
-        }
-    }
-
-    /// Returns the ending of a run that could not be driven to one of its own.
-    pub(crate) fn interrupted(why: &str) -> Ending {
-        Ending {
-            termination: Termination::ErrorDuringExecution.to_string(),
-            category: Category::Retryable.to_string(),
-            turns: 0,
-            cost_usd: None,
-            evidence: why.to_owned(),
-        }
-    }
-}
-
 /// The store.
 pub(crate) struct Store {
     path: PathBuf,
     connection: Mutex<Connection>,
+    /// The rows of new runs that work, until something of them changes. Clients ask for a run and for its
+    /// events just after they have started it, and get both without a wait for the file.
+    unchanged: Mutex<HashMap<String, RunRow>>,
     _lock: File,
 }
 
@@ -184,7 +118,29 @@ impl Store {
                 return Err(StoreError::File { path, problem: problem.to_owned() });
             }
         }
-        Ok(Store { path, connection: Mutex::new(connection), _lock: lock })
+        let (connection, unchanged) = (Mutex::new(connection), Mutex::default());
+        Ok(Store { path, connection, unchanged, _lock: lock })
+    }
+
+    fn unchanged(&self) -> MutexGuard<'_, HashMap<String, RunRow>> {
+        self.unchanged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the row of a run whose row is in memory. Never blocks for the file.
+    pub(crate) fn get_unchanged(&self, id: &str) -> Option<RunRow> {
+        self.unchanged().get(id).cloned()
+    }
+
+    /// Changes the row of a run.
+    fn change(
+        &self,
+        id: &str,
+        change: impl FnOnce(&Connection) -> rusqlite::Result<usize>,
+    ) -> Result<(), StoreError> {
+        let changed = self.with(change);
+        // Afterwards, and also after a failure: from then on the file is asked.
+        self.unchanged().remove(id);
+        changed.map(drop)
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
@@ -201,8 +157,7 @@ impl Store {
     /// Stores a new run.
     pub(crate) fn insert(&self, run: &NewRun<'_>) -> Result<(), StoreError> {
         let request = serde_json::to_string(run.request).unwrap_or_default();
-        let state = if run.is_started { RunState::Running } else { RunState::Queued };
-        self.with(|connection| {
+        let number = self.with(|connection| {
             connection
                 .prepare_cached(
                     "INSERT INTO runs (id, agent, client, key, digest, request, redacted, state,
@@ -216,17 +171,21 @@ impl Store {
                     run.digest,
                     request,
                     run.redacted,
-                    state.as_str(),
+                    run.state().as_str(),
                     run.now_ms as i64,
-                    run.is_started.then_some(run.now_ms as i64),
+                    run.started_ms().map(|ms| ms as i64),
                 ])?;
             let number = connection.last_insert_rowid();
             if number % PRUNED_EVERY == 0 {
                 let sql = "DELETE FROM runs WHERE state = 'ended' AND number <= ?1";
                 connection.execute(sql, [number - MOST_ENDED])?;
             }
-            Ok(())
-        })
+            Ok(number)
+        })?;
+        if run.is_started {
+            self.unchanged().insert(run.id.to_owned(), run.row(number));
+        }
+        Ok(())
     }
 
     /// Returns the run that a client has started with this key.
@@ -278,42 +237,42 @@ impl Store {
 
     /// Records that a run starts.
     pub(crate) fn started(&self, id: &str, now_ms: u64) -> Result<(), StoreError> {
-        self.with(|connection| {
+        self.change(id, |connection| {
             // A resumed run keeps the time of its first start.
             let sql = "UPDATE runs SET state = 'running', started_ms = coalesce(started_ms, ?2)
                        WHERE id = ?1 AND state = 'queued'";
-            connection.prepare_cached(sql)?.execute(params![id, now_ms as i64]).map(drop)
+            connection.prepare_cached(sql)?.execute(params![id, now_ms as i64])
         })
     }
 
     /// Records that a run is parked.
     pub(crate) fn parked(&self, id: &str) -> Result<(), StoreError> {
-        self.with(|connection| {
+        self.change(id, |connection| {
             let sql = "UPDATE runs SET state = 'parked' WHERE id = ?1 AND state = 'running'";
-            connection.prepare_cached(sql)?.execute([id]).map(drop)
+            connection.prepare_cached(sql)?.execute([id])
         })
     }
 
     /// Records that a parked run waits for a place.
     pub(crate) fn unparked(&self, id: &str) -> Result<(), StoreError> {
-        self.with(|connection| {
+        self.change(id, |connection| {
             let sql = "UPDATE runs SET state = 'queued' WHERE id = ?1 AND state = 'parked'";
-            connection.prepare_cached(sql)?.execute([id]).map(drop)
+            connection.prepare_cached(sql)?.execute([id])
         })
     }
 
     /// Records that a client has asked for a stop.
     pub(crate) fn stop_requested(&self, id: &str, stop: Stop) -> Result<(), StoreError> {
-        self.with(|connection| {
+        self.change(id, |connection| {
             // Never lowered: a cancel after a terminate changes nothing.
             let sql = "UPDATE runs SET stop = ?2 WHERE id = ?1 AND stop IS NOT 'terminate'";
-            connection.prepare_cached(sql)?.execute([id, stop.as_str()]).map(drop)
+            connection.prepare_cached(sql)?.execute([id, stop.as_str()])
         })
     }
 
     /// Records the ending of a run, once.
     pub(crate) fn ended(&self, id: &str, ending: &Ending, now_ms: u64) -> Result<(), StoreError> {
-        self.with(|connection| {
+        self.change(id, |connection| {
             connection
                 .prepare_cached(
                     "UPDATE runs SET state = 'ended', ended_ms = ?2, termination = ?3,
@@ -329,44 +288,8 @@ impl Store {
                     ending.cost_usd,
                     ending.evidence,
                 ])
-                .map(drop)
         })
     }
-}
-
-fn row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
-    let time = |ms: i64| u64::try_from(ms).unwrap_or(0);
-    let (agent, request): (String, String) = (row.get(2)?, row.get(3)?);
-    // A damaged request must not hide the run; it has no task then.
-    let request = serde_json::from_str(&request).unwrap_or_else(|_| RunRequest {
-        agent,
-        task: String::new(),
-        limits: serde_json::Map::new(),
-        origin: None,
-    });
-    let stop = match row.get::<_, Option<String>>(6)?.as_deref() {
-        Some("terminate") => Some(Stop::Terminate),
-        Some(_) => Some(Stop::Cancel),
-        None => None,
-    };
-    Ok(RunRow {
-        number: row.get(0)?,
-        id: row.get(1)?,
-        request,
-        redacted: row.get(4)?,
-        // An unknown state counts as ended, because a run that has ended must not be driven again.
-        state: RunState::parse(&row.get::<_, String>(5)?).unwrap_or(RunState::Ended),
-        stop,
-        created_ms: time(row.get(7)?),
-        started_ms: row.get::<_, Option<i64>>(8)?.map(time),
-        ended_ms: row.get::<_, Option<i64>>(9)?.map(time),
-        termination: row.get(10)?,
-        category: row.get(11)?,
-        turns: row.get(12)?,
-        cost_usd: row.get(13)?,
-        evidence: row.get(14)?,
-        digest: row.get(15)?,
-    })
 }
 
 fn sibling(journal: &Path, suffix: &str) -> PathBuf {
@@ -398,4 +321,55 @@ fn private() -> OpenOptions {
 
 fn file_error(path: &Path, problem: &dyn std::error::Error) -> StoreError {
     StoreError::File { path: path.to_owned(), problem: problem.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::RunRequest;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        /// However a run continues, its row in memory is that of the file.
+        #[test]
+        fn row_in_memory_is_the_stored_one(
+            is_started: bool,
+            changes in proptest::collection::vec(0..5_u8, 0..4),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Store::open(&folder.path().join("journal.db")).unwrap();
+            let request = RunRequest {
+                agent: "a".to_owned(),
+                task: "t".to_owned(),
+                limits: serde_json::Map::new(),
+                origin: None,
+            };
+            let new = NewRun {
+                id: "r",
+                client: "",
+                key: None,
+                digest: request.digest(),
+                request: &request,
+                redacted: false,
+                now_ms: 7,
+                is_started,
+            };
+            store.insert(&new).unwrap();
+            prop_assert_eq!(store.get_unchanged("r").is_some(), is_started);
+            for change in [None].into_iter().chain(changes.into_iter().map(Some)) {
+                match change {
+                    None => {}
+                    Some(0) => store.started("r", 8).unwrap(),
+                    Some(1) => store.parked("r").unwrap(),
+                    Some(2) => store.unparked("r").unwrap(),
+                    Some(3) => store.stop_requested("r", Stop::Cancel).unwrap(),
+                    Some(_) => store.ended("r", &Ending::interrupted("why"), 9).unwrap(),
+                }
+                let stored = store.get("r").unwrap();
+                let in_memory = store.get_unchanged("r");
+                prop_assert!(in_memory.is_none() || in_memory == stored, "{:?}", stored);
+            }
+        }
+    }
 }
