@@ -19,23 +19,27 @@ use tokio::task::JoinSet;
 /// The name of the agent. Its source builds the case of the run's id.
 const AGENT: &str = "case";
 
-/// A server and a worker, which end with the value.
+/// A worker of a server.
 pub struct Engine {
     cases: Cases,
     store: Store,
     ingress: SocketAddr,
     next: AtomicU64,
     _worker: JoinSet<()>,
-    _server: Server,
+}
+
+/// A server, which ends with the value. Not a part of the engine, which a scenario may keep for longer than the
+/// test.
+#[must_use]
+pub struct Server {
+    process: Child,
     _folder: tempfile::TempDir,
 }
 
-struct Server(Child);
-
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -62,7 +66,7 @@ fn free_port() -> SocketAddr {
 
 impl Engine {
     /// Starts the server, and a worker that registers itself.
-    pub async fn start(server: &Path) -> Engine {
+    pub async fn start(server: &Path) -> (Engine, Server) {
         let folder = tempfile::tempdir().unwrap();
         let [ingress, admin, node, own] = [(); 4].map(|()| free_port());
         let settings = format!(
@@ -88,11 +92,12 @@ impl Engine {
             .stderr(log)
             .spawn()
             .unwrap();
-        let server = Server(server);
+        let data = folder.path().join("store");
+        let server = Server { process: server, _folder: folder };
         answered(admin, "GET", "/health", None).await;
 
         let cases = Cases::default();
-        let store = Store::open(folder.path().join("store")).unwrap();
+        let store = Store::open(data).unwrap();
         let source: Arc<dyn AgentSource> = Arc::new(cases.clone());
         let agents = Agents::new([(AGENT.to_owned(), source)]);
         let mut options = WorkerOptions::new(format!("http://{ingress}"));
@@ -111,7 +116,7 @@ impl Engine {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
         let next = AtomicU64::new(1);
-        Engine { cases, store, ingress, next, _worker: work, _server: server, _folder: folder }
+        (Engine { cases, store, ingress, next, _worker: work }, server)
     }
 }
 

@@ -118,7 +118,7 @@ async fn scenarios_hold_on_restate() {
     };
     let embedded = played(Arc::new(embedded::Embedded::new())).await;
     let stepped = played(Arc::new(stepped::Stepped::default())).await;
-    let engine = engine::Engine::start(server.as_ref()).await;
+    let (engine, _server) = engine::Engine::start(server.as_ref()).await;
     let restate = played(Arc::new(engine)).await;
     let columns = [("embedded", &embedded), ("stepped", &stepped), ("Restate", &restate)];
     let text = table::text(&rows(), &columns);

@@ -222,7 +222,7 @@ fn rows_of(mut groups: u64) -> impl Iterator<Item = usize> {
 
 /// Returns the rows of the prefixes that begin with these bytes and are longer.
 pub(super) fn begun_by(bytes: &[u8]) -> impl Iterator<Item = usize> {
-    // Most ends of a text are no beginning, and their first bytes show that.
+    // Most ends of a text begin no prefix, and their first bytes show that.
     let heads = bytes.iter().zip(0..3).map(|(byte, nth)| HEADS[usize::from(*byte)][nth]);
     let longer = |row: &usize| {
         let prefix = FORMATS[*row].0.as_bytes();

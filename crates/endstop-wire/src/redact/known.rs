@@ -318,7 +318,7 @@ impl KnownKeys {
 impl Inner {
     /// `true` if a secret is longer than these bytes and begins with them.
     fn is_beginning(&self, bytes: &[u8]) -> bool {
-        // Most text is none, and its first two bytes show that without a search.
+        // Most text begins no secret, and its first two bytes show that without a search.
         let is_head =
             |(head, byte): (&[u64; 4], &u8)| head[usize::from(byte / 64)] >> (byte % 64) & 1 == 1;
         if !self.heads.iter().zip(bytes).all(is_head) {
