@@ -102,8 +102,11 @@ fn every_scenario_has_one_row() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn scenarios_hold_on_both_drivers() {
-    let embedded = played(Arc::new(embedded::Embedded::new())).await;
-    let stepped = played(Arc::new(stepped::Stepped::default())).await;
+    // At once, because the longest scenarios use one processor.
+    let (embedded, stepped) = tokio::join!(
+        played(Arc::new(embedded::Embedded::new())),
+        played(Arc::new(stepped::Stepped::default())),
+    );
     let columns = [("embedded", &embedded), ("stepped", &stepped)];
     print!("{}", table::text(&rows(), &columns));
     assert_same(&columns);
