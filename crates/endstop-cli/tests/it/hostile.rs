@@ -72,7 +72,7 @@ fn compressed_body_is_bounded_in_memory() {
     gz.flush().unwrap();
     // The compressed block refers to nothing before it, so it can be repeated.
     let (head, block) = gz.get_ref().split_at(10);
-    // Two and a half times the bound.
+    // More than twice the bound.
     let body = [head, &block.repeat(150)].concat();
     assert!(body.len() < 16 << 20, "{}", body.len());
     for status in [200, 500] {

@@ -25,6 +25,7 @@ mod hooks;
 mod hostile_servers;
 #[cfg(target_os = "linux")]
 mod hostile_tools;
+mod intercepted;
 mod journal;
 mod late_starts;
 mod layers;

@@ -1,9 +1,10 @@
 //! OpenAI Chat decoder: collects stream chunks, or a complete body, into a turn.
 
+use super::partial_call::PartialCall;
 use super::text_chunk::only_text;
 use super::usage::{Counts, counts, filled};
 use super::wire::{Call, Choice, Chunk, Content, CostDetails, Function, Logprobs, Message, XGroq};
-use crate::bounded::{Nesting, made_id};
+use crate::bounded::made_id;
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::codec::text_frame::TextFrame;
@@ -12,12 +13,10 @@ use crate::errors::ErrorBody;
 use crate::json::{self, Count, has_counts, lenient};
 use crate::signal::finish::finish_of;
 use endstop_core::{NanoUsd, Part, ToolCall};
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::OnceLock;
 
 /// A partially received turn.
 pub(crate) struct Accumulator {
@@ -26,7 +25,7 @@ pub(crate) struct Accumulator {
     text: String,
     reasoning: String,
     refusal: String,
-    calls: Vec<PartialBlock>,
+    calls: Vec<PartialCall>,
     /// Position in `calls` of each stream index that is not the position itself.
     places: HashMap<u64, usize>,
     /// Position of the call in the old `function_call` form.
@@ -40,49 +39,6 @@ pub(crate) struct Accumulator {
     logprob_sum: f64,
     logprobs: u64,
     frame: TextFrame,
-}
-
-/// A partially received tool call.
-#[derive(Default)]
-struct PartialBlock {
-    id: String,
-    name: String,
-    arguments: String,
-    nesting: Nesting,
-    /// Length of the arguments when their brackets were closed for the first time.
-    closed: Option<usize>,
-    /// `true` if the arguments up to there parse as JSON. Set when it is first asked for, because
-    /// only calls without an index need it.
-    whole: OnceLock<bool>,
-    /// Position among the reported calls. A call without a name is never reported.
-    shown: Option<usize>,
-    /// `true` if the stream index of the call is its position.
-    in_place: bool,
-}
-
-impl PartialBlock {
-    /// Appends arguments.
-    fn more(&mut self, arguments: Cow<'_, str>) {
-        let closed = self.nesting.push(&arguments);
-        if self.arguments.is_empty() {
-            // Those of a complete body arrive at once, and are not copied again.
-            self.arguments = arguments.into_owned();
-        } else {
-            self.arguments.push_str(&arguments);
-        }
-        if closed && self.closed.is_none() {
-            self.closed = Some(self.arguments.len());
-        }
-    }
-
-    /// `true` if the arguments were complete JSON when their brackets were closed. They are parsed
-    /// only once, so that the total work stays linear.
-    fn is_whole(&self) -> bool {
-        let Some(arguments) = self.closed.and_then(|end| self.arguments.get(..end)) else {
-            return false;
-        };
-        *self.whole.get_or_init(|| serde_json::from_str::<IgnoredAny>(arguments).is_ok())
-    }
 }
 
 impl Accumulator {
@@ -278,7 +234,7 @@ impl Accumulator {
             Some(index) => self.place_of(index),
             None => self.calls.len().checked_sub(1),
         };
-        let new = |b: &PartialBlock| {
+        let new = |b: &PartialCall| {
             !name.is_empty()
                 && !b.name.is_empty()
                 && (!id.is_empty() && id != b.id
@@ -290,7 +246,7 @@ impl Accumulator {
                 if !self.common.room(self.calls.len()) {
                     return;
                 }
-                self.calls.push(PartialBlock::default());
+                self.calls.push(PartialCall::default());
                 let place = self.calls.len() - 1;
                 if let Some(index) = call.index.0 {
                     self.set_place(index, place);
@@ -335,7 +291,7 @@ impl Accumulator {
                 return;
             }
             None => {
-                self.calls.push(PartialBlock::default());
+                self.calls.push(PartialCall::default());
                 self.calls.len() - 1
             }
         };

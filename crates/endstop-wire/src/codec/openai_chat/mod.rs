@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `encode` | encodes messages into a request, incrementally |
 //! | `decode` | collects a body or a stream's chunks into a turn |
+//! | `partial_call` | collects the fragments of a tool call |
 //! | `text_chunk` | recognises chunks that add text alone |
 //! | `usage` | reads a chunk with its usage |
 //! | `wire` | JSON shapes of responses |
@@ -16,6 +17,7 @@
 mod call_id;
 mod decode;
 mod encode;
+mod partial_call;
 mod text_chunk;
 mod usage;
 mod wire;
