@@ -27,7 +27,7 @@ const ID_BYTES: usize = 64;
 
 /// A list of at most [`ITEMS_CAP`] items. More items are a parse error.
 #[derive(Debug)]
-pub(crate) struct List<T>(Vec<T>);
+pub(crate) struct List<T>(pub(crate) Vec<T>);
 
 impl<T> Default for List<T> {
     fn default() -> List<T> {
@@ -85,6 +85,7 @@ pub(crate) trait Indexed {
 
 /// The first item of a list whose position is 0 or unnamed. The other items are parsed one at a
 /// time and discarded, so that many alternatives do not take memory.
+#[derive(Debug)]
 pub(crate) struct First<T>(pub(crate) Option<T>);
 
 impl<'de, T: Deserialize<'de> + Indexed> Deserialize<'de> for First<T> {

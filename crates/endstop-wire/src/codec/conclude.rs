@@ -57,7 +57,7 @@ pub(super) fn conclude(
             let mut s = TerminationSignal::new(SignalReason::ErrorTermination, confidence);
             if let Some((field, value)) = &e.original {
                 value_missing = value.is_empty();
-                s = s.from_field(field, value);
+                s = s.from_field(field.clone(), value);
             }
             s.provider_specific.metadata = metadata;
             signal = s;

@@ -97,12 +97,7 @@ impl StreamDecoder {
             held: Vec::new(),
             total: 0,
             generated: 0,
-            feed: Feed {
-                turn: accumulator(dialect),
-                lines: String::new(),
-                events: 0,
-                at_end: false,
-            },
+            feed: Feed::new(dialect),
         }
     }
 
@@ -214,7 +209,11 @@ impl StreamDecoder {
                     });
                 }
             }
-            Kind::Json => self.json(&held),
+            Kind::Json => {
+                if !self.feed.json(&held) {
+                    self.kind = Kind::Events;
+                }
+            }
             // The reset connection is the better explanation than an empty body.
             Kind::Unknown if eof == Eof::Reset => {}
             Kind::Unknown => self.feed.broken(DecodeFailure {
@@ -300,40 +299,44 @@ impl StreamDecoder {
         self.feed.broken(DecodeFailure::unreadable(message.clone()));
         Err(ModelError::new(ErrorClass::ServerError, message))
     }
+}
 
-    fn json(&mut self, bytes: &[u8]) {
+impl Feed {
+    fn new(dialect: &'static Dialect) -> Feed {
+        Feed { turn: accumulator(dialect), lines: String::new(), events: 0, at_end: false }
+    }
+
+    /// Takes a complete JSON body. Returns `false` if its lines were events after all.
+    fn json(&mut self, bytes: &[u8]) -> bool {
         let Ok(text) = std::str::from_utf8(bytes) else {
-            return self.feed.broken(DecodeFailure {
+            self.broken(DecodeFailure {
                 class: ErrorClass::ServerError,
                 message: "the body is not UTF-8".to_owned(),
                 // Convert only the beginning, because the whole body may be 64 MiB of binary data.
                 value: excerpt(&String::from_utf8_lossy(&bytes[..bytes.len().min(4096)])),
             });
+            return true;
         };
         let text = text.trim_start_matches('\u{feff}');
-        match self.feed.turn.body(text) {
-            Ok(()) => self.feed.turn.common().terminated = true,
+        match self.turn.body(text) {
+            Ok(()) => self.turn.common().terminated = true,
             // Valid JSON, but of the wrong shape.
-            Err(e) if e.is_data() => self.feed.broken(DecodeFailure::json(&e, text)),
+            Err(e) if e.is_data() => self.broken(DecodeFailure::json(&e, text)),
             Err(e) => {
                 // The body may be event lines without `data:`, or lines before the first event.
                 let mut lines = sse::SseDecoder::new();
-                let feed = &mut self.feed;
-                let _ = lines.push(bytes, &mut |item| feed.take(item, &mut |_| ()));
-                let _ = lines.finish(&mut |item| feed.take(item, &mut |_| ()));
-                feed.leftovers();
-                if feed.events == 0 && feed.turn.common().error.is_none() {
-                    feed.broken(DecodeFailure::json(&e, text));
-                // The lines were events after all, so report the response as streamed.
-                } else {
-                    self.kind = Kind::Events;
+                let _ = lines.push(bytes, &mut |item| self.take(item, &mut |_| ()));
+                let _ = lines.finish(&mut |item| self.take(item, &mut |_| ()));
+                self.leftovers();
+                if self.events > 0 || self.turn.common().error.is_some() {
+                    return false;
                 }
+                self.broken(DecodeFailure::json(&e, text));
             }
         }
+        true
     }
-}
 
-impl Feed {
     fn take(&mut self, item: sse::Item<'_>, sink: DeltaSink<'_>) {
         match item {
             sse::Item::Event { name, data, .. } => self.event(name, data, sink),
@@ -459,18 +462,26 @@ pub fn decode_body(
     body: &[u8],
     facts: &RequestFacts,
 ) -> Decoded {
-    let mut stream = StreamDecoder::new(dialect, status, headers.clone(), *facts);
     let (kind, body) = if ok(status) {
         (kind_of(body, dialect), without_mark(past_blanks(body)))
     } else {
         (Kind::Error, body)
     };
-    stream.kind = kind;
-    if stream.kind == Kind::Json && body.len() <= BODY_CAP {
+    if kind == Kind::Json && body.len() <= BODY_CAP {
         // Parse in place instead of copying the body.
-        stream.json(body);
-        return stream.conclude(None, Eof::Clean);
+        let mut feed = Feed::new(dialect);
+        let streamed = !feed.json(body);
+        return conclude(
+            feed.turn,
+            dialect,
+            (status, headers),
+            facts,
+            None,
+            (streamed, Eof::Clean),
+        );
     }
+    let mut stream = StreamDecoder::new(dialect, status, headers.clone(), *facts);
+    stream.kind = kind;
     // `finish` reports a body that exceeds its limits, so the error is not needed here.
     let _ = stream.push(body, &mut |_| ());
     stream.finish(Eof::Clean)

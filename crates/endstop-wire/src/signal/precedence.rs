@@ -26,7 +26,7 @@ pub struct TurnFacts<'a> {
     /// Meaning of the finish value.
     pub finish: Finish,
     /// Field that the value was read from.
-    pub field: &'a str,
+    pub field: &'static str,
     /// Raw value, or an empty string if there was none.
     pub raw: &'a str,
     /// `true` if the response is or contains an error.

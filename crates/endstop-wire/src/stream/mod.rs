@@ -4,5 +4,6 @@ pub(crate) mod elements;
 pub mod eventstream;
 pub mod json_end;
 pub mod members;
+pub(crate) mod plain_text;
 pub mod sniff;
 pub mod sse;

@@ -277,7 +277,7 @@ fn status_without_details_is_read() {
     ] {
         let row = json!({"kind": "delta", "finished": false, "metadata": metadata});
         let s = OpenAiResponses.detect_termination(&row).unwrap();
-        let got = (s.reason, s.should_terminate, s.provider_specific.original_field.as_str());
+        let got = (s.reason, s.should_terminate, s.provider_specific.original_field.as_ref());
         assert_eq!(got, (reason, ends, field), "{row}");
     }
 }

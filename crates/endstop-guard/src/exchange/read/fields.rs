@@ -26,7 +26,7 @@ impl<'a> Fields<'a> {
     fn split(text: &'a str) -> Option<Fields<'a>> {
         let mut all = Vec::with_capacity(16);
         let mut fits = true;
-        let length = members(text.as_bytes(), &mut |name, value| {
+        let length = members(text.as_bytes(), |name, value| {
             let (name, value) = (name_of(&text[name]), &text[value]);
             // Any other value is short.
             let is_valid =

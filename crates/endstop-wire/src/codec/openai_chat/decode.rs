@@ -2,8 +2,11 @@
 
 use super::partial_call::PartialCall;
 use super::text_chunk::only_text;
-use super::usage::{Counts, counts, filled};
-use super::wire::{Call, Choice, Chunk, Content, CostDetails, Function, Logprobs, Message, XGroq};
+use super::usage::counts;
+use super::wire::{
+    Arguments, Call, Choice, Chunk, Content, CostDetails, Counts, Function, Logprobs, Message,
+    XGroq, filled,
+};
 use crate::bounded::made_id;
 use crate::codec::common::{Common, DecodedTurn};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
@@ -165,10 +168,10 @@ impl Accumulator {
             }
         }
         for call in message.tool_calls.into_iter().flatten() {
-            self.call(&call, sink);
+            self.call(call, sink);
         }
         if let Some(function) = message.function_call {
-            self.legacy(&function, sink);
+            self.legacy(function, sink);
         }
     }
 
@@ -227,7 +230,7 @@ impl Accumulator {
     /// names a tool under another id, because some servers give every parallel call the index 0.
     /// Without an index, a name starts another call if the previous one is complete, even if the id
     /// is the same.
-    fn call(&mut self, call: &Call<'_>, sink: DeltaSink<'_>) {
+    fn call(&mut self, call: Call<'_>, sink: DeltaSink<'_>) {
         let id = call.id.get();
         let name = call.function.as_ref().map_or("", |f| f.name.get());
         let known = match call.index.0 {
@@ -258,7 +261,7 @@ impl Accumulator {
         if self.calls[place].id.is_empty() {
             self.calls[place].id.push_str(id);
         }
-        if let Some(function) = &call.function {
+        if let Some(function) = call.function {
             self.function(place, function, sink);
         }
     }
@@ -284,7 +287,7 @@ impl Accumulator {
     }
 
     /// Handles the old `function_call` form, which allows one call.
-    fn legacy(&mut self, function: &Function<'_>, sink: DeltaSink<'_>) {
+    fn legacy(&mut self, function: Function<'_>, sink: DeltaSink<'_>) {
         let place = match self.legacy {
             Some(place) => place,
             None if function.name.filled().is_none() || !self.common.room(self.calls.len()) => {
@@ -299,7 +302,7 @@ impl Accumulator {
         self.function(place, function, sink);
     }
 
-    fn function(&mut self, place: usize, function: &Function<'_>, sink: DeltaSink<'_>) {
+    fn function(&mut self, place: usize, function: Function<'_>, sink: DeltaSink<'_>) {
         let call = &mut self.calls[place];
         if call.name.is_empty() {
             if let Some(name) = function.name.filled() {
@@ -314,15 +317,7 @@ impl Accumulator {
                 self.shown += 1;
             }
         }
-        let Some(raw) = filled(function.arguments) else {
-            return;
-        };
-        // The format requires a JSON string here, but some servers send the object itself.
-        let json = if raw.get().starts_with('"') {
-            json::unescaped(raw.get()).unwrap_or_default()
-        } else {
-            raw.get().into()
-        };
+        let Arguments(json) = function.arguments;
         if !json.is_empty() {
             // Arguments that arrive before the name wait for it.
             if let Some(index) = call.shown {
@@ -549,12 +544,17 @@ impl Accumulate for Accumulator {
     }
 }
 
+/// Part of the names of models that search.
+const SEARCH: &str = "-search-";
+
 /// `true` if each call of this model searches the web for a fee, which the usage does not show:
 /// OpenAI's search models, and Groq's compound systems.
 fn bills_searches(model: &str) -> bool {
     // `str::contains` first builds a table for its search, which costs more than all the rest.
-    memchr::memmem::find_iter(model.as_bytes(), "-search-").any(|at| {
-        let rest = &model[at + "-search-".len()..];
+    let parts = model.as_bytes().windows(SEARCH.len()).enumerate();
+    let searches = parts.filter(|(_, part)| *part == SEARCH.as_bytes()).any(|(at, _)| {
+        let rest = &model[at + SEARCH.len()..];
         rest.starts_with("preview") || rest.starts_with("api")
-    }) || model.strip_prefix("groq/").unwrap_or(model).starts_with("compound")
+    });
+    searches || model.strip_prefix("groq/").unwrap_or(model).starts_with("compound")
 }

@@ -5,8 +5,7 @@
 //! {"id":"x","choices":[{"delta":{"content":"It","tool_calls":[…]}}]} → none
 //! ```
 
-use super::usage::Counts;
-use super::wire::{Choice, Chunk, Content};
+use super::wire::{Choice, Chunk, Content, Counts};
 use crate::bounded::First;
 
 /// Returns the text of a chunk that adds nothing else to a turn which has read the same chunk before,

@@ -7,18 +7,19 @@
 //! "usage":"none"                                                           →  no counts
 //! ```
 
-use super::wire::{Chunk, Details, Usage};
+use super::quick;
+use super::wire::{Chunk, Counts, Usage, filled};
 use crate::json::lenient;
 use serde_json::value::RawValue;
-
-/// Usage whose details were read.
-pub(super) type Counts<'a> = Usage<'a, Details>;
 
 /// Reads a chunk.
 ///
 /// # Errors
 /// The text is not a chunk, whatever its usage is.
 pub(super) fn chunk(text: &str) -> Result<Chunk<'_, Counts<'_>>, serde_json::Error> {
+    if let Some(chunk) = quick::chunk(text) {
+        return Ok(chunk);
+    }
     match serde_json::from_str::<Chunk<'_, Counts<'_>>>(text) {
         // Empty usage leaves Groq's repetition in force, and only the raw value tells it apart.
         Ok(chunk) if chunk.x_groq.is_none() => return Ok(chunk),
@@ -35,11 +36,6 @@ pub(super) fn counts(raw: &RawValue) -> Option<Counts<'_>> {
         let usage = lenient::<Usage<'_, &RawValue>>(raw)?;
         Some(usage.with_details(|details| filled(Some(details)).and_then(lenient)))
     })
-}
-
-/// Returns the raw value, unless it is absent, null, false or empty.
-pub(super) fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
-    raw.filter(|r| !matches!(r.get(), "null" | "\"\"" | "{}" | "[]" | "false"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! missing.
 
 use crate::bounded::{First, Indexed, List};
-use crate::json::{Count, Str};
+use crate::json::{Count, Str, unescaped};
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// A chunk of a stream, or a complete body, whose usage was read as `U`.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize, Default)]
 pub(super) struct Chunk<'a, U> {
     #[serde(borrow, default)]
     pub(super) id: Str<'a>,
@@ -58,7 +58,7 @@ impl<'a, U> Chunk<'a, U> {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize, Default)]
 pub(super) struct Choice<'a> {
     #[serde(default)]
     pub(super) index: Count,
@@ -92,7 +92,7 @@ impl Indexed for Choice<'_> {
     }
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 pub(super) struct Message<'a> {
     #[serde(borrow, default)]
     pub(super) content: Content<'a>,
@@ -110,7 +110,7 @@ pub(super) struct Message<'a> {
     pub(super) function_call: Option<Function<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize, Default)]
 pub(super) struct Call<'a> {
     #[serde(default)]
     pub(super) index: Count,
@@ -120,17 +120,38 @@ pub(super) struct Call<'a> {
     pub(super) function: Option<Function<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize, Default)]
 pub(super) struct Function<'a> {
     #[serde(borrow, default)]
     pub(super) name: Str<'a>,
-    /// A string of JSON. Some servers send the object itself.
     #[serde(borrow, default)]
-    pub(super) arguments: Option<&'a RawValue>,
+    pub(super) arguments: Arguments<'a>,
+}
+
+/// The JSON text of a call's arguments, or of a part of it; empty if there is none. The format requires
+/// it as a string, but some servers send the object itself.
+#[derive(Debug, Default)]
+pub(super) struct Arguments<'a>(pub(super) Cow<'a, str>);
+
+impl<'a> Arguments<'a> {
+    /// Reads a value that is not a string.
+    pub(super) fn of_value(raw: Option<&'a RawValue>) -> Arguments<'a> {
+        Arguments(filled(raw).map_or("", RawValue::get).into())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Arguments<'a>, D::Error> {
+        let raw = Option::<&RawValue>::deserialize(d)?;
+        Ok(match raw.filter(|raw| raw.get().starts_with('"')) {
+            Some(string) => Arguments(unescaped(string.get()).unwrap_or_default()),
+            None => Arguments::of_value(raw),
+        })
+    }
 }
 
 /// A string, or a list of typed parts.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) enum Content<'a> {
     #[default]
     None,
@@ -138,7 +159,7 @@ pub(super) enum Content<'a> {
     Parts(List<ContentPart<'a>>),
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct ContentPart<'a> {
     #[serde(borrow, default, rename = "type")]
     pub(super) kind: Str<'a>,
@@ -195,7 +216,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
 }
 
 /// `usage`, with all names that dialects use for the same counts. The details were read as `D`.
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 pub(super) struct Usage<'a, D> {
     #[serde(default)]
     pub(super) prompt_tokens: Count,
@@ -266,8 +287,11 @@ impl<'a, D> Usage<'a, D> {
     }
 }
 
+/// Usage whose details were read.
+pub(super) type Counts<'a> = Usage<'a, Details>;
+
 /// Details of the input or the output side of the usage.
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
 pub(super) struct Details {
     #[serde(default, rename = "cached_tokens")]
     pub(super) cached: Count,
@@ -307,4 +331,9 @@ pub(super) struct Logprobs {
 #[derive(Deserialize)]
 pub(super) struct Logprob {
     pub(super) logprob: f64,
+}
+
+/// Returns the raw value, unless it is absent, null, false or empty.
+pub(super) fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
+    raw.filter(|r| !matches!(r.get(), "null" | "\"\"" | "{}" | "[]" | "false"))
 }
