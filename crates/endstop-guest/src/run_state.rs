@@ -35,9 +35,9 @@ pub struct Turn {
     /// The visible text.
     pub text: String,
     /// The calls that may run.
-    pub calls: Vec<ToolCall>,
+    pub calls: Vec<Arc<ToolCall>>,
     /// The calls that must not run.
-    pub held_back: Vec<ToolCall>,
+    pub held_back: Vec<Arc<ToolCall>>,
     /// The reason why the model stopped.
     pub signal: TerminationSignal,
     /// Token usage of the response.
@@ -75,7 +75,9 @@ pub struct Ask {
 impl RunState {
     /// Starts a run of the kernel. The price comes from `pricing`, and the bytes of the conversation
     /// so far from the messages of `spec`.
-    pub fn new(spec: RunSpec, pricing: Pricing) -> RunState {
+    pub fn new(mut spec: RunSpec, pricing: Pricing) -> RunState {
+        // Of the effects only the messages for the model are read.
+        spec.guest.get_or_insert_default().unobserved = true;
         let known_bytes = spec.messages.iter().map(|message| message.plain_text().len() as u64);
         let known_bytes = known_bytes.sum();
         let start = GuestStart { price: pricing.price(), ..GuestStart::default() };
@@ -137,8 +139,8 @@ impl RunState {
         let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
         // Of a response that asks for its tools only invalid calls can be held back.
         let whole = error.is_none() && signal.reason == SignalReason::ToolUse;
-        let requested: Vec<ToolCall> = match &turn {
-            Some(turn) if !whole => turn.tool_calls().cloned().collect(),
+        let requested: Vec<Arc<ToolCall>> = match &turn {
+            Some(turn) if !whole => turn.tool_calls().cloned().map(Arc::new).collect(),
             _ => Vec::new(),
         };
         let usage = turn.as_ref().map(|turn| turn.usage.clone()).unwrap_or_default();
@@ -164,8 +166,8 @@ impl RunState {
     fn split_invalid(
         &mut self,
         at: Duration,
-        released: Vec<ToolCall>,
-    ) -> (Vec<ToolCall>, Vec<ToolCall>) {
+        released: Vec<Arc<ToolCall>>,
+    ) -> (Vec<Arc<ToolCall>>, Vec<Arc<ToolCall>>) {
         let (valid, mut invalid): (Vec<_>, Vec<_>) =
             released.into_iter().partition(|call| is_object(&call.arguments));
         for call in &invalid {

@@ -26,3 +26,10 @@ impl From<ToolCall> for Call {
         Call { id: call.id, name: call.name, arguments: call.arguments, args: None }
     }
 }
+
+impl Call {
+    /// Copies a call that its run keeps.
+    pub(crate) fn of(call: &ToolCall) -> Call {
+        Call::from(call.clone())
+    }
+}

@@ -352,8 +352,8 @@ impl NativeRun {
         let ending = turn.ending_or_end();
         Ok(TurnFields {
             text: turn.text,
-            calls: turn.calls.into_iter().map(Call::from).collect(),
-            held_back: turn.held_back.into_iter().map(Call::from).collect(),
+            calls: turn.calls.iter().map(|call| Call::of(call)).collect(),
+            held_back: turn.held_back.iter().map(|call| Call::of(call)).collect(),
             signal: Signal::of(&turn.signal)?,
             usage: Usage::from(&turn.usage),
             error: turn.error.as_ref().map(ModelError::from),

@@ -40,7 +40,7 @@ impl Signal {
             reason: signal.reason.as_str().to_owned(),
             should_terminate: signal.should_terminate,
             confidence: signal.confidence.as_str().to_owned(),
-            original_field: specific.original_field.clone(),
+            original_field: specific.original_field.clone().into_owned(),
             original_value: specific.original_value.clone(),
             // Most signals have none, and a null costs JavaScript no parsing.
             metadata: if metadata.is_empty() { None } else { Some(to_json(metadata)?) },

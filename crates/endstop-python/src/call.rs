@@ -3,17 +3,24 @@
 use crate::json;
 use endstop_core::ToolCall;
 use pyo3::prelude::*;
+use std::sync::Arc;
 
 /// A tool call that the model requested.
 #[pyclass(frozen, eq, hash, module = "endstop")]
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Call(pub(crate) ToolCall);
+pub(crate) struct Call(pub(crate) Arc<ToolCall>);
+
+impl Call {
+    pub(crate) fn of(call: ToolCall) -> Call {
+        Call(Arc::new(call))
+    }
+}
 
 #[pymethods]
 impl Call {
     #[new]
     fn new(id: String, name: String, arguments: String) -> Call {
-        Call(ToolCall { id, name, arguments })
+        Call::of(ToolCall { id, name, arguments })
     }
 
     /// The provider's id of the call.
@@ -46,7 +53,7 @@ impl Call {
     }
 
     fn __repr__(&self) -> String {
-        let ToolCall { id, name, arguments } = &self.0;
+        let ToolCall { id, name, arguments } = &*self.0;
         format!("Call(id={id:?}, name={name:?}, arguments={arguments:?})")
     }
 }

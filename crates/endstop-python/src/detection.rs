@@ -106,13 +106,13 @@ impl Detection {
     /// arguments are not a JSON object, is never among them.
     #[getter]
     fn calls(&self) -> Vec<Call> {
-        split_calls(&self.decoded).0.into_iter().map(Call).collect()
+        split_calls(&self.decoded).0.into_iter().map(Call::of).collect()
     }
 
     /// The tool calls that must not run, because they are cut or invalid.
     #[getter]
     fn cut_calls(&self) -> Vec<Call> {
-        split_calls(&self.decoded).1.into_iter().map(Call).collect()
+        split_calls(&self.decoded).1.into_iter().map(Call::of).collect()
     }
 
     /// Token usage.
@@ -302,7 +302,7 @@ pub(crate) fn response(
     model: Option<String>,
 ) -> Detection {
     let calls = calls.into_iter().map(|call| match call {
-        GivenCall::Call(call) => call.get().0.clone(),
+        GivenCall::Call(call) => ToolCall::clone(&call.get().0),
         GivenCall::Fields(id, name, arguments) => ToolCall { id, name, arguments },
     });
     let decoded = describe(Description {

@@ -65,7 +65,7 @@ impl Step {
             name: call.name.clone(),
             arguments: call.arguments.clone(),
         });
-        calls.map(Call).collect()
+        calls.map(Call::of).collect()
     }
 
     /// The outputs of the step's tools, in call order: dicts with `name`, `action_type`, `success`

@@ -361,7 +361,7 @@ impl Guest {
         }
         let released = self.effects.iter().find_map(|effect| match effect {
             Effect::StartTools { calls } => {
-                Some(calls.iter().map(|start| start.call.clone()).collect())
+                Some(calls.iter().map(|start| Arc::clone(&start.call)).collect())
             }
             _ => None,
         });

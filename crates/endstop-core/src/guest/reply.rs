@@ -61,7 +61,7 @@ pub enum Reply {
     /// defect; [`Run::provisional`](crate::Run::provisional) has the ending that it gives.
     Continue,
     /// The client may run these calls, and no others of the response.
-    Tools(Vec<ToolCall>),
+    Tools(Vec<Arc<ToolCall>>),
     /// The kernel repeats the model call; only with [`GuestMode::retry`](super::GuestMode).
     Again(Admission),
     /// The run has ended: a call in progress must be aborted.

@@ -22,7 +22,7 @@ use super::results::{MOST_CHANGED, bounded, emit_ended};
 use super::spec::ToolPolicy;
 use crate::limits::Limits;
 use crate::media::Attachment;
-use crate::message::{Role, ToolResult, ToolStatus};
+use crate::message::{Role, ToolCall, ToolResult, ToolStatus};
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 use std::mem::{replace, take};
@@ -97,7 +97,7 @@ pub(super) fn start(
     context.background.open.push(Work {
         id,
         handle,
-        call: call.clone(),
+        call: ToolCall::clone(&call),
         started: context.now,
         deadline: limit.map(|limit| context.now.saturating_add(limit)),
         timed_out: None,
@@ -119,14 +119,14 @@ fn time_limit(
 /// Handles the report of a background call. Returns the ending if the tool requested a halt.
 pub(super) fn ended(
     id: EffectId,
-    report: ToolReport,
+    mut report: ToolReport,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Option<Box<Ending>> {
     let at = context.background.open.iter().position(|work| work.id == id)?;
     let work = context.background.open.remove(at);
     let decision = Decision::of(Layer::Tool, &work.call.name);
-    let result = reported(work.timed_out, &report);
+    let result = reported(work.timed_out, &mut report);
     end(work, result, report.started, context, effects);
     if let Some(ended) = context.background.ended.last_mut() {
         ended.result.pinned = report.pinned;

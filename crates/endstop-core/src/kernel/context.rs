@@ -176,6 +176,11 @@ impl RunContext {
         self.settings.guest.is_some()
     }
 
+    /// `true` if no event of turns and tool calls is emitted.
+    pub(super) fn is_unobserved(&self) -> bool {
+        self.settings.guest.is_some_and(|mode| mode.unobserved)
+    }
+
     /// Replaces the limits. What was spent so far counts against them.
     pub(super) fn replace_limits(&mut self, limits: Limits) {
         self.ledger.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);

@@ -12,6 +12,7 @@ use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A request to the driver.
@@ -159,8 +160,9 @@ pub struct ToolStart {
     /// Id of this call. The provider's own call id is not unique within a run.
     pub id: EffectId,
     /// The call as the model wrote it, with the arguments of a hook or an approver that changed it.
-    pub call: ToolCall,
-    /// The parsed arguments.
+    pub call: Arc<ToolCall>,
+    /// The parsed arguments. Empty in the run of a guest, whose client reads them itself, unless the
+    /// run has a policy for the tool.
     pub arguments: Map<String, Value>,
 }
 

@@ -39,6 +39,11 @@ pub struct GuestMode {
     /// has the messages of the last turn only. A long run then takes little memory.
     #[serde(skip_serializing_if = "is_false")]
     pub forgets: bool,
+    /// `true` if the driver reads no events of turns and tool calls
+    /// ([`RunEvent`](super::RunEvent)`::{TurnStarted, TurnEnded, ToolStarted, ToolEnded}`): the run
+    /// emits none of them. Everything else is the same.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unobserved: bool,
 }
 
 impl GuestMode {

@@ -7,6 +7,8 @@ use crate::media::Attachment;
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::mem::take;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time after the grace period in which a tool may still report its end. Then the run ends without
@@ -29,6 +31,8 @@ pub(super) struct OpenCalls {
     pub(super) running: Vec<Running>,
     /// Notes of hooks for the model, added after the results.
     pub(super) notes: Vec<String>,
+    /// `true` if no event is emitted for these calls.
+    pub(super) unobserved: bool,
 }
 
 #[derive(Debug)]
@@ -45,7 +49,7 @@ pub(super) struct Running {
 
 #[derive(Debug)]
 pub(super) struct OpenCall {
-    pub(super) call: ToolCall,
+    pub(super) call: Arc<ToolCall>,
     pub(super) state: CallState,
     /// `true` if the run was parked for an approval of the call, which then runs at most once.
     pub(super) parked: bool,
@@ -99,9 +103,10 @@ pub(super) enum Progress {
 }
 
 impl OpenCalls {
-    pub(super) fn new(calls: Vec<ToolCall>) -> OpenCalls {
+    pub(super) fn new(calls: Vec<Arc<ToolCall>>, unobserved: bool) -> OpenCalls {
         let open = |call| OpenCall { call, state: CallState::Waiting, parked: false };
-        OpenCalls { calls: calls.into_iter().map(open).collect(), ..OpenCalls::default() }
+        let calls = calls.into_iter().map(open).collect();
+        OpenCalls { calls, unobserved, ..OpenCalls::default() }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Duration> {
@@ -292,7 +297,7 @@ impl OpenCalls {
     /// Answers all that are still open with what is true of them; those that had started come back,
     /// with when.
     pub(super) fn close(&mut self, not_started: ToolStatus, why: &str) -> Vec<(usize, Duration)> {
-        let running = std::mem::take(&mut self.running);
+        let running = take(&mut self.running);
         let cut = running.iter().map(|running| (running.at, running.started)).collect();
         for running in running {
             self.finished(
@@ -318,7 +323,7 @@ impl OpenCalls {
         &mut self,
         results: &mut HashMap<String, ToolResult>,
     ) -> Vec<(usize, Duration)> {
-        let running = std::mem::take(&mut self.running);
+        let running = take(&mut self.running);
         let started: HashMap<usize, Duration> =
             running.into_iter().map(|running| (running.at, running.started)).collect();
         let mut ended = Vec::new();
@@ -385,7 +390,7 @@ impl OpenCalls {
     /// Answers running calls whose result is lost. Returns the index of each, and
     /// when it had started.
     pub(super) fn mark_lost(&mut self, lost: &[EffectId]) -> Vec<(usize, Duration)> {
-        let (gone, kept) = std::mem::take(&mut self.running)
+        let (gone, kept) = take(&mut self.running)
             .into_iter()
             .partition::<Vec<_>, _>(|running| lost.contains(&running.id));
         self.running = kept;
@@ -395,11 +400,11 @@ impl OpenCalls {
         gone.into_iter().map(|running| (running.at, running.started)).collect()
     }
 
-    /// Takes a report; `None` where the id is not running (late, or never started).
+    /// Takes the result out of a report; `None` where the id is not running (late, or never started).
     pub(super) fn report(
         &mut self,
         id: EffectId,
-        report: &ToolReport,
+        report: &mut ToolReport,
     ) -> Option<(usize, Duration)> {
         let place = self.running.iter().position(|running| running.id == id)?;
         // Their order has no meaning, because each result goes to the place of its call.
@@ -414,11 +419,11 @@ impl OpenCalls {
     }
 }
 
-/// Returns the status and the content of a call that has ended. `timed_out` is the time limit that it
+/// Takes the status and the content of a call that has ended out of its report. `timed_out` is the time limit that it
 /// exceeded, if any.
 pub(super) fn reported(
     timed_out: Option<Duration>,
-    report: &ToolReport,
+    report: &mut ToolReport,
 ) -> (ToolStatus, String, Vec<Attachment>) {
     let had = || {
         let had = excerpt(&report.content);
@@ -435,7 +440,7 @@ pub(super) fn reported(
         let why = "aborted: it had started and may have done part of its work.";
         return (ToolStatus::Aborted, format!("{why}{}", had()), Vec::new());
     }
-    (report.status, report.content.clone(), report.attachments.clone())
+    (report.status, take(&mut report.content), take(&mut report.attachments))
 }
 
 pub(super) fn earliest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {

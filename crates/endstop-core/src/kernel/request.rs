@@ -175,7 +175,9 @@ fn call(
     }
     context.stream(StreamingState::Streaming);
     // Observers learn of the attempt before the driver starts it.
-    effects.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt }));
+    if !context.is_unobserved() {
+        effects.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt }));
+    }
     effects.push(Effect::CallModel { id, turn, attempt, output_cap: cap });
     Continue(Next::Wait(Phase::Calling(Call {
         id,

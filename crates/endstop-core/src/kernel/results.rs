@@ -13,6 +13,9 @@ pub(super) const MOST_CHANGED: usize = 64 * 1024;
 
 /// Reports to observers that a call has ended.
 pub(super) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, effects: &mut Vec<Effect>) {
+    if open.unobserved {
+        return;
+    }
     if let Some(result) = open.result(at) {
         effects.push(Effect::Emit(RunEvent::ToolEnded {
             call_id: result.call_id.clone(),

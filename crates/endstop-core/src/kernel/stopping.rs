@@ -171,7 +171,7 @@ pub(super) fn stopping(
         other => return Next::Wait(other),
     };
     if let EventKind::ToolEnded { tool, report } = event
-        && let Some((at, started)) = calls.report(*tool, report)
+        && let Some((at, started)) = calls.report(*tool, &mut report.clone())
     {
         // No hook starts while the run is being stopped, so none can pass the result.
         if context.settings.hooks.post_tool && report.started {

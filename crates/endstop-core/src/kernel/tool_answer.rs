@@ -18,6 +18,7 @@ use super::results::{MOST_CHANGED, bounded, emit_ended};
 use super::tools::{approve, tool_halted};
 use crate::message::{ToolCall, ToolStatus};
 use std::ops::ControlFlow::{Break, Continue};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Handles the answer of a hook or a person to a question about a call.
@@ -120,7 +121,7 @@ fn change_call(
         return Err(different("id", &changed.id, &call.id));
     }
     if changed.arguments != call.arguments {
-        let before = std::mem::replace(&mut call.arguments, changed.arguments);
+        let before = std::mem::replace(&mut Arc::make_mut(call).arguments, changed.arguments);
         effects.push(Effect::Emit(RunEvent::CallChanged {
             call_id: call.id.clone(),
             name: call.name.clone(),

@@ -80,11 +80,11 @@ fn answered_calls<'a>(open: &'a OpenCalls, settings: &RunSpec) -> (Answered<'a>,
     let mut counted = Vec::with_capacity(open.calls.len());
     for open in &open.calls {
         if let CallState::Done(result, ran) = &open.state {
-            calls.push((&open.call, result));
+            calls.push((&*open.call, result));
             // A guest's call without a result is unknown, and so may have had another result.
             let unknown = settings.guest.is_some() && result.status == ToolStatus::Aborted;
             if *ran < WAITING && !unknown && !polls(&open.call.name) {
-                counted.push((&open.call, result));
+                counted.push((&*open.call, result));
             }
         }
     }

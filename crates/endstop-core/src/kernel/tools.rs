@@ -19,6 +19,7 @@ use super::tool_step::tools_done;
 use crate::message::{ToolCall, ToolStatus};
 use serde_json::{Map, Value};
 use std::ops::ControlFlow::Continue;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Starts what may start, and asks what must be asked. Ends the step if every call is answered.
@@ -64,8 +65,11 @@ fn start_all(
         if !matches!(open.calls[at].state, CallState::Waiting) {
             continue;
         }
-        let arguments = open.calls[at].call.parsed_arguments().unwrap_or_default();
-        open.calls[at].state = CallState::Ready(arguments);
+        // Its client reads the arguments; here only the time limit of a known tool can depend on them.
+        let call = &open.calls[at].call;
+        let known = tool(&call.name, &context.settings).is_some();
+        let arguments = if known { call.parsed_arguments().ok() } else { None };
+        open.calls[at].state = CallState::Ready(arguments.unwrap_or_default());
         starts.push(start(open, at, true, context, effects));
     }
     open.calls.len()
@@ -149,17 +153,19 @@ fn start(
     let id = context.effect_id();
     let state = std::mem::replace(&mut open.calls[at].state, CallState::Running);
     let arguments = if let CallState::Ready(map) = state { map } else { Map::new() };
-    let call = open.calls[at].call.clone();
+    let call = Arc::clone(&open.calls[at].call);
     let limits = &context.settings.limits;
     let limit = match tool(&call.name, &context.settings) {
         Some(tool) => tool.time_limit(&arguments, limits),
         None => limits.tool_timeout,
     };
-    effects.push(Effect::Emit(RunEvent::ToolStarted {
-        call_id: call.id.clone(),
-        name: call.name.clone(),
-        arguments: call.arguments.clone(),
-    }));
+    if !context.is_unobserved() {
+        effects.push(Effect::Emit(RunEvent::ToolStarted {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+        }));
+    }
     open.running.push(Running {
         id,
         at,
@@ -227,7 +233,7 @@ fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mu
         }
     };
     if context.settings.hooks.pre_tool {
-        let point = ConsultPoint::PreTool { call: call.clone() };
+        let point = ConsultPoint::PreTool { call: ToolCall::clone(call) };
         let id = context.effect_id();
         effects.push(Effect::Consult { id, point });
         open.calls[at].state = CallState::Hook(id);
@@ -251,7 +257,7 @@ pub(super) fn approve(
     if asks && open.asks_for_approval() {
         open.calls[at].state = CallState::Unapproved;
     } else if asks {
-        let point = ConsultPoint::Approval { call: call.clone() };
+        let point = ConsultPoint::Approval { call: ToolCall::clone(call) };
         let id = context.effect_id();
         effects.push(Effect::Consult { id, point });
         open.calls[at].state = CallState::Approval(id);
@@ -265,11 +271,11 @@ pub(super) fn approve(
 pub(super) fn tool_ended(
     mut open: OpenCalls,
     tool: EffectId,
-    report: ToolReport,
+    mut report: ToolReport,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Next {
-    let Some((at, started)) = open.report(tool, &report) else {
+    let Some((at, started)) = open.report(tool, &mut report) else {
         return Next::Wait(Phase::Tools(open));
     };
     let ran = context.now.saturating_sub(started);
@@ -280,7 +286,7 @@ pub(super) fn tool_ended(
         && report.started
         && let CallState::Done(result, _) = &open.calls[at].state
     {
-        let (call, result) = (open.calls[at].call.clone(), result.clone());
+        let (call, result) = (ToolCall::clone(&open.calls[at].call), result.clone());
         let id = context.effect_id();
         effects.push(Effect::Consult { id, point: ConsultPoint::PostTool { call, result } });
         open.review(at, id, report.halt);
@@ -323,8 +329,8 @@ pub(super) fn tools_timed_out(
     }
     let mut gone = Vec::new();
     for id in given_up {
-        let silent = ToolReport::new(ToolStatus::Aborted, "");
-        gone.extend(open.report(id, &silent));
+        let mut silent = ToolReport::new(ToolStatus::Aborted, "");
+        gone.extend(open.report(id, &mut silent));
     }
     if gone.is_empty() {
         return Next::Wait(Phase::Tools(open));

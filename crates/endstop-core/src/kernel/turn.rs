@@ -25,6 +25,7 @@ use crate::usage::Usage;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::ops::ControlFlow::{Break, Continue};
+use std::sync::Arc;
 
 /// Handles a response: books its usage, appends it to the conversation, and decides what follows.
 pub(super) fn turn_ended(
@@ -49,7 +50,7 @@ pub(super) fn turn_ended(
     // Open the calls first: if a policy panics below, they still get results, and the conversation
     // stays valid.
     context.state.pending_calls.extend(calls.iter().map(|call| call.id.clone()));
-    let calls = OpenCalls::new(calls);
+    let calls = OpenCalls::new(calls, context.is_unobserved());
     // A declared answer comes before anything that is wrong with the turn.
     let judgement = if response.declared_by_finish {
         Judgement::default()
@@ -99,7 +100,7 @@ fn record_response(
     (cap, cut_by): (Option<u64>, Option<(Ceiling, u64)>),
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
-) -> (Response, Vec<ToolCall>) {
+) -> (Response, Vec<Arc<ToolCall>>) {
     let text = turn.text();
     let has_calls = turn.tool_calls().next().is_some();
     // Some servers close the brackets of a truncated call and report `tool_calls`. Then the
@@ -121,14 +122,16 @@ fn record_response(
         context.said.last_text =
             Some(if has_calls { text.clone() } else { context.said.partial.clone() });
     }
-    effects.push(Effect::Emit(RunEvent::TurnEnded {
-        turn: context.counts.turns,
-        text: text.clone(),
-        signal: turn.signal.clone(),
-        usage,
-        cost: context.ledger.known_cost(),
-        tool_calls: calls.len() as u32,
-    }));
+    if !context.is_unobserved() {
+        effects.push(Effect::Emit(RunEvent::TurnEnded {
+            turn: context.counts.turns,
+            text: text.clone(),
+            signal: turn.signal.clone(),
+            usage,
+            cost: context.ledger.known_cost(),
+            tool_calls: calls.len() as u32,
+        }));
+    }
     turn.signal.keep_in(&mut context.state.last_signal);
     if let Some(confidence) = turn.confidence {
         context
@@ -189,7 +192,11 @@ fn no_answer(
 ///
 /// A message that has only reasoning is not appended, because providers refuse it; a paused
 /// turn is appended unchanged, because the provider needs it to continue.
-fn append_turn(parts: Vec<Part>, paused: bool, context: &mut RunContext) -> (Vec<ToolCall>, bool) {
+fn append_turn(
+    parts: Vec<Part>,
+    paused: bool,
+    context: &mut RunContext,
+) -> (Vec<Arc<ToolCall>>, bool) {
     let mut ids = HashSet::new();
     let several = parts.iter().filter(|part| matches!(part, Part::ToolCall(_))).count() > 1;
     let mut kept = Vec::with_capacity(parts.len());
@@ -200,7 +207,7 @@ fn append_turn(parts: Vec<Part>, paused: bool, context: &mut RunContext) -> (Vec
             // The same id twice in one response is one call: every provider refuses a second
             // result for an id.
             Part::ToolCall(call) if several && !ids.insert(call.id.clone()) => continue,
-            Part::ToolCall(call) => calls.push(call.clone()),
+            Part::ToolCall(call) => calls.push(Arc::new(call.clone())),
             _ => {}
         }
         kept.push(part);

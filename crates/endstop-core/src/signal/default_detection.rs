@@ -131,21 +131,20 @@ fn finish_field(payload: &Value, terminal: bool) -> Option<TerminationSignal> {
 fn finished_delta(payload: &Value) -> Option<TerminationSignal> {
     payload.get("delta")?;
     let is_true = |v: Option<&Value>| v.and_then(Value::as_bool) == Some(true);
-    let natural = |field: &str| {
-        TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High)
-            .from_field(field, "true")
-    };
+    let natural = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High);
     if is_true(payload.get("finished")) {
         let metadata = json!({
             "finished": true,
             "hasUsage": present(payload, "usage"),
             "deltaId": payload.get("id").unwrap_or(&Value::Null),
         });
-        return Some(with_metadata(natural("finished"), &metadata));
+        return Some(with_metadata(natural.from_field("finished", "true"), &metadata));
     }
     let metadata = payload.get("metadata")?;
-    let flag = ["done", "finished"].into_iter().find(|flag| is_true(metadata.get(flag)))?;
-    Some(with_metadata(natural(&format!("metadata.{flag}")), metadata))
+    let field = [("done", "metadata.done"), ("finished", "metadata.finished")]
+        .into_iter()
+        .find_map(|(flag, field)| is_true(metadata.get(flag)).then_some(field))?;
+    Some(with_metadata(natural.from_field(field, "true"), metadata))
 }
 
 /// Reads the bare report of the provider.

@@ -15,11 +15,12 @@
 
 use super::termination_signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// Creates a signal of unknown reason and low confidence; the caller sets the other fields.
 pub fn create_signal(
     should_terminate: bool,
-    original_field: impl Into<String>,
+    original_field: impl Into<Cow<'static, str>>,
     original_value: impl Into<String>,
 ) -> TerminationSignal {
     TerminationSignal {

@@ -3,6 +3,7 @@
 use crate::termination::Termination;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::fmt;
 
 /// The reason why the model stopped, the same for all providers.
@@ -114,7 +115,7 @@ impl Confidence {
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProviderSpecific {
     /// Name of the field, for example `finish_reason` or `error.type`.
-    pub original_field: String,
+    pub original_field: Cow<'static, str>,
     /// Raw value of the field; empty if the field was missing or null.
     pub original_value: String,
     /// Other data of the provider about the end of the turn.
@@ -204,7 +205,11 @@ impl TerminationSignal {
 
     /// Sets the field that the reason was read from, and its raw value.
     #[must_use]
-    pub fn from_field(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn from_field(
+        mut self,
+        field: impl Into<Cow<'static, str>>,
+        value: impl Into<String>,
+    ) -> Self {
         self.provider_specific.original_field = field.into();
         self.provider_specific.original_value = value.into();
         self

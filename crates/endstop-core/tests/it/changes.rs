@@ -90,7 +90,7 @@ impl ChangeLaw {
 
     fn starts(&self, start: &ToolStart) -> Result<(), String> {
         let ToolStart { call, arguments, .. } = start;
-        if self.left.get(&call.id).is_some_and(|left| left != call) {
+        if self.left.get(&call.id).is_some_and(|left| *left != **call) {
             return Err(format!("{call:?} starts instead of {:?}", self.left.get(&call.id)));
         }
         if call.parsed_arguments().ok().as_ref() != Some(arguments) {

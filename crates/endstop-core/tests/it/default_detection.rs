@@ -66,13 +66,14 @@ fn camel(signal: &TerminationSignal) -> Value {
 }
 
 fn from_camel(value: &Value) -> TerminationSignal {
+    let text = |key: &str| value["providerSpecific"][key].as_str().unwrap().to_owned();
     TerminationSignal {
         should_terminate: value["shouldTerminate"].as_bool().unwrap(),
         reason: serde_json::from_value(value["reason"].clone()).unwrap(),
         confidence: serde_json::from_value(value["confidence"].clone()).unwrap(),
         provider_specific: ProviderSpecific {
-            original_field: value["providerSpecific"]["originalField"].as_str().unwrap().into(),
-            original_value: value["providerSpecific"]["originalValue"].as_str().unwrap().into(),
+            original_field: text("originalField").into(),
+            original_value: text("originalValue"),
             metadata: Map::new(),
         },
         message: None,
@@ -86,7 +87,7 @@ fn helper(name: &str, input: &Value) -> Value {
             calculate_confidence(flag("has_explicit_signal"), flag("is_well_known_value"))}),
         "is_signal" => json!({"valid": is_signal(&input["value"])}),
         "create_signal" => {
-            let text = |key: &str| input[key].as_str().unwrap();
+            let text = |key: &str| input[key].as_str().unwrap().to_owned();
             let mut signal = create_signal(
                 flag("should_terminate"),
                 text("original_field"),

@@ -4,6 +4,7 @@ use endstop_core::{Limits, Message, Price, RunSpec, SignalReason, Termination, T
 use endstop_guest::describe::{Description, describe};
 use endstop_guest::pricing::{Pricing, read_price};
 use endstop_guest::run_state::{Ask, RunState};
+use std::sync::Arc;
 use std::time::Duration;
 
 const START: Duration = Duration::ZERO;
@@ -27,7 +28,8 @@ fn invalid_call_is_held_back() {
     assert!(run.ask(START, Ask::default()));
     let calls = vec![call("a", r#"{"path": "x"}"#), call("b", r#"{"path": "#)];
     let turn = run.turn(START, describe(said("", "tool_calls", calls)), "");
-    let ids = |calls: &[ToolCall]| calls.iter().map(|call| call.id.clone()).collect::<Vec<_>>();
+    let ids =
+        |calls: &[Arc<ToolCall>]| calls.iter().map(|call| call.id.clone()).collect::<Vec<_>>();
     assert_eq!((ids(&turn.calls), ids(&turn.held_back)), (vec!["a".into()], vec!["b".into()]));
     assert_eq!(turn.ending, None, "the model waits for its tools");
 }

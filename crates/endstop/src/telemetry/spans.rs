@@ -381,6 +381,7 @@ mod tests {
     use endstop_core::{Confidence, SignalReason, ToolCall};
     use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
     use std::alloc::System;
+    use std::sync::Arc;
 
     #[global_allocator]
     static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -392,7 +393,11 @@ mod tests {
         let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High);
         let start = ToolStart {
             id: EffectId(2),
-            call: ToolCall { id: "c".into(), name: "look".into(), arguments: "{}".into() },
+            call: Arc::new(ToolCall {
+                id: "c".into(),
+                name: "look".into(),
+                arguments: "{}".into(),
+            }),
             arguments: serde_json::Map::new(),
         };
         let names = (Some("openai"), Some("gpt"));

@@ -493,7 +493,7 @@ impl<'a> World<'a> {
                     let background = self.background.contains(&call.name);
                     self.open.push(Open::Tool {
                         id,
-                        call: call.id,
+                        call: call.id.clone(),
                         told_to_stop: false,
                         background,
                     });
