@@ -13,7 +13,7 @@ use std::time::Duration;
 #[test]
 fn random_runs_keep_kernel_laws() {
     silence_scripted_panics();
-    let cases = std::env::var("ENDSTOP_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    let cases = std::env::var("ENDSTOP_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(8_000);
     for seed in 0..cases {
         let played = play(seed).unwrap_or_else(|law| panic!("world {seed}: {law}"));
         if seed % 4 == 0 {
