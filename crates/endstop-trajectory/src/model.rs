@@ -188,7 +188,7 @@ pub struct Step<'a> {
 }
 
 /// A tool call.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Call<'a> {
     /// The call id, if the recording has one.
     pub id: Option<Text<'a>>,
@@ -198,6 +198,13 @@ pub struct Call<'a> {
     pub arguments: Text<'a>,
     /// Members that no other field holds.
     pub extra: Option<Box<Map<String, Value>>>,
+}
+
+impl Default for Call<'_> {
+    /// A call without a name and without arguments.
+    fn default() -> Self {
+        Call { id: None, name: Text::default(), arguments: "{}".into(), extra: None }
+    }
 }
 
 /// The result of a tool call.

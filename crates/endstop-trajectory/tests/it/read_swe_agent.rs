@@ -129,3 +129,13 @@ fn odd_history_is_read() {
     assert_eq!((run.totals.prompt_tokens, run.totals.cost_usd), (None, None));
     assert_eq!(run.totals.extra["tokens_sent"], -1);
 }
+
+#[test]
+fn call_without_function_has_no_arguments() {
+    let file = json!({"history": [
+        {"role": "assistant", "content": "", "agent": "main", "tool_calls": [{"id": "c1", "type": "function"}]},
+    ], "info": {}});
+    let run = parsed("dir/task.traj", file.to_string()).remove(0);
+    let call = &run.steps[0].calls[0];
+    assert_eq!((call.id.as_deref(), &*call.name, &*call.arguments), (Some("c1"), "", "{}"));
+}
