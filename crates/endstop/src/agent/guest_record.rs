@@ -112,6 +112,7 @@ impl GuestRecord {
         let shared = Arc::new(Shared::default());
         let done = Done(Arc::clone(&shared));
         let work = move || {
+            let_others_first();
             let keys = header.keys.clone();
             // Without a runtime on this thread, `begin` has the journal create the run at once.
             let recorder = Recorder::begin(journal, Box::new(header), keys);
@@ -162,6 +163,14 @@ impl GuestRecord {
             done = self.shared.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// Lowers the priority of this thread, so that those that answer clients do not wait for a processor
+/// until it has written. It still gets a third of a processor that they use completely.
+fn let_others_first() {
+    // Elsewhere the priority is that of the whole process. If it cannot be changed, it stays.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(5);
 }
 
 /// Writes what arrives, until the record is closed or dropped.
@@ -301,6 +310,22 @@ mod tests {
         let reports = reports.lock().unwrap();
         assert_eq!(reports.len(), 1, "{reports:?}");
         assert!(reports[0].contains("it is full"), "{reports:?}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_the_writing_thread_has_less_priority() {
+        let priority = || rustix::process::getpriority_process(None).unwrap();
+        let before = priority();
+        let (send, receive) = channel();
+        // The report is made on the thread that writes.
+        let report = move |_| send.send(priority()).unwrap();
+        let journal = Memory { fails: true, ..Memory::default() };
+        let record = GuestRecord::begin(Arc::new(journal), RunHeader::default(), report);
+        record.events(guest().take_events(), false);
+        record.close();
+        assert_eq!(receive.recv().unwrap(), (before + 5).min(19));
+        assert_eq!(priority(), before);
     }
 
     #[test]
