@@ -189,7 +189,7 @@ fn set(to: Value) -> impl Fn(&mut Value, &[String]) {
 fn wrong_types_do_not_break_runs() {
     let many: Value = (0..40).collect::<Vec<u64>>().into();
     each_change(
-        25,
+        15,
         &[
             ("null", &set(Value::Null)),
             ("true", &set(json!(true))),
@@ -208,7 +208,7 @@ fn wrong_types_do_not_break_runs() {
 #[test]
 fn extreme_numbers_do_not_break_runs() {
     each_change(
-        25,
+        15,
         &[
             ("the largest u64", &set(json!(u64::MAX))),
             ("the least i64", &set(json!(i64::MIN))),
@@ -266,7 +266,7 @@ fn changed_members_do_not_break_runs() {
         *at(value, path) = deep;
     };
     each_change(
-        25,
+        15,
         &[
             ("removed", &remove),
             ("repeated", &repeat),

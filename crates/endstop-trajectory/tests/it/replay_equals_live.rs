@@ -125,7 +125,7 @@ async fn replay_under_tighter_limits_equals_live() {
     let journal = SqliteJournal::open(place.path().join("journal.db")).unwrap();
     let mut endings = BTreeMap::<String, u32>::new();
     let mut sooner = 0;
-    for seed in 0..500 {
+    for seed in 0..300 {
         let scenario = Scenario::of(seed);
         let outcome = scenario.live(&scenario.limits, &journal).await;
         let run = journal.load(outcome.run_id.as_deref().unwrap()).unwrap();
