@@ -34,10 +34,10 @@ pub(super) fn conclude(
     keep_unread(&mut context);
     context.state.end(termination);
     // A rejected answer is still the work of the run, so that the caller gets it with the failure.
-    if !termination.is_success()
-        && let Some(answer) = context.verdicts.rejected.take()
-    {
-        ending.complete(&answer);
+    if !termination.is_success() {
+        if let Some(answer) = context.verdicts.rejected.take() {
+            ending.complete(&answer);
+        }
     }
     // Computed after the last call was booked, so that its cost counts.
     let also = also(&ending, &context);

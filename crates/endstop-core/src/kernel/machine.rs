@@ -117,10 +117,10 @@ impl Machine {
             _ => {}
         }
         // A compaction's cost is also booked if its result comes too late to be used.
-        if let EventKind::Compacted { id, result: Compaction::Done { cost, .. } } = &event
-            && matches!(phase, Phase::Compacting { id: waited, .. } if waited == id)
-        {
-            book_compaction(*id, *cost, context, effects);
+        if let EventKind::Compacted { id, result: Compaction::Done { cost, .. } } = &event {
+            if matches!(phase, Phase::Compacting { id: waited, .. } if waited == id) {
+                book_compaction(*id, *cost, context, effects);
+            }
         }
         if let Some(ending) = self.deadline_passed(&event) {
             self.stop(ending, effects)?;
@@ -128,10 +128,10 @@ impl Machine {
             let next = stopping(self.phase.take(), &event, &self.context, effects);
             return self.perform(next, effects);
         }
-        if self.hand_over_is_late(&event)
-            && let Phase::WrappingUp(wrap_up) = self.phase.take()
-        {
-            return Break(wrap_up::given_up(wrap_up, &mut self.context, effects));
+        if self.hand_over_is_late(&event) {
+            if let Phase::WrappingUp(wrap_up) = self.phase.take() {
+                return Break(wrap_up::given_up(wrap_up, &mut self.context, effects));
+            }
         }
         match self.dispatch(event, effects) {
             Continue(Some(next)) => self.perform(next, effects),
@@ -217,11 +217,11 @@ impl Machine {
                 None => return self.handed_over(id, Err((&error, partial.as_deref())), effects),
             },
             EventKind::ToolEnded { tool, report } if context.background.runs(tool) => {
-                if let Some(ending) = background::ended(tool, report, context, effects)
-                    && !matches!(phase, Phase::Stopping { .. } | Phase::WrappingUp(_))
-                {
-                    self.stop(ending, effects)?;
-                    return Continue(None);
+                if let Some(ending) = background::ended(tool, report, context, effects) {
+                    if !matches!(phase, Phase::Stopping { .. } | Phase::WrappingUp(_)) {
+                        self.stop(ending, effects)?;
+                        return Continue(None);
+                    }
                 }
                 return self.answer_again();
             }
@@ -322,10 +322,10 @@ impl Machine {
         match &mut self.phase {
             Phase::Calling(call) if call.id == id => delta(call, piece, &mut self.context, effects),
             Phase::WrappingUp(wrap_up) => {
-                if let Stage::Calling(call) = &mut wrap_up.stage
-                    && call.id == id
-                {
-                    wrap_up::delta(call, piece, &self.context);
+                if let Stage::Calling(call) = &mut wrap_up.stage {
+                    if call.id == id {
+                        wrap_up::delta(call, piece, &self.context);
+                    }
                 }
                 Continue(())
             }

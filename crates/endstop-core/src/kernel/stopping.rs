@@ -170,11 +170,15 @@ pub(super) fn stopping(
         Phase::Stopping { ending, calls, until } => (ending, calls, until),
         other => return Next::Wait(other),
     };
-    if let EventKind::ToolEnded { tool, report } = event
-        && let Some((at, started)) = calls.report(*tool, &mut report.clone())
-    {
+    let ended = match event {
+        EventKind::ToolEnded { tool, report } => calls
+            .report(*tool, &mut report.clone())
+            .map(|(at, started)| (at, started, report.started)),
+        _ => None,
+    };
+    if let Some((at, started, has_run)) = ended {
         // No hook starts while the run is being stopped, so none can pass the result.
-        if context.settings.hooks.post_tool && report.started {
+        if context.settings.hooks.post_tool && has_run {
             calls.withhold(at);
         }
         emit_ended(&calls, at, context.now.saturating_sub(started), effects);

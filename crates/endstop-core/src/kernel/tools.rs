@@ -115,15 +115,15 @@ fn advance_call(
             open.calls[at].state = CallState::Finish(arguments.clone());
             Progress::Past
         }
-        CallState::Ready(_) if let Some(policy) = background(name, &context.settings) => {
-            // In order with the calls that run alone, which it does not wait for.
-            if !open.running.iter().all(|running| running.parallel_safe) {
-                return Progress::Held;
-            }
-            starts.extend(background::start(open, at, &policy, context, effects));
-            Progress::Past
-        }
         CallState::Ready(_) => {
+            if let Some(policy) = background(name, &context.settings) {
+                // In order with the calls that run alone, which it does not wait for.
+                if !open.running.iter().all(|running| running.parallel_safe) {
+                    return Progress::Held;
+                }
+                starts.extend(background::start(open, at, &policy, context, effects));
+                return Progress::Past;
+            }
             let limits = &context.settings.limits;
             // At least 1, because a limit of 0 would block the run forever.
             let room = if parallel_safe {
@@ -282,10 +282,8 @@ pub(super) fn tool_ended(
     open.ran(at, ran);
     // Before the halt, so that no part of the report is lost.
     context.observe(report.variables, report.metrics);
-    if context.settings.hooks.post_tool
-        && report.started
-        && let CallState::Done(result, _) = &open.calls[at].state
-    {
+    let reviewed = context.settings.hooks.post_tool && report.started;
+    if let Some(result) = open.result(at).filter(|_| reviewed) {
         let (call, result) = (ToolCall::clone(&open.calls[at].call), result.clone());
         let id = context.effect_id();
         effects.push(Effect::Consult { id, point: ConsultPoint::PostTool { call, result } });

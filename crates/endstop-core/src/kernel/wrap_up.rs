@@ -111,9 +111,8 @@ fn reserve(
     effects: &mut Vec<Effect>,
 ) -> Flow<Phase> {
     let Some(quoted) = quote(true, None, context) else { return Break(ending) };
-    if let Ok(Quote { worst, least, .. }) = quoted
-        && context.settings.shared_budget
-    {
+    let shared = quoted.as_ref().ok().filter(|_| context.settings.shared_budget);
+    if let Some(&Quote { worst, least, .. }) = shared {
         let id = context.effect_id();
         effects.push(Effect::Reserve {
             id,

@@ -270,9 +270,12 @@ impl ModelParams {
                 if self.tool_choice.is_some() { "tool_choice" } else { "parallel_tool_calls" };
             return Err(invalid(param, "the agent has no tools; add one, or remove the parameter"));
         }
-        if let Some(ToolChoice::Tool(name)) = &self.tool_choice
-            && !spec.tools.iter().any(|tool| tool.name == *name)
-        {
+        let chosen = match &self.tool_choice {
+            Some(ToolChoice::Tool(name)) => Some(name),
+            _ => None,
+        };
+        let is_unknown = |name: &&String| !spec.tools.iter().any(|tool| tool.name == **name);
+        if let Some(name) = chosen.filter(is_unknown) {
             let names: Vec<&str> = spec.tools.iter().map(|tool| tool.name.as_str()).collect();
             return Err(invalid(
                 "tool_choice",

@@ -52,11 +52,11 @@ pub(super) fn needles(value: &str, depth: u32) -> Vec<Needle> {
     if value.len() < SHORTEST || depth > 4 {
         return found;
     }
-    if value.starts_with(['{', '['])
-        && let Ok(json @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(value)
-    {
-        of_json("", &json, depth, &mut found);
-        return found;
+    if value.starts_with(['{', '[']) {
+        if let Ok(json @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(value) {
+            of_json("", &json, depth, &mut found);
+            return found;
+        }
     }
     // A private key in a one-line setting has its line breaks as the two characters `
     //
@@ -76,20 +76,19 @@ pub(super) fn needles(value: &str, depth: u32) -> Vec<Needle> {
     if of_address(value, &mut found) || of_pairs(value, depth, &mut found) {
         return found;
     }
-    if let Some((scheme, key)) = value.split_once(' ')
-        && ["bearer", "basic", "token"].iter().any(|word| scheme.eq_ignore_ascii_case(word))
-    {
-        return needles(key, depth + 1);
+    if let Some((scheme, key)) = value.split_once(' ') {
+        if ["bearer", "basic", "token"].iter().any(|word| scheme.eq_ignore_ascii_case(word)) {
+            return needles(key, depth + 1);
+        }
     }
     if !is_secret_value(value) {
         return found;
     }
     found.push(Needle { bytes: value.as_bytes().to_vec(), whole: false });
-    if let Some((user, password)) = value.split_once(':')
-        && !user.is_empty()
-        && is_secret_value(password)
-    {
-        found.push(Needle { bytes: password.as_bytes().to_vec(), whole: false });
+    if let Some((user, password)) = value.split_once(':') {
+        if !user.is_empty() && is_secret_value(password) {
+            found.push(Needle { bytes: password.as_bytes().to_vec(), whole: false });
+        }
     }
     found.extend(in_base64(value));
     found.extend(in_address(value));
