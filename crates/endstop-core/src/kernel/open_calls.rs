@@ -419,8 +419,8 @@ impl OpenCalls {
     }
 }
 
-/// Takes the status and the content of a call that has ended out of its report. `timed_out` is the time limit that it
-/// exceeded, if any.
+/// Takes the status, the content and the attachments of a call that has ended out of its report.
+/// `timed_out` is the time limit that it exceeded, if any.
 pub(super) fn reported(
     timed_out: Option<Duration>,
     report: &mut ToolReport,

@@ -170,18 +170,14 @@ pub(super) fn stopping(
         Phase::Stopping { ending, calls, until } => (ending, calls, until),
         other => return Next::Wait(other),
     };
-    let ended = match event {
-        EventKind::ToolEnded { tool, report } => calls
-            .report(*tool, &mut report.clone())
-            .map(|(at, started)| (at, started, report.started)),
-        _ => None,
-    };
-    if let Some((at, started, has_run)) = ended {
-        // No hook starts while the run is being stopped, so none can pass the result.
-        if context.settings.hooks.post_tool && has_run {
-            calls.withhold(at);
+    if let EventKind::ToolEnded { tool, report } = event {
+        if let Some((at, started)) = calls.report(*tool, &mut report.clone()) {
+            // No hook starts while the run is being stopped, so none can pass the result.
+            if context.settings.hooks.post_tool && report.started {
+                calls.withhold(at);
+            }
+            emit_ended(&calls, at, context.now.saturating_sub(started), effects);
         }
-        emit_ended(&calls, at, context.now.saturating_sub(started), effects);
     }
     if !calls.running().is_empty() && context.now < until {
         return Next::Wait(Phase::Stopping { ending, calls, until });

@@ -65,7 +65,8 @@ fn start_all(
         if !matches!(open.calls[at].state, CallState::Waiting) {
             continue;
         }
-        // Its client reads the arguments; here only the time limit of a known tool can depend on them.
+        // The client parses the arguments. The run needs them only for the time limit of a tool that has
+        // a policy.
         let call = &open.calls[at].call;
         let known = tool(&call.name, &context.settings).is_some();
         let arguments = if known { call.parsed_arguments().ok() } else { None };

@@ -91,7 +91,7 @@ const OPEN: u8 = 2;
 const CLOSE: u8 = 3;
 const BETWEEN: u8 = 4;
 
-/// What a byte outside strings is; zero for one inside a number or a literal.
+/// Class of each byte outside strings; 0: part of a number or a literal.
 const KIND: [u8; 256] = {
     let mut table = [0; 256];
     table[b'"' as usize] = QUOTE;

@@ -166,7 +166,7 @@ impl GuestRecord {
 }
 
 /// Lowers the priority of this thread, so that those that answer clients do not wait for a processor
-/// until it has written. It still gets a third of a processor that they use completely.
+/// until it has written. It still gets a quarter of a processor that they use completely.
 fn let_others_first() {
     // Elsewhere the priority is that of the whole process. If it cannot be changed, it stays.
     #[cfg(target_os = "linux")]

@@ -33,7 +33,7 @@ pub(super) fn chunk(text: &str) -> Option<Chunk<'_, Counts<'_>>> {
                 }
             }
             "error" => chunk.error = seen.first(6, value)?.raw()?,
-            // Its usage may count, which takes a second pass.
+            // If it is not null, it can contain the usage, which `usage::chunk` reads in a second pass.
             "x_groq" => seen.first(7, value)?.null()?.then_some(())?,
             "message" => chunk.message = seen.first(8, value)?.raw()?,
             "detail" => chunk.detail = seen.first(9, value)?.raw()?,

@@ -128,8 +128,8 @@ pub(super) struct Function<'a> {
     pub(super) arguments: Arguments<'a>,
 }
 
-/// The JSON text of a call's arguments, or of a part of it; empty if there is none. The format requires
-/// it as a string, but some servers send the object itself.
+/// Arguments of a call, or a fragment of them, as JSON text; empty if the field is missing. The format
+/// requires a string, but some servers send the object itself.
 #[derive(Debug, Default)]
 pub(super) struct Arguments<'a>(pub(super) Cow<'a, str>);
 
