@@ -330,9 +330,6 @@ fn unreadable_files_are_refused() {
 /// Invalid scenarios, with parts of their messages.
 fn bad_scenarios() -> Vec<(Value, Vec<&'static str>)> {
     let answer = json!([{"text": "Yes."}]);
-    let round = json!({"tool_calls": [{"id": "1", "name": "look"}]});
-    let forever = json!({"max_turns": null, "max_consecutive_mistakes": null,
-                         "max_unproductive_turns": null});
     vec![
         (json!([]), vec!["a scenario is an object", "`turns`"]),
         (json!({}), vec!["missing field `turns`"]),
@@ -357,10 +354,6 @@ fn bad_scenarios() -> Vec<(Value, Vec<&'static str>)> {
             json!({"turns": answer, "at": [{"ms": 1, "do": "stop"}]}),
             vec!["`at[0].do`", "`cancel` or `terminate`"],
         ),
-        (
-            json!({"turns": [round], "repeat_last": true, "limits": forever}),
-            vec!["`repeat_last`", "limits.max_turns"],
-        ),
     ]
 }
 
@@ -375,6 +368,18 @@ fn invalid_scenarios_are_refused() {
     refused(&cli, &["simulate", "scenario.json"], &["scenario.json: not valid JSON", "line 2"]);
     cli.write("scenario.json", "[".repeat(100_000));
     refused(&cli, &["simulate", "scenario.json"], &["scenario.json: ", "recursion limit"]);
+}
+
+#[test]
+fn endless_scenario_is_refused() {
+    let cli = Cli::new();
+    let round = json!({"tool_calls": [{"id": "1", "name": "look"}]});
+    let forever = json!({"max_turns": null, "max_consecutive_mistakes": null,
+                         "max_unproductive_turns": null});
+    let scenario = json!({"turns": [round], "repeat_last": true, "limits": forever});
+    cli.write("scenario.json", scenario.to_string());
+    let says = ["scenario.json: ", "`repeat_last`", "limits.max_turns"];
+    refused(&cli, &["simulate", "scenario.json"], &says);
 }
 
 #[test]

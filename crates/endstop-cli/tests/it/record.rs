@@ -143,6 +143,8 @@ fn echoing(request: &Request, key: &str) -> Reply {
             .header("x-echo", key)
             .header("x-masked", &format!("{}****{}", &key[..11], &key[key.len() - 4..]))
             .header("set-cookie", "session=0123456789abcdef")
+            // The client need not wait before it sends the request again.
+            .header("retry-after-ms", "1")
             .split(5)
     };
     let masked = format!("Incorrect key: {}****{}", &key[..12], &key[key.len() - 4..]);

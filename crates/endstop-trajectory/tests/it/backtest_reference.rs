@@ -403,7 +403,7 @@ fn check(figures: &DatasetFigures, runs: &Runs, specs: &[Value]) -> Result<(), T
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
     #[test]
     fn figures_follow_from_the_runs(runs in runs(70)) {

@@ -63,7 +63,7 @@ fn truncated_files_report_losses() {
         let bytes = fs::read(&path).unwrap();
         let whole = read_bytes(name, bytes.clone(), &Options::default());
         let mut halves = 0;
-        for _ in 0..40 {
+        for _ in 0..20 {
             let end = numbers.below(bytes.len());
             let cut = read_bytes(name, &bytes[..end], &Options::default());
             // A file of lines that ends after a complete line is indistinguishable from a complete
@@ -97,7 +97,7 @@ fn changed_bytes_do_not_panic() {
         let mut numbers = Numbers::of(name, 11);
         let bytes = fs::read(&path).unwrap();
         let whole = read_bytes(name, bytes.clone(), &Options::default());
-        for round in 0..40 {
+        for round in 0..20 {
             let mut changed = bytes.clone();
             let marks = b"\"{}[]:,\\\n0-e.tn\x00\xff\x80u";
             for _ in 0..=round % 4 {

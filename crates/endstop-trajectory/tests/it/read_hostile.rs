@@ -75,7 +75,7 @@ fn changed_bytes_do_not_panic() {
     };
     for (format, folder, file) in FILES {
         let whole = bytes(folder, file);
-        for _ in 0..80 {
+        for _ in 0..40 {
             let mut changed = whole.clone();
             for _ in 0..=next(8) {
                 let at = next(changed.len());

@@ -307,7 +307,7 @@ fn run() -> impl Strategy<Value = Trajectory<'static>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
     fn generated_runs_survive_atif_round_trip(run in run()) {
