@@ -121,12 +121,16 @@ impl Runs {
             now_ms: wall_ms(),
             is_started,
         };
-        // Stored before the client is answered, so that no accepted run is lost by a crash.
-        shared.store.insert(&new)?;
         let live = Arc::new(Live::default());
         let waiting = Waiting { id: id.clone(), request, live, resume: false, is_started };
+        // Before it is stored, because a stored run can be found, and then stopped or followed.
+        shared.add_live(&waiting);
+        // Stored before the client is answered, so that no accepted run is lost by a crash.
+        if let Err(error) = shared.store.insert(&new) {
+            shared.forget(&waiting);
+            return Err(error.into());
+        }
         if let Some(place) = place {
-            shared.add_live(&waiting);
             begin(place, waiting);
         } else {
             shared.enqueue(waiting);

@@ -48,7 +48,6 @@ mod shell;
 mod steering;
 mod support;
 mod suspension;
-mod telemetry;
 mod testkit;
 mod tools;
 mod transport;

@@ -188,14 +188,13 @@ fn fingerprint(world: &World<'_>) -> u128 {
     /// An odd number whose bits look random: the fractional part of the golden ratio.
     const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
     let text = format!("{world:?}");
-    let words = text.as_bytes().chunks_exact(8);
-    let rest = words.remainder();
+    let mut rest = text.as_bytes();
     let mut hash = text.len() as u128;
-    for word in words {
-        hash =
-            (hash ^ u128::from(u64::from_le_bytes(word.try_into().unwrap()))).wrapping_mul(FACTOR);
+    while let Some((word, after)) = rest.split_first_chunk() {
+        hash = (hash ^ u128::from(u64::from_le_bytes(*word))).wrapping_mul(FACTOR);
         // A multiplication moves nothing down.
         hash ^= hash >> 67;
+        rest = after;
     }
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);

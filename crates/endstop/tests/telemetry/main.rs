@@ -1,5 +1,21 @@
 //! The spans of runs: each opens and closes once however the run ends, has the right parent, and
 //! has the attributes of the conventions but no content of the conversation.
+//!
+//! A program of its own: `tracing` can miss a subscriber that is installed while a test without one
+//! opens the first span of its place.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::pedantic,
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    reason = "tests"
+)]
+
+#[path = "../it/support.rs"]
+mod support;
 
 use crate::support::{agent, eventually};
 use endstop::agent::Agent;
@@ -55,8 +71,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
     }
 }
 
-/// Makes a run, so that the places of all spans are registered. `tracing` can miss a subscriber that is
-/// installed while another thread registers a place, and then never enables it.
+/// Makes a run, so that the places of all spans are registered before a test installs a subscriber.
 fn register_spans() {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
