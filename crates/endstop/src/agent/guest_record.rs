@@ -15,17 +15,24 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Maximum size in bytes of the events that wait for a slow disk. Above it the journal is given up,
 /// because the memory of a guest must be bounded, and its client must not wait.
 const MOST_WAITING: u64 = 64 << 20;
 /// Assumed size of an event without its content, in bytes.
 const USUAL: u64 = 512;
+/// Minimum time between two writes. A transaction writes whole pages, however few events are in it, so
+/// a write for each event would fill the log of the journal, and then its checkpoints delay clients.
+const BETWEEN_WRITES: Duration = Duration::from_millis(10);
+/// Events of this many bytes are written at once, because they wait in memory.
+const MOST_IN_WRITE: u64 = 1 << 20;
 
 /// The record of a guest's run in a journal.
 ///
-/// No method waits for the journal, except [`close`](GuestRecord::close). A journal that fails does
-/// not end the run: the failure is reported once.
+/// No method waits for the journal, except [`close`](GuestRecord::close). Events that arrive within 10
+/// milliseconds are written together, so a process that is killed loses at most these and what waits
+/// for a slow disk. A journal that fails does not end the run: the failure is reported once.
 ///
 /// ```
 /// # #[cfg(feature = "journal")] fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,13 +73,26 @@ impl fmt::Debug for GuestRecord {
 struct Shared {
     /// Bytes that wait for the journal.
     waiting: AtomicU64,
-    done: Mutex<bool>,
+    progress: Mutex<Progress>,
     changed: Condvar,
 }
 
+#[derive(Default)]
+struct Progress {
+    /// Somebody waits for the end, so nothing is held back any more.
+    is_closing: bool,
+    is_done: bool,
+}
+
 impl Shared {
-    fn done(&self) -> MutexGuard<'_, bool> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for this time, or until the record is closed.
+    fn rest(&self, time: Duration) {
+        let open = |progress: &mut Progress| !progress.is_closing;
+        drop(self.changed.wait_timeout_while(self.progress(), time, open));
     }
 }
 
@@ -95,7 +115,7 @@ struct Done(Arc<Shared>);
 
 impl Drop for Done {
     fn drop(&mut self) {
-        *self.0.done() = true;
+        self.0.progress().is_done = true;
         self.0.changed.notify_all();
     }
 }
@@ -158,9 +178,11 @@ impl GuestRecord {
         if self.send.send(Step::Close).is_err() {
             return;
         }
-        let mut done = self.shared.done();
-        while !*done {
-            done = self.shared.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.shared.progress();
+        progress.is_closing = true;
+        self.shared.changed.notify_all();
+        while !progress.is_done {
+            progress = self.shared.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -182,28 +204,46 @@ fn write(
 ) {
     let mut report = Some(report);
     let mut is_whole = true;
-    while let Ok(step) = receive.recv() {
-        let mut problem = None;
-        match step {
-            Step::Hide(keys) => recorder.hide(&keys),
-            Step::Events { events, ended, bytes } => {
-                if is_whole {
-                    append(&mut recorder, events, ended);
-                }
-                done.0.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            }
-            Step::Lost => {
-                // A journal must have no gaps, so nothing more is stored.
-                is_whole = false;
-                problem = Some(format!(
-                    "the journal cannot store this run: it is too slow, and more than {} MiB wait for it",
-                    MOST_WAITING >> 20
-                ));
-            }
-            Step::Ended(outcome) if is_whole => recorder.ended(&mut Outcome::clone(&outcome)),
-            Step::Ended(_) => {}
-            Step::Close => break,
+    let mut is_open = true;
+    let mut written_at: Option<Instant> = None;
+    recorder.hold();
+    while is_open && let Ok(first) = receive.recv() {
+        if let Some(at) = written_at {
+            done.0.rest(BETWEEN_WRITES.saturating_sub(at.elapsed()));
         }
+        let mut problem = None;
+        let mut unwritten = 0;
+        let mut next = Some(first);
+        while let Some(step) = next {
+            match step {
+                Step::Hide(keys) => recorder.hide(&keys),
+                Step::Events { events, ended, bytes } => {
+                    unwritten += bytes;
+                    if is_whole {
+                        keep(&mut recorder, events, ended);
+                    }
+                }
+                Step::Lost => {
+                    // A journal must have no gaps, so nothing more is stored.
+                    is_whole = false;
+                    problem = Some(format!(
+                        "the journal cannot store this run: it is too slow, and more than {} MiB wait for it",
+                        MOST_WAITING >> 20
+                    ));
+                }
+                Step::Ended(outcome) if is_whole => recorder.ended(&mut Outcome::clone(&outcome)),
+                Step::Ended(_) => {}
+                Step::Close => {
+                    is_open = false;
+                    break;
+                }
+            }
+            next = if unwritten < MOST_IN_WRITE { receive.try_recv().ok() } else { None };
+        }
+        recorder.write();
+        // If there is more than fits in a write, the next one follows at once.
+        written_at = (unwritten < MOST_IN_WRITE).then(Instant::now);
+        done.0.waiting.fetch_sub(unwritten, Ordering::Relaxed);
         let problem = problem.or_else(|| recorder.problem());
         if let Some(problem) = problem
             && let Some(report) = report.take()
@@ -217,13 +257,12 @@ fn write(
     }
 }
 
-fn append(recorder: &mut Recorder, events: Vec<Recorded>, ended: bool) {
+fn keep(recorder: &mut Recorder, events: Vec<Recorded>, ended: bool) {
     let last = events.len();
     for (nth, Recorded { event, effects }) in (1..).zip(events) {
         let before = recorder.before(&event);
         recorder.after(before, &effects, ended && nth == last);
     }
-    recorder.write();
 }
 
 /// The approximate size of an event's content.
@@ -247,12 +286,13 @@ mod tests {
     use endstop_core::guest::Admission;
     use endstop_core::guest::{Guest, GuestStart};
     use endstop_core::{GuestCall, RunSpec, TurnDelta};
-    use std::time::Duration;
+    use serde_json::Map;
 
     /// Remembers its records, or fails.
     #[derive(Clone, Default)]
     struct Memory {
         records: Arc<Mutex<Vec<Record>>>,
+        writes: Arc<Mutex<Vec<Instant>>>,
         fails: bool,
     }
 
@@ -280,6 +320,7 @@ mod tests {
     impl RunJournal for Memory {
         fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
             self.result()?;
+            self.writes.lock().unwrap().push(Instant::now());
             self.records.lock().unwrap().extend_from_slice(records);
             Ok(())
         }
@@ -310,6 +351,32 @@ mod tests {
         let reports = reports.lock().unwrap();
         assert_eq!(reports.len(), 1, "{reports:?}");
         assert!(reports[0].contains("it is full"), "{reports:?}");
+    }
+
+    #[test]
+    fn events_of_a_moment_are_written_together() {
+        let journal = Memory::default();
+        let record =
+            GuestRecord::begin(Arc::new(journal.clone()), RunHeader::default(), |problem| {
+                panic!("{problem}")
+            });
+        let mut guest = guest();
+        let began = Instant::now();
+        let mut sent = 0;
+        while began.elapsed() < 10 * BETWEEN_WRITES {
+            let _ = guest.observe(began.elapsed(), Map::new(), Map::new());
+            let events = guest.take_events();
+            sent += events.len();
+            record.events(events, false);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        record.close();
+        assert_eq!(journal.records.lock().unwrap().len(), sent);
+        let writes = journal.writes.lock().unwrap();
+        // The last one does not wait.
+        let waits = writes.windows(2).map(|pair| pair[1] - pair[0]).rev().skip(1);
+        assert!(writes.len() > 2, "{writes:?}");
+        assert!(waits.min().unwrap() >= BETWEEN_WRITES, "{writes:?}");
     }
 
     #[cfg(target_os = "linux")]

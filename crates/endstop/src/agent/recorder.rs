@@ -57,6 +57,8 @@ pub(super) struct Recorder {
     open: Option<(EffectId, String)>,
     /// Records that are not stored yet.
     batch: Vec<Record>,
+    /// Only `write` stores records.
+    is_holding: bool,
     behind: usize,
     problem: Option<JournalError>,
     told: bool,
@@ -128,6 +130,11 @@ impl Recorder {
     pub(super) fn hide(&mut self, more: &KnownKeys) {
         self.keys = self.keys.and(more);
         self.all_keys = self.all_keys.and(more);
+    }
+
+    /// Keeps the records that follow until [`write`](Recorder::write), instead of storing each at once.
+    pub(super) fn hold(&mut self) {
+        self.is_holding = true;
     }
 
     /// `true` unless the journal is known to have refused the run or failed for good.
@@ -394,7 +401,7 @@ impl Recorder {
     /// otherwise on another.
     fn commit(&mut self) {
         // One write at a time, so that records stay in order. `poll_written` commits the rest.
-        if self.batch.is_empty() || self.writing.is_some() {
+        if self.is_holding || self.batch.is_empty() || self.writing.is_some() {
             return;
         }
         let Some(log) = &mut self.log else { return };
