@@ -79,7 +79,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Progress {
-    /// Somebody waits for the end, so nothing is held back any more.
+    /// `close` waits for the end, so nothing is held back any more.
     is_closing: bool,
     is_done: bool,
 }
