@@ -23,7 +23,7 @@ const MOST_WAITING: u64 = 64 << 20;
 /// Assumed size of an event without its content, in bytes.
 const USUAL: u64 = 512;
 /// Minimum time between two writes. A transaction writes whole pages, however few events are in it, so
-/// a write for each event would fill the log of the journal, and then its checkpoints delay clients.
+/// a write for each event would cost twice as much processor time.
 const BETWEEN_WRITES: Duration = Duration::from_millis(10);
 /// Events of this many bytes are written at once, because they wait in memory.
 const MOST_IN_WRITE: u64 = 256 << 10;
