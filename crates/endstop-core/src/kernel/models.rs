@@ -32,6 +32,8 @@ impl Models {
         self.last = self.used.iter().position(is_same).unwrap_or(self.used.len());
         if self.last == self.used.len() {
             let (provider, model) = (provider.cloned(), model.cloned());
+            // Most runs have one model, and a list grows by four.
+            self.used.reserve_exact(1);
             self.used.push(ModelUse { fallback, provider, model, ..ModelUse::default() });
         }
         if let Some(one) = self.used.get_mut(self.last) {

@@ -23,8 +23,8 @@ pub(crate) struct Common {
     pub(crate) finish: Option<String>,
     /// `true` if the protocol's end marker arrived, or if the body is a complete JSON document.
     pub(crate) terminated: bool,
-    /// An error object inside the body.
-    pub(crate) error: Option<ErrorBody>,
+    /// An error object inside the body. Boxed, because few responses have one.
+    pub(crate) error: Option<Box<ErrorBody>>,
     /// The first part of the body that could not be parsed.
     pub(crate) broken: Option<DecodeFailure>,
     /// Mean probability of the generated tokens.
@@ -40,6 +40,11 @@ impl Common {
         if self.id.is_none() {
             self.id = id.map(str::to_owned);
         }
+    }
+
+    /// Stores an error object inside the body, unless there was one before.
+    pub(crate) fn fail(&mut self, error: impl FnOnce() -> ErrorBody) {
+        self.error.get_or_insert_with(|| Box::new(error()));
     }
 
     /// Stores token counts. A count that is absent keeps its last known value, because later events

@@ -446,7 +446,7 @@ impl Feed {
 
     fn error(&mut self, body: ErrorBody) {
         // Keep the first error, because later ones are usually its consequences.
-        self.turn.common().error.get_or_insert(body);
+        self.turn.common().fail(|| body);
     }
 
     fn broken(&mut self, broken: DecodeFailure) {

@@ -44,7 +44,10 @@ impl TextFrame {
         let Some((before, after)) = parts.filter(|_| repeats) else { return };
         // A frame ends and begins with the quotes of the string.
         if before.len() + after.len() <= MOST && before.ends_with('"') && after.starts_with('"') {
+            // Usually once, and then kept for as long as the stream.
+            self.before.reserve_exact(before.len());
             self.before.push_str(before);
+            self.after.reserve_exact(after.len());
             self.after.push_str(after);
         }
     }

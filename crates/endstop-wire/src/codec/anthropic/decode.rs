@@ -365,7 +365,7 @@ impl Accumulate for Accumulator {
             }
             "message_stop" => self.common.terminated = true,
             _ if kind == "error" || event.error.is_some_and(|e| e.get() != "null") => {
-                self.common.error.get_or_insert_with(|| ErrorBody::read(data));
+                self.common.fail(|| ErrorBody::read(data));
             }
             // `ping`, `content_block_stop` and event types added in future versions.
             _ => {}
@@ -378,7 +378,7 @@ impl Accumulate for Accumulator {
         let m: Message<'_> = json::event(text, &mut repaired)?;
         self.message(&m);
         if m.error.is_some_and(|e| e.get() != "null") || m.kind.get() == "error" {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+            self.common.fail(|| ErrorBody::read(text));
             return Ok(());
         }
         let Some(blocks) = m.content else {

@@ -313,7 +313,7 @@ impl Accumulator {
         ] {
             if let Some(raw) = raw {
                 let error = ErrorBody::read(raw.get()).named(":exception-type", name);
-                self.common.error.get_or_insert(error);
+                self.common.fail(|| error);
                 return Ok(());
             }
         }
@@ -332,7 +332,7 @@ impl Accumulator {
             if o.message.filled().is_some() {
                 // AWS words an error like this. Its HTTP status was lost, for example in a
                 // recording.
-                self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+                self.common.fail(|| ErrorBody::read(text));
                 return Ok(());
             }
             // A stream may contain objects without output, but a complete body must have one.

@@ -153,7 +153,7 @@ impl Accumulate for Accumulator {
         self.look(text)?;
         if !self.told && mark.message.filled().is_some() {
             // AWS words an error like this. Its HTTP status was lost, for example in a recording.
-            self.turn.common().error.get_or_insert_with(|| ErrorBody::read(text));
+            self.turn.common().fail(|| ErrorBody::read(text));
             return Ok(());
         }
         self.turn.body(text)

@@ -41,7 +41,7 @@ impl Accumulator {
                 Finish::Error => ErrorBody::of_finish(FINISH, value, &body.message),
                 _ => body,
             };
-            self.common.error.get_or_insert(body);
+            self.common.fail(|| body);
         }
         match event.kind.get() {
             "text-generation" => self.say(event.text.get(), sink),
@@ -123,7 +123,7 @@ impl Accumulate for Accumulator {
         let said =
             event.text.0.is_some() || event.finish_reason.0.is_some() || event.tool_calls.is_some();
         if name == "error" || body && event.message.filled().is_some() {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(data));
+            self.common.fail(|| ErrorBody::read(data));
             return Ok(());
         }
         self.take(&event, data, sink);

@@ -51,7 +51,7 @@ impl Accumulator {
                 Finish::Error => ErrorBody::of_finish(FINISH, value, &body.message),
                 _ => body,
             };
-            self.common.error.get_or_insert(body);
+            self.common.fail(|| body);
         }
         if let Some(message) = change.message.and_then(|raw| self.common.read::<Message<'_>>(raw)) {
             let starts = event.kind.get() == "tool-call-start";
@@ -211,7 +211,7 @@ impl Accumulate for Accumulator {
             || bare
             || event.error.is_some_and(|e| e.get() != "null")
         {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(data));
+            self.common.fail(|| ErrorBody::read(data));
             return Ok(());
         }
         self.common.named(None, event.id.filled());
@@ -229,7 +229,7 @@ impl Accumulate for Accumulator {
         // In an error `message` is a string; in an answer it is an object.
         let words = body.message.is_some_and(|m| m.get().starts_with('"'));
         if words || body.error.is_some_and(|e| e.get() != "null") {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+            self.common.fail(|| ErrorBody::read(text));
         } else if message.is_none() {
             return Err(serde_json::Error::custom("`message` is missing"));
         }

@@ -65,7 +65,7 @@ impl Accumulator {
     fn chunk(&mut self, chunk: Chunk<'_>, text: &str, sink: DeltaSink<'_>) {
         self.common.named(chunk.model_version.filled(), chunk.response_id.filled());
         if chunk.error.is_some_and(|e| e.get() != "null") {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+            self.common.fail(|| ErrorBody::read(text));
         }
         if let Some(usage) = chunk.usage_metadata.and_then(lenient::<Usage<'_>>) {
             self.usage(&usage);
@@ -315,7 +315,7 @@ impl Accumulate for Accumulator {
             return Ok(());
         };
         if name == "error" {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(data));
+            self.common.fail(|| ErrorBody::read(data));
             return Ok(());
         }
         let mut repaired = String::new();

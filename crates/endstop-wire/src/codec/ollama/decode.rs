@@ -34,7 +34,7 @@ impl Accumulator {
     fn chunk(&mut self, chunk: &Chunk<'_>, text: &str, sink: DeltaSink<'_>) {
         self.common.named(chunk.model.filled(), None);
         if chunk.error.is_some_and(|e| e.get() != "null") {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+            self.common.fail(|| ErrorBody::read(text));
         }
         // The first object decides, because every object has a later time.
         if self.begun.is_empty() {
@@ -145,7 +145,7 @@ impl Accumulate for Accumulator {
     fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) -> Parsed {
         let data = data.trim();
         if name == "error" {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(data));
+            self.common.fail(|| ErrorBody::read(data));
             return Ok(());
         }
         // Gateways in front of Ollama may end the events with `[DONE]`, which has no meaning here.

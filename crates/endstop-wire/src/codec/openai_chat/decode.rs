@@ -80,7 +80,7 @@ impl Accumulator {
                 || filled(chunk.detail).is_some()
                 || (filled(chunk.message).is_some() && filled(chunk.code).is_some()));
         if filled(chunk.error).is_some() || flat {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+            self.common.fail(|| ErrorBody::read(text));
         }
         let counted = chunk.usage.is_some();
         if let Some(usage) = chunk.usage {
@@ -95,7 +95,7 @@ impl Accumulator {
                 // Restore the object around the field, because `ErrorBody` expects a complete error
                 // body.
                 let text = format!("{{\"error\":{}}}", e.get());
-                self.common.error.get_or_insert_with(|| ErrorBody::read(&text));
+                self.common.fail(|| ErrorBody::read(&text));
             }
         }
         if let Some(choice) = chunk.choices.and_then(|first| first.0) {
@@ -124,7 +124,7 @@ impl Accumulator {
         }
         if let Some(e) = filled(choice.error) {
             let text = format!("{{\"error\":{}}}", e.get());
-            self.common.error.get_or_insert_with(|| ErrorBody::read(&text));
+            self.common.fail(|| ErrorBody::read(&text));
         }
         if let Some(list) = filled(choice.logprobs).and_then(lenient::<Logprobs>) {
             for token in list.content.into_iter().flatten() {
@@ -463,7 +463,7 @@ impl Accumulate for Accumulator {
             return Ok(());
         }
         if name == "error" {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(data));
+            self.common.fail(|| ErrorBody::read(data));
             return Ok(());
         }
         if !data.starts_with(['{', '[']) || "[DONE]".starts_with(data) {

@@ -107,7 +107,7 @@ impl Accumulator {
     /// Records an error. `text` is the whole event; if it contains an error object, that object
     /// carries the code.
     fn error(&mut self, inside: Option<&RawValue>, text: &str) {
-        self.common.error.get_or_insert_with(|| match inside.map(RawValue::get) {
+        self.common.fail(|| match inside.map(RawValue::get) {
             Some(inside) if inside.starts_with('{') || text.is_empty() => {
                 ErrorBody::read(&format!("{{\"error\":{inside}}}"))
             }
