@@ -15,18 +15,24 @@ pub(crate) async fn suspended(words: &Words) -> Measured {
     ask("/reset").await?;
     let client = crate::replay::client()?;
     let url: http::Uri = format!("{}/chat/completions", mock::base()).parse()?;
-    let body = json!({"model": "hang-10", "stream": true, "messages": [{"role": "user", "content": "go"}]});
-    let body = body.to_string();
-    let base = memory("VmRSS");
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..count {
-        let body = Full::new(Bytes::from(body.clone()));
+    let ask_for = |model: &str| {
+        let body = json!({"model": model, "stream": true, "messages": [{"role": "user", "content": "go"}]});
+        let body = Full::new(Bytes::from(body.to_string()));
         let sending = client.send(crate::replay::request(&url).body(body)?);
-        tasks.spawn(async move {
+        Ok::<_, http::Error>(async move {
             let Ok(response) = sending.await else { return };
             let mut body = Decoded::new(response).into_body();
             while let Some(Ok(_)) = poll_fn(|cx| body.poll_data(cx)).await {}
-        });
+        })
+    };
+    // As in item `f`.
+    for _ in 0..3 {
+        ask_for("stream-20")?.await;
+    }
+    let base = memory("VmRSS");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        tasks.spawn(ask_for("hang-10")?);
     }
     let mut hanging = 0;
     // Not an error after 15 s, because the figures are per request that hangs, and name their

@@ -4,8 +4,7 @@ use crate::measure::{Watch, cpu, median, memory, now, quantile};
 use crate::mock::{agent, ask, provider};
 use crate::{Measured, Words};
 use endstop::event::AgentEvent;
-use endstop::provider::http::HttpProvider;
-use endstop::{Outcome, RunHandle, Termination};
+use endstop::{Agent, Outcome, RunHandle, Termination};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,8 +12,7 @@ use std::time::Duration;
 
 /// Runs once to the end; a run that does not end as `stop` is an error.
 // A failed run would otherwise count as a fast one.
-async fn run(provider: &HttpProvider, streaming: bool) -> Result<Outcome, String> {
-    let agent = agent(provider, streaming).map_err(|error| error.to_string())?;
+async fn run(agent: &Agent) -> Result<Outcome, String> {
     let outcome = agent.run("go").map_err(|error| error.to_string())?.outcome().await;
     if outcome.termination == Termination::Stop {
         Ok(outcome)
@@ -46,14 +44,14 @@ pub(crate) fn by_turn(
 pub(crate) async fn turns(words: &Words) -> Measured {
     let (turns, reps) = (words.number(0, 50), words.number(1, 31));
     let streaming = words.has("stream");
-    let provider = provider(&format!("loop-{turns}"))?;
+    let agent = agent(&provider(&format!("loop-{turns}"))?, streaming)?;
     // A first run opens the connection and warms up the caches, as in a long-lived process.
-    run(&provider, streaming).await?;
+    run(&agent).await?;
     let before = ask("/stats").await?["conns_total"].as_u64().unwrap_or(0);
     let (mut wall, mut used) = (Vec::new(), Vec::new());
     for _ in 0..reps {
         let watch = Watch::start();
-        let outcome = run(&provider, streaming).await?;
+        let outcome = run(&agent).await?;
         let (w, c) = watch.read();
         if outcome.last_text.as_deref() != Some("FINAL('done')") {
             return Err("another answer".into());
@@ -69,7 +67,7 @@ pub(crate) async fn turns(words: &Words) -> Measured {
 
 pub(crate) async fn at_once(words: &Words) -> Measured {
     let (runs, turns, most) = (words.number(0, 1000), words.number(1, 10), words.number(2, 256));
-    let provider = provider(&format!("loop-{turns}"))?;
+    let agent = agent(&provider(&format!("loop-{turns}"))?, false)?;
     let base = memory("VmRSS");
     // `Rc` and `Cell` suffice because all tasks run on this thread.
     let next = Rc::new(Cell::new(0));
@@ -78,11 +76,11 @@ pub(crate) async fn at_once(words: &Words) -> Measured {
     let local = tokio::task::LocalSet::new();
     // Each task makes one run after the other, so that `most` runs are always active.
     for _ in 0..most.min(runs) {
-        let (next, good, provider) = (Rc::clone(&next), Rc::clone(&good), provider.clone());
+        let (next, good, agent) = (Rc::clone(&next), Rc::clone(&good), agent.clone());
         local.spawn_local(async move {
             while next.get() < runs {
                 next.set(next.get() + 1);
-                if run(&provider, false).await.is_ok() {
+                if run(&agent).await.is_ok() {
                     good.set(good.get() + 1);
                 }
             }
@@ -108,7 +106,7 @@ fn text_in(event: &AgentEvent) -> usize {
 
 pub(crate) async fn tokens(words: &Words) -> Measured {
     let tokens = words.number(0, 200_000);
-    run(&provider("stream-50")?, true).await?;
+    run(&agent(&provider("stream-50")?, true)?).await?;
     // A new provider, so that opening its connection is part of the measurement.
     let agent = agent(&provider(&format!("stream-{tokens}"))?, true)?;
     let base = memory("VmRSS");
@@ -185,7 +183,7 @@ pub(crate) async fn cancel(words: &Words) -> Measured {
 }
 
 pub(crate) async fn cold() -> Measured {
-    run(&provider("loop-1")?, false).await?;
+    run(&agent(&provider("loop-1")?, false)?).await?;
     // `run.py` passes the time just before it started this process, which only the parent knows.
     let spawned: u64 = std::env::var("SPAWN_NS").ok().and_then(|at| at.parse().ok()).unwrap_or(0);
     Ok(fields(json!({
@@ -197,12 +195,19 @@ pub(crate) async fn cold() -> Measured {
 pub(crate) async fn suspended(words: &Words) -> Measured {
     let runs = words.number(0, 1000);
     ask("/reset").await?;
-    let provider = provider("hang-10")?;
+    // What only the first requests of a process need is not the cost of a run.
+    let first = agent(&provider("stream-20")?, true)?;
+    for _ in 0..3 {
+        run(&first).await?;
+    }
+    // One agent, because it is what its runs have in common.
+    let agent = agent(&provider("hang-10")?, true)?;
     let base = memory("VmRSS");
     let watch = Watch::start();
-    let mut handles = Vec::with_capacity(runs);
+    let mut handles = tokio::task::JoinSet::new();
     for _ in 0..runs {
-        handles.push(agent(&provider, true)?.run("go")?);
+        let mut handle = agent.run("go")?;
+        handles.spawn(async move { while handle.next().await.is_some() {} });
     }
     let mut hanging = 0;
     for _ in 0..300 {
@@ -221,13 +226,9 @@ pub(crate) async fn suspended(words: &Words) -> Measured {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (wall, idle) = quiet.read();
     let asked = now();
-    for handle in &handles {
-        handle.cancel();
-    }
+    agent.cancel();
     let called = now();
-    for handle in handles {
-        let _ = handle.outcome().await;
-    }
+    handles.join_all().await;
     let ended = now();
     // Outcomes come before the sockets close, so the server is given time to notice.
     tokio::time::sleep(Duration::from_millis(300)).await;
