@@ -64,6 +64,21 @@ impl Observed {
         flow
     }
 
+    /// Returns whether the observer has to read chunks that passed.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.observer.as_ref().is_some_and(|observer| observer.is_behind())
+    }
+
+    /// Lets the observer read them.
+    pub(crate) fn catch_up(&mut self) -> Flow {
+        let encoded = self.is_encoded();
+        match &mut self.observer {
+            Some(observer) if encoded => for_encoded(&observer.catch_up()),
+            Some(observer) => observer.catch_up(),
+            None => Flow::Pass,
+        }
+    }
+
     /// Reports that the upstream has sent everything.
     pub(crate) fn before_end(&mut self) -> Flow {
         let encoded = self.is_encoded();

@@ -28,6 +28,17 @@ pub trait ResponseObserver: Send {
         Flow::Pass
     }
 
+    /// Returns whether chunks that passed were not read yet. Then `catch_up` is called after a short time,
+    /// unless a later chunk has made the observer read them.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// Reads the chunks that passed without being read, and decides about the rest of the body.
+    fn catch_up(&mut self) -> Flow {
+        Flow::Pass
+    }
+
     /// Reports that the body cannot be decompressed from here on. It still passes.
     fn unreadable(&mut self, reason: Unreadable) -> Flow {
         let _ = reason;

@@ -11,6 +11,11 @@ use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// The longest time for which an observer does not read what has passed.
+const LATEST: Duration = Duration::from_millis(50);
 
 /// Closes the client's connection without a clean end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +43,11 @@ pub(crate) struct Passing {
     unflushed: bool,
     // The client knows the length of the body.
     has_length: bool,
+    // The time at which the observer reads what it has put off. Kept for the next time, because it is cheaper to
+    // move than to create.
+    late: Option<Pin<Box<Sleep>>>,
+    // `late` is set to what the observer has put off now.
+    is_late_set: bool,
 }
 
 impl Passing {
@@ -63,6 +73,8 @@ impl Passing {
             // The head.
             unflushed: true,
             has_length,
+            late: None,
+            is_late_set: false,
         };
         passing.end_if_complete();
         passing
@@ -153,6 +165,7 @@ impl Passing {
         match frame.into_data() {
             Ok(chunk) => {
                 let flow = self.observed.bytes(&chunk);
+                self.is_late_set &= self.observed.is_behind();
                 self.apply(flow, chunk);
                 self.end_if_complete();
             }
@@ -161,6 +174,30 @@ impl Passing {
                 self.complete();
             }
         }
+    }
+
+    /// Lets the observer read what has passed, if it waits for that too long. Returns `true` if it did.
+    fn catch_up(&mut self, context: &mut Context<'_>) -> bool {
+        if !self.observed.is_behind() {
+            return false;
+        }
+        let is_set = std::mem::replace(&mut self.is_late_set, true);
+        let late = match &mut self.late {
+            Some(late) => {
+                if !is_set {
+                    late.as_mut().reset(Instant::now() + LATEST);
+                }
+                late
+            }
+            None => self.late.insert(Box::pin(sleep_until(Instant::now() + LATEST))),
+        };
+        if late.as_mut().poll(context).is_pending() {
+            return false;
+        }
+        self.is_late_set = false;
+        let flow = self.observed.catch_up();
+        self.apply(flow, Bytes::new());
+        true
     }
 
     fn next_output(&mut self) -> Option<Frame<Bytes>> {
@@ -204,6 +241,9 @@ impl Body for Passing {
             let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
             match Pin::new(upstream).poll_frame(context) {
                 Poll::Pending => {
+                    if this.catch_up(context) {
+                        continue;
+                    }
                     this.unflushed = false;
                     return Poll::Pending;
                 }

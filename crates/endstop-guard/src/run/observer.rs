@@ -18,6 +18,10 @@ const WARNING: &str = "x-endstop-warning";
 /// The longest text in that header, in characters.
 const LONGEST_WARNING: usize = 400;
 
+/// The most chunks, and the most bytes, that are not read at once although they may contain content.
+const MOST_CHUNKS: u32 = 8;
+const MOST_BEHIND: usize = 4 << 10;
+
 /// The error of a request that was not sent.
 pub(super) const NOT_SENT: &str = "the request was not sent";
 
@@ -31,8 +35,16 @@ pub(super) struct CallObserver {
     problem: Option<ModelError>,
     /// Follows the text of a stream that a policy may cut.
     tail: Option<Tail>,
-    /// Deltas of the current chunk.
+    /// Deltas of the chunks that are read.
     deltas: Vec<TurnDelta>,
+    /// Chunks that have passed and were not read. A stream has many small ones, and reading each when it
+    /// arrives finds cold caches each time.
+    behind: Vec<u8>,
+    chunks_behind: u32,
+    /// Bytes of content that may end the run; 0 until the first content.
+    room: u64,
+    /// The most bytes of content that the decoder can hold, because their event is not complete.
+    held: u64,
     /// The time of the request, until the first byte of its response.
     asked_at: Option<Duration>,
     /// The status of the response; 0 before its head.
@@ -55,6 +67,10 @@ impl CallObserver {
             problem: None,
             tail,
             deltas: Vec::new(),
+            behind: Vec::new(),
+            chunks_behind: 0,
+            room: 0,
+            held: 0,
             asked_at: Some(asked_at),
             status: 0,
             is_ended: false,
@@ -69,7 +85,30 @@ impl CallObserver {
         }
         let at = self.shared.now();
         let mut run = self.shared.lock();
-        deltas.into_iter().all(|delta| run.delta(at, &self.ticket, delta))
+        let goes_on = deltas.into_iter().all(|delta| run.delta(at, &self.ticket, delta));
+        self.room = if goes_on { run.content_room(&self.ticket) } else { 0 };
+        goes_on
+    }
+
+    /// Returns whether a chunk may be read later, because none of its content can end the run.
+    fn may_wait(&self, chunk: &[u8]) -> bool {
+        let behind = self.behind.len() + chunk.len();
+        self.tail.is_none()
+            && self.chunks_behind + 1 < MOST_CHUNKS
+            && behind <= MOST_BEHIND
+            // No format has more bytes of content than of text.
+            && self.held.saturating_add(behind as u64) < self.room
+    }
+
+    /// Decodes a chunk and reports its content.
+    fn read(&mut self, chunk: &[u8]) -> Flow {
+        let Some(decoder) = &mut self.decoder else { return Flow::Pass };
+        let deltas = &mut self.deltas;
+        // An error of the decoder is in its result; the bytes still pass.
+        let _ = decoder.push(chunk, &mut |delta| take(deltas, delta));
+        let held = if deltas.is_empty() { self.held } else { 0 };
+        self.held = held.saturating_add(chunk.len() as u64);
+        if self.report() { Flow::Pass } else { self.stop() }
     }
 
     /// Ends the client's stream because the run has ended: cleanly if the model writes text, and
@@ -119,21 +158,44 @@ impl ResponseObserver for CallObserver {
         if let Some(tail) = &mut self.tail {
             tail.push(chunk);
         }
-        let Some(decoder) = &mut self.decoder else { return Flow::Pass };
-        let deltas = &mut self.deltas;
-        // An error of the decoder is in its result; the bytes still pass.
-        let _ = decoder.push(chunk, &mut |delta| take(deltas, delta));
-        if self.report() { Flow::Pass } else { self.stop() }
+        let may_wait = self.may_wait(chunk);
+        if !may_wait && self.behind.is_empty() {
+            return self.read(chunk);
+        }
+        self.behind.extend_from_slice(chunk);
+        self.chunks_behind += 1;
+        if may_wait { Flow::Pass } else { self.catch_up() }
+    }
+
+    fn is_behind(&self) -> bool {
+        !self.behind.is_empty()
+    }
+
+    fn catch_up(&mut self) -> Flow {
+        if self.behind.is_empty() {
+            return Flow::Pass;
+        }
+        let mut behind = std::mem::take(&mut self.behind);
+        let flow = self.read(&behind);
+        // The buffer is used again.
+        behind.clear();
+        (self.behind, self.chunks_behind) = (behind, 0);
+        flow
+    }
+
+    fn before_end(&mut self) -> Flow {
+        self.catch_up()
     }
 
     fn unreadable(&mut self, reason: Unreadable) -> Flow {
+        let flow = self.catch_up();
         let message = format!("the response cannot be read: {reason}");
         // The provider bills a response that only guard cannot read.
         let billed = self.status < 400;
         let class = if billed { ErrorClass::IncompleteStream } else { ErrorClass::UnknownError };
         self.problem.get_or_insert(ModelError::new(class, message));
         self.decoder = None;
-        Flow::Pass
+        flow
     }
 
     fn client_gone(&mut self) -> ReadOn {
@@ -159,6 +221,8 @@ impl CallObserver {
         if std::mem::replace(&mut self.is_ended, true) {
             return;
         }
+        // The end is decided already.
+        let _ = self.catch_up();
         let decoder = self.decoder.take();
         let response = match (end, self.problem.take()) {
             (_, Some(error)) => Err((error, None)),

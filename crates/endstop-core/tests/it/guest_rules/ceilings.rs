@@ -1,6 +1,7 @@
 //! Ceilings of cost: calls refused or aborted, reservations, and unknown prices.
 
 use super::*;
+use proptest::prelude::*;
 
 fn priced(usd: f64, mode: GuestMode) -> Client {
     let limits = Limits { max_budget_usd: Some(usd), ..limits() };
@@ -31,6 +32,59 @@ fn stream_is_aborted_at_the_ceiling() {
     assert_eq!((outcome.cost.to_usd(), outcome.overrun), (0.01, NanoUsd::ZERO));
     assert!(outcome.cost_unknown && outcome.cost_upper > Some(outcome.cost));
     assert!(outcome.last_text.as_ref().is_some_and(|text| text.len() == 3600));
+}
+
+proptest! {
+    /// Content below the room never ends a run, and content that fills it does.
+    #[test]
+    fn content_room_is_exact(
+        cents in 1_u32..50,
+        pieces in prop::collection::vec((0_usize..3, 1_usize..900), 1..60),
+    ) {
+        let mut client = priced(f64::from(cents) / 100.0, GuestMode::default());
+        client.ask(4_000);
+        for (kind, size) in pieces {
+            let room = client.guest.content_room(client.call);
+            let piece = match kind {
+                0 => TurnDelta::Text("x".repeat(size)),
+                1 => TurnDelta::Reasoning(size as u64),
+                _ => TurnDelta::ToolArguments(size as u64),
+            };
+            let ends = matches!(client.guest.delta(client.now, client.call, piece), Reply::Stop(_));
+            prop_assert_eq!(ends, size as u64 >= room);
+            if ends {
+                prop_assert_eq!(client.guest.content_room(client.call), 0);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn content_room_without_a_ceiling() {
+    let plain = || spec(limits(), GuestMode::default());
+    let watched = |watch| RunSpec { watches: vec![Watch::parse(watch).unwrap()], ..plain() };
+    let policy = RunSpec {
+        policy: Some(Box::new(endstop_core::policy::FinalPattern::default())),
+        ..plain()
+    };
+    for (spec, room) in [
+        (plain(), u64::MAX),
+        (watched("observe:chanting"), u64::MAX),
+        (watched("warn:chanting"), u64::MAX),
+        (watched("stop:stuck"), u64::MAX),
+        (watched("stop:chanting"), 0),
+        (policy, 0),
+    ] {
+        let mut client = Client::of(spec, None);
+        client.ask(4_000);
+        assert_eq!(client.guest.content_room(client.call), room);
+        // The rules are shown the stream from here on.
+        client.guest.delta(client.now, client.call, TurnDelta::Text("It is ".to_owned()));
+        assert_eq!(client.guest.content_room(client.call), room);
+        client.turn(answer("It is Paris."));
+        assert_eq!(client.guest.content_room(client.call), 0, "the call is over");
+    }
 }
 
 #[test]

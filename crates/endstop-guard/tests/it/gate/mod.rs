@@ -6,4 +6,5 @@ mod costs;
 mod hostile;
 mod rules;
 mod signed;
+mod streams;
 pub(crate) mod support;

@@ -1,7 +1,7 @@
 //! Each chunk arrives before the next one is sent: the sender waits for the receiver.
 
-use super::support::{Conn, GET, Gate, run, upstream};
-use endstop_guard::proxy::End;
+use super::support::{Conn, GET, Gate, bytes, run, upstream};
+use endstop_guard::proxy::{End, Flow};
 use flate2::write::GzEncoder;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -163,5 +163,59 @@ fn request_body_arrives_in_steps() {
             assert_eq!(received.recv().await.expect("a part"), b"123456789");
         }
         assert!(client.head().await.starts_with("HTTP/1.1 200 OK\r\n"));
+    });
+}
+
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+#[test]
+fn what_was_put_off_is_read_when_the_stream_pauses() {
+    run(async {
+        let mut parts: Vec<_> = EVENTS.iter().map(|event| chunk(event)).collect();
+        parts.push(b"0\r\n\r\n".to_vec());
+        let (address, next) = stepwise(CHUNKED, parts).await;
+        let (gate, mut seen) = Gate::new(address);
+        let proxy = gate.putting_off(Flow::Pass).start().await;
+        let mut client = proxy.client().await;
+        client.send(GET).await;
+        client.head().await;
+        for event in EVENTS {
+            next.send(()).expect("a turn");
+            // It passes at once, and is read although nothing more arrives.
+            assert_eq!(client.chunk().await.expect("a chunk"), event);
+            seen.caught_up().await;
+        }
+        next.send(()).expect("a turn");
+        assert_eq!(client.chunked().await.expect("an end").0, b"");
+        assert_eq!(seen.end().await, End::Complete);
+    });
+}
+
+#[test]
+fn late_decision_is_carried_out() {
+    run(async {
+        let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]); 2]).await;
+        let (gate, mut seen) = Gate::new(address);
+        let last = Flow::End { pass: usize::MAX, last: bytes("data: bye\n\n") };
+        let proxy = gate.putting_off(last).start().await;
+        let mut client = proxy.client().await;
+        client.send(GET).await;
+        client.head().await;
+        next.send(()).expect("a turn");
+        assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
+        // The upstream is silent.
+        assert_eq!(client.chunked().await.expect("an end").0, b"data: bye\n\n");
+        assert_eq!(seen.end().await, End::Ended);
+
+        let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]); 2]).await;
+        let (gate, mut seen) = Gate::new(address);
+        let proxy = gate.putting_off(Flow::Abort).start().await;
+        let mut client = proxy.client().await;
+        client.send(GET).await;
+        client.head().await;
+        next.send(()).expect("a turn");
+        assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
+        assert!(client.chunk().await.is_err(), "not a clean end");
+        assert_eq!(seen.end().await, End::Aborted);
     });
 }

@@ -179,6 +179,7 @@ pub(crate) enum Event {
     Notice(Notice),
     Head(ResponseHead),
     Unreadable(Unreadable),
+    CaughtUp,
     ClientGone,
     End(End),
 }
@@ -192,6 +193,7 @@ pub(crate) struct Gate {
     route: Route,
     decide: Box<Decide>,
     react: Arc<React>,
+    later: Option<Flow>,
     before_end: Flow,
     read_on: ReadOn,
     events: mpsc::UnboundedSender<Event>,
@@ -215,6 +217,11 @@ impl Seen {
                 return end;
             }
         }
+    }
+
+    /// Waits until what was put off is read.
+    pub(crate) async fn caught_up(&mut self) {
+        while !matches!(self.events.recv().await.expect("an event"), Event::CaughtUp) {}
     }
 
     /// Returns the next request.
@@ -248,6 +255,7 @@ impl Gate {
             route: Route::Stream,
             decide: Box::new(|_, forward| Decision::Forward(forward)),
             react: Arc::new(|_| Flow::Pass),
+            later: None,
             before_end: Flow::Pass,
             read_on: ReadOn::default(),
             events,
@@ -271,6 +279,11 @@ impl Gate {
 
     pub(crate) fn reacting(self, react: impl Fn(&[u8]) -> Flow + Send + Sync + 'static) -> Gate {
         Gate { react: Arc::new(react), ..self }
+    }
+
+    /// Reads no chunk when it arrives, and decides this when it has to read them.
+    pub(crate) fn putting_off(self, later: Flow) -> Gate {
+        Gate { later: Some(later), ..self }
     }
 
     pub(crate) fn ending(self, before_end: Flow) -> Gate {
@@ -321,6 +334,8 @@ impl Gatekeeper for Gate {
         let _ = self.events.send(Event::Request(Arc::clone(&head), body));
         let observer = Recorder {
             react: Arc::clone(&self.react),
+            later: self.later.clone(),
+            is_behind: false,
             before_end: self.before_end.clone(),
             read_on: self.read_on,
             events: self.events.clone(),
@@ -339,6 +354,8 @@ impl Gatekeeper for Gate {
 
 struct Recorder {
     react: Arc<React>,
+    later: Option<Flow>,
+    is_behind: bool,
     before_end: Flow,
     read_on: ReadOn,
     events: mpsc::UnboundedSender<Event>,
@@ -352,7 +369,18 @@ impl ResponseObserver for Recorder {
 
     fn bytes(&mut self, chunk: &[u8]) -> Flow {
         let _ = self.copies.send(chunk.to_vec());
+        self.is_behind = self.later.is_some();
         (self.react)(chunk)
+    }
+
+    fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    fn catch_up(&mut self) -> Flow {
+        assert!(std::mem::take(&mut self.is_behind), "there is something to read");
+        let _ = self.events.send(Event::CaughtUp);
+        self.later.clone().unwrap_or(Flow::Pass)
     }
 
     fn unreadable(&mut self, reason: Unreadable) -> Flow {

@@ -1,0 +1,113 @@
+//! Streams of many small chunks, of which most are not read when they arrive.
+
+use super::support::{Guard, OUTPUT, price};
+use crate::proxy::support::{Conn, post, run, upstream};
+use endstop_core::{Limits, NanoUsd, Termination};
+use endstop_guard::run::Settings;
+use serde_json::json;
+use std::net::SocketAddr;
+
+/// The text of a chunk: two and a half tokens.
+const TEXT: &str = "ten bytes.";
+
+fn event(delta: &serde_json::Value, finish: Option<&str>) -> String {
+    let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+    let event = json!({"object": "chat.completion.chunk", "model": "m", "choices": [choice]});
+    format!("data: {event}\n\n")
+}
+
+/// Starts an upstream that sends this many chunks, each after the client has answered to the one before, and then
+/// ends the response.
+async fn chunks(number: usize) -> (SocketAddr, tokio::sync::mpsc::UnboundedSender<()>) {
+    let (next, turns) = tokio::sync::mpsc::unbounded_channel();
+    let turns = std::sync::Arc::new(tokio::sync::Mutex::new(turns));
+    let address = upstream(move |mut conn: Conn| {
+        let turns = std::sync::Arc::clone(&turns);
+        async move {
+            let mut turns = turns.lock().await;
+            let head = String::from_utf8(conn.until(b"\r\n\r\n").await.expect("a head")).expect("text");
+            let length = crate::proxy::support::header(&head, "content-length").expect("a length");
+            conn.exact(length.parse().expect("a length")).await.expect("a body");
+            conn.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .await;
+            let mut events = vec![event(&json!({"role": "assistant", "content": ""}), None)];
+            events.resize(number + 1, event(&json!({"content": TEXT}), None));
+            events.push(format!("{}data: [DONE]\n\n", event(&json!({}), Some("stop"))));
+            for event in events {
+                if turns.recv().await.is_none() {
+                    return;
+                }
+                conn.send(format!("{:x}\r\n{event}\r\n", event.len())).await;
+            }
+            conn.send("0\r\n\r\n").await;
+            // The proxy closes the connection.
+            turns.recv().await;
+        }
+    })
+    .await;
+    (address, next)
+}
+
+fn request(run: &str) -> Vec<u8> {
+    let body = json!({
+        "model": "m", "stream": true, "max_tokens": 4000, "tools": [{"type": "function", "function": {"name": "t"}}],
+        "messages": [{"role": "user", "content": "Say it."}],
+    });
+    post(&format!("/run/{run}/v1/chat/completions"), body.to_string().as_bytes())
+}
+
+#[test]
+fn ceiling_is_noticed_at_its_chunk() {
+    run(async {
+        let budget = NanoUsd::from_usd(0.02);
+        let limits = Limits { max_budget_usd: Some(budget.to_usd()), ..Limits::default() };
+        let (address, next) = chunks(1_000).await;
+        let settings = Settings { limits, price: Some(price()), ..Settings::default() };
+        let guard = Guard::start(settings, address).await;
+        let mut client = Conn::to(guard.address).await;
+        client.send(request("c")).await;
+        client.head().await;
+        let mut passed = 0;
+        loop {
+            next.send(()).expect("an upstream");
+            // One chunk at a time, so that none arrives together with another.
+            match client.chunk().await {
+                Ok(_) => passed += 1,
+                Err(_) => break,
+            }
+        }
+        let outcome = guard.run("c").expect("a run").ended().await;
+        assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
+        // The first chunk has no text, and the one that reached the ceiling did not pass.
+        let text = outcome.last_text.as_deref().unwrap_or_default();
+        assert_eq!(text.len(), passed * TEXT.len());
+        let chunk = NanoUsd::from_usd(OUTPUT / 1e6 * 3.0);
+        let (least, most) = (budget.saturating_sub(chunk), budget + chunk);
+        assert!((least..=most).contains(&outcome.cost), "{:?}", outcome.cost);
+        assert!(passed > 100, "{passed} chunks passed");
+    });
+}
+
+#[test]
+fn all_chunks_are_read() {
+    run(async {
+        // Not a multiple of the number of chunks that are read together.
+        for number in [1, 2, 7, 8, 9, 61] {
+            let (address, next) = chunks(number).await;
+            let settings = Settings { price: Some(price()), ..Settings::default() };
+            let guard = Guard::start(settings, address).await;
+            let mut client = Conn::to(guard.address).await;
+            client.send(request("a")).await;
+            client.head().await;
+            for _ in 0..number + 2 {
+                next.send(()).expect("an upstream");
+                client.chunk().await.expect("a chunk");
+            }
+            assert_eq!(client.chunked().await.expect("an end").0, b"");
+            let run = guard.run("a").expect("a run");
+            let outcome = run.close(true, "");
+            assert_eq!(outcome.termination, Termination::Stop);
+            assert_eq!(outcome.last_text, Some(TEXT.repeat(number)));
+        }
+    });
+}
