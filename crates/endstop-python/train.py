@@ -66,7 +66,11 @@ def openai(number: int, text: str | None) -> dict[str, Any]:
         "created": 1,
         "model": "gpt-4o-mini-2024-07-18",
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-        "usage": {"prompt_tokens": 100 + number, "completion_tokens": 50, "total_tokens": 150 + number},
+        "usage": {
+            "prompt_tokens": 100 + number,
+            "completion_tokens": 50,
+            "total_tokens": 150 + number,
+        },
     }
 
 
@@ -78,7 +82,10 @@ def anthropic(number: int, text: str | None) -> dict[str, Any]:
         "type": "message",
         "role": "assistant",
         "model": "claude-sonnet-4-5-20250929",
-        "content": [{"type": "text", "text": text or f"I read file {number}."}, *([] if text else [call])],
+        "content": [
+            {"type": "text", "text": text or f"I read file {number}."},
+            *([] if text else [call]),
+        ],
         "stop_reason": "end_turn" if text else "tool_use",
         "stop_sequence": None,
         "usage": {"input_tokens": 100 + number, "cache_read_input_tokens": 9, "output_tokens": 50},
