@@ -28,13 +28,19 @@ pub trait ResponseObserver: Send {
         Flow::Pass
     }
 
-    /// Returns whether chunks that passed were not read yet. Then `catch_up` is called after a short time,
-    /// unless a later chunk has made the observer read them.
+    /// Returns whether chunks that passed were not read yet.
     fn is_behind(&self) -> bool {
         false
     }
 
-    /// Reads the chunks that passed without being read, and decides about the rest of the body.
+    /// Returns whether the next chunk may be put off. Then `catch_up` is called a short time after the last chunk
+    /// that was read.
+    fn may_put_off(&self) -> bool {
+        false
+    }
+
+    /// Reads what was put off, and decides about the rest of the body. The next chunk may come after any time, and
+    /// is to be read when it arrives.
     fn catch_up(&mut self) -> Flow {
         Flow::Pass
     }

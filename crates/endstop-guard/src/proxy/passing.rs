@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The longest time for which an observer does not read what has passed.
-const LATEST: Duration = Duration::from_millis(50);
+/// The time after which an observer reads what it has put off since it last read.
+const LATEST: Duration = Duration::from_millis(250);
 
 /// Closes the client's connection without a clean end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +24,35 @@ pub(crate) enum Closed {
     Aborted,
     #[error("the upstream broke off")]
     Cut,
+}
+
+/// The timer of an observer that puts off reading.
+#[derive(Default)]
+struct Late {
+    // Kept for the next time, because it is cheaper to move than to create.
+    timer: Option<Pin<Box<Sleep>>>,
+    is_running: bool,
+    // The observer has read, so the time begins anew.
+    is_due_later: bool,
+}
+
+impl Late {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::take(&mut self.is_due_later) {
+            let due = Instant::now() + LATEST;
+            match &mut self.timer {
+                Some(timer) => timer.as_mut().reset(due),
+                None => self.timer = Some(Box::pin(sleep_until(due))),
+            }
+            self.is_running = true;
+        }
+        let Some(timer) = self.timer.as_mut().filter(|_| self.is_running) else {
+            return Poll::Pending;
+        };
+        std::task::ready!(timer.as_mut().poll(context));
+        self.is_running = false;
+        Poll::Ready(())
+    }
 }
 
 /// The body of a response that is forwarded.
@@ -43,11 +72,7 @@ pub(crate) struct Passing {
     unflushed: bool,
     // The client knows the length of the body.
     has_length: bool,
-    // The time at which the observer reads what it has put off. Kept for the next time, because it is cheaper to
-    // move than to create.
-    late: Option<Pin<Box<Sleep>>>,
-    // `late` is set to what the observer has put off now.
-    is_late_set: bool,
+    late: Late,
 }
 
 impl Passing {
@@ -73,8 +98,7 @@ impl Passing {
             // The head.
             unflushed: true,
             has_length,
-            late: None,
-            is_late_set: false,
+            late: Late::default(),
         };
         passing.end_if_complete();
         passing
@@ -165,7 +189,11 @@ impl Passing {
         match frame.into_data() {
             Ok(chunk) => {
                 let flow = self.observed.bytes(&chunk);
-                self.is_late_set &= self.observed.is_behind();
+                // From the last chunk that was read on.
+                self.late.is_due_later |= match self.observed.is_behind() {
+                    true => !self.late.is_running,
+                    false => self.observed.may_put_off(),
+                };
                 self.apply(flow, chunk);
                 self.end_if_complete();
             }
@@ -176,25 +204,11 @@ impl Passing {
         }
     }
 
-    /// Lets the observer read what has passed, if it waits for that too long. Returns `true` if it did.
+    /// Lets the observer read what it has put off, when it is time. Returns `true` if it was.
     fn catch_up(&mut self, context: &mut Context<'_>) -> bool {
-        if !self.observed.is_behind() {
+        if self.late.poll(context).is_pending() {
             return false;
         }
-        let is_set = std::mem::replace(&mut self.is_late_set, true);
-        let late = match &mut self.late {
-            Some(late) => {
-                if !is_set {
-                    late.as_mut().reset(Instant::now() + LATEST);
-                }
-                late
-            }
-            None => self.late.insert(Box::pin(sleep_until(Instant::now() + LATEST))),
-        };
-        if late.as_mut().poll(context).is_pending() {
-            return false;
-        }
-        self.is_late_set = false;
         let flow = self.observed.catch_up();
         self.apply(flow, Bytes::new());
         true

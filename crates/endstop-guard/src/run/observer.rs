@@ -41,6 +41,10 @@ pub(super) struct CallObserver {
     /// arrives finds cold caches each time.
     behind: Vec<u8>,
     chunks_behind: u32,
+    /// `false` if the next chunk must be read when it arrives, because nobody asks for it later, or because it may
+    /// come long after the last content that the kernel knows of.
+    may_wait: bool,
+    client_is_gone: bool,
     /// Bytes of content that may end the run; 0 until the first content.
     room: u64,
     /// The most bytes of content that the decoder can hold, because their event is not complete.
@@ -69,6 +73,8 @@ impl CallObserver {
             deltas: Vec::new(),
             behind: Vec::new(),
             chunks_behind: 0,
+            may_wait: true,
+            client_is_gone: false,
             room: 0,
             held: 0,
             asked_at: Some(asked_at),
@@ -91,9 +97,9 @@ impl CallObserver {
     }
 
     /// Returns whether a chunk may be read later, because none of its content can end the run.
-    fn may_wait(&self, chunk: &[u8]) -> bool {
+    fn can_wait(&self, chunk: &[u8]) -> bool {
         let behind = self.behind.len() + chunk.len();
-        self.tail.is_none()
+        self.may_put_off()
             && self.chunks_behind + 1 < MOST_CHUNKS
             && behind <= MOST_BEHIND
             // No format has more bytes of content than of text.
@@ -109,6 +115,19 @@ impl CallObserver {
         let held = if deltas.is_empty() { self.held } else { 0 };
         self.held = held.saturating_add(chunk.len() as u64);
         if self.report() { Flow::Pass } else { self.stop() }
+    }
+
+    /// Reads the chunks that were put off.
+    fn read_behind(&mut self) -> Flow {
+        if self.behind.is_empty() {
+            return Flow::Pass;
+        }
+        let mut behind = std::mem::take(&mut self.behind);
+        let flow = self.read(&behind);
+        // The buffer is used again.
+        behind.clear();
+        (self.behind, self.chunks_behind) = (behind, 0);
+        flow
     }
 
     /// Ends the client's stream because the run has ended: cleanly if the model writes text, and
@@ -158,37 +177,35 @@ impl ResponseObserver for CallObserver {
         if let Some(tail) = &mut self.tail {
             tail.push(chunk);
         }
-        let may_wait = self.may_wait(chunk);
-        if !may_wait && self.behind.is_empty() {
+        let can_wait = self.can_wait(chunk);
+        if !can_wait && self.behind.is_empty() {
+            self.may_wait = !self.client_is_gone;
             return self.read(chunk);
         }
         self.behind.extend_from_slice(chunk);
         self.chunks_behind += 1;
-        if may_wait { Flow::Pass } else { self.catch_up() }
+        if can_wait { Flow::Pass } else { self.read_behind() }
     }
 
     fn is_behind(&self) -> bool {
         !self.behind.is_empty()
     }
 
+    fn may_put_off(&self) -> bool {
+        self.may_wait && self.tail.is_none() && self.held < self.room
+    }
+
     fn catch_up(&mut self) -> Flow {
-        if self.behind.is_empty() {
-            return Flow::Pass;
-        }
-        let mut behind = std::mem::take(&mut self.behind);
-        let flow = self.read(&behind);
-        // The buffer is used again.
-        behind.clear();
-        (self.behind, self.chunks_behind) = (behind, 0);
-        flow
+        self.may_wait = false;
+        self.read_behind()
     }
 
     fn before_end(&mut self) -> Flow {
-        self.catch_up()
+        self.read_behind()
     }
 
     fn unreadable(&mut self, reason: Unreadable) -> Flow {
-        let flow = self.catch_up();
+        let flow = self.read_behind();
         let message = format!("the response cannot be read: {reason}");
         // The provider bills a response that only guard cannot read.
         let billed = self.status < 400;
@@ -199,6 +216,7 @@ impl ResponseObserver for CallObserver {
     }
 
     fn client_gone(&mut self) -> ReadOn {
+        (self.client_is_gone, self.may_wait) = (true, false);
         self.shared.lock().client_gone(&self.ticket);
         ReadOn::default()
     }
@@ -222,7 +240,7 @@ impl CallObserver {
             return;
         }
         // The end is decided already.
-        let _ = self.catch_up();
+        let _ = self.read_behind();
         let decoder = self.decoder.take();
         let response = match (end, self.problem.take()) {
             (_, Some(error)) => Err((error, None)),

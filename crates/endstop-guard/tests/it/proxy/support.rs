@@ -377,8 +377,12 @@ impl ResponseObserver for Recorder {
         self.is_behind
     }
 
+    fn may_put_off(&self) -> bool {
+        self.later.is_some()
+    }
+
     fn catch_up(&mut self) -> Flow {
-        assert!(std::mem::take(&mut self.is_behind), "there is something to read");
+        self.is_behind = false;
         let _ = self.events.send(Event::CaughtUp);
         self.later.clone().unwrap_or(Flow::Pass)
     }
