@@ -64,30 +64,38 @@ pub(crate) fn serve(what: &str, target: &str) -> Result<(), Failure> {
     } else {
         tokio::runtime::Builder::new_current_thread().enable_all().build()?
     };
+    let (close, closed) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(0);
+        drop(close);
     });
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let mut output = std::io::stdout();
         writeln!(output, "{}", listener.local_addr()?.port())?;
         output.flush()?;
-        match what {
-            "upstream" => upstream(listener).await,
-            "pump" => pump(listener, target.to_owned()).await,
-            "gate" | "recorded" => guard(listener, target, what == "recorded").await,
-            _ => {
-                let base = Upstream::parse(&format!("http://{target}"))?;
-                let gatekeeper = ForwardAll::new(UpstreamMap::new(base));
-                let reading = what == "reading";
-                let gatekeeper = if reading { gatekeeper.reading() } else { gatekeeper };
-                let proxy = Proxy::new(gatekeeper, ProxyOptions::default());
-                proxy.run(listener, std::future::pending()).await;
-                Ok(())
-            }
+        tokio::select! {
+            done = server(listener, what, target) => done,
+            _ = closed => Ok(()),
         }
     })
+}
+
+async fn server(listener: TcpListener, what: &str, target: &str) -> Result<(), Failure> {
+    match what {
+        "upstream" => upstream(listener).await,
+        "pump" => pump(listener, target.to_owned()).await,
+        "gate" | "recorded" => guard(listener, target, what == "recorded").await,
+        _ => {
+            let base = Upstream::parse(&format!("http://{target}"))?;
+            let gatekeeper = ForwardAll::new(UpstreamMap::new(base));
+            let reading = what == "reading";
+            let gatekeeper = if reading { gatekeeper.reading() } else { gatekeeper };
+            let proxy = Proxy::new(gatekeeper, ProxyOptions::default());
+            proxy.run(listener, std::future::pending()).await;
+            Ok(())
+        }
+    }
 }
 
 /// Guards the calls, in one run, with limits that none reaches.

@@ -190,10 +190,9 @@ impl Passing {
             Ok(chunk) => {
                 let flow = self.observed.bytes(&chunk);
                 // From the last chunk that was read on.
-                self.late.is_due_later |= match self.observed.is_behind() {
-                    true => !self.late.is_running,
-                    false => self.observed.may_put_off(),
-                };
+                let is_behind = self.observed.is_behind();
+                self.late.is_due_later |= is_behind && !self.late.is_running;
+                self.late.is_due_later |= !is_behind && self.observed.may_put_off();
                 self.apply(flow, chunk);
                 self.end_if_complete();
             }

@@ -41,7 +41,7 @@ pub(super) struct CallObserver {
     /// arrives finds cold caches each time.
     behind: Vec<u8>,
     chunks_behind: u32,
-    /// `false` if the next chunk must be read when it arrives, because nobody asks for it later, or because it may
+    /// `false` if the next chunk must be read when it arrives, because no call to read it follows, or because it may
     /// come long after the last content that the kernel knows of.
     may_wait: bool,
     client_is_gone: bool,
