@@ -195,7 +195,7 @@ pub(crate) async fn cold() -> Measured {
 pub(crate) async fn suspended(words: &Words) -> Measured {
     let runs = words.number(0, 1000);
     ask("/reset").await?;
-    // What only the first requests of a process need is not the cost of a run.
+    // The first requests load what the process keeps, which is not memory of a run.
     let first = agent(&provider("stream-20")?, true)?;
     for _ in 0..3 {
         run(&first).await?;

@@ -102,8 +102,8 @@ impl CallObserver {
         self.may_put_off()
             && self.chunks_behind + 1 < MOST_CHUNKS
             && behind <= MOST_BEHIND
-            // No format has more bytes of content than of text.
-            && self.held.saturating_add(behind as u64) < self.room
+            // A byte that is not UTF-8 becomes three of content, and no format has more than that.
+            && self.held.saturating_add(behind as u64).saturating_mul(3) < self.room
     }
 
     /// Decodes a chunk and reports its content.

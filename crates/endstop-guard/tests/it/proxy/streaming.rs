@@ -1,6 +1,6 @@
 //! Each chunk arrives before the next one is sent: the sender waits for the receiver.
 
-use super::support::{Conn, GET, Gate, bytes, run, upstream};
+use super::support::{Conn, GET, Gate, Seen, bytes, run, upstream};
 use endstop_guard::proxy::{End, Flow};
 use flate2::write::GzEncoder;
 use std::io::Write;
@@ -191,30 +191,30 @@ fn what_was_put_off_is_read_when_the_stream_pauses() {
     });
 }
 
+/// Sends one event through a gatekeeper that puts off reading and then decides this; the upstream stays silent.
+async fn decided_late(later: Flow) -> (Conn, Seen) {
+    let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]); 2]).await;
+    let (gate, seen) = Gate::new(address);
+    let proxy = gate.putting_off(later).start().await;
+    let mut client = proxy.client().await;
+    client.send(GET).await;
+    client.head().await;
+    next.send(()).expect("a turn");
+    assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
+    // Serves, and stays silent, until the runtime of the test ends.
+    std::mem::forget((proxy, next));
+    (client, seen)
+}
+
 #[test]
 fn late_decision_is_carried_out() {
     run(async {
-        let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]); 2]).await;
-        let (gate, mut seen) = Gate::new(address);
         let last = Flow::End { pass: usize::MAX, last: bytes("data: bye\n\n") };
-        let proxy = gate.putting_off(last).start().await;
-        let mut client = proxy.client().await;
-        client.send(GET).await;
-        client.head().await;
-        next.send(()).expect("a turn");
-        assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
-        // The upstream is silent.
+        let (mut client, mut seen) = decided_late(last).await;
         assert_eq!(client.chunked().await.expect("an end").0, b"data: bye\n\n");
         assert_eq!(seen.end().await, End::Ended);
 
-        let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]); 2]).await;
-        let (gate, mut seen) = Gate::new(address);
-        let proxy = gate.putting_off(Flow::Abort).start().await;
-        let mut client = proxy.client().await;
-        client.send(GET).await;
-        client.head().await;
-        next.send(()).expect("a turn");
-        assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
+        let (mut client, mut seen) = decided_late(Flow::Abort).await;
         assert!(client.chunk().await.is_err(), "not a clean end");
         assert_eq!(seen.end().await, End::Aborted);
     });
