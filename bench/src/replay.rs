@@ -73,7 +73,7 @@ impl Script {
         };
         let spec = RunSpec {
             limits: mock::limits(),
-            tools: vec![tool],
+            tools: vec![tool].into(),
             finish_tool: false,
             // Without a price nothing is reserved in item `a` either.
             reserve: false,

@@ -50,7 +50,7 @@ pub struct MultiTurnState {
     pub completed_calls: Vec<CompletedCall>,
     /// `true` while the run continues.
     pub should_continue: bool,
-    /// The reason why the last response stopped.
+    /// The reason why the last response stopped, also of one that failed.
     pub last_signal: Option<TerminationSignal>,
     /// The termination; set once.
     ending: Option<Termination>,

@@ -119,8 +119,13 @@ impl Exchange {
         self.fresh = fresh;
         self.again = if fresh { None } else { copy_of(&request) };
         self.step = Step::Waiting(match free {
-            // With HTTP/2 the address is sent as it is.
-            Free::Shared(mut sender) => Box::pin(sender.try_send_request(request)),
+            // With HTTP/2 the address is sent as it is, and names the host.
+            Free::Shared(mut sender) => {
+                if request.headers().get(HOST) == self.origin.host.as_ref() {
+                    request.headers_mut().remove(HOST);
+                }
+                Box::pin(sender.try_send_request(request))
+            }
             Free::One(idle) => {
                 let headers = request.headers_mut();
                 if let Some(host) = &self.origin.host {

@@ -1,6 +1,6 @@
 //! Hosts of addresses.
 
-use http::Uri;
+use http::{HeaderValue, Uri};
 use std::net::IpAddr;
 
 /// Returns the host and the port of an address, as `HOST:PORT`. The port is added if the address
@@ -8,6 +8,16 @@ use std::net::IpAddr;
 pub(crate) fn host_port(uri: &Uri) -> String {
     let port = uri.port_u16().unwrap_or(if is_https(uri) { 443 } else { 80 });
     format!("{}:{port}", uri.host().unwrap_or_default())
+}
+
+/// Returns the value that the header `host` of a request to this address has, or `None` without a host.
+/// A request that has this header before it is sent need not be given room for it later.
+pub fn host_header(uri: &Uri) -> Option<HeaderValue> {
+    let authority = uri.authority()?;
+    // The port is omitted if the scheme implies it, also if the address names it.
+    let implied = if is_https(uri) { ":443" } else { ":80" };
+    let full = host_port(uri);
+    HeaderValue::from_str(full.strip_suffix(implied).unwrap_or(authority.as_str())).ok()
 }
 
 pub(crate) fn is_https(uri: &Uri) -> bool {

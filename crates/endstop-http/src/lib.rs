@@ -39,6 +39,7 @@ pub use client::{Client, ClientBuilder};
 pub use decoded::{BodyError, Decoded};
 pub use error::{Error, SettingsError, Stage};
 pub use exchange::ResponseFuture;
+pub use host::host_header;
 pub use http_body_util::Full;
 pub use no_proxy::NoProxy;
 pub use tls::{CertificateError, Certificates};

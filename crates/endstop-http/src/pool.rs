@@ -7,7 +7,7 @@
 //! ```
 
 use crate::body::Outgoing;
-use crate::host::{host_port, is_https};
+use crate::host::{host_header, is_https};
 use crate::link::{Idle, Link, lock};
 use http::{HeaderValue, Uri};
 use hyper::client::conn::http2;
@@ -96,14 +96,9 @@ impl Origin {
     fn new(uri: &Uri, settings: Settings) -> Option<Origin> {
         let mut parts = uri.clone().into_parts();
         parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        let authority = uri.authority()?;
-        // The port is omitted if the scheme implies it, also if the address names it.
-        let implied = if is_https(uri) { ":443" } else { ":80" };
-        let full = host_port(uri);
-        let host = full.strip_suffix(implied).unwrap_or(authority.as_str());
         Some(Origin {
             uri: Uri::from_parts(parts).ok()?,
-            host: HeaderValue::from_str(host).ok(),
+            host: host_header(uri),
             settings,
             state: Mutex::default(),
             shared: Notify::new(),

@@ -99,7 +99,8 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
                 parallel_safe: true,
                 ..ToolPolicy::default()
             })
-            .collect(),
+            .collect::<Vec<_>>()
+            .into(),
         finish_tool: false,
         hooks: Hooks { reply: true, ..Hooks::default() },
         reserve: false,

@@ -78,6 +78,7 @@ impl Lines {
                 RunEvent::AttemptFailed { turn, attempt, error: *error, retry_in_ms }
             }
             AgentEvent::ToolCallChanged { call_id, name, before, after, by, .. } => {
+                let (before, after, by) = (before.into(), after.into(), by.into());
                 RunEvent::CallChanged { call_id: call_id.to_string(), name, before, after, by }
             }
             AgentEvent::ToolResultChanged { call_id, name, status, .. } => {

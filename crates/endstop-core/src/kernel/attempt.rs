@@ -193,7 +193,7 @@ fn record_failure(
         context.said.last_text.clone_from(&text);
     }
     if let Some(turn) = partial {
-        turn.signal.keep_in(&mut context.said.last_signal);
+        turn.signal.keep_in(&mut context.state.last_signal);
     }
     text
 }

@@ -74,7 +74,7 @@ pub(super) fn book_response(
     let not_counted = !complete && turn.cost.is_none();
     context.ledger.cost_unknown |= not_counted;
     context.models.settled(&Usage::default(), NanoUsd::ZERO, not_counted);
-    turn.signal.keep_in(&mut context.said.last_signal);
+    turn.signal.keep_in(&mut context.state.last_signal);
     if turn.model.is_some() {
         context.said.model.clone_from(&turn.model);
     }

@@ -3,7 +3,7 @@
 //! ```
 //! use endstop_core::{BranchPoint, RunSpec};
 //! let point = BranchPoint { run: "k3v9".into(), turn: 4, ..BranchPoint::default() };
-//! let spec = RunSpec { branched_from: Some(point), ..RunSpec::default() };
+//! let spec = RunSpec { branched_from: Some(point.into()), ..RunSpec::default() };
 //! # let _ = spec;
 //! ```
 

@@ -67,7 +67,7 @@ pub(super) fn conclude(
         structured: ending.structured,
         messages: context.state.messages,
         epoch: context.state.epoch,
-        signal: context.said.last_signal,
+        signal: context.state.last_signal,
         usage: context.ledger.usage,
         cache,
         cost: context.ledger.spent,
@@ -94,7 +94,7 @@ pub(super) fn conclude(
         verified: context.verdicts.last(),
         verify_rounds: context.verdicts.rounds,
         hand_over: context.hand_over.text,
-        branched_from: context.settings.branched_from,
+        branched_from: context.settings.branched_from.map(|point| *point),
         background,
     }
 }

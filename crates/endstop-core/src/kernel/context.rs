@@ -18,7 +18,6 @@ use crate::limits::Limits;
 use crate::message::{MessageId, Part, Role};
 use crate::policy::StepContext;
 use crate::price::Price;
-use crate::signal::TerminationSignal;
 use crate::state::MultiTurnState;
 use crate::streaming::StreamingState;
 use crate::usage::NanoUsd;
@@ -70,7 +69,6 @@ pub(super) struct Said {
     /// The answer so far, if earlier turns were truncated and continued, or paused.
     pub(super) partial: String,
     pub(super) last_text: Option<String>,
-    pub(super) last_signal: Option<TerminationSignal>,
     /// The model that answered, as the provider names it.
     pub(super) model: Option<String>,
 }

@@ -18,6 +18,7 @@ use crate::price::Price;
 use crate::usage::{NanoUsd, Unreported, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An input of the kernel and its time.
@@ -292,7 +293,7 @@ pub struct Resumption {
     /// New limits.
     pub limits: Option<Limits>,
     /// New tools, without `finish`.
-    pub tools: Option<Vec<ToolPolicy>>,
+    pub tools: Option<Arc<Vec<ToolPolicy>>>,
     /// New model.
     pub model: Option<String>,
     /// New provider.

@@ -11,6 +11,7 @@ use crate::policy::TerminationPolicy;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The permission of a tool.
@@ -173,7 +174,7 @@ pub struct RunSpec {
     pub task_message: Option<MessageId>,
     /// The place in another run at which this one branched off, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub branched_from: Option<BranchPoint>,
+    pub branched_from: Option<Box<BranchPoint>>,
     /// The limits.
     pub limits: Limits,
     /// The termination policy, if any.
@@ -182,8 +183,8 @@ pub struct RunSpec {
     /// The rules that watch the run, each with its mode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub watches: Vec<Watch>,
-    /// The tools, without `finish`.
-    pub tools: Vec<ToolPolicy>,
+    /// The tools, without `finish`. Shared, because an agent has the same ones in each of its runs.
+    pub tools: Arc<Vec<ToolPolicy>>,
     /// `true` if the model is offered the `finish` tool.
     pub finish_tool: bool,
     /// The hooks that the driver has.
@@ -248,7 +249,7 @@ impl RunSpec {
             limits: Limits::default(),
             policy: None,
             watches: Vec::new(),
-            tools: Vec::new(),
+            tools: Arc::default(),
             finish_tool: true,
             hooks: Hooks::default(),
             output_schema: false,
@@ -335,11 +336,12 @@ impl RunSpec {
 }
 
 /// Removes the time limits of tools, unless the guest enforces them.
-pub(super) fn restrict_tools(mode: GuestMode, tools: &mut [ToolPolicy]) {
-    if mode.clocks {
+pub(super) fn restrict_tools(mode: GuestMode, tools: &mut Arc<Vec<ToolPolicy>>) {
+    // Without tools nothing is copied.
+    if mode.clocks || tools.is_empty() {
         return;
     }
-    for tool in tools {
+    for tool in Arc::make_mut(tools) {
         (tool.timeout, tool.timeout_argument) = (None, None);
     }
 }

@@ -132,7 +132,6 @@ fn record_response(
             tool_calls: calls.len() as u32,
         }));
     }
-    turn.signal.keep_in(&mut context.state.last_signal);
     if let Some(confidence) = turn.confidence {
         context
             .judge

@@ -228,9 +228,9 @@ pub(super) fn answered(
     effects: &mut Vec<Effect>,
 ) {
     // The outcome's signal is that of the last turn.
-    let signal = (context.said.last_signal.clone(), context.state.last_signal.clone());
+    let signal = context.state.last_signal.clone();
     book_response(call, turn, context, effects);
-    (context.said.last_signal, context.state.last_signal) = signal;
+    context.state.last_signal = signal;
     keep(&turn.text(), context, effects);
 }
 

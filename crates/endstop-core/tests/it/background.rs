@@ -3,11 +3,12 @@
 use crate::hand::{Hand, calls, results, spec, stop};
 use endstop_core::replay::go_on;
 use endstop_core::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn background() -> RunSpec {
     let mut spec = RunSpec { finish_tool: true, ..spec() };
-    spec.tools.push(ToolPolicy {
+    Arc::make_mut(&mut spec.tools).push(ToolPolicy {
         name: "build".to_owned(),
         background: true,
         ..ToolPolicy::default()

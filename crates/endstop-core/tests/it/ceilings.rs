@@ -368,7 +368,7 @@ fn refusal_names_images_and_documents() {
 #[test]
 fn inner_spending_counts_against_both_ceilings() {
     let limits = Limits { max_tokens: Some(5_000), ..Limits::default() };
-    let tools = vec![ToolPolicy { name: "read".to_owned(), ..ToolPolicy::default() }];
+    let tools = vec![ToolPolicy { name: "read".to_owned(), ..ToolPolicy::default() }].into();
     let mut hand = Hand::start(RunSpec { limits, tools, ..spec() }, None);
     hand.answer(used(calls(&["read"]), 20, 10));
     let usage = Usage { input_tokens: Some(3_000), ..Usage::default() };

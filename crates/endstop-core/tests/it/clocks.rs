@@ -2,6 +2,7 @@
 
 use crate::hand::{Hand, calls, spec, stop};
 use endstop_core::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn retry_in(hand: &Hand) -> Option<u64> {
@@ -154,7 +155,7 @@ fn slow_polls_are_not_repetition() {
 #[test]
 fn polling_tools_are_not_repetition() {
     let mut tools = spec().tools;
-    tools[1].exempt_from_no_progress = true;
+    Arc::make_mut(&mut tools)[1].exempt_from_no_progress = true;
     let mut hand = Hand::start(RunSpec { tools, ..spec() }, None);
     while hand.outcome.is_none() {
         hand.answer(calls(&["write"])).tools_end(ToolStatus::Ok, "status: in_progress");

@@ -55,7 +55,8 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Option<Price>) {
             permission: Permission::Ask,
             timeout: Some(Duration::from_millis(40)),
             ..ToolPolicy::default()
-        }],
+        }]
+        .into(),
         // Ignored in guest mode.
         hooks: Hooks { stop: rng.chance(50), pre_call: rng.chance(50), ..Hooks::default() },
         output_schema: rng.chance(30),

@@ -116,6 +116,7 @@ pub fn spec() -> RunSpec {
                 parallel_safe: name == "read",
                 ..ToolPolicy::default()
             })
+            .to_vec()
             .into(),
         reserve: false,
         ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "do it")])

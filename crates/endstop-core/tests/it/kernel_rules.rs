@@ -4,6 +4,7 @@
 use crate::hand::{Hand, calls, results, said, spec, stop};
 use endstop_core::*;
 use serde_json::{Map, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -157,7 +158,7 @@ fn permissions_and_hooks_hold_for_finish() {
     );
 
     let mut tools = spec().tools;
-    tools.push(ToolPolicy {
+    Arc::make_mut(&mut tools).push(ToolPolicy {
         name: "finish".into(),
         permission: Permission::Deny,
         ..ToolPolicy::default()

@@ -91,7 +91,7 @@ pub fn begin_as_branch(spec: &mut RunSpec) {
     spec.messages.push(Message::new(MessageId(3), Role::Tool, vec![Part::ToolResult(result)]));
     spec.task_message = Some(MessageId(1));
     let point = BranchPoint { run: "k3v9".to_owned(), turn: 1, ..BranchPoint::default() };
-    spec.branched_from = Some(BranchPoint { cost: NanoUsd(7), tokens: 9, ..point });
+    spec.branched_from = Some(BranchPoint { cost: NanoUsd(7), tokens: 9, ..point }.into());
 }
 
 /// A branch names its origin, and pays nothing for it; no call of the other run is answered again.

@@ -3,6 +3,7 @@
 
 use crate::hand::{Hand, calls, spec, stop};
 use endstop_core::*;
+use std::sync::Arc;
 
 fn without_finish(text: &str) -> ModelTurn {
     ModelTurn { finish_missing: true, ..stop(text) }
@@ -62,7 +63,7 @@ fn repaired_call_resets_the_count() {
 
 #[test]
 fn markup_without_tools_is_text() {
-    let alone = || RunSpec { tools: Vec::new(), finish_tool: false, ..spec() };
+    let alone = || RunSpec { tools: Arc::default(), finish_tool: false, ..spec() };
     let mut hand = Hand::start(alone(), None);
     hand.answer(stop("<tool_call>\n{\"name\": \"read\"}\n</tool_call>"));
     assert_eq!(hand.ended(), Termination::Stop);

@@ -2,6 +2,7 @@
 
 use crate::hand::{Hand, calls, results, spec};
 use endstop_core::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -92,7 +93,7 @@ fn fault_while_stopping_keeps_the_ending() {
 #[test]
 fn cancel_dismisses_prompt_before_tools_end() {
     let mut spec = spec();
-    spec.tools[1].permission = Permission::Ask;
+    Arc::make_mut(&mut spec.tools)[1].permission = Permission::Ask;
     let mut hand = Hand::start(spec, None);
     hand.answer(calls(&["read", "write"]));
     let (asked, running) = (hand.consulted(), hand.started()[0].0);

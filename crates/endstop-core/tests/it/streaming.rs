@@ -84,7 +84,7 @@ fn streams_match_vectors() {
         let calls = parts.iter().filter(|p| matches!(p, Part::ToolCall(_))).count() as u64;
 
         let limits = Limits { max_retries: Some(0), max_empty_turns: None, ..Limits::default() };
-        let tools = vec![ToolPolicy { name: "t".to_owned(), ..ToolPolicy::default() }];
+        let tools = vec![ToolPolicy { name: "t".to_owned(), ..ToolPolicy::default() }].into();
         let mut hand = Hand::start(RunSpec { limits, tools, ..spec() }, None);
         let call = hand.call();
         assert_eq!(hand.run().state().streaming, StreamingState::Streaming);

@@ -3,12 +3,13 @@
 use crate::hand::{Hand, calls, results, spec};
 use endstop_core::*;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
 fn exempt_tools_are_not_repetition() {
     let mut spec = spec();
-    spec.tools[0].exempt_from_no_progress = true;
+    Arc::make_mut(&mut spec.tools)[0].exempt_from_no_progress = true;
     let mut hand = Hand::start(spec, None);
     for _ in 0..10 {
         hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "same");
@@ -71,7 +72,7 @@ fn model_may_request_longer_tool_call() {
             first_content_timeout: None,
             ..Limits::default()
         };
-        spec.tools[0].timeout_argument = Some("timeout_seconds".to_owned());
+        Arc::make_mut(&mut spec.tools)[0].timeout_argument = Some("timeout_seconds".to_owned());
         let mut hand = Hand::start(spec, None);
         let mut turn = calls(&["read"]);
         let Some(Part::ToolCall(call)) = turn.parts.last_mut() else { panic!("no call") };
@@ -115,7 +116,7 @@ fn tool_without_timeout_argument_keeps_limit() {
 #[test]
 fn invalid_calls_are_answered_not_started() {
     let mut spec = spec();
-    spec.tools[1].permission = Permission::Deny;
+    Arc::make_mut(&mut spec.tools)[1].permission = Permission::Deny;
     let mut hand = Hand::start(spec, None);
     let mut turn = calls(&["write", "nope"]);
     turn.parts.push(Part::ToolCall(ToolCall {
@@ -139,7 +140,7 @@ fn invalid_calls_are_answered_not_started() {
 #[test]
 fn approval_pauses_tool_timeout() {
     let mut spec = spec();
-    spec.tools[0].permission = Permission::Ask;
+    Arc::make_mut(&mut spec.tools)[0].permission = Permission::Ask;
     let mut hand = Hand::start(spec, None);
     hand.answer(calls(&["read"]));
     let asked = hand.consulted();
@@ -154,7 +155,7 @@ fn approval_pauses_tool_timeout() {
 #[test]
 fn approval_holds_no_parallel_safe_call() {
     let mut spec = spec();
-    spec.tools.push(ToolPolicy {
+    Arc::make_mut(&mut spec.tools).push(ToolPolicy {
         name: "fetch".to_owned(),
         parallel_safe: true,
         permission: Permission::Ask,

@@ -28,15 +28,16 @@ use endstop_core::Message;
 #[derive(Clone, Debug)]
 pub struct Encoder(Format);
 
-/// The encoder of each wire format.
+/// The encoder of each wire format. The large ones are boxed, so that a run of another format does not hold their
+/// room.
 #[derive(Clone, Debug)]
 enum Format {
     /// OpenAI Chat Completions.
     OpenAiChat(openai_chat::Encoder),
     /// Anthropic Messages.
-    Anthropic(anthropic::Encoder),
+    Anthropic(Box<anthropic::Encoder>),
     /// Google `generateContent`.
-    Gemini(gemini::Encoder),
+    Gemini(Box<gemini::Encoder>),
     /// OpenAI Responses.
     OpenAiResponses(openai_responses::Encoder),
     /// Cohere `/v2/chat`.
@@ -46,9 +47,9 @@ enum Format {
     /// Ollama `/api/chat`.
     Ollama(ollama::Encoder),
     /// Amazon Bedrock Converse.
-    BedrockConverse(bedrock_converse::Encoder),
+    BedrockConverse(Box<bedrock_converse::Encoder>),
     /// Amazon Bedrock InvokeModel, for Anthropic's models.
-    BedrockInvoke(bedrock_invoke::Encoder),
+    BedrockInvoke(Box<bedrock_invoke::Encoder>),
 }
 
 impl Encoder {
@@ -58,11 +59,11 @@ impl Encoder {
     pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
         Encoder(match dialect.family {
             WireFormat::OpenAiChat => Format::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
-            WireFormat::Anthropic => Format::Anthropic(match dialect.version_in_body {
+            WireFormat::Anthropic => Format::Anthropic(Box::new(match dialect.version_in_body {
                 Some(version) => anthropic::Encoder::addressed(spec, version, spec.stream),
                 None => anthropic::Encoder::new(spec),
-            }),
-            WireFormat::Gemini => Format::Gemini(gemini::Encoder::new(spec)),
+            })),
+            WireFormat::Gemini => Format::Gemini(Box::new(gemini::Encoder::new(spec))),
             WireFormat::OpenAiResponses => {
                 Format::OpenAiResponses(openai_responses::Encoder::new(spec))
             }
@@ -70,9 +71,11 @@ impl Encoder {
             WireFormat::CohereV1 => Format::ReadOnly,
             WireFormat::Ollama => Format::Ollama(ollama::Encoder::new(spec)),
             WireFormat::BedrockConverse => {
-                Format::BedrockConverse(bedrock_converse::Encoder::new(spec))
+                Format::BedrockConverse(Box::new(bedrock_converse::Encoder::new(spec)))
             }
-            WireFormat::BedrockInvoke => Format::BedrockInvoke(bedrock_invoke::Encoder::new(spec)),
+            WireFormat::BedrockInvoke => {
+                Format::BedrockInvoke(Box::new(bedrock_invoke::Encoder::new(spec)))
+            }
         })
     }
 

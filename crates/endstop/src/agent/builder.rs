@@ -54,7 +54,7 @@ impl AgentBuilder {
                 system: None,
                 limits: Limits::default(),
                 tools: ToolSet::default(),
-                tool_specs: Vec::new(),
+                tool_specs: Arc::default(),
                 finish_tool: false,
                 hooks: Vec::new(),
                 approver: None,
@@ -428,7 +428,7 @@ impl AgentBuilder {
             let tools = names.iter().map(|&name| name.to_owned()).collect();
             return Err(BuildError::UnknownBackgroundTool { tool: unknown.clone(), tools });
         }
-        config.tool_specs = config
+        let tool_specs = config
             .tools
             .iter()
             .map(|tool| ToolPolicy {
@@ -444,6 +444,7 @@ impl AgentBuilder {
                     || self.background.iter().any(|name| name == tool.name()),
             })
             .collect();
+        config.tool_specs = Arc::new(tool_specs);
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);
         if let Some(tool) = asks.filter(|_| config.approver.is_none() && !config.approval_events) {
             return Err(BuildError::NoApprover { tool: tool.name.clone() });

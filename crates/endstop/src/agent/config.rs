@@ -47,7 +47,7 @@ pub(super) struct Config {
     pub(super) system: Option<String>,
     pub(super) limits: Limits,
     pub(super) tools: ToolSet,
-    pub(super) tool_specs: Vec<ToolPolicy>,
+    pub(super) tool_specs: Arc<Vec<ToolPolicy>>,
     pub(super) finish_tool: bool,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
     pub(super) approver: Option<Arc<dyn Approver>>,

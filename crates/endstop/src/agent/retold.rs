@@ -118,7 +118,7 @@ impl Teller {
             canonical: canonical(&call).into(),
             call_id: call.id.into(),
             name: call.name,
-            arguments: call.arguments,
+            arguments: call.arguments.into(),
         });
     }
 }

@@ -110,14 +110,15 @@ impl Opened {
         if let Some(fork) = fork {
             // The last message need not be the task: a branch continues a run that has started.
             let Fork { point, task, task_message, .. } = *fork;
-            (spec.branched_from, spec.task, spec.task_message) = (Some(point), task, task_message);
+            (spec.branched_from, spec.task, spec.task_message) =
+                (Some(point.into()), task, task_message);
         }
         RunSpec {
             epoch,
             limits: config.limits.clone(),
             policy: config.policy.as_ref().map(PolicyTemplate::copy),
             watches: config.watches.clone(),
-            tools: config.tool_specs.clone(),
+            tools: Arc::clone(&config.tool_specs),
             finish_tool: config.finish_tool,
             hooks: self.hooks,
             output_schema: self.schema.is_some(),
@@ -223,7 +224,7 @@ impl Opened {
     /// Returns the tools as the model receives them.
     pub(super) fn tool_definitions(&mut self, config: &Config) -> Vec<ToolDefinition> {
         let mut definitions = Vec::new();
-        for (tool, known) in config.tools.iter().zip(&config.tool_specs) {
+        for (tool, known) in config.tools.iter().zip(&*config.tool_specs) {
             let what = format!("the tool `{}`", known.name);
             let told = self.ask(config, &known.name, &what, || ToolDefinition {
                 name: known.name.clone(),

@@ -127,11 +127,11 @@ pub enum AgentEvent {
         /// Name of the tool.
         name: String,
         /// The arguments before the change: those of the model, or of an earlier change.
-        before: String,
+        before: Box<str>,
         /// The arguments with which the call may run.
-        after: String,
+        after: Box<str>,
         /// The point at which it was changed: `pre_tool` or `approval`.
-        by: String,
+        by: Box<str>,
     },
     /// A tool call waits for approval; see [`RunHandle::answer`](crate::RunHandle::answer).
     ApprovalRequested {
@@ -146,7 +146,7 @@ pub enum AgentEvent {
         name: String,
         /// The arguments with which the call would run, as JSON text: those of the model, or of a
         /// hook that changed them.
-        arguments: String,
+        arguments: Box<str>,
         /// The same arguments in canonical form: parsed, and printed again with sorted keys. Shows
         /// what will be used, for example of an argument that is given twice.
         canonical: Box<str>,

@@ -55,7 +55,8 @@ impl AgentEvent {
                     AgentEvent::ToolStarted { origin, call_id: call_id.into(), name, arguments }
                 }
                 RunEvent::CallChanged { call_id, name, before, after, by } => {
-                    let call_id = call_id.into();
+                    let (call_id, by) = (call_id.into(), by.into());
+                    let (before, after) = (before.into(), after.into());
                     AgentEvent::ToolCallChanged { origin, call_id, name, before, after, by }
                 }
                 RunEvent::ResultChanged { call_id, name, status } => {

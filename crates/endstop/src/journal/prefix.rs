@@ -227,7 +227,7 @@ impl RecordedRun {
     /// Returns a prefix without a conversation, for which the run itself has spent this.
     fn with(&self, turn: u32, own: &BranchPoint) -> Prefix {
         let spec = &self.header.spec;
-        let before = spec.branched_from.clone().unwrap_or_default();
+        let before = spec.branched_from.as_deref().cloned().unwrap_or_default();
         let last = spec.messages.last().filter(|last| last.role == Role::User);
         Prefix {
             task: spec.task.clone(),

@@ -5,6 +5,7 @@ use endstop_core::{
     BoxPolicy, CompactionSpec, Hooks, Message, MessageId, Permission, ProactiveCompaction, Role,
     RunSpec, ToolPolicy,
 };
+use std::sync::Arc;
 
 /// Returns the error for a member of the scenario.
 pub(super) fn problem(field: &str, problem: &dyn std::fmt::Display) -> ScenarioError {
@@ -21,7 +22,7 @@ pub(super) fn run_spec(
     Ok(RunSpec {
         limits: scenario.limits()?,
         policy: policy.map(BoxPolicy::into_inner),
-        tools: tools(scenario),
+        tools: Arc::new(tools(scenario)),
         finish_tool: scenario.finish_tool,
         hooks: Hooks {
             prompt: scenario.early_halt.is_some(),

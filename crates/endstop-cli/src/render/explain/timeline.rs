@@ -98,7 +98,7 @@ impl Timeline {
                     // The journal stores the run that a branch came from in the same place.
                     header.spec.branched_from.as_ref().is_none_or(|from| from.run != *earlier)
                 }),
-                branched_from: header.spec.branched_from.clone(),
+                branched_from: header.spec.branched_from.as_deref().cloned(),
                 branches: Vec::new(),
                 started_ms: header.started_ms,
                 version: header.version.clone(),

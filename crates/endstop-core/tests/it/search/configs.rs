@@ -208,7 +208,7 @@ fn fallback() -> Config {
         deeper: 2,
         spec: || RunSpec {
             limits: Limits { timeout: Some(Duration::from_millis(500)), ..limits() },
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             hooks: Hooks { pre_call: true, ..Hooks::default() },
             compaction: CompactionSpec { reactive: true, ..CompactionSpec::default() },
             fallbacks: vec![model("one", None, None), model("two", None, Some(1))],
@@ -242,7 +242,7 @@ fn fallback_within_ceilings() -> Config {
                 ..limits()
             },
             shared_budget: true,
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             fallbacks: vec![
                 model("dear", Some(price(4)), None),
                 model("free", Some(price(0)), None),
@@ -321,7 +321,7 @@ fn steered() -> Config {
         spec: || {
             let mut branched = RunSpec {
                 limits: Limits { timeout: Some(Duration::from_millis(500)), ..limits() },
-                tools: vec![tool("read", Permission::Allow)],
+                tools: vec![tool("read", Permission::Allow)].into(),
                 finish_tool: true,
                 hooks: Hooks { pre_call: true, ..Hooks::default() },
                 ..spec()
@@ -356,7 +356,7 @@ fn suspended() -> Config {
                 stall_timeout: Some(Duration::from_millis(80)),
                 ..limits()
             },
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             ..spec()
         },
         replies: vec![DONE, READ],
@@ -377,7 +377,8 @@ fn tools() -> Config {
                 tool("read", Permission::Allow),
                 tool("write", Permission::Allow),
                 tool("secret", Permission::Deny),
-            ],
+            ]
+            .into(),
             finish_tool: true,
             ..spec()
         },
@@ -406,7 +407,7 @@ fn approval() -> Config {
         name: "approval",
         deeper: 3,
         spec: || RunSpec {
-            tools: vec![tool("read", Permission::Allow), tool("write", Permission::Ask)],
+            tools: vec![tool("read", Permission::Allow), tool("write", Permission::Ask)].into(),
             finish_tool: true,
             hooks: Hooks { pre_tool: true, ..Hooks::default() },
             ..spec()
@@ -434,7 +435,8 @@ fn parked() -> Config {
             tools: vec![
                 ToolPolicy { repeatable: true, ..tool("read", Permission::Ask) },
                 ToolPolicy { repeatable: true, ..tool("write", Permission::Ask) },
-            ],
+            ]
+            .into(),
             finish_tool: true,
             ..spec()
         },
@@ -457,7 +459,8 @@ fn background() -> Config {
             tools: vec![
                 ToolPolicy { background: true, ..tool("build", Permission::Allow) },
                 tool("read", Permission::Allow),
-            ],
+            ]
+            .into(),
             finish_tool: true,
             limits: Limits { max_tool_timeout: Some(Duration::from_millis(60)), ..limits() },
             hooks: Hooks { post_tool: true, ..Hooks::default() },
@@ -492,7 +495,7 @@ fn deadline() -> Config {
                 tool_timeout: Some(Duration::from_millis(120)),
                 ..limits()
             },
-            tools: vec![tool("read", Permission::Allow), tool("write", Permission::Ask)],
+            tools: vec![tool("read", Permission::Allow), tool("write", Permission::Ask)].into(),
             hooks: Hooks { stop: true, chat_params: true, ..Hooks::default() },
             ..spec()
         },
@@ -510,7 +513,7 @@ fn hooks() -> Config {
         name: "hooks",
         deeper: 3,
         spec: || RunSpec {
-            tools: vec![tool("read", Permission::Ask)],
+            tools: vec![tool("read", Permission::Ask)].into(),
             finish_tool: true,
             hooks: Hooks {
                 prompt: true,
@@ -540,7 +543,8 @@ fn changes() -> Config {
             tools: vec![
                 ToolPolicy { parallel_safe: true, ..tool("read", Permission::Allow) },
                 tool("write", Permission::Ask),
-            ],
+            ]
+            .into(),
             finish_tool: true,
             hooks: Hooks { pre_tool: true, post_tool: true, ..Hooks::default() },
             ..spec()
@@ -565,7 +569,7 @@ fn budget() -> Config {
                 timeout: Some(Duration::from_millis(300)),
                 ..limits()
             },
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             shared_budget: true,
             ..spec()
         },
@@ -600,7 +604,7 @@ fn ceilings() -> Config {
         deeper: 1,
         spec: || RunSpec {
             limits: Limits { max_tokens: Some(900), max_budget_usd: Some(0.02), ..limits() },
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             ..spec()
         },
         replies: vec![
@@ -642,7 +646,7 @@ fn compaction() -> Config {
         name: "compaction",
         deeper: 3,
         spec: || RunSpec {
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             compaction: CompactionSpec {
                 proactive: ProactiveCompaction::Ask,
                 reactive: true,
@@ -667,7 +671,7 @@ fn structured() -> Config {
         name: "structured output",
         deeper: 1,
         spec: || RunSpec {
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             finish_tool: true,
             output_schema: true,
             hooks: Hooks { stop: true, ..Hooks::default() },
@@ -702,7 +706,7 @@ fn verified() -> Config {
                 timeout: Some(Duration::from_millis(300)),
                 ..limits()
             },
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             finish_tool: true,
             verifier: true,
             hooks: Hooks { stop: true, ..Hooks::default() },
@@ -723,7 +727,7 @@ fn verdict() -> Config {
         name: "verdict after the answer",
         deeper: 2,
         spec: || RunSpec {
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             finish_tool: true,
             verifier: true,
             ..spec()
@@ -749,7 +753,7 @@ fn hand_over() -> Config {
                 wrap_up: true,
                 ..limits()
             },
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             hooks: Hooks { pre_call: true, ..Hooks::default() },
             ..spec()
         },
@@ -789,7 +793,7 @@ fn policy() -> Config {
         name: "policy in mid-stream",
         deeper: 0,
         spec: || RunSpec {
-            tools: vec![tool("read", Permission::Allow), tool("code", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow), tool("code", Permission::Allow)].into(),
             finish_tool: true,
             ..spec()
         },
@@ -818,7 +822,7 @@ fn panics() -> Config {
     Config {
         name: "policy that panics",
         deeper: 1,
-        spec: || RunSpec { tools: vec![tool("read", Permission::Allow)], ..spec() },
+        spec: || RunSpec { tools: vec![tool("read", Permission::Allow)].into(), ..spec() },
         policy: Some(Panics::AtMarks),
         replies: vec![
             DONE,
@@ -840,7 +844,7 @@ fn panics_at_begin() -> Config {
         name: "policy that panics before a turn",
         deeper: 3,
         spec: || RunSpec {
-            tools: vec![tool("read", Permission::Allow)],
+            tools: vec![tool("read", Permission::Allow)].into(),
             shared_budget: true,
             ..spec()
         },

@@ -170,13 +170,13 @@ impl<'a> World<'a> {
     pub(super) fn new(config: &'a Config) -> World<'a> {
         let (run, seen) = config.run();
         let RunSpec { limits, verifier, tools, branched_from, .. } = (config.spec)();
-        let background = tools.into_iter().filter(|tool| tool.background).map(|tool| tool.name);
+        let background = tools.iter().filter(|tool| tool.background).map(|tool| tool.name.clone());
         World {
             config,
             limits,
             verifier,
             models: ModelLaw::of(&run),
-            branched_from,
+            branched_from: branched_from.map(|point| *point),
             background: background.collect(),
             run: Some(run),
             seen,

@@ -2,6 +2,7 @@
 
 use crate::laws::begin_as_branch;
 use endstop_core::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The SplitMix64 generator: one `u64` of state, so that a seed reproduces a world on every
@@ -196,7 +197,8 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             permission: permission(rng),
             background: false,
         })
-        .collect();
+        .collect::<Vec<_>>()
+        .into();
     let shared = rng.chance(20);
     let window = [2_000, 32_000, 128_000][rng.below(3) as usize];
     let spec = RunSpec {
@@ -256,13 +258,13 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
     }
     // Drawn last, so that the worlds without background calls stay the same.
     if rng.chance(30) {
-        for tool in spec.tools.iter_mut().filter(|tool| tool.name != "write") {
+        for tool in Arc::make_mut(&mut spec.tools).iter_mut().filter(|tool| tool.name != "write") {
             tool.background = rng.chance(50);
         }
     }
     let (hooks, verifier) = (spec.hooks, spec.verifier);
     let falls_back = !spec.fallbacks.is_empty();
-    let branched_from = spec.branched_from.clone();
+    let branched_from = spec.branched_from.as_deref().cloned();
     (spec, Setup { price, limits, shared, window, hooks, verifier, falls_back, branched_from })
 }
 

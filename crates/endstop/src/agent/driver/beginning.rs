@@ -7,7 +7,6 @@
 use super::alarm::Alarm;
 use super::outer::Outer;
 use super::parks::Parks;
-use super::reservation::Due;
 use super::teller::Teller;
 use super::{Again, Beginning, Driver, First, in_provider, requested};
 use crate::agent::approvals::Approvals;
@@ -23,11 +22,11 @@ use crate::journal::RunHeader;
 use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
-use endstop_core::{Effect, EventKind, Outcome, Run, Step};
+use endstop_core::{Effect, EventKind, Outcome, Run, RunPhase, Step};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 impl Driver {
@@ -63,13 +62,13 @@ impl Driver {
             beginning: None,
             trace: Trace::default(),
             call: None,
-            tasks: JoinSet::new(),
+            tasks: None,
             task_of: Vec::new(),
             tools: Vec::new(),
             tool_budget: None,
             asked: BTreeMap::new(),
             reserved: BTreeMap::new(),
-            due: Due::default(),
+            due: None,
             parks: None,
             outer: outer.map(|context| Box::new(Outer::new(context))),
             hooks: None,
@@ -183,12 +182,11 @@ impl Driver {
         }
     }
 
-    /// Feeds the run's first event, or performs the pending effects of a resumed run.
-    pub(super) async fn begin(&mut self) -> Option<Box<Outcome>> {
-        let mut starts = true;
-        match self.beginning.take() {
-            None => {}
-            Some(First::Keep(header)) => {
+    /// Begins the journal, or performs the pending effects of a resumed run. Breaks with the outcome of a
+    /// run that had ended, and continues with `true` if the run starts.
+    pub(super) async fn prepare(&mut self, first: First) -> ControlFlow<Box<Outcome>, bool> {
+        match first {
+            First::Keep(header) => {
                 let config = &self.shared.config;
                 let keys = in_provider(&*config.provider, || config.known_keys());
                 match (keys, &config.journal) {
@@ -205,8 +203,9 @@ impl Driver {
                     (Err(panicked), _) => self.queue.push_back(panicked.into()),
                     (Ok(_), None) => {}
                 }
+                ControlFlow::Continue(true)
             }
-            Some(First::Perform(effects, ended)) => {
+            First::Perform(effects, ended) => {
                 self.tell_problem();
                 // Pending settlements are already part of the run's earlier spending.
                 for effect in effects {
@@ -214,31 +213,29 @@ impl Driver {
                         self.perform(effect);
                     }
                 }
-                if ended.is_some() {
-                    return ended;
+                if let Some(outcome) = ended {
+                    return ControlFlow::Break(outcome);
                 }
-                starts =
-                    self.run.as_ref().is_some_and(|run| run.phase() == endstop_core::RunPhase::New);
+                let phase = self.run.as_ref().map(Run::phase);
+                ControlFlow::Continue(phase == Some(RunPhase::New))
             }
         }
+    }
+
+    /// Returns the first event that the kernel gets. A run that was resumed has none if it does not start.
+    pub(super) fn first_event(&mut self, starts: bool) -> Option<EventKind> {
         // A cancel or terminate from before the start takes precedence over it.
         if let Some(request) = self.control.pending(None) {
-            return self.feed(requested(request)).await;
+            return Some(requested(request));
         }
         // A run whose tools or provider cannot be opened ends before its first call.
-        if let Some(fault @ EventKind::Fault { .. }) = self.queue.front().cloned() {
-            self.queue.pop_front();
-            return self.feed(fault).await;
+        if let Some(EventKind::Fault { .. }) = self.queue.front() {
+            return self.queue.pop_front();
         }
-        if !starts {
-            return None;
-        }
-        let config = &self.shared.config;
-        let start = EventKind::Start {
-            seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
+        starts.then(|| EventKind::Start {
+            seed: self.shared.config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
             price: self.price.take().map(|price| *price),
             wall_ms: Some(crate::clock::wall_ms()),
-        };
-        self.feed(start).await
+        })
     }
 }

@@ -38,7 +38,9 @@ impl Driver {
         for task in self.asked.values() {
             task.abort();
         }
-        if !self.tasks.is_empty() {
+        if let Some(tasks) = &mut self.tasks
+            && !tasks.is_empty()
+        {
             // Tools end their processes when they are stopped. After the grace period the others
             // are dropped, and with them the resources they hold.
             let grace = if outcome.termination == Termination::Terminated {
@@ -46,11 +48,11 @@ impl Driver {
             } else {
                 LAST_WAIT
             };
-            let ended = async { while self.tasks.join_next().await.is_some() {} };
+            let ended = async { while tasks.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(grace, ended).await;
-            self.tasks.abort_all();
+            tasks.abort_all();
             let dropped = async {
-                while self.tasks.join_next().await.is_some() {}
+                while tasks.join_next().await.is_some() {}
                 // A run inside one of them was terminated with it, but ends asynchronously.
                 for (_, context) in &self.tools {
                     context.aftermath().await;

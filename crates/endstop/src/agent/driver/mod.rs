@@ -47,6 +47,7 @@ use outer::Outer;
 use parks::Parks;
 use reservation::{Due, Reservation};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -154,7 +155,8 @@ pub(crate) struct Driver {
     beginning: Option<First>,
     trace: Trace,
     call: Option<Call>,
-    tasks: JoinSet<EventKind>,
+    /// `None` before the first of them, so that a run without tools uses less memory.
+    tasks: Option<JoinSet<EventKind>>,
     /// The work of each task, to name it if it panics. A list, because few tasks run at once.
     task_of: Vec<(Id, Work)>,
     /// The tools and compactions that run. A list, because few run at once.
@@ -164,7 +166,7 @@ pub(crate) struct Driver {
     asked: BTreeMap<EffectId, AbortHandle>,
     reserved: BTreeMap<EffectId, Reservation>,
     /// Reservations that are not settled yet, if that may block.
-    due: Due,
+    due: Option<Due>,
     /// The parks of the run, if it has any. Boxed, because few runs have.
     parks: Option<Box<Parks>>,
     /// The tool call of another run on whose behalf this run works.
@@ -189,7 +191,18 @@ impl Driver {
     )]
     pub(crate) fn drive(mut self) -> impl Future<Output = ()> + Send {
         async move {
-            let mut outcome = self.begin().await;
+            let prepared = match self.beginning.take() {
+                None => ControlFlow::Continue(true),
+                // Boxed because its state would take up much of a waiting run's task.
+                Some(first) => Box::pin(self.prepare(first)).await,
+            };
+            let mut outcome = match prepared {
+                ControlFlow::Break(outcome) => Some(outcome),
+                ControlFlow::Continue(starts) => match self.first_event(starts) {
+                    Some(event) => self.feed(event).await,
+                    None => None,
+                },
+            };
             // If the kernel is lost, no event can end the run; the `Drop` implementation does.
             while outcome.is_none() && self.run.is_some() {
                 let event = std::future::poll_fn(|cx| {
@@ -202,12 +215,12 @@ impl Driver {
                 if outcome.is_none()
                     && let Some(request) = self.ready_to_park()
                 {
-                    // Boxed for the same reason as below.
+                    // Boxed for the same reason.
                     outcome = Box::pin(self.park(request)).await;
                 }
             }
             if let Some(outcome) = outcome {
-                // Boxed because its state would take up most of a waiting run's task.
+                // Boxed for the same reason.
                 Box::pin(self.finish(*outcome)).await;
             }
         }
@@ -271,7 +284,9 @@ impl Driver {
         if let Some(event) = self.alarm.poll(interval, cx) {
             return Poll::Ready(event);
         }
-        if let Poll::Ready(Some(joined)) = self.tasks.poll_join_next_with_id(cx) {
+        if let Some(tasks) = &mut self.tasks
+            && let Poll::Ready(Some(joined)) = tasks.poll_join_next_with_id(cx)
+        {
             let event = self.joined(joined);
             // A request that arrived in the meantime precedes the result, because it may have
             // caused it: a tool that fails because it was stopped must not count as failed.
@@ -434,7 +449,8 @@ impl Driver {
 
     /// Returns the request with which the run can be parked now: nothing of the run is in progress.
     fn ready_to_park(&mut self) -> Option<Box<ParkRequest>> {
-        let idle = self.call.is_none() && self.tasks.is_empty() && self.queue.is_empty();
+        let works = self.tasks.as_ref().is_some_and(|tasks| !tasks.is_empty());
+        let idle = self.call.is_none() && !works && self.queue.is_empty();
         let parks = self.parks.as_mut()?;
         let control = &self.control;
         parks.request.take_if(|_| {

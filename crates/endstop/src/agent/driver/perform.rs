@@ -190,7 +190,7 @@ impl Driver {
         let run = run_tool(tool, start, context, self.control.clone());
         let run = self.trace.of_tool(id, run);
         let run = self.owner.track(run);
-        let task = self.tasks.spawn(run);
+        let task = self.tasks.get_or_insert_default().spawn(run);
         self.task_of.push((task.id(), Work::Tool { id, name }));
     }
 
@@ -267,7 +267,8 @@ impl Driver {
         question: impl Future<Output = EventKind> + Send + 'static,
     ) {
         let question = self.trace.of_run(question);
-        let task = self.tasks.spawn(self.owner.track(question));
+        let question = self.owner.track(question);
+        let task = self.tasks.get_or_insert_default().spawn(question);
         self.task_of.push((task.id(), Work::Question { id, name, what }));
         self.asked.insert(id, task);
     }

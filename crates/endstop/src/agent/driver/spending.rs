@@ -7,7 +7,7 @@
 //! ```
 
 use super::Driver;
-use super::reservation::{Asked, Reservation, event_of, locked, settle_due};
+use super::reservation::{Asked, Due, Reservation, event_of, locked, settle_due};
 use crate::agent::pending::Pending;
 use crate::budget::{Amount, SharedBudget};
 use crate::tool::{Spent, ToolContext};
@@ -101,7 +101,7 @@ impl Driver {
             self.reserved.insert(id, Reservation::Held(granted));
             return self.queue.push_back(event_of(id, answer, bounded));
         }
-        let (asked, due) = (Arc::new(Asked::default()), Arc::clone(&self.due));
+        let (asked, due) = (Arc::new(Asked::default()), self.due());
         self.reserved.insert(id, Reservation::Asked(Arc::clone(&asked)));
         let under_way = self.owner.under_way();
         let mut pending = Pending::spawn(None, move |answer| {
@@ -127,21 +127,25 @@ impl Driver {
             Some(Reservation::Asked(asked)) => asked.close(),
             None => Amount::ZERO,
         };
-        let Some(budget) = &self.owner.budget else { return };
+        let Some(budget) = self.owner.budget.clone() else { return };
         if !budget.is_stored() {
             return budget.settle_amount(granted, spent);
         }
         if granted == Amount::ZERO && spent == Amount::ZERO {
             return;
         }
-        locked(&self.due).push((granted, spent));
-        let (budget, due) = (budget.clone(), Arc::clone(&self.due));
+        let due = self.due();
+        locked(&due).push((granted, spent));
         let under_way = self.owner.under_way();
         // Dropped, because nothing waits for it but `settled`.
         drop(Pending::spawn((), move |()| {
             settle_due(&budget, &due);
             drop(under_way);
         }));
+    }
+
+    fn due(&mut self) -> Due {
+        Arc::clone(self.due.get_or_insert_default())
     }
 
     /// Returns what is still reserved. The kernel has settled every call that it knows of.
@@ -159,7 +163,7 @@ impl Driver {
         let Some(budget) = self.owner.budget.clone().filter(SharedBudget::is_stored) else {
             return;
         };
-        let due = Arc::clone(&self.due);
+        let due = self.due();
         let under_way = self.owner.under_way();
         let mut pending = Pending::spawn((), move |()| {
             settle_due(&budget, &due);

@@ -103,7 +103,7 @@ impl Driver {
             canonical: canonical(&call).into(),
             call_id: call.id.into(),
             name: call.name,
-            arguments: call.arguments,
+            arguments: call.arguments.into(),
         });
     }
 

@@ -275,8 +275,8 @@ impl HttpProviderBuilder {
             } else {
                 Address::new(stream_url)
             },
+            sent: Arc::new(completed(&headers, &whole)),
             whole,
-            sent: Arc::new(completed(&headers)),
             headers: Arc::new(headers),
             signer: signer.map(Arc::new),
             keys: keys.map(Arc::new),

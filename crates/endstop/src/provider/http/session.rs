@@ -34,13 +34,14 @@ impl Provider for HttpProvider {
         let more = self.more_headers(&spec);
         let mut request = self.request(spec);
         let applied = params.apply(self.prepared.dialect, &mut request).and(more);
+        let address = Arc::clone(self.prepared.address(request.stream));
         let mut headers = Arc::clone(&self.prepared.headers);
         let mut sent = Arc::clone(&self.prepared.sent);
         let refused = match applied {
             Ok(more) if more.is_empty() => None,
             Ok(more) => {
                 Arc::make_mut(&mut headers).extend(more);
-                sent = Arc::new(completed(&headers));
+                sent = Arc::new(completed(&headers, &address));
                 None
             }
             // `check_params` has accepted the parameters, unless the caller did not ask.
@@ -50,7 +51,7 @@ impl Provider for HttpProvider {
         Box::new(HttpSession {
             encoder,
             body: None,
-            address: Arc::clone(self.prepared.address(request.stream)),
+            address,
             // Not the request: the encoder has written it, and a waiting run need not hold it twice.
             facts: request.facts(None),
             provider: self.clone(),
