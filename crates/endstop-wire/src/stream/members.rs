@@ -18,12 +18,24 @@
 use super::json_end::is_space;
 use super::plain_text::plain_length;
 use memchr::memchr2;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Passes on the places of the name, with its quotes, and of the value of each member of the object at
 /// the beginning of `bytes`. Returns the length of the text up to the end of the object, or `None` if
 /// there is no object, or if it does not end; the members before that place were passed on.
 pub fn members(bytes: &[u8], mut each: impl FnMut(Range<usize>, Range<usize>)) -> Option<usize> {
+    members_until(bytes, |name, value| {
+        each(name, value);
+        ControlFlow::Continue(())
+    })
+}
+
+/// Like [`members`], until `each` breaks: then the length is that of all bytes, because nothing after the
+/// member was read.
+pub(crate) fn members_until(
+    bytes: &[u8],
+    mut each: impl FnMut(Range<usize>, Range<usize>) -> ControlFlow<()>,
+) -> Option<usize> {
     let mut at = past_space(bytes, 0);
     (bytes.get(at) == Some(&b'{')).then_some(())?;
     at = past_space(bytes, at + 1);
@@ -42,7 +54,9 @@ pub fn members(bytes: &[u8], mut each: impl FnMut(Range<usize>, Range<usize>)) -
             b'}' => true,
             _ => return None,
         };
-        each(name, value);
+        if each(name, value).is_break() {
+            return Some(bytes.len());
+        }
         if last {
             return Some(at + 1);
         }

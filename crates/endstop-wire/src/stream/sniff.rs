@@ -12,10 +12,11 @@
 //! Only field names and a few values of the first events are read, so that text written by a model
 //! cannot influence the result.
 
-use super::members::members;
+use super::members::members_until;
 use crate::dialect::WireFormat;
 use crate::stream::eventstream;
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 
 /// Maximum number of a stream's objects that are examined.
 const MOST: usize = 32;
@@ -63,16 +64,28 @@ impl<'a> Fields<'a> {
         self.0.len()
     }
 
-    /// Splits the object at the beginning of `bytes` into its fields, and returns its length.
+    /// Splits the object at the beginning of `bytes` into its fields, and returns its length. After a field
+    /// that decides, nothing is read.
     fn split(bytes: &'a [u8]) -> Option<(Fields<'a>, usize)> {
         let mut fields = Vec::with_capacity(8);
         let mut readable = true;
-        let length = members(bytes, |name, value| match unescaped(&bytes[name]) {
-            Some(name) => fields.push((name, &bytes[value])),
-            None => readable = false,
+        let length = members_until(bytes, |name, value| {
+            let Some(name) = unescaped(&bytes[name]) else {
+                readable = false;
+                return ControlFlow::Continue(());
+            };
+            let decides = *name == *b"object" && is_whole_response(&bytes[value.clone()]);
+            fields.push((name, &bytes[value]));
+            if decides { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         readable.then_some((Fields(fields), length))
     }
+}
+
+/// `true` for the values of `object` that only a whole response of OpenAI has. The rest of it is most of the
+/// body, and its decoder reads it anyway.
+fn is_whole_response(object: &[u8]) -> bool {
+    matches!(object, br#""chat.completion""# | br#""response""#)
 }
 
 /// Returns the content of a string with quotes, copied only if it has escapes.
@@ -253,6 +266,21 @@ mod tests {
         assert!(formats(br#"{"choices":[}"#).is_empty());
         assert!(formats(br#"{"choices" []}"#).is_empty());
         assert!(formats(br#"{"choices":[] "id":1}"#).is_empty());
+    }
+
+    #[test]
+    fn whole_response_is_recognised_by_its_first_fields() {
+        for (object, is) in [
+            ("chat.completion", &[WireFormat::OpenAiChat][..]),
+            ("response", &[WireFormat::OpenAiResponses]),
+            // The last chunk of Bedrock names another format.
+            ("chat.completion.chunk", &[]),
+        ] {
+            let cut = format!(r#"{{"id":"1","object":"{object}","choices":[{{"mess"#);
+            assert_eq!(formats(cut.as_bytes()), is, "{cut}");
+        }
+        let chunk = br#"{"object":"chat.completion.chunk","amazon-bedrock-invocationMetrics":{}}"#;
+        assert_eq!(formats(chunk), [WireFormat::BedrockInvoke]);
     }
 
     #[test]
