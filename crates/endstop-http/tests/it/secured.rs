@@ -2,7 +2,7 @@
 
 use crate::server::{Server, get, listen, text, tls};
 use bytes::Bytes;
-use endstop_http::{CertificateError, Certificates, Client, Full, Stage};
+use endstop_http::{CertificateError, Certificates, Client, Full, Stage, host_header};
 use http::{Request, Response, Version};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -74,6 +74,11 @@ async fn requests_share_connection_of_http2() {
     let response = client.send(get(&url)).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_2);
     assert_eq!(text(response).await, format!("{url} None"));
+    // A header that says what the address says is left out.
+    let mut named = get(&url);
+    let host = host_header(named.uri()).unwrap();
+    named.headers_mut().insert("host", host);
+    assert_eq!(text(client.send(named).await.unwrap()).await, format!("{url} None"));
     let mut requests = JoinSet::new();
     for _ in 0..50 {
         let (client, request) = (client.clone(), get(&url));
