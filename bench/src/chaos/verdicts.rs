@@ -6,7 +6,7 @@
 
 use crate::dice::Dice;
 use crate::tally::Tally;
-use endstop::verifier::{Verdict, VerdictFuture, Verifier};
+use endstop::verifier::{Verification, VerificationFuture, Verifier};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A verifier with random verdicts.
@@ -23,7 +23,7 @@ impl Picky {
 }
 
 impl Verifier for Picky {
-    fn verify(&self, _answer: Option<String>) -> VerdictFuture<'_> {
+    fn verify(&self, _answer: Option<String>) -> VerificationFuture<'_> {
         let (wait, way) = {
             let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
             (dice.millis(0, 10), dice.below(10))
@@ -37,15 +37,15 @@ impl Verifier for Picky {
                 }
                 1..=4 => {
                     self.tally.code("verifier accepts");
-                    Verdict::accepted()
+                    Verification::accepted()
                 }
                 5 => {
                     self.tally.code("verifier prints much");
-                    Verdict::rejected("it failed\n".repeat(100_000))
+                    Verification::rejected("it failed\n".repeat(100_000))
                 }
                 _ => {
                     self.tally.code("verifier rejects");
-                    Verdict::rejected("it failed")
+                    Verification::rejected("it failed")
                 }
             }
         })

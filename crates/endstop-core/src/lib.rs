@@ -68,7 +68,7 @@ pub use policy::{
     BoxPolicy, ClonePolicy, PolicyEnd, PolicyError, StepCall, StepContext, StepOutput, StepResult,
     Stop, TerminationPolicy, Verdict,
 };
-pub use price::{LongPrompt, LongPrompts, Price};
+pub use price::{LongPrompt, LongPrompts, Price, TooManyPrices};
 pub use registry::{PolicyInfo, Registry};
 pub use replay::Replay;
 pub use run_data::RunData;

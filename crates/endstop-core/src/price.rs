@@ -18,6 +18,7 @@
 
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The price of a model: nano-dollars per million tokens of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,14 +109,26 @@ impl LongPrompts {
     }
 }
 
+/// Error for more prices than [`LongPrompts::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyPrices {
+    /// Number of the given prices.
+    pub found: usize,
+}
+
+impl fmt::Display for TooManyPrices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (most, found) = (LongPrompts::MAX, self.found);
+        write!(f, "expected at most {most} prices for long prompts, found {found}")
+    }
+}
+
+impl std::error::Error for TooManyPrices {}
+
 impl TryFrom<Vec<LongPrompt>> for LongPrompts {
-    type Error = String;
-    fn try_from(prices: Vec<LongPrompt>) -> Result<LongPrompts, String> {
-        let found = prices.len();
-        LongPrompts::new(&prices).ok_or_else(|| {
-            let most = LongPrompts::MAX;
-            format!("expected at most {most} prices for long prompts, found {found}")
-        })
+    type Error = TooManyPrices;
+    fn try_from(prices: Vec<LongPrompt>) -> Result<LongPrompts, TooManyPrices> {
+        LongPrompts::new(&prices).ok_or(TooManyPrices { found: prices.len() })
     }
 }
 

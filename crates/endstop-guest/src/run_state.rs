@@ -2,7 +2,7 @@
 //! messages for the model.
 
 use crate::pricing::Pricing;
-use endstop_core::guest::{Admission, Guest, GuestStart, Reply};
+use endstop_core::guest::{Admission, Guest, GuestReply, GuestStart};
 use endstop_core::{
     Effect, EffectId, GuestCall, Message, ModelError, ModelTurn, NanoUsd, Outcome, Run, RunEvent,
     RunSpec, SignalReason, Termination, TerminationSignal, ToolCall, ToolReport, ToolStatus,
@@ -154,7 +154,7 @@ impl RunState {
             }
         };
         self.collect_notes();
-        let released = if let Reply::Tools(calls) = reply { calls } else { Vec::new() };
+        let released = if let GuestReply::Tools(calls) = reply { calls } else { Vec::new() };
         let (calls, mut held_back) = self.split_invalid(at, released);
         held_back.extend(requested.into_iter().filter(|call| !calls.contains(call)));
         let ending = self.provisional();

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use endstop::testkit::{ScriptedModel, Turn};
-//! use endstop::verifier::Verdict;
+//! use endstop::verifier::Verification;
 //! use endstop::{Agent, Limits};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -10,8 +10,8 @@
 //! let agent = Agent::builder(model)
 //!     .verifier(|answer: Option<String>| async move {
 //!         match answer.as_deref() {
-//!             Some("4") => Verdict::accepted(),
-//!             _ => Verdict::rejected("2 + 2 is not that"),
+//!             Some("4") => Verification::accepted(),
+//!             _ => Verification::rejected("2 + 2 is not that"),
 //!         }
 //!     })
 //!     // The model reads why an answer was rejected, and may try again.
@@ -35,51 +35,51 @@ const KEPT: usize = 16 * 1024;
 /// A verdict on an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Verdict {
+pub struct Verification {
     /// `true` if the answer is accepted.
     pub passed: bool,
     /// The reason. The model reads it if the answer is rejected; a long text loses its middle.
     pub output: String,
 }
 
-impl Verdict {
+impl Verification {
     /// Accepts the answer.
-    pub fn accepted() -> Verdict {
-        Verdict { passed: true, output: String::new() }
+    pub fn accepted() -> Verification {
+        Verification { passed: true, output: String::new() }
     }
 
     /// Rejects the answer for this reason.
-    pub fn rejected(reason: impl Into<String>) -> Verdict {
-        Verdict { passed: false, output: reason.into() }
+    pub fn rejected(reason: impl Into<String>) -> Verification {
+        Verification { passed: false, output: reason.into() }
     }
 
     /// Sets the output, also that of an accepted answer.
     #[must_use]
-    pub fn output(mut self, output: impl Into<String>) -> Verdict {
+    pub fn output(mut self, output: impl Into<String>) -> Verification {
         self.output = output.into();
         self
     }
 }
 
 /// The future of a verdict.
-pub type VerdictFuture<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+pub type VerificationFuture<'a> = Pin<Box<dyn Future<Output = Verification> + Send + 'a>>;
 
-/// Judges an answer. A closure from the answer to a future of a [`Verdict`] is a verifier, too.
+/// Judges an answer. A closure from the answer to a future of a [`Verification`] is a verifier, too.
 ///
 /// The verifier of a run whose process died is called again when the run is resumed, so it should
 /// have no effects of its own.
 pub trait Verifier: Send + Sync {
     /// Returns the verdict on this answer; `None` if the run has no text. The future is dropped if
     /// the run ends first, or after [`verify_timeout`](crate::Limits::verify_timeout).
-    fn verify(&self, answer: Option<String>) -> VerdictFuture<'_>;
+    fn verify(&self, answer: Option<String>) -> VerificationFuture<'_>;
 }
 
 impl<F, V> Verifier for F
 where
     F: Fn(Option<String>) -> V + Send + Sync,
-    V: Future<Output = Verdict> + Send + 'static,
+    V: Future<Output = Verification> + Send + 'static,
 {
-    fn verify(&self, answer: Option<String>) -> VerdictFuture<'_> {
+    fn verify(&self, answer: Option<String>) -> VerificationFuture<'_> {
         Box::pin(self(answer))
     }
 }
@@ -112,7 +112,7 @@ impl CommandVerifier {
         self
     }
 
-    async fn run(&self) -> Verdict {
+    async fn run(&self) -> Verification {
         let mut line = CommandLine::new(&self.command).whole_environment();
         if let Some(dir) = &self.dir {
             line = line.in_dir(dir);
@@ -123,7 +123,9 @@ impl CommandVerifier {
             // A verifier that cannot start accepts nothing.
             Err(error) => {
                 let command = &self.command;
-                return Verdict::rejected(format!("{command:?} could not be started: {error}"));
+                return Verification::rejected(format!(
+                    "{command:?} could not be started: {error}"
+                ));
             }
         };
         let mut output = done.output.text();
@@ -136,12 +138,12 @@ impl CommandVerifier {
         }
         // The output goes to the model's server.
         let output = environment_secrets().out_of_text(&output).into_owned();
-        Verdict { passed: done.success(), output }
+        Verification { passed: done.success(), output }
     }
 }
 
 impl Verifier for CommandVerifier {
-    fn verify(&self, _answer: Option<String>) -> VerdictFuture<'_> {
+    fn verify(&self, _answer: Option<String>) -> VerificationFuture<'_> {
         Box::pin(self.run())
     }
 }

@@ -1,7 +1,7 @@
 //! A guest's run, driven by one call for each step of its client.
 
 use super::recording::{Recorded, Recording};
-use super::reply::{Admission, GuestStart, Reply, Spending};
+use super::reply::{Admission, GuestReply, GuestStart, Spending};
 use crate::error_class::ModelError;
 use crate::kernel::{
     BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, NestedEnding, Outcome,
@@ -93,7 +93,7 @@ impl Guest {
 
     /// Reports streamed content of a call. A policy, or the ceiling of a call that is metered, may
     /// end the run in the middle of the response.
-    pub fn delta(&mut self, at: Duration, call: EffectId, delta: TurnDelta) -> Reply {
+    pub fn delta(&mut self, at: Duration, call: EffectId, delta: TurnDelta) -> GuestReply {
         self.feed(at, EventKind::Delta { call, delta });
         self.reply()
     }
@@ -105,7 +105,7 @@ impl Guest {
     }
 
     /// Reports the response of a call.
-    pub fn turn(&mut self, at: Duration, call: EffectId, turn: ModelTurn) -> Reply {
+    pub fn turn(&mut self, at: Duration, call: EffectId, turn: ModelTurn) -> GuestReply {
         self.feed(at, EventKind::TurnEnded { call, turn: Box::new(turn) });
         self.reply()
     }
@@ -117,14 +117,14 @@ impl Guest {
         call: EffectId,
         error: ModelError,
         partial: Option<Box<ModelTurn>>,
-    ) -> Reply {
+    ) -> GuestReply {
         self.feed(at, EventKind::TurnFailed { call, error, partial });
         self.reply()
     }
 
     /// Reports the result of a tool call, by the provider's id of the call. A result of a call that
     /// is not open is ignored.
-    pub fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) -> Reply {
+    pub fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) -> GuestReply {
         let tool = self.run().and_then(|run| run.open_tool(call_id));
         // Even if the call is not open: the effects of the call before must not be read as those of
         // this one.
@@ -136,7 +136,7 @@ impl Guest {
     }
 
     /// Reports the spending of a nested run. It also counts after the end of this run.
-    pub fn spent(&mut self, at: Duration, spending: Spending) -> Reply {
+    pub fn spent(&mut self, at: Duration, spending: Spending) -> GuestReply {
         let Spending { usage, cost, cost_unknown, unreported, turns } = spending;
         self.feed(at, EventKind::Spent { usage, cost, cost_unknown, unreported, turns });
         self.reply()
@@ -148,13 +148,13 @@ impl Guest {
         at: Duration,
         variables: Map<String, Value>,
         metrics: Map<String, Value>,
-    ) -> Reply {
+    ) -> GuestReply {
         self.feed(at, EventKind::Observe { variables, metrics });
         self.reply()
     }
 
     /// Reports that the time of [`wake_at`](Guest::wake_at) has come.
-    pub fn tick(&mut self, at: Duration) -> Reply {
+    pub fn tick(&mut self, at: Duration) -> GuestReply {
         // The kernel asks for another wake-up only if there is one, so the one that came must not
         // stay.
         if self.wake.is_some_and(|wake| wake <= at) {
@@ -166,7 +166,7 @@ impl Guest {
 
     /// Changes the limits of a run that continues. What was spent so far counts against the new
     /// limits.
-    pub fn limits(&mut self, at: Duration, limits: Limits) -> Reply {
+    pub fn limits(&mut self, at: Duration, limits: Limits) -> GuestReply {
         let change = Resumption { limits: Some(limits), ..Resumption::default() };
         self.feed(at, EventKind::Resumed(Box::new(change)));
         self.reply()
@@ -175,7 +175,7 @@ impl Guest {
     /// Cancels the run. A guest that stops tools itself
     /// ([`GuestMode::clocks`](super::GuestMode::clocks)) has a grace period for them; any other run
     /// ends at once.
-    pub fn cancel(&mut self, at: Duration) -> Reply {
+    pub fn cancel(&mut self, at: Duration) -> GuestReply {
         self.feed(at, EventKind::Cancel);
         self.reply()
     }
@@ -358,12 +358,12 @@ impl Guest {
         })
     }
 
-    fn reply(&mut self) -> Reply {
+    fn reply(&mut self) -> GuestReply {
         if let Some(outcome) = self.stopped() {
-            return Reply::Stop(outcome);
+            return GuestReply::Stop(outcome);
         }
         if let Some(again) = self.admission() {
-            return Reply::Again(again);
+            return GuestReply::Again(again);
         }
         let released = self.effects.iter().find_map(|effect| match effect {
             Effect::StartTools { calls } => {
@@ -371,6 +371,6 @@ impl Guest {
             }
             _ => None,
         });
-        released.map_or(Reply::Continue, Reply::Tools)
+        released.map_or(GuestReply::Continue, GuestReply::Tools)
     }
 }

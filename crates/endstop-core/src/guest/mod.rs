@@ -6,7 +6,7 @@
 //! other run. [`GuestMode`] lists what a guest may be able to do.
 //!
 //! ```
-//! use endstop_core::guest::{Admission, Guest, GuestStart, Reply};
+//! use endstop_core::guest::{Admission, Guest, GuestStart, GuestReply};
 //! use endstop_core::{Confidence, GuestCall, Limits, Message, ModelTurn, Part, RunSpec, SignalReason,
 //!     Termination, TerminationSignal, ToolCall, ToolReport, ToolStatus};
 //! use std::time::Duration;
@@ -35,7 +35,7 @@
 //!     };
 //!     turns += 1;
 //!     // The response passed through, and the client runs its tools.
-//!     if let Reply::Tools(calls) = guest.turn(now, call, response(turns)) {
+//!     if let GuestReply::Tools(calls) = guest.turn(now, call, response(turns)) {
 //!         for call in calls {
 //!             let page = format!("page {turns}");
 //!             guest.result(now, &call.id, ToolReport::new(ToolStatus::Ok, page));
@@ -56,4 +56,4 @@ mod reply;
 pub use crate::kernel::{GuestCall, GuestMode};
 pub use driver::Guest;
 pub use recording::Recorded;
-pub use reply::{Admission, GuestStart, Reply, Spending};
+pub use reply::{Admission, GuestReply, GuestStart, Spending};

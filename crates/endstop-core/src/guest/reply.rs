@@ -56,7 +56,7 @@ pub enum Admission {
 
 /// The answer to anything else that the driver reports.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub enum GuestReply {
     /// Nothing to do. After a response: it has no calls that may run. It is an answer, or it has a
     /// defect; [`Run::provisional`](crate::Run::provisional) has the ending that it gives.
     Continue,

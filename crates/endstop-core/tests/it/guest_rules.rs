@@ -5,7 +5,7 @@ mod ceilings;
 mod nested;
 
 use crate::world::all_of;
-use endstop_core::guest::{Admission, GuestStart, Reply, Spending};
+use endstop_core::guest::{Admission, GuestReply, GuestStart, Spending};
 use endstop_core::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,12 +58,12 @@ impl Client {
         }
     }
 
-    fn turn(&mut self, turn: ModelTurn) -> Reply {
+    fn turn(&mut self, turn: ModelTurn) -> GuestReply {
         self.now += Duration::from_millis(10);
         self.guest.turn(self.now, self.call, turn)
     }
 
-    fn result(&mut self, id: &str, content: &str) -> Reply {
+    fn result(&mut self, id: &str, content: &str) -> GuestReply {
         self.guest.result(self.now, id, ToolReport::new(ToolStatus::Ok, content))
     }
 
@@ -119,7 +119,7 @@ fn results(outcome: &Outcome) -> Vec<(ToolStatus, &str)> {
 #[test]
 fn answer_is_provisional_until_closed() {
     let mut client = observer(limits());
-    assert_eq!(client.ask(100).turn(answer("I have started two agents.")), Reply::Continue);
+    assert_eq!(client.ask(100).turn(answer("I have started two agents.")), GuestReply::Continue);
     assert_eq!(client.provisional(), Some(Termination::Stop));
     // A background agent reports, and the loop calls the model once more.
     client.ask(200);
@@ -162,7 +162,7 @@ fn defective_responses_are_never_success() {
         for inject in [false, true] {
             let mut client =
                 Client::of(spec(limits(), GuestMode { inject, ..GuestMode::default() }), None);
-            assert_eq!(client.ask(100).turn(turn.clone()), Reply::Continue, "{turn:?}");
+            assert_eq!(client.ask(100).turn(turn.clone()), GuestReply::Continue, "{turn:?}");
             let told = client
                 .guest
                 .effects()
@@ -182,7 +182,7 @@ fn failed_attempt_waits_for_the_client() {
     let error = ModelError::new(ErrorClass::Overloaded, "try later");
     let partial = Some(Box::new(text("Par", SignalReason::InProgress)));
     let reply = client.guest.failed(client.now, client.call, error, partial);
-    assert_eq!(reply, Reply::Continue);
+    assert_eq!(reply, GuestReply::Continue);
     assert_eq!(client.provisional(), Some(Termination::ErrorDuringExecution));
     let again = GuestCall { prompt_bytes: 100, attempt_of_previous: true, ..GuestCall::default() };
     client.ask_with(again).turn(answer("Paris."));
@@ -227,7 +227,7 @@ fn any_tool_is_released_at_once() {
     let mut turn = calls(&["a", "b"]);
     turn.parts.push(call("c", "finish", r#"{"deliverable":"mine"}"#));
     turn.parts.push(call("d", "write", "{broken"));
-    let Reply::Tools(released) = client.ask(100).turn(turn) else { panic!("no calls") };
+    let GuestReply::Tools(released) = client.ask(100).turn(turn) else { panic!("no calls") };
     let ids: Vec<&str> = released.iter().map(|call| call.id.as_str()).collect();
     assert_eq!(ids, ["a", "b", "c", "d"]);
     for id in ["d", "b", "a", "c"] {
@@ -247,7 +247,7 @@ fn cut_calls_are_not_released() {
         let parts = vec![call("a", "shell", r#"{"command":"rm -r build"}"#)];
         ModelTurn { parts, ..text("", SignalReason::TokenLimitReached) }
     };
-    assert_eq!(client.ask(100).turn(cut()), Reply::Continue);
+    assert_eq!(client.ask(100).turn(cut()), GuestReply::Continue);
     assert_eq!(client.guest.run().unwrap().open_tool("a"), None);
     // The client runs the call all the same, and reports it with its next request.
     let input = vec![result_of("a", "removed")];
@@ -336,7 +336,7 @@ fn deadline_keeps_a_finished_answer() {
     let mut client = observer(timed());
     client.ask(100).turn(answer("Paris."));
     assert_eq!(client.guest.wake_at(), Some(Duration::from_secs(1)));
-    let Reply::Stop(outcome) = client.guest.tick(Duration::from_secs(1)) else {
+    let GuestReply::Stop(outcome) = client.guest.tick(Duration::from_secs(1)) else {
         panic!("the deadline ends the run")
     };
     assert_eq!(outcome.termination, Termination::Stop);
@@ -358,7 +358,7 @@ fn deadline_keeps_a_finished_answer() {
 fn caller_ends_the_run_at_once() {
     let mut client = observer(limits());
     client.ask(100).turn(calls(&["a"]));
-    let Reply::Stop(outcome) = client.guest.cancel(client.now) else { panic!("cancelled") };
+    let GuestReply::Stop(outcome) = client.guest.cancel(client.now) else { panic!("cancelled") };
     assert_eq!(outcome.termination, Termination::Cancelled);
     assert!(!client.guest.effects().iter().any(|e| matches!(e, Effect::AbortTools { .. })));
     assert_eq!(client.close(true), outcome);
@@ -366,9 +366,9 @@ fn caller_ends_the_run_at_once() {
     let mode = GuestMode { clocks: true, ..GuestMode::default() };
     let mut client = Client::of(spec(limits(), mode), None);
     client.ask(100).turn(calls(&["a"]));
-    assert_eq!(client.guest.cancel(client.now), Reply::Continue);
+    assert_eq!(client.guest.cancel(client.now), GuestReply::Continue);
     assert!(client.guest.effects().iter().any(|e| matches!(e, Effect::AbortTools { .. })));
-    let Reply::Stop(outcome) = client.result("a", "done") else { panic!("nothing runs") };
+    let GuestReply::Stop(outcome) = client.result("a", "done") else { panic!("nothing runs") };
     assert_eq!(outcome.termination, Termination::Cancelled);
 }
 
@@ -395,7 +395,7 @@ fn outranked_rule_decides_if_the_guest_continues() {
     client.ask(100).turn(answer("Paris."));
     client.ask(200);
     let stopped = match client.turn(answer("Paris.")) {
-        Reply::Stop(outcome) => outcome,
+        GuestReply::Stop(outcome) => outcome,
         _ => client.refused(GuestCall::default()),
     };
     assert!(!stopped.is_success() && stopped.fired.len() == 1, "{}", stopped.decided_by);
@@ -408,9 +408,9 @@ fn kernel_retries_if_the_guest_can() {
     let mut client = Client::of(spec(limits(), mode), None);
     client.ask(100);
     let error = ModelError::new(ErrorClass::Overloaded, "try later");
-    assert_eq!(client.guest.failed(client.now, client.call, error, None), Reply::Continue);
+    assert_eq!(client.guest.failed(client.now, client.call, error, None), GuestReply::Continue);
     let wake = client.guest.wake_at().expect("the retry is scheduled");
-    let Reply::Again(Admission::Go { call, attempt: 2, .. }) = client.guest.tick(wake) else {
+    let GuestReply::Again(Admission::Go { call, attempt: 2, .. }) = client.guest.tick(wake) else {
         panic!("the second attempt")
     };
     (client.call, client.now) = (call, wake);

@@ -8,7 +8,7 @@ mod checks;
 use self::checks::closes_rightly;
 use crate::laws::{check_history, check_outcome};
 use crate::world::{Marks, Rng};
-use endstop_core::guest::{Admission, GuestStart, Recorded, Reply, Spending};
+use endstop_core::guest::{Admission, GuestReply, GuestStart, Recorded, Spending};
 use endstop_core::*;
 use serde_json::{Map, json};
 use std::sync::Arc;
@@ -363,7 +363,7 @@ impl Client {
         let (id, streamed, left) = (flight.id, flight.streamed, flight.left);
         let price = flight.price;
         let reply = guest.delta(self.at, id, delta);
-        let goes_on = !matches!(reply, Reply::Stop(_));
+        let goes_on = !matches!(reply, GuestReply::Stop(_));
         if let (true, Some(left), Some(price)) = (goes_on, left, price)
             && price.worst(0, streamed / 4) > left
         {
@@ -409,7 +409,7 @@ impl Client {
         }
         self.open.clear();
         let reply = guest.turn(self.at, id, turn.clone());
-        if let Reply::Tools(calls) = &reply {
+        if let GuestReply::Tools(calls) = &reply {
             let cut = [SignalReason::TokenLimitReached, SignalReason::ContentFiltered];
             if cut.contains(&turn.signal.reason) {
                 return Err("calls of a cut response were released".to_owned());
@@ -482,15 +482,15 @@ impl Client {
     }
 
     /// Takes a reply. `may_call`: the kernel itself may request a call now, if the guest can retry.
-    fn heard(&mut self, reply: Reply, guest: &Guest, may_call: bool) -> Result<(), String> {
+    fn heard(&mut self, reply: GuestReply, guest: &Guest, may_call: bool) -> Result<(), String> {
         self.effects_allowed(guest, may_call && self.mode.retry, None)?;
         match reply {
-            Reply::Again(admission) => {
+            GuestReply::Again(admission) => {
                 let price = self.asked;
                 self.settle_flight();
                 self.admitted(admission, guest, price)
             }
-            Reply::Continue | Reply::Tools(_) | Reply::Stop(_) => Ok(()),
+            GuestReply::Continue | GuestReply::Tools(_) | GuestReply::Stop(_) => Ok(()),
         }
     }
 }

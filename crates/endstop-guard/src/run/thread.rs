@@ -3,7 +3,7 @@
 use super::books::{Books, increase};
 use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::Usage;
-use endstop_core::guest::{Admission, Guest, Recorded, Reply, Spending};
+use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
 use endstop_core::usage::Unreported;
 use endstop_core::{
     Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding, Outcome,
@@ -78,12 +78,12 @@ pub(super) enum Step {
     Stop(Arc<Outcome>),
 }
 
-impl From<Reply> for Step {
-    fn from(reply: Reply) -> Step {
+impl From<GuestReply> for Step {
+    fn from(reply: GuestReply) -> Step {
         match reply {
-            Reply::Stop(outcome) => Step::Stop(outcome),
+            GuestReply::Stop(outcome) => Step::Stop(outcome),
             // Repeating a call is off for guests of a proxy: the client repeats it.
-            Reply::Continue | Reply::Tools(_) | Reply::Again(_) => Step::Continue,
+            GuestReply::Continue | GuestReply::Tools(_) | GuestReply::Again(_) => Step::Continue,
         }
     }
 }
@@ -244,10 +244,10 @@ impl Thread {
     /// reserved.
     fn after(
         &mut self,
-        reply: Reply,
+        reply: GuestReply,
         (books, budget): (&mut Books, Option<&SharedBudget>),
     ) -> Step {
-        if matches!(reply, Reply::Stop(_)) {
+        if matches!(reply, GuestReply::Stop(_)) {
             self.enter(books, budget);
         } else {
             self.collect();
@@ -306,7 +306,7 @@ impl Thread {
                 self.guest.close_as(at, *ok, *detail, NestedEnding::from(*outcome))
             }
             Last::Cancelled => match self.guest.cancel(at) {
-                Reply::Stop(outcome) => outcome,
+                GuestReply::Stop(outcome) => outcome,
                 // A guest without clocks has no grace period, so a cancel ends it at once.
                 _ => self.guest.terminate(at),
             },

@@ -144,7 +144,8 @@ async fn hand_over_and_verifier_use_fallback() {
     let second = Server::script([Turn::text("One."), works("a"), Turn::text("Left: b.")]).unwrap();
     let limits =
         Limits { max_turns: Some(2), wrap_up: true, verify_rounds: Some(3), ..Limits::default() };
-    let verifier = |_: Option<String>| async { endstop::verifier::Verdict::rejected("not yet") };
+    let verifier =
+        |_: Option<String>| async { endstop::verifier::Verification::rejected("not yet") };
     let agent = Agent::builder(model(&first, "gemini"))
         .fallback(model(&second, "anthropic-messages"))
         .verifier(verifier)

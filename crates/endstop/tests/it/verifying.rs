@@ -5,7 +5,7 @@ use crate::journal::{Place, agent as journalled};
 use crate::support::{agent, eventually, marker, processes_with};
 use endstop::event::AgentEvent;
 use endstop::testkit::Turn;
-use endstop::verifier::{CommandVerifier, Verdict};
+use endstop::verifier::{CommandVerifier, Verification};
 use endstop::{Agent, BuildError, Limits, Outcome, Termination};
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,9 +35,9 @@ async fn rejected_answer_returns_to_model() {
             let answer = answer.unwrap_or_default();
             let passed = answer == "try 3";
             let verdict = if passed {
-                Verdict::accepted()
+                Verification::accepted()
             } else {
-                Verdict::rejected(format!("{answer} is wrong"))
+                Verification::rejected(format!("{answer} is wrong"))
             };
             log.lock().unwrap().push(answer);
             async move { verdict }
@@ -62,7 +62,7 @@ async fn rejected_answer_returns_to_model() {
 #[tokio::test]
 async fn never_accepted_run_is_not_verified() {
     let agent = agent(answers(9))
-        .verifier(|_| async { Verdict::rejected("still wrong") })
+        .verifier(|_| async { Verification::rejected("still wrong") })
         .limits(rounds(3))
         .build()
         .unwrap();
@@ -117,7 +117,7 @@ async fn hanging_verifier_is_dropped() {
             let alive = Alive::new(&count);
             async move {
                 let _alive = alive;
-                pending::<Verdict>().await
+                pending::<Verification>().await
             }
         })
         .limits(rounds(2))
@@ -139,7 +139,7 @@ async fn cancel_stops_the_verifier() {
             let alive = Alive::new(&count);
             async move {
                 let _alive = alive;
-                pending::<Verdict>().await
+                pending::<Verification>().await
             }
         })
         .limits(rounds(2))
@@ -165,7 +165,7 @@ async fn stopped_verification_runs_again() {
         journalled(answers(1), &journal)
             .verifier(move |_| {
                 judged.fetch_add(1, Ordering::SeqCst);
-                async move { if hangs { pending().await } else { Verdict::accepted() } }
+                async move { if hangs { pending().await } else { Verification::accepted() } }
             })
             .limits(rounds(2))
             .build()
@@ -191,8 +191,8 @@ async fn more_rounds_resume_the_run() {
         journalled(turns, &journal)
             .verifier(|answer: Option<String>| async move {
                 match answer.as_deref() {
-                    Some("try 3") => Verdict::accepted().output("3 passed"),
-                    _ => Verdict::rejected("1 failed"),
+                    Some("try 3") => Verification::accepted().output("3 passed"),
+                    _ => Verification::rejected("1 failed"),
                 }
             })
             .limits(rounds(most))

@@ -22,9 +22,9 @@ fn stream_is_aborted_at_the_ceiling() {
     // $0.001 of prompt leave 900 tokens, or 3600 bytes.
     let piece = || TurnDelta::Text("x".repeat(900));
     for _ in 0..3 {
-        assert_eq!(client.guest.delta(client.now, client.call, piece()), Reply::Continue);
+        assert_eq!(client.guest.delta(client.now, client.call, piece()), GuestReply::Continue);
     }
-    let Reply::Stop(outcome) = client.guest.delta(client.now, client.call, piece()) else {
+    let GuestReply::Stop(outcome) = client.guest.delta(client.now, client.call, piece()) else {
         panic!("the ceiling is reached")
     };
     assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
@@ -50,7 +50,7 @@ proptest! {
                 1 => TurnDelta::Reasoning(size as u64),
                 _ => TurnDelta::ToolArguments(size as u64),
             };
-            let ends = matches!(client.guest.delta(client.now, client.call, piece), Reply::Stop(_));
+            let ends = matches!(client.guest.delta(client.now, client.call, piece), GuestReply::Stop(_));
             prop_assert_eq!(ends, size as u64 >= room);
             if ends {
                 prop_assert_eq!(client.guest.content_room(client.call), 0);
@@ -120,7 +120,7 @@ fn capped_call_is_reserved_strictly() {
     client.call = call;
     let mut turn = text("Par", SignalReason::TokenLimitReached);
     turn.usage = Usage { input_tokens: Some(900), output_tokens: Some(900), ..turn.usage };
-    let Reply::Stop(outcome) = client.turn(turn) else { panic!("cut by our own cap") };
+    let GuestReply::Stop(outcome) = client.turn(turn) else { panic!("cut by our own cap") };
     assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
 }
 

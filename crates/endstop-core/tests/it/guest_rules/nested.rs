@@ -7,7 +7,7 @@ fn nested_turns_count_towards_the_limit() {
     let mut client = observer(Limits { max_turns: Some(5), ..limits() });
     client.ask(100).turn(calls(&["a"]));
     let spending = Spending { cost: NanoUsd(5), turns: 4, ..Spending::default() };
-    assert_eq!(client.guest.spent(client.now, spending.clone()), Reply::Continue);
+    assert_eq!(client.guest.spent(client.now, spending.clone()), GuestReply::Continue);
     client.result("a", "the agent is done");
     let outcome = client.refused(GuestCall::default());
     assert_eq!(outcome.termination, Termination::ErrorMaxTurns);

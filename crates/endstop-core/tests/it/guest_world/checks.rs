@@ -71,7 +71,7 @@ impl Client {
             guest.cancel(self.at),
             guest.result(self.at, "c1-0", ToolReport::new(ToolStatus::Ok, "x")),
         ];
-        let stop = Reply::Stop(Arc::clone(outcome));
+        let stop = GuestReply::Stop(Arc::clone(outcome));
         let refused = guest.ask(self.at, GuestCall::default()) == Admission::Stop(outcome.clone());
         let same = replies.iter().all(|reply| *reply == stop) && refused;
         if same && guest.terminate(self.at) == *outcome {

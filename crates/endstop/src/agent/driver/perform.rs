@@ -16,7 +16,7 @@ use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};
 use crate::provider::{CallSpec, Provider, SessionSpec, ToolChoice};
 use crate::tool::{Tool, ToolContext};
-use crate::verifier::{Verdict, bounded};
+use crate::verifier::{Verification, bounded};
 use endstop_core::{
     Compaction, ConsultPoint, Effect, EffectId, ErrorClass, EventKind, MessageId, ModelError, Run,
     RunEvent, ToolPolicy, ToolReport, ToolStart, ToolStatus,
@@ -206,7 +206,7 @@ impl Driver {
         self.ask(id, "verifier", "the verifier", async move {
             let asked = async { verifier.verify(answer).await };
             match control.start_future(Request::Cancel, asked).await {
-                Some(Verdict { passed, output }) => {
+                Some(Verification { passed, output }) => {
                     // Bounded before it is journalled: the output may be of any size.
                     EventKind::Verified { id, passed, output: bounded(output) }
                 }

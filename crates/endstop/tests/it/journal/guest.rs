@@ -1,7 +1,7 @@
 //! The run of a guest in a journal: stored and replayed like any other, and resumed by no agent.
 
 use super::{Place, agent};
-use endstop::core::guest::{Admission, Guest, GuestStart, Reply};
+use endstop::core::guest::{Admission, Guest, GuestReply, GuestStart};
 use endstop::core::replay::CannotGoOn;
 use endstop::core::{
     Confidence, Effect, GuestCall, GuestMode, ModelTurn, RunSpec, SignalReason, TerminationSignal,
@@ -29,7 +29,7 @@ fn play(guest: &mut Guest) {
         let part = ToolCall { id: format!("c{turn}"), name: "any".into(), arguments };
         let signal = TerminationSignal::new(SignalReason::ToolUse, Confidence::High);
         let response = ModelTurn::new(vec![Part::ToolCall(part)], signal);
-        let Reply::Tools(calls) = guest.turn(now, call, response) else { panic!("a call") };
+        let GuestReply::Tools(calls) = guest.turn(now, call, response) else { panic!("a call") };
         for call in calls {
             guest.result(now, &call.id, ToolReport::new(ToolStatus::Ok, "done"));
         }

@@ -6,7 +6,7 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::{SqliteJournal, brief};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::verifier::Verdict;
+use endstop::verifier::Verification;
 use endstop::{
     Agent, Limits, Message, MessageId, NanoUsd, Outcome, Role, core::Replay, policy::Registry,
 };
@@ -94,7 +94,11 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
             // Every third verdict accepts.
             let nth = judged.fetch_add(1, Ordering::SeqCst);
             async move {
-                if nth.is_multiple_of(3) { Verdict::accepted() } else { Verdict::rejected("no") }
+                if nth.is_multiple_of(3) {
+                    Verification::accepted()
+                } else {
+                    Verification::rejected("no")
+                }
             }
         });
     }

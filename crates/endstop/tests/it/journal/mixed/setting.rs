@@ -9,7 +9,7 @@ use endstop::journal::{DayBudget, SqliteJournal};
 use endstop::policy::Registry;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
-use endstop::verifier::Verdict;
+use endstop::verifier::Verification;
 use endstop::{
     Agent, AgentBuilder, Limits, Message, MessageId, NanoUsd, Permission, Role, core::Usage,
 };
@@ -114,14 +114,14 @@ impl Setting {
                 let nth = verdicts.fetch_add(1, Ordering::SeqCst);
                 async move {
                     match nth % 5 {
-                        0 => Verdict::accepted(),
+                        0 => Verification::accepted(),
                         1 => {
                             // Until `verify_timeout`.
                             tokio::time::sleep(Duration::from_secs(3600)).await;
-                            Verdict::accepted()
+                            Verification::accepted()
                         }
-                        2 => Verdict::rejected("it failed\n".repeat(9_000)),
-                        _ => Verdict::rejected("it failed"),
+                        2 => Verification::rejected("it failed\n".repeat(9_000)),
+                        _ => Verification::rejected("it failed"),
                     }
                 }
             });
