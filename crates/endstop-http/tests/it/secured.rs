@@ -74,7 +74,7 @@ async fn requests_share_connection_of_http2() {
     let response = client.send(get(&url)).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_2);
     assert_eq!(text(response).await, format!("{url} None"));
-    // A header that says what the address says is left out.
+    // A header with the host of the address is left out.
     let mut named = get(&url);
     let host = host_header(named.uri()).unwrap();
     named.headers_mut().insert("host", host);
