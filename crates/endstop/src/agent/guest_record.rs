@@ -366,7 +366,8 @@ mod tests {
         let mut guest = guest();
         let began = Instant::now();
         let mut sent = 0;
-        while began.elapsed() < 10 * BETWEEN_WRITES {
+        // As long as that takes: the thread that writes has less priority than others of the machine.
+        while journal.writes.lock().unwrap().len() < 5 {
             let _ = guest.observe(began.elapsed(), Map::new(), Map::new());
             let events = guest.take_events();
             sent += events.len();
@@ -378,7 +379,6 @@ mod tests {
         let writes = journal.writes.lock().unwrap();
         // The last one does not wait.
         let waits = writes.windows(2).map(|pair| pair[1] - pair[0]).rev().skip(1);
-        assert!(writes.len() > 2, "{writes:?}");
         assert!(waits.min().unwrap() >= BETWEEN_WRITES, "{writes:?}");
     }
 
