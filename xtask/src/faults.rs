@@ -53,8 +53,8 @@ const FAULTS: &[Fault] = &[
     fault(
         "hand-over-is-a-turn",
         "wrap_up.rs",
-        "    (context.said.last_signal, context.state.last_signal) = signal;\n",
-        "    (context.said.last_signal, context.state.last_signal) = signal;\n    context.counts.turns += 1;\n",
+        "    context.state.last_signal = signal;\n",
+        "    context.state.last_signal = signal;\n    context.counts.turns += 1;\n",
     ),
     fault(
         "hand-over-outlives-deadline",
