@@ -23,6 +23,25 @@
 //! [`provider`], [`compaction`], [`journal`]. Two crates below are re-exported whole: [`core`], the
 //! kernel, free of I/O, for programs that drive a run by hand, and [`wire`], the wire formats of
 //! the providers.
+//!
+//! # Cargo features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `http` | yes | [`provider::http`]: the models of all providers over HTTP |
+//! | `bedrock` | yes | Amazon Bedrock with AWS access keys; with a Bedrock API key, `http` is enough |
+//! | `google-login` | | Google's application default credentials, for Vertex AI |
+//! | `journal` | | [`journal::SqliteJournal`]: runs on disk, to be explained, replayed, resumed |
+//! | `mcp` | | [`mcp`]: tools of MCP servers |
+//! | `testkit` | | [`testkit`]: a scripted model and scripted servers, for tests and the examples of these pages |
+//! | `tracing` | | spans of runs, model calls and tools |
+//!
+//! ```toml
+//! [dependencies]
+//! endstop = { version = "0.1", features = ["journal"] }
+//! [dev-dependencies]
+//! endstop = { version = "0.1", features = ["testkit"] }
+//! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod agent;

@@ -17,6 +17,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// A decision about a tool call that waits for approval.
+///
+/// Its JSON is what a client sends back:
+///
+/// ```
+/// use endstop::Approval;
+/// # fn main() -> serde_json::Result<()> {
+/// assert_eq!(serde_json::from_str::<Approval>(r#""allow""#)?, Approval::Allow);
+/// let denied: Approval = serde_json::from_str(r#"{"deny":"not today"}"#)?;
+/// assert_eq!(denied, Approval::Deny("not today".into()));
+/// let changed: Approval = serde_json::from_str(r#"{"allow_changed":{"path":"a.txt"}}"#)?;
+/// # assert!(matches!(changed, Approval::AllowChanged(_)));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approval {

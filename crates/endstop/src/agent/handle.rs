@@ -25,6 +25,11 @@ use std::task::{Context, Poll};
 /// It is a stream of [`AgentEvent`]s and a future of the [`Outcome`]. [`text`](Self::text),
 /// [`sse`](Self::sse) and [`json_lines`](Self::json_lines) are streams of what a program usually
 /// needs of them.
+///
+/// Dropping it cancels the run, and so does dropping the future that awaits it: the stream and the tools
+/// are stopped, and a session is free for its next run. A handler of a web server is dropped when its
+/// client disconnects, so that no run continues without a reader; [`detach`](Self::detach) is for one
+/// that must.
 #[must_use = "dropping the handle cancels the run"]
 pub struct RunHandle {
     events: EventSource,

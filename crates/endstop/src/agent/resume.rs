@@ -150,7 +150,8 @@ impl Session {
     /// [repeatable](crate::tool::Tool::repeatable); otherwise the model reads that it may have
     /// run. The run's clock continues from the interruption: the time in between does not count.
     ///
-    /// A run whose process died keeps its id. A run that had ended keeps its outcome; it continues
+    /// A run whose process died keeps its id, which `SqliteJournal::interrupted` lists. The handle has the
+    /// events from here on; the outcome counts the turns and the cost of the whole run. A run that had ended keeps its outcome; it continues
     /// as a new run with the same history, from the point before the ending was decided.
     ///
     /// # Errors

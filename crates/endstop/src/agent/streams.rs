@@ -63,6 +63,27 @@ impl RunHandle {
     }
 
     /// Returns the events as lines of JSON. In all other respects the same as [`sse`](Self::sse).
+    ///
+    /// A chunk has one or more whole lines. For a socket with one event for each message, split it:
+    ///
+    /// ```
+    /// # use endstop::{Agent, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
+    /// # let mut sent = 0;
+    /// let run = agent.run("What is it?")?;
+    /// let approvals = run.approvals(); // answers requests while the stream is read
+    /// let mut events = run.json_lines();
+    /// while let Some(lines) = events.next().await {
+    ///     for line in String::from_utf8(lines)?.lines() {
+    ///         // With axum: `socket.send(Message::text(line)).await?`.
+    /// #       assert!(serde_json::from_str::<serde_json::Value>(line)?["type"].is_string());
+    /// #       sent += 1;
+    ///     }
+    /// }
+    /// # drop(approvals); assert!(sent > 2);
+    /// # Ok(()) }
+    /// ```
     pub fn json_lines(self) -> EventBytes {
         let writer = EventWriter::json_lines(self.secrets());
         EventBytes::new(self, writer)

@@ -6,26 +6,31 @@ use crate::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, ParamError, Provider, Response, SessionSpec,
 };
 use endstop_core::{
-    ErrorClass, ImageTokens, ModelError, Part, Price, TerminationSignal, ToolCall, TurnDelta,
+    ErrorClass, ImageTokens, Message, ModelError, Part, Price, TerminationSignal, ToolCall,
+    TurnDelta,
 };
 use futures_core::Stream;
 use std::collections::VecDeque;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// A provider that plays a script turn by turn. All runs of its loop share one script, and so do
-/// clones.
-#[derive(Clone, Debug)]
+/// A provider that plays a script turn by turn, or calls a function for each turn. All runs of its
+/// agent share one script, and so do clones.
+#[derive(Clone)]
 pub struct ScriptedModel {
     script: Arc<Mutex<VecDeque<Turn>>>,
+    answer: Option<Arc<Answer>>,
     repeat_last: bool,
     price: Option<Price>,
     context_window: Option<u64>,
     image_tokens: ImageTokens,
 }
+
+type Answer = dyn Fn(&[Message]) -> Turn + Send + Sync;
 
 /// The default rule of a scripted model for images.
 const IMAGE: ImageTokens = ImageTokens::Flat(1568);
@@ -35,11 +40,31 @@ impl ScriptedModel {
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> ScriptedModel {
         ScriptedModel {
             script: Arc::new(Mutex::new(turns.into_iter().collect())),
+            answer: None,
             repeat_last: false,
             price: None,
             context_window: None,
             image_tokens: IMAGE,
         }
+    }
+
+    /// Creates a model that answers each call with what `answer` makes of its conversation, for tests of
+    /// several runs or users at once.
+    ///
+    /// ```
+    /// use endstop::testkit::{ScriptedModel, Turn};
+    /// use endstop::{Agent, Message};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::from_fn(|conversation: &[Message]| {
+    ///     Turn::text(format!("message {}", conversation.len()))
+    /// });
+    /// let session = Agent::builder(model).build()?.session();
+    /// assert_eq!(session.run("Hello")?.await.into_result()?.answer().as_deref(), Some("message 1"));
+    /// assert_eq!(session.run("And now?")?.await.into_result()?.answer().as_deref(), Some("message 3"));
+    /// # Ok(()) }
+    /// ```
+    pub fn from_fn(answer: impl Fn(&[Message]) -> Turn + Send + Sync + 'static) -> ScriptedModel {
+        ScriptedModel { answer: Some(Arc::new(answer)), ..ScriptedModel::new([]) }
     }
 
     /// Repeats the last turn for ever.
@@ -80,18 +105,27 @@ impl ScriptedModel {
         self
     }
 
-    /// Returns the number of turns that are left to play.
+    /// Returns the number of turns of the script that are left to play.
     pub fn turns_left(&self) -> usize {
         self.script.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn next(&self) -> Option<Turn> {
+    fn next(&self, conversation: &[Message]) -> Option<Turn> {
+        if let Some(answer) = &self.answer {
+            return Some(answer(conversation));
+        }
         // A test that panicked in another thread must not hide its failure behind a poisoned lock.
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
         if self.repeat_last && script.len() == 1 {
             return script.front().cloned();
         }
         script.pop_front()
+    }
+}
+
+impl fmt::Debug for ScriptedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptedModel").field("script", &self.script).finish_non_exhaustive()
     }
 }
 
@@ -129,7 +163,7 @@ struct Script(ScriptedModel);
 
 impl ModelSession for Script {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
-        let turn = self.0.next();
+        let turn = self.0.next(call.messages);
         let Some(turn) = turn else {
             let error = ModelError::new(ErrorClass::UnknownError, "the script has no more turns");
             let events = [CallEvent::Failed(error, None)].into();

@@ -63,6 +63,25 @@ pub struct FunctionTool<A, F> {
 /// of one of these, whose error goes to the model ([`IntoToolOutput`]). For a closure that uses `?`
 /// there is [`try_tool_fn`]. If the model's arguments do not match the type, the model receives an
 /// error and the closure is not called.
+///
+/// The closure is called again for each call, so that it must clone what its future captures:
+///
+/// ```
+/// use endstop::tool::tool_fn;
+/// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
+/// /// Adds to the total.
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct Add {
+///     /// What to add.
+///     amount: u32,
+/// }
+/// let total = Arc::new(AtomicU32::new(0));
+/// let tool = tool_fn("add", "", move |args: Add, _| {
+///     let total = total.clone();
+///     async move { (total.fetch_add(args.amount, Ordering::Relaxed) + args.amount).to_string() }
+/// });
+/// # let _ = tool;
+/// ```
 pub fn tool_fn<A, F, R>(
     name: impl Into<String>,
     description: impl Into<String>,

@@ -122,6 +122,7 @@ async fn approved_call_runs_after_resume() {
     drop(run);
     let listed = &place.journal.runs(9).unwrap()[0];
     assert!(listed.parked && !listed.running && listed.termination.is_none(), "{listed:?}");
+    assert!(place.journal.interrupted().unwrap().is_empty(), "it waits for a decision");
     assert!(place.ran().is_empty());
 
     let answer = Answer::approve().digest(&request.digest);

@@ -1,9 +1,9 @@
 //! A run that survives its process: started again, it continues where the last process was killed.
 
+use endstop::Agent;
 use endstop::journal::SqliteJournal;
 use endstop::provider::http::HttpProvider;
 use endstop::tool::Shell;
-use endstop::{Agent, Resume};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,9 +15,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .tool(Shell::default())
         .journal(journal.clone())
         .build()?;
-    let open = journal.runs(100)?.into_iter().find(|run| run.termination.is_none());
-    let run = match open {
-        Some(open) => agent.resume(Resume::new(open.id))?,
+    let run = match journal.interrupted()?.into_iter().next() {
+        Some(left) => agent.resume(left.id)?,
         None => agent.run(task.as_str())?,
     };
     let outcome = run.await;

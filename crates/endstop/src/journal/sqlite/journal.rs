@@ -23,6 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const IN_URI: &AsciiSet = &CONTROLS.add(b'?').add(b'#').add(b'%');
 
 /// A journal in one SQLite file. Cloning is cheap; clones share the connection.
+///
+/// Next to the file are SQLite's own (`-wal`, `-shm`) and the folder `FILE-drivers`, with a lock of each
+/// process that drives a run. Needs the feature `journal`.
 #[derive(Clone)]
 pub struct SqliteJournal(pub(super) Arc<Inner>);
 

@@ -37,9 +37,9 @@ pub struct RunSummary {
     pub termination: Option<String>,
     /// Category of the termination, which determines what to do.
     pub category: Option<String>,
-    /// Number of turns.
+    /// Number of turns, if the run has ended.
     pub turns: Option<u32>,
-    /// Cost; `None` if it is not known.
+    /// Cost, if the run has ended; `None` also if it is not known.
     pub cost: Option<NanoUsd>,
     /// `true` if a verifier accepted the work, `false` if it rejected it, `None` if there was none.
     pub verified: Option<bool>,
@@ -53,14 +53,44 @@ impl SqliteJournal {
     /// Returns the last `most` runs, the newest first. The order is that in which they were stored
     /// and not that of their times, because clocks may be set back.
     pub fn runs(&self, most: u32) -> Result<Vec<RunSummary>, JournalError> {
+        self.listed("", most)
+    }
+
+    /// Returns the runs whose process died before they ended, the newest first:
+    /// [`Agent::resume`](crate::Agent::resume) takes their ids. Parked runs are not among them.
+    ///
+    /// ```
+    /// # use endstop::{Agent, journal::SqliteJournal, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let journal = SqliteJournal::open(folder.path().join("runs.db"))?;
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("Hi.")])).journal(journal.clone()).build()?;
+    /// # agent.run("Hello")?.await;
+    /// for run in journal.interrupted()? {
+    ///     println!("{}", agent.resume(run.id)?.await);
+    /// }
+    /// # assert!(journal.interrupted()?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn interrupted(&self) -> Result<Vec<RunSummary>, JournalError> {
+        let mut runs = self.listed("WHERE termination IS NULL", u32::MAX)?;
+        runs.retain(|run| !run.running && !run.parked);
+        Ok(runs)
+    }
+
+    /// Returns the last `most` runs to which the condition applies.
+    fn listed(&self, condition: &str, most: u32) -> Result<Vec<RunSummary>, JournalError> {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
         let mut select = connection
-            .prepare_cached(
+            .prepare_cached(&format!(
                 "SELECT id, continues, started_ms, ended_ms, provider, model, task, termination,
                  category, turns, cost_usd, verified, driver, rowid
-                 FROM runs ORDER BY rowid DESC LIMIT ?1",
-            )
+                 FROM runs {condition} ORDER BY rowid DESC LIMIT ?1",
+            ))
             .map_err(wrong)?;
         let rows = select
             .query_map([most], |row| {

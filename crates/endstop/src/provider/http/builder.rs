@@ -75,7 +75,8 @@ impl fmt::Debug for HttpProviderBuilder {
 
 impl HttpProvider {
     /// Creates a builder for this model: `PROVIDER/MODEL`, or with a
-    /// [base URL](HttpProviderBuilder::base_url) also the bare name of a model.
+    /// [base URL](HttpProviderBuilder::base_url) also the bare name of a model, whose format is OpenAI's
+    /// chat completions if [`api`](HttpProviderBuilder::api) names no other.
     ///
     /// ```
     /// use endstop::provider::http::HttpProvider;

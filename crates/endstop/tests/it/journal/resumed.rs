@@ -229,6 +229,7 @@ async fn driven_run_cannot_be_resumed_elsewhere() {
     let other = place.journal();
     let run = other.runs(1).unwrap().remove(0);
     assert!(run.running);
+    assert!(other.interrupted().unwrap().is_empty(), "its process lives");
     let thief = agent(script(1), &other).tool(echo()).build().unwrap();
     let error = thief.resume(Resume::new(&run.id)).unwrap_err().to_string();
     assert!(error.contains("driven by another process"), "{error}");

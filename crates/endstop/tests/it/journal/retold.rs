@@ -108,7 +108,11 @@ async fn interrupted(place: &Place) -> (SqliteJournal, String) {
 async fn interrupted_run_ends_with_a_reason() {
     let place = Place::new();
     let (journal, id) = interrupted(&place).await;
+    let left = journal.interrupted().unwrap();
+    assert_eq!(left.iter().map(|run| &run.id).collect::<Vec<_>>(), [&id]);
+    assert_eq!((left[0].turns, left[0].cost), (None, None), "known once it has ended");
     let outcome = end_interrupted(&journal, &id, "its agent is gone").unwrap();
+    assert!(journal.interrupted().unwrap().is_empty());
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert!(outcome.decided_by.evidence.contains("its agent is gone"), "{outcome:?}");
     assert_eq!((outcome.turns, outcome.tool_calls), (1, 1));
