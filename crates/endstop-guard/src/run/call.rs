@@ -6,6 +6,7 @@ use crate::proxy::AbortToken;
 use endstop_core::EffectId;
 use endstop_wire::catalog::prices::ModelInfo;
 use endstop_wire::{Dialect, RequestFacts};
+use std::sync::{Mutex, Weak};
 
 /// A thread's place: a conversation, or a single call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +39,19 @@ pub(super) struct CallFacts {
     /// The source of the call's price, if that is the catalogue.
     pub(super) catalogue: Option<ModelInfo>,
 }
+
+/// The reading of a response, as a later call of the same client sees it.
+pub(super) trait OpenCall: Send {
+    /// Ends the call if the whole message has passed, although the exchange has not ended.
+    fn end_if_complete(&mut self);
+
+    /// Ends the call if its finish value has passed, because its client continues the conversation. What would
+    /// follow is usage, which stays unknown.
+    fn end_if_finished(&mut self);
+}
+
+/// The open call of an exchange; gone once the exchange has ended.
+pub(super) type WeakCall = Weak<Mutex<dyn OpenCall>>;
 
 /// The admission of a call.
 #[derive(Debug)]

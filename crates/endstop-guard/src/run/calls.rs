@@ -1,12 +1,12 @@
 //! The calls of a guarded run: admitted, streamed, ended.
 
-use super::call::{CallFacts, Place, Ticket};
+use super::call::{CallFacts, OpenCall, Place, Ticket, WeakCall};
 use super::guarded::{Exchange, Guarded};
 use super::thread::{Asked, Last, Step, Thread};
 use crate::exchange::{Placed, steady};
 use crate::proxy::{AbortToken, Stop};
 use endstop_core::{GuestCall, ModelError, ModelTurn, ToolReport, ToolStatus, TurnDelta};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The result of a call, as its observer decoded it.
@@ -78,6 +78,7 @@ impl Guarded {
                     facts: Arc::clone(facts),
                     started: false,
                     gone: false,
+                    reading: None,
                 };
                 self.exchanges.insert(number, exchange);
                 Admitted::Go(Ticket { number, place, call, output_cap, abort })
@@ -97,6 +98,21 @@ impl Guarded {
             }
         }
         busy
+    }
+
+    /// Notes the reading of the response of a call.
+    pub(super) fn is_read_by(&mut self, number: u64, reading: WeakCall) {
+        if let Some(exchange) = self.exchanges.get_mut(&number) {
+            exchange.reading = Some(reading);
+        }
+    }
+
+    /// Returns the readings of the calls in flight: of all, or of those of one place. They lock the run, so they
+    /// are used without its lock.
+    pub(super) fn readings(&self, of: Option<&Place>) -> Vec<Arc<Mutex<dyn OpenCall>>> {
+        let wanted = |one: &&Exchange| of.is_none_or(|place| one.place == *place);
+        let open = |one: &Exchange| one.reading.as_ref().and_then(WeakCall::upgrade);
+        self.exchanges.values().filter(wanted).filter_map(open).collect()
     }
 
     /// Notes that the response of a call has started, and returns the warnings for its client.

@@ -7,7 +7,7 @@ use super::event::GuardEvent;
 use super::gate::{Gate, lock};
 use super::guarded::Guarded;
 use super::journal::keys_of;
-use super::observer::{CallObserver, NOT_SENT};
+use super::observer::{self, CallObserver, NOT_SENT};
 use super::passing::checked;
 use super::pricing::dialect_of;
 use super::resign::Signed;
@@ -71,6 +71,8 @@ impl Gate {
                 return self.pass(head, line, Some(format), &error.to_string());
             }
         };
+        // Before the call is placed, because the ids in responses place later requests.
+        self.end_complete_calls(&facts, line, &request);
         // Released before the answer, because the listener of events may take any time.
         let placed = lock(&self.threads).place(&facts, line, &request);
         let mut placed = match placed {
@@ -99,13 +101,17 @@ impl Gate {
         });
         let guest_call = guest_call(&request, &mut placed, price);
         let shared = &run.0;
+        let place = place_of(&placed);
+        let before = shared.lock().readings(Some(&place));
+        for reading in before {
+            observer::lock(&reading).end_if_finished();
+        }
         let at = shared.now();
         let mut guarded = shared.lock();
         if let Some(reason) = objection(&guarded, &request, &placed, price) {
             drop(guarded);
             return self.refuse(head, &reason);
         }
-        let place = place_of(&placed);
         match guarded.admit(at, placed, guest_call, &call, keys_of(head)) {
             Admitted::Ended => {
                 let answer = guarded.answer(&place, &call);
@@ -125,6 +131,18 @@ impl Gate {
                     call,
                 )
             }
+        }
+    }
+
+    /// Ends the calls of a request's run whose whole message has passed. Without this, a client that does not
+    /// wait for the end of the exchange would look like one that gave up, or calls in parallel.
+    fn end_complete_calls(&self, facts: &ClientFacts, line: &Line, request: &Request<'_>) {
+        let likely = lock(&self.threads).likely_run(facts, line, request);
+        let run = likely.and_then(|key| lock(&self.runs).by_key.get(&key).cloned());
+        let Some(run) = run else { return };
+        let readings = run.0.lock().readings(None);
+        for reading in readings {
+            observer::lock(&reading).end_if_complete();
         }
     }
 

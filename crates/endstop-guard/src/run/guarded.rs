@@ -10,7 +10,7 @@
 //! tokens and time hold for all of them together.
 
 use super::books::Books;
-use super::call::{CallFacts, Place};
+use super::call::{CallFacts, Place, WeakCall};
 use super::event::{GuardEvent, Hear};
 use super::journal::RunRecord;
 use super::meter::Meter;
@@ -41,6 +41,8 @@ pub(super) struct Exchange {
     pub(super) started: bool,
     /// `true` if the client closed its connection, so that the same request again is a retry.
     pub(super) gone: bool,
+    /// The reading of its response.
+    pub(super) reading: Option<WeakCall>,
 }
 
 /// Numbers for the report of a run.

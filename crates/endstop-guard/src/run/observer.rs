@@ -1,7 +1,7 @@
 //! Reads the copy of a response: deltas go to the kernel while they pass, the decoded response at
 //! the end.
 
-use super::call::{CallFacts, Ticket};
+use super::call::{CallFacts, OpenCall, Ticket};
 use super::calls::Response;
 use super::runs::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, TurnDelta};
 use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder, WireFormat};
 use http::{HeaderName, HeaderValue};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The response header with the warnings of a thread.
@@ -25,8 +25,81 @@ const MOST_BEHIND: usize = 4 << 10;
 /// The error of a request that was not sent.
 pub(super) const NOT_SENT: &str = "the request was not sent";
 
-/// Observes one call.
-pub(super) struct CallObserver {
+/// Observes one call. Its state is shared with the run: a client calls again as soon as it has the end of a
+/// message, which can be before the exchange ends.
+pub(super) struct CallObserver(Arc<Mutex<Reading>>);
+
+impl CallObserver {
+    pub(super) fn new(shared: Arc<Shared>, ticket: Ticket, facts: Arc<CallFacts>) -> CallObserver {
+        let (run, number) = (Arc::clone(&shared), ticket.number);
+        let reading = Arc::new(Mutex::new(Reading::new(shared, ticket, facts)));
+        // A copy, because the type of a reading is not known there.
+        let open: Arc<Mutex<dyn OpenCall>> = reading.clone();
+        run.lock().is_read_by(number, Arc::downgrade(&open));
+        CallObserver(reading)
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Reading> {
+        lock(&self.0)
+    }
+}
+
+// What a panic left is read no further than to its end.
+pub(super) fn lock<T: OpenCall + ?Sized>(reading: &Mutex<T>) -> MutexGuard<'_, T> {
+    reading.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ResponseObserver for CallObserver {
+    fn head(&mut self, head: &ResponseHead) {
+        self.reading().head(head);
+    }
+
+    fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
+        self.reading().headers()
+    }
+
+    fn bytes(&mut self, chunk: &[u8]) -> Flow {
+        self.reading().bytes(chunk)
+    }
+
+    fn is_behind(&self) -> bool {
+        !self.reading().behind.is_empty()
+    }
+
+    fn may_put_off(&self) -> bool {
+        self.reading().may_put_off()
+    }
+
+    fn catch_up(&mut self) -> Flow {
+        self.reading().catch_up()
+    }
+
+    fn before_end(&mut self) -> Flow {
+        self.reading().read_behind()
+    }
+
+    fn unreadable(&mut self, reason: Unreadable) -> Flow {
+        self.reading().unreadable(&reason)
+    }
+
+    fn client_gone(&mut self) -> ReadOn {
+        self.reading().client_gone()
+    }
+
+    fn end(self: Box<Self>, end: End) {
+        self.reading().report_end(&end);
+    }
+}
+
+impl Drop for CallObserver {
+    // The request was dropped before it was forwarded.
+    fn drop(&mut self) {
+        self.reading().report_end(&End::NoResponse { error: NOT_SENT.to_owned(), sent: false });
+    }
+}
+
+/// The reading of one response.
+struct Reading {
     shared: Arc<Shared>,
     ticket: Ticket,
     facts: Arc<CallFacts>,
@@ -56,14 +129,14 @@ pub(super) struct CallObserver {
     is_ended: bool,
 }
 
-impl CallObserver {
-    pub(super) fn new(shared: Arc<Shared>, ticket: Ticket, facts: Arc<CallFacts>) -> CallObserver {
+impl Reading {
+    fn new(shared: Arc<Shared>, ticket: Ticket, facts: Arc<CallFacts>) -> Reading {
         let tail = shared.may_cut_text().then(|| {
             let stamp = Stamp { id: "endstop", unix_seconds: shared.unix_seconds() };
             Tail::new(&facts.reply, stamp)
         });
         let asked_at = shared.now();
-        CallObserver {
+        Reading {
             shared,
             ticket,
             facts,
@@ -145,7 +218,7 @@ impl CallObserver {
     }
 }
 
-impl ResponseObserver for CallObserver {
+impl Reading {
     fn head(&mut self, head: &ResponseHead) {
         self.status = head.status.as_u16();
         let mut headers = Headers::default();
@@ -170,6 +243,9 @@ impl ResponseObserver for CallObserver {
     }
 
     fn bytes(&mut self, chunk: &[u8]) -> Flow {
+        if self.is_ended {
+            return Flow::Pass;
+        }
         if let Some(asked_at) = self.asked_at.take() {
             let waited = self.shared.now().saturating_sub(asked_at);
             self.shared.lock().meter().first_byte(waited);
@@ -187,10 +263,6 @@ impl ResponseObserver for CallObserver {
         if can_wait { Flow::Pass } else { self.read_behind() }
     }
 
-    fn is_behind(&self) -> bool {
-        !self.behind.is_empty()
-    }
-
     fn may_put_off(&self) -> bool {
         self.may_wait && self.tail.is_none() && self.held < self.room
     }
@@ -200,11 +272,7 @@ impl ResponseObserver for CallObserver {
         self.read_behind()
     }
 
-    fn before_end(&mut self) -> Flow {
-        self.read_behind()
-    }
-
-    fn unreadable(&mut self, reason: Unreadable) -> Flow {
+    fn unreadable(&mut self, reason: &Unreadable) -> Flow {
         let flow = self.read_behind();
         let message = format!("the response cannot be read: {reason}");
         // The provider bills a response that only guard cannot read.
@@ -218,22 +286,10 @@ impl ResponseObserver for CallObserver {
     fn client_gone(&mut self) -> ReadOn {
         (self.client_is_gone, self.may_wait) = (true, false);
         self.shared.lock().client_gone(&self.ticket);
+        self.end_if_complete();
         ReadOn::default()
     }
 
-    fn end(mut self: Box<Self>, end: End) {
-        self.report_end(&end);
-    }
-}
-
-impl Drop for CallObserver {
-    // The request was dropped before it was forwarded.
-    fn drop(&mut self) {
-        self.report_end(&End::NoResponse { error: NOT_SENT.to_owned(), sent: false });
-    }
-}
-
-impl CallObserver {
     /// Reports the end of the call, once.
     fn report_end(&mut self, end: &End) {
         if std::mem::replace(&mut self.is_ended, true) {
@@ -263,6 +319,23 @@ impl CallObserver {
             (End::Aborted, None) => broken(decoder, &self.facts, "the call was aborted"),
         };
         self.shared.finished(&self.ticket, &self.facts, response);
+    }
+}
+
+impl OpenCall for Reading {
+    fn end_if_complete(&mut self) {
+        // A decision about the client's stream is made again when its next bytes come.
+        let _ = self.read_behind();
+        if self.decoder.as_mut().is_some_and(|decoder| decoder.is_complete()) {
+            self.report_end(&End::Complete);
+        }
+    }
+
+    fn end_if_finished(&mut self) {
+        let _ = self.read_behind();
+        if self.decoder.as_mut().is_some_and(|decoder| decoder.has_finish_value()) {
+            self.report_end(&End::Complete);
+        }
     }
 }
 

@@ -171,6 +171,11 @@ impl StreamDecoder {
         self.feed.turn.common().terminated
     }
 
+    /// `true` if the finish value arrived. Usage and the protocol's end marker may follow.
+    pub fn has_finish_value(&mut self) -> bool {
+        self.feed.turn.common().finish.is_some()
+    }
+
     /// Ends the body and returns the decoded turn.
     pub fn finish(mut self, eof: Eof) -> Decoded {
         let held = std::mem::take(&mut self.held);

@@ -118,6 +118,21 @@ impl Threads {
         self.known_run(facts, route, &facts.signs)
     }
 
+    /// Returns the run that a request most probably belongs to, without placing it: the one that it names, or
+    /// the last one of its key.
+    pub fn likely_run(
+        &mut self,
+        facts: &ClientFacts,
+        route: &Route,
+        request: &Request<'_>,
+    ) -> Option<RunKey> {
+        let known = self.known_run(facts, route, &facts.signs.or(&request.signs)).ok()?;
+        known.or_else(|| {
+            let scope = self.scope(None, facts.key);
+            self.recent.get(&scope).map(|run| run.clone())
+        })
+    }
+
     /// Learns from a response: its id, and the ids of its calls.
     pub fn answered(&mut self, seat: &Seat, kind: Kind, turn: &ModelTurn) {
         let state = self.states.get(seat);

@@ -3,6 +3,7 @@
 mod agents;
 mod chaos;
 mod costs;
+mod early;
 mod hostile;
 mod rules;
 mod signed;

@@ -1,6 +1,6 @@
 //! Recorded exchanges of all formats pass byte for byte in both directions.
 
-use super::support::{Conn, Gate, header, run, upstream};
+use super::support::{Conn, Gate, header, run_within, upstream};
 use crate::gate::support::Guard;
 use base64::Engine;
 use endstop_guard::proxy::End;
@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 struct Recording {
@@ -43,6 +44,12 @@ fn recordings() -> Vec<Recording> {
         );
     }
     all
+}
+
+/// Those of another folder can be many.
+fn time_for(all: &[Recording]) -> Duration {
+    Duration::from_secs(60)
+        .max(Duration::from_millis(200) * u32::try_from(all.len()).unwrap_or(u32::MAX))
 }
 
 fn recording(line: &Value, index: usize) -> Recording {
@@ -97,8 +104,8 @@ fn recording(line: &Value, index: usize) -> Recording {
 /// With the gate between, which reads every model call and decodes every response.
 #[test]
 fn recordings_pass_through_the_gate() {
-    run(async {
-        let all = recordings();
+    let all = recordings();
+    run_within(time_for(&all), async {
         let queue: VecDeque<Vec<u8>> = all.iter().map(|one| one.response.clone()).collect();
         let queue = Arc::new(Mutex::new(queue));
         let (sent, mut requests) = mpsc::unbounded_channel();
@@ -134,8 +141,8 @@ fn recordings_pass_through_the_gate() {
 
 #[test]
 fn recordings_pass_byte_for_byte() {
-    run(async {
-        let all = recordings();
+    let all = recordings();
+    run_within(time_for(&all), async {
         assert!(all.len() > 900, "{} recordings", all.len());
         for read in [false, true] {
             let queue: VecDeque<Vec<u8>> = all.iter().map(|one| one.response.clone()).collect();

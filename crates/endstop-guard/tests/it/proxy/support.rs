@@ -18,14 +18,17 @@ use tokio::task::JoinSet;
 
 /// Runs a test on two threads, and fails if it hangs.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    run_within(Duration::from_secs(60), test)
+}
+
+/// Runs a test that fails if it takes longer.
+pub(crate) fn run_within<T>(limit: Duration, test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(60), test).await.expect("the test hangs")
-    })
+    runtime.block_on(async { tokio::time::timeout(limit, test).await.expect("the test hangs") })
 }
 
 /// One end of a connection.
