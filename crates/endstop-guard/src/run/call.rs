@@ -45,9 +45,8 @@ pub(super) trait OpenCall: Send {
     /// Ends the call if the whole message has passed, although the exchange has not ended.
     fn end_if_complete(&mut self);
 
-    /// Ends the call if its finish value has passed, because its client continues the conversation. What would
-    /// follow is usage, which stays unknown.
-    fn end_if_finished(&mut self);
+    /// `true` if the finish value has passed, so that what may follow is usage.
+    fn has_finished(&mut self) -> bool;
 }
 
 /// The open call of an exchange; gone once the exchange has ended.

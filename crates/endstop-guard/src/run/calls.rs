@@ -78,20 +78,23 @@ impl Guarded {
                     facts: Arc::clone(facts),
                     started: false,
                     gone: false,
+                    finished: false,
                     reading: None,
                 };
                 self.exchanges.insert(number, exchange);
+                let in_flight = self.exchanges.len() as u64;
+                self.counts.most_in_flight = self.counts.most_in_flight.max(in_flight);
                 Admitted::Go(Ticket { number, place, call, output_cap, abort })
             }
         }
     }
 
-    /// `true` if a call of this conversation is in flight whose client still waits. Calls whose
-    /// client is gone are aborted, because the next one takes their place.
+    /// `true` if a call of this conversation is in flight whose client still waits, or has what it waited for.
+    /// Other calls whose client is gone are aborted, because the next one takes their place.
     fn is_busy(&mut self, conversation: &Place) -> bool {
         let mut busy = false;
         for exchange in self.exchanges.values().filter(|one| one.place == *conversation) {
-            if exchange.gone {
+            if exchange.gone && !exchange.finished {
                 exchange.abort.abort(Stop::Close);
             } else {
                 busy = true;
@@ -107,12 +110,23 @@ impl Guarded {
         }
     }
 
-    /// Returns the readings of the calls in flight: of all, or of those of one place. They lock the run, so they
-    /// are used without its lock.
-    pub(super) fn readings(&self, of: Option<&Place>) -> Vec<Arc<Mutex<dyn OpenCall>>> {
-        let wanted = |one: &&Exchange| of.is_none_or(|place| one.place == *place);
-        let open = |one: &Exchange| one.reading.as_ref().and_then(WeakCall::upgrade);
-        self.exchanges.values().filter(wanted).filter_map(open).collect()
+    /// Returns the readings of the calls in flight. They lock the run, so they are used without its lock.
+    pub(super) fn readings(&self) -> Vec<(u64, Arc<Mutex<dyn OpenCall>>)> {
+        let open =
+            |(number, one): (&u64, &Exchange)| Some((*number, one.reading.as_ref()?.upgrade()?));
+        self.exchanges.iter().filter_map(open).collect()
+    }
+
+    /// `true` if a call is in flight of which only usage may follow.
+    pub(super) fn awaits_usage(&self) -> bool {
+        self.exchanges.values().any(|one| one.finished)
+    }
+
+    /// Notes that the finish value of a call had passed when a later call came.
+    pub(super) fn has_finished(&mut self, number: u64) {
+        if let Some(exchange) = self.exchanges.get_mut(&number) {
+            exchange.finished = true;
+        }
     }
 
     /// Notes that the response of a call has started, and returns the warnings for its client.

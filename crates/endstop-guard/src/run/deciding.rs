@@ -11,7 +11,7 @@ use super::observer::{self, CallObserver, NOT_SENT};
 use super::passing::checked;
 use super::pricing::dialect_of;
 use super::resign::Signed;
-use super::runs::Shared;
+use super::runs::{RunHandle, Shared};
 use crate::exchange::answer::{Reply, bad_request};
 use crate::exchange::{
     Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, cap_output, route,
@@ -25,14 +25,38 @@ use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest wait for the usage of a call whose client already calls again. It follows the finish value.
+const USAGE_WAIT: Duration = Duration::from_millis(250);
 
 impl Gate {
-    /// Decides about a request.
-    pub(crate) fn decide_now(&self, head: &RequestHead, body: &RequestBody) -> Decision {
+    /// Decides about a request. If the usage of another call of its run is about to arrive, it is waited for,
+    /// because what that call cost decides about this one.
+    pub(crate) async fn decide_about(&self, head: &RequestHead, body: &RequestBody) -> Decision {
+        let run = match self.decide_now(head, body, true) {
+            Ok(decision) => return decision,
+            Err(run) => run,
+        };
+        let settled = run.until(|run| !run.0.lock().awaits_usage());
+        let _ = tokio::time::timeout(USAGE_WAIT, settled).await;
+        match self.decide_now(head, body, false) {
+            Ok(decision) => decision,
+            Err(_) => self.refuse(head, "the call was not decided"),
+        }
+    }
+
+    /// Decides about a request. The error is its run, if it has to wait and `may_wait`.
+    fn decide_now(
+        &self,
+        head: &RequestHead,
+        body: &RequestBody,
+        may_wait: bool,
+    ) -> Result<Decision, RunHandle> {
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         let mut line = match route(head.method.as_str(), target) {
             Ok(line) => line,
-            Err(error) => return self.refuse(head, &error.to_string()),
+            Err(error) => return Ok(self.refuse(head, &error.to_string())),
         };
         if let Some(only) = &self.only {
             line.run = Some(only.clone());
@@ -45,36 +69,52 @@ impl Gate {
                     RequestBody::Unreadable { .. } => "the body cannot be decompressed",
                     _ => "the body was not read",
                 };
-                return self.pass(head, &line, Some(format), reason);
+                return Ok(self.pass(head, &line, Some(format), reason));
             }
-            _ => return self.other(head, &line),
+            _ => return Ok(self.other(head, &line)),
         };
-        self.model_call(head, &line, raw, decoded)
+        self.model_call(head, &line, (raw, decoded), may_wait)
     }
 
     fn model_call(
         &self,
         head: &RequestHead,
         line: &Line,
-        raw: &Bytes,
-        decoded: &Bytes,
-    ) -> Decision {
-        let settings = self.settings();
+        (raw, decoded): (&Bytes, &Bytes),
+        may_wait: bool,
+    ) -> Result<Decision, RunHandle> {
         let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let facts = ClientFacts::read(headers, &line.target, &self.salt);
         let request = match Request::read(line, decoded) {
             Ok(request) => request,
             Err(error) => {
                 let Call::Model { format, .. } = line.call else {
-                    return self.forward(head, line, None);
+                    return Ok(self.forward(head, line, None));
                 };
-                return self.pass(head, line, Some(format), &error.to_string());
+                return Ok(self.pass(head, line, Some(format), &error.to_string()));
             }
         };
         // Before the call is placed, because the ids in responses place later requests.
-        self.end_complete_calls(&facts, line, &request);
+        if let Some(run) = self.end_complete_calls(&facts, line, &request)
+            && may_wait
+        {
+            return Err(run);
+        }
+        Ok(self.admit(head, line, &facts, &request, (raw, decoded)))
+    }
+
+    /// Places a model call in its run, and admits or answers it.
+    fn admit(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        facts: &ClientFacts,
+        request: &Request<'_>,
+        (raw, decoded): (&Bytes, &Bytes),
+    ) -> Decision {
+        let settings = self.settings();
         // Released before the answer, because the listener of events may take any time.
-        let placed = lock(&self.threads).place(&facts, line, &request);
+        let placed = lock(&self.threads).place(facts, line, request);
         let mut placed = match placed {
             Ok(placed) => placed,
             Err(error) => return self.refuse(head, &error.to_string()),
@@ -87,28 +127,24 @@ impl Gate {
             Ok(signed) => signed,
             Err(error) => return self.refuse(head, &error),
         };
-        let (price, catalogue) = self.price(&request, url.host());
+        let (price, catalogue) = self.price(request, url.host());
         let run = self.run_of(&placed.seat.run);
-        let reply = Reply::to(&request, &facts);
+        let reply = Reply::to(request, facts);
         let call = Arc::new(CallFacts {
             seat: placed.seat.clone(),
             kind: placed.kind,
             is_known_agent: facts.client.is_some(),
             reply,
             request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
-            dialect: dialect_of(spoken(&request), url.host()),
+            dialect: dialect_of(spoken(request), url.host()),
             catalogue,
         });
-        let guest_call = guest_call(&request, &mut placed, price);
+        let guest_call = guest_call(request, &mut placed, price);
         let shared = &run.0;
         let place = place_of(&placed);
-        let before = shared.lock().readings(Some(&place));
-        for reading in before {
-            observer::lock(&reading).end_if_finished();
-        }
         let at = shared.now();
         let mut guarded = shared.lock();
-        if let Some(reason) = objection(&guarded, &request, &placed, price) {
+        if let Some(reason) = objection(&guarded, request, &placed, price) {
             drop(guarded);
             return self.refuse(head, &reason);
         }
@@ -123,27 +159,35 @@ impl Gate {
                 drop(guarded);
                 shared.changed();
                 let signed = signed.as_ref();
-                self.send(
-                    shared,
-                    url,
-                    Sent { head, request: &request, raw, decoded, signed },
-                    ticket,
-                    call,
-                )
+                self.send(shared, url, Sent { head, request, raw, decoded, signed }, ticket, call)
             }
         }
     }
 
-    /// Ends the calls of a request's run whose whole message has passed. Without this, a client that does not
-    /// wait for the end of the exchange would look like one that gave up, or calls in parallel.
-    fn end_complete_calls(&self, facts: &ClientFacts, line: &Line, request: &Request<'_>) {
-        let likely = lock(&self.threads).likely_run(facts, line, request);
-        let run = likely.and_then(|key| lock(&self.runs).by_key.get(&key).cloned());
-        let Some(run) = run else { return };
-        let readings = run.0.lock().readings(None);
-        for reading in readings {
-            observer::lock(&reading).end_if_complete();
+    /// Ends the calls of a request's run whose whole message has passed, and notes those of which only usage may
+    /// follow. Without this, a client that does not wait for the end of the exchange would look like one that
+    /// gave up.
+    /// Returns the run if usage of it is about to arrive.
+    fn end_complete_calls(
+        &self,
+        facts: &ClientFacts,
+        line: &Line,
+        request: &Request<'_>,
+    ) -> Option<RunHandle> {
+        let key = lock(&self.threads).likely_run(facts, line, request)?;
+        let run = lock(&self.runs).by_key.get(&key).cloned()?;
+        let readings = run.0.lock().readings();
+        for (number, reading) in readings {
+            let mut reading = observer::lock(&reading);
+            reading.end_if_complete();
+            let has_finished = reading.has_finished();
+            drop(reading);
+            if has_finished {
+                run.0.lock().has_finished(number);
+            }
         }
+        let awaits = run.0.lock().awaits_usage();
+        awaits.then_some(run)
     }
 
     /// Forwards an admitted call, with a lower output cap if that was decided.
@@ -207,7 +251,7 @@ impl Gatekeeper for Gate {
     }
 
     async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
-        self.decide_now(&head, &body)
+        self.decide_about(&head, &body).await
     }
 
     fn notice(&self, notice: Notice) {

@@ -41,6 +41,9 @@ pub(super) struct Exchange {
     pub(super) started: bool,
     /// `true` if the client closed its connection, so that the same request again is a retry.
     pub(super) gone: bool,
+    /// `true` if its client was seen to continue after the finish value, so that the call is a turn although it
+    /// is gone.
+    pub(super) finished: bool,
     /// The reading of its response.
     pub(super) reading: Option<WeakCall>,
 }
@@ -50,6 +53,8 @@ pub(super) struct Exchange {
 pub struct Counts {
     /// Model calls that were forwarded.
     pub calls: u64,
+    /// The most of them that were in flight at once, each until the end of its response was read.
+    pub most_in_flight: u64,
     /// Calls that are not turns: titles, routers, summaries.
     pub auxiliary: u64,
     /// Calls after the end that got a final text.

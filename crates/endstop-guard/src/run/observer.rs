@@ -331,11 +331,9 @@ impl OpenCall for Reading {
         }
     }
 
-    fn end_if_finished(&mut self) {
+    fn has_finished(&mut self) -> bool {
         let _ = self.read_behind();
-        if self.decoder.as_mut().is_some_and(|decoder| decoder.has_finish_value()) {
-            self.report_end(&End::Complete);
-        }
+        self.decoder.as_mut().is_some_and(|decoder| decoder.has_finish_value())
     }
 }
 

@@ -109,8 +109,6 @@ pub(crate) struct Bill {
     /// The part for calls whose usage was not sent.
     pub(crate) unreported: f64,
     pub(crate) calls: u64,
-    pub(crate) in_flight: u64,
-    pub(crate) most_in_flight: u64,
 }
 
 /// The bills of all runs.
@@ -221,8 +219,6 @@ async fn serve(
         bill.usd += usd;
         bill.largest = bill.largest.max(usd);
         bill.calls += 1;
-        bill.in_flight += 1;
-        bill.most_in_flight = bill.most_in_flight.max(bill.in_flight);
     });
     let chunks = response(&path, &parsed, (input, output, visible), number, manner);
     let streamed = chunks.len() > 1;
@@ -265,7 +261,6 @@ async fn serve(
     }
     let reported = whole && matches!(manner, Manner::Answer | Manner::Tool);
     bills.change(&run, |bill| {
-        bill.in_flight -= 1;
         bill.unreported += if reported { 0.0 } else { usd };
     });
     whole
