@@ -42,11 +42,9 @@ pub(super) struct CallFacts {
 
 /// The reading of a response, as a later call of the same client sees it.
 pub(super) trait OpenCall: Send {
-    /// Ends the call if the whole message has passed, although the exchange has not ended.
-    fn end_if_complete(&mut self);
-
-    /// `true` if the finish value has passed, so that what may follow is usage.
-    fn has_finished(&mut self) -> bool;
+    /// Ends the call if the whole message has passed, although the exchange has not ended. Returns `true` if it
+    /// remains open and only its usage may follow.
+    fn end_if_complete(&mut self) -> bool;
 }
 
 /// The open call of an exchange; gone once the exchange has ended.

@@ -167,6 +167,7 @@ impl Gate {
     /// Ends the calls of a request's run whose whole message has passed, and notes those of which only usage may
     /// follow. Without this, a client that does not wait for the end of the exchange would look like one that
     /// gave up.
+    ///
     /// Returns the run if usage of it is about to arrive.
     fn end_complete_calls(
         &self,
@@ -178,10 +179,7 @@ impl Gate {
         let run = lock(&self.runs).by_key.get(&key).cloned()?;
         let readings = run.0.lock().readings();
         for (number, reading) in readings {
-            let mut reading = observer::lock(&reading);
-            reading.end_if_complete();
-            let has_finished = reading.has_finished();
-            drop(reading);
+            let has_finished = observer::lock(&reading).end_if_complete();
             if has_finished {
                 run.0.lock().has_finished(number);
             }

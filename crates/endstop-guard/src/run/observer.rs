@@ -44,7 +44,7 @@ impl CallObserver {
     }
 }
 
-// What a panic left is read no further than to its end.
+// After a panic the response is at worst one that cannot be decoded, which is an error of the call.
 pub(super) fn lock<T: OpenCall + ?Sized>(reading: &Mutex<T>) -> MutexGuard<'_, T> {
     reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -323,17 +323,15 @@ impl Reading {
 }
 
 impl OpenCall for Reading {
-    fn end_if_complete(&mut self) {
+    fn end_if_complete(&mut self) -> bool {
         // A decision about the client's stream is made again when its next bytes come.
         let _ = self.read_behind();
-        if self.decoder.as_mut().is_some_and(|decoder| decoder.is_complete()) {
+        let Some(decoder) = &mut self.decoder else { return false };
+        if decoder.is_complete() {
             self.report_end(&End::Complete);
+            return false;
         }
-    }
-
-    fn has_finished(&mut self) -> bool {
-        let _ = self.read_behind();
-        self.decoder.as_mut().is_some_and(|decoder| decoder.has_finish_value())
+        decoder.has_finish_value()
     }
 }
 

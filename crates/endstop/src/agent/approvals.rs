@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 /// A decision about a tool call that waits for approval.
 ///
-/// Its JSON is what a client sends back:
+/// A client sends it as JSON:
 ///
 /// ```
 /// use endstop::Approval;

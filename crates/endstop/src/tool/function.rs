@@ -72,7 +72,7 @@ pub struct FunctionTool<A, F> {
 /// /// Adds to the total.
 /// #[derive(serde::Deserialize, schemars::JsonSchema)]
 /// struct Add {
-///     /// What to add.
+///     /// The amount to add.
 ///     amount: u32,
 /// }
 /// let total = Arc::new(AtomicU32::new(0));
