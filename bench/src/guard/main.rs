@@ -44,7 +44,10 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(text) => {
-            println!("{text}");
+            // A server prints nothing, because its output is closed by now.
+            if !text.is_empty() {
+                println!("{text}");
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -97,18 +100,26 @@ fn measured(rounds: usize) -> Result<String, Box<dyn Error>> {
 async fn round(one: &mut Measured) -> Result<(), Box<dyn Error>> {
     // Not counted, because the first calls of a round fill caches and connection pools.
     one_by_one(one.port, Kind::Whole, 50).await?;
-    let before = one.server.as_ref().map(Server::processor_ms);
+    let before = processor_ms(one).await?;
     let samples = one_by_one(one.port, Kind::Whole, 1000).await?;
-    let after = one.server.as_ref().map(Server::processor_ms);
+    let after = processor_ms(one).await?;
     one.whole_usage.add(before, after, samples.len());
     one.whole.extend(samples);
     one.first.extend(one_by_one(one.port, Kind::Stream, 400).await?);
-    let before = one.server.as_ref().map(Server::processor_ms);
+    let before = processor_ms(one).await?;
     let samples = together(one.port, STREAMS).await?;
-    let after = one.server.as_ref().map(Server::processor_ms);
+    let after = processor_ms(one).await?;
     one.streams_usage.add(before, after, samples.len());
     one.streams.extend(samples);
     Ok(())
+}
+
+/// Returns the processor time of a target so far, with the work that its calls have left to it.
+async fn processor_ms(one: &Measured) -> Result<Option<f64>, Box<dyn Error>> {
+    Ok(match &one.server {
+        Some(server) => Some(server.at_rest().await?),
+        None => None,
+    })
 }
 
 fn table(all: &mut [Measured]) -> String {

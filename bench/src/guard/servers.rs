@@ -19,6 +19,14 @@ use tokio::task::JoinSet;
 
 type Failure = Box<dyn Error>;
 
+/// The time in which a process without work is seen to have none: several times that between two writes of a
+/// journal.
+const REST: Duration = Duration::from_millis(200);
+/// The processor time of a process without work in that time, in milliseconds: that of its timers.
+const AT_REST: f64 = 0.2;
+/// The most times that are waited for.
+const MOST_RESTS: usize = 100;
+
 /// A process of this program that serves, until this value is dropped.
 pub(crate) struct Server {
     child: Child,
@@ -42,6 +50,23 @@ impl Server {
 
     pub(crate) fn processor_ms(&self) -> f64 {
         usage::processor_ms(self.child.id())
+    }
+
+    /// Waits until the process has nothing left to do: a journal is written after the calls that it is of, and
+    /// would count for those that follow.
+    ///
+    /// # Errors
+    /// The process works on.
+    pub(crate) async fn at_rest(&self) -> Result<f64, Failure> {
+        for _ in 0..MOST_RESTS {
+            let before = self.processor_ms();
+            tokio::time::sleep(REST).await;
+            let after = self.processor_ms();
+            if after - before < AT_REST {
+                return Ok(after);
+            }
+        }
+        Err("a server works although it has no calls".into())
     }
 
     pub(crate) fn memory_mb(&self) -> (f64, f64) {
