@@ -1,25 +1,27 @@
 //! Salted fingerprints: texts and keys are compared by them, so that neither is stored.
 
-use ahash::{AHasher, RandomState};
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
-use std::hash::{BuildHasher as _, Hasher as _};
+use std::hash::Hasher as _;
 
 /// Secret random bytes of this process. With them a fingerprint of a key cannot be matched against
 /// a list of known keys, and ids cannot be forged to collide.
 #[derive(Clone)]
-pub struct Salt([u8; 32]);
+pub struct Salt {
+    bytes: [u8; 32],
+    /// The key of the marks, from other bytes than `shared`.
+    seed: u64,
+    shared: SharedSeed,
+}
 
 impl Salt {
     /// Wraps bytes that the caller drew from a secure random source.
     pub fn new(bytes: [u8; 32]) -> Salt {
-        Salt(bytes)
-    }
-
-    /// The salt as four numbers.
-    fn words(&self) -> [u64; 4] {
-        let (words, _) = self.0.as_chunks::<8>();
-        std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+        let (words, _) = bytes.as_chunks::<8>();
+        let [seed, shared, ..] = std::array::from_fn::<_, 4, _>(|at| u64::from_le_bytes(words[at]));
+        Salt { bytes, seed, shared: SharedSeed::from_u64(shared) }
     }
 }
 
@@ -64,7 +66,7 @@ impl Mixer {
     /// Starts a fingerprint. Fingerprints with different purposes never match.
     pub(super) fn new(salt: &Salt, purpose: &str) -> Mixer {
         let mut hash = Sha256::new();
-        hash.update(salt.0);
+        hash.update(salt.bytes);
         Mixer(hash).add(purpose.as_bytes())
     }
 
@@ -96,21 +98,20 @@ pub(super) struct Mark {
 }
 
 /// Collects the parts of a mark.
-pub(super) struct Marker {
+pub(super) struct Marker<'a> {
     bytes: u64,
-    hash: AHasher,
+    hash: FoldHasher<'a>,
 }
 
-impl Marker {
+impl<'a> Marker<'a> {
     /// Starts a mark. Marks with different purposes never match.
-    pub(super) fn new(salt: &Salt, purpose: &str) -> Marker {
-        let [first, second, third, fourth] = salt.words();
-        let hash = RandomState::with_seeds(first, second, third, fourth).build_hasher();
+    pub(super) fn new(salt: &'a Salt, purpose: &str) -> Marker<'a> {
+        let hash = FoldHasher::with_seed(salt.seed, &salt.shared);
         Marker { bytes: 0, hash }.add(purpose.as_bytes())
     }
 
     /// Adds a part. Its length goes first, so that parts cannot run into each other.
-    pub(super) fn add(mut self, part: &[u8]) -> Marker {
+    pub(super) fn add(mut self, part: &[u8]) -> Marker<'a> {
         self.bytes = self.bytes.wrapping_add(part.len() as u64);
         self.hash.write_u64(part.len() as u64);
         self.hash.write(part);
@@ -118,7 +119,7 @@ impl Marker {
     }
 
     /// Adds a mark in place of the bytes that it stands for.
-    pub(super) fn add_mark(mut self, mark: Mark) -> Marker {
+    pub(super) fn add_mark(mut self, mark: Mark) -> Marker<'a> {
         self.bytes = self.bytes.wrapping_add(mark.bytes);
         self.hash.write_u64(mark.bytes);
         self.hash.write_u64(mark.hash);

@@ -102,7 +102,10 @@ impl<'a> Request<'a> {
         }
         // This estimate needs no memory, unlike the parser.
         bounded_json::check(body, HEAVIEST).map_err(|_| Unreadable::Heavy)?;
-        let text = std::str::from_utf8(body).map_err(|e| Unreadable::Json(e.to_string()))?;
+        let text = simdutf8::basic::from_utf8(body)
+            // It does not name the place.
+            .or_else(|_| std::str::from_utf8(body))
+            .map_err(|e| Unreadable::Json(e.to_string()))?;
         let fields = Fields::of(text).map_err(|e| Unreadable::Json(place(&e)))?;
         let shape = shape(format, &fields)?;
         let top = top(shape, &fields);

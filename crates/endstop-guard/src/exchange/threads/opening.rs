@@ -157,7 +157,7 @@ pub(super) fn first_of_user(request: &Request<'_>) -> Option<(usize, Message)> {
 
 /// Starts a fingerprint within a scope.
 pub(super) fn scoped(salt: &Salt, purpose: &str, scope: Fingerprint) -> Mixer {
-    Mixer::new(salt, purpose).add(scope.to_string().as_bytes())
+    Mixer::new(salt, purpose).add(scope.as_bytes())
 }
 
 /// Returns the fingerprint of a prompt for a sub-agent.
