@@ -116,13 +116,17 @@ impl Driver {
             let (Some(timer), Some(since)) = (&mut self.timer, self.idle_since) else {
                 return Poll::Pending;
             };
+            // A stream polls this task for each chunk. If the timer fires in that time, it is found afterwards.
+            if self.link.is_in_use() {
+                return Poll::Pending;
+            }
             ready!(timer.as_mut().poll(cx));
             let due = since + self.idle;
             if due > Instant::now() {
                 timer.as_mut().reset(due);
                 continue;
             }
-            // In use since long ago: the timer starts when it is free again.
+            // If a request has just taken it, the timer starts when it is free again.
             self.timer = None;
             if let Some(origin) = self.origin.upgrade() {
                 origin.remove(&self.link);

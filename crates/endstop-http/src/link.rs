@@ -27,6 +27,11 @@ impl Link {
     pub(crate) fn take_ready(&self) -> Option<http1::SendRequest<Outgoing>> {
         lock(&self.sender).take_if(|sender| sender.is_ready())
     }
+
+    /// Returns `true` during a request.
+    pub(crate) fn is_in_use(&self) -> bool {
+        lock(&self.sender).is_some()
+    }
 }
 
 /// A free connection with HTTP/1.1.

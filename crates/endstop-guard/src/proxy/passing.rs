@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -34,6 +34,8 @@ struct Late {
     is_running: bool,
     // The observer has read, so the time begins anew.
     is_due_later: bool,
+    // The task that the timer wakes.
+    waker: Option<Waker>,
 }
 
 impl Late {
@@ -45,10 +47,17 @@ impl Late {
                 None => self.timer = Some(Box::pin(sleep_until(due))),
             }
             self.is_running = true;
+            self.waker = None;
         }
         let Some(timer) = self.timer.as_mut().filter(|_| self.is_running) else {
             return Poll::Pending;
         };
+        let is_known = self.waker.as_ref().is_some_and(|one| one.will_wake(context.waker()));
+        // Each chunk comes here several times, and a timer is slow to ask.
+        if is_known && !timer.is_elapsed() {
+            return Poll::Pending;
+        }
+        self.waker = Some(context.waker().clone());
         std::task::ready!(timer.as_mut().poll(context));
         self.is_running = false;
         Poll::Ready(())
