@@ -29,7 +29,8 @@ pub struct AbortToken {
 
 #[derive(Debug, Default)]
 struct State {
-    stop: Option<Stop>,
+    // Boxed, because the state is read for each chunk of a response, and an answer is large.
+    stop: Option<Box<Stop>>,
     is_over: bool,
     // One for the task of the exchange, one for the task of its connection.
     wakers: [Option<Waker>; 2],
@@ -56,7 +57,7 @@ impl AbortToken {
             if state.stop.is_some() || state.is_over {
                 return false;
             }
-            state.stop = Some(stop);
+            state.stop = Some(Box::new(stop));
             std::mem::take(&mut state.wakers)
         };
         // Outside the lock, because a waker may run the task that takes it.
@@ -91,7 +92,7 @@ impl AbortToken {
 
     /// Returns the effect that the abort has.
     pub(crate) fn stop(&self) -> Option<Stop> {
-        self.lock().stop.clone()
+        self.lock().stop.as_deref().cloned()
     }
 
     // The state is valid after a panic: each change is a single assignment.

@@ -4,7 +4,7 @@ use super::call::{CallFacts, OpenCall, Place, Ticket, WeakCall};
 use super::guarded::{Exchange, Guarded};
 use super::thread::{Asked, Last, Step, Thread};
 use crate::exchange::{Placed, steady};
-use crate::proxy::{AbortToken, Stop};
+use crate::proxy::{AbortToken, RequestHead, Stop};
 use endstop_core::{GuestCall, ModelError, ModelTurn, ToolReport, ToolStatus, TurnDelta};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,10 +27,10 @@ impl Guarded {
         placed: Placed,
         call: GuestCall,
         facts: &Arc<CallFacts>,
-        keys: Vec<String>,
+        head: &RequestHead,
     ) -> Admitted {
         self.active_at = at;
-        self.record.hide(keys);
+        self.record.hide_keys_of(head);
         if self.outcome.is_some() {
             return Admitted::Ended;
         }
@@ -91,16 +91,24 @@ impl Guarded {
 
     /// `true` if a call of this conversation is in flight whose client still waits, or has what it waited for.
     /// Other calls whose client is gone are aborted, because the next one takes their place.
-    fn is_busy(&mut self, conversation: &Place) -> bool {
-        let mut busy = false;
-        for exchange in self.exchanges.values().filter(|one| one.place == *conversation) {
-            if exchange.gone && !exchange.finished {
-                exchange.abort.abort(Stop::Close);
-            } else {
-                busy = true;
-            }
+    fn is_busy(&self, conversation: &Place) -> bool {
+        let Some(exchange) = self.last_exchange(conversation) else { return false };
+        let is_over = exchange.gone && !exchange.finished;
+        if is_over {
+            exchange.abort.abort(Stop::Close);
         }
-        busy
+        !is_over
+    }
+
+    /// Returns the last call of a thread, if it is in flight. A run can have very many calls in flight, so they are
+    /// not searched.
+    pub(super) fn last_exchange(&self, place: &Place) -> Option<&Exchange> {
+        let number = match place {
+            Place::Thread(_) => self.threads.get(place)?.last_call,
+            Place::Parallel(number) | Place::Auxiliary(number) => *number,
+        };
+        // A thread without a call has the number of another one.
+        self.exchanges.get(&number).filter(|one| one.place == *place)
     }
 
     /// Notes the reading of the response of a call.
@@ -110,11 +118,11 @@ impl Guarded {
         }
     }
 
-    /// Returns the readings of the calls in flight. They lock the run, so they are used without its lock.
+    /// Returns the readings of the responses that have begun. They lock the run, so they are used without its lock.
     pub(super) fn readings(&self) -> Vec<(u64, Arc<Mutex<dyn OpenCall>>)> {
         let open =
             |(number, one): (&u64, &Exchange)| Some((*number, one.reading.as_ref()?.upgrade()?));
-        self.exchanges.iter().filter_map(open).collect()
+        self.exchanges.iter().filter(|(_, one)| one.started).filter_map(open).collect()
     }
 
     /// `true` if a call is in flight of which only usage may follow.

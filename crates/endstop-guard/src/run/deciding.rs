@@ -6,7 +6,6 @@ use super::calls::Admitted;
 use super::event::GuardEvent;
 use super::gate::{Gate, lock};
 use super::guarded::Guarded;
-use super::journal::keys_of;
 use super::observer::{self, CallObserver, NOT_SENT};
 use super::passing::checked;
 use super::pricing::dialect_of;
@@ -148,7 +147,7 @@ impl Gate {
             drop(guarded);
             return self.refuse(head, &reason);
         }
-        match guarded.admit(at, placed, guest_call, &call, keys_of(head)) {
+        match guarded.admit(at, placed, guest_call, &call, head) {
             Admitted::Ended => {
                 let answer = guarded.answer(&place, &call);
                 drop(guarded);
@@ -178,6 +177,9 @@ impl Gate {
         let key = lock(&self.threads).likely_run(facts, line, request)?;
         let run = lock(&self.runs).by_key.get(&key).cloned()?;
         let readings = run.0.lock().readings();
+        if readings.is_empty() {
+            return None;
+        }
         for (number, reading) in readings {
             let has_finished = observer::lock(&reading).end_if_complete();
             if has_finished {

@@ -102,13 +102,14 @@ impl RunRecord {
     }
 
     /// Redacts the keys of a request from what is recorded from now on.
-    pub(super) fn hide(&mut self, keys: Vec<String>) {
+    pub(super) fn hide_keys_of(&mut self, head: &RequestHead) {
         let known = self.raw.len();
-        for key in keys {
-            if self.raw.len() < MOST_KEYS && !self.raw.contains(&key) {
-                self.raw.push(key);
+        let raw = &mut self.raw;
+        each_key(head, |key| {
+            if raw.len() < MOST_KEYS && !raw.iter().any(|known| known == key) {
+                raw.push(key.to_owned());
             }
-        }
+        });
         // Building a set takes longer than a call, and most clients send the same key each time.
         if self.raw.len() == known {
             return;
@@ -176,28 +177,29 @@ impl RunRecord {
     }
 }
 
-/// Returns the credentials of a request, in its headers and in its URL. A server may echo them.
-pub(super) fn keys_of(head: &RequestHead) -> Vec<String> {
-    let mut secrets: Vec<String> = Vec::new();
+/// Visits the credentials of a request, in its headers and in its URL. A server may echo them.
+fn each_key(head: &RequestHead, mut found: impl FnMut(&str)) {
     for (name, value) in &head.headers {
+        if !is_secret_header(name.as_str()) || is_id(name.as_str()) {
+            continue;
+        }
         let value = String::from_utf8_lossy(value.as_bytes());
         // A signature differs in each request, and does not contain the key that made it.
-        if !is_secret_header(name.as_str()) || is_id(name.as_str()) || value.starts_with("AWS4-") {
+        if value.starts_with("AWS4-") {
             continue;
         }
         // `Bearer KEY`: the key alone is the secret, too.
         if let Some((_, key)) = value.split_once(' ') {
-            secrets.push(key.trim().to_owned());
+            found(key.trim());
         }
-        secrets.push(value.into_owned());
+        found(&value);
     }
     for (name, value) in head.query().into_iter().flat_map(parameters) {
         if is_secret_parameter(name) {
-            secrets.push(percent_decode_str(value).decode_utf8_lossy().into_owned());
-            secrets.push(value.to_owned());
+            found(&percent_decode_str(value).decode_utf8_lossy());
+            found(value);
         }
     }
-    secrets
 }
 
 /// `true` for headers with ids, whose names sound like credentials.

@@ -94,7 +94,10 @@ impl ResponseObserver for CallObserver {
 impl Drop for CallObserver {
     // The request was dropped before it was forwarded.
     fn drop(&mut self) {
-        self.reading().report_end(&End::NoResponse { error: NOT_SENT.to_owned(), sent: false });
+        let mut reading = self.reading();
+        if !reading.is_ended {
+            reading.report_end(&End::NoResponse { error: NOT_SENT.to_owned(), sent: false });
+        }
     }
 }
 
@@ -104,10 +107,10 @@ struct Reading {
     ticket: Ticket,
     facts: Arc<CallFacts>,
     decoder: Option<Box<StreamDecoder>>,
-    /// The error that ended decoding.
-    problem: Option<ModelError>,
+    /// The error that ended decoding. Boxed like the next field, because each chunk reads the fields below.
+    problem: Option<Box<ModelError>>,
     /// Follows the text of a stream that a policy may cut.
-    tail: Option<Tail>,
+    tail: Option<Box<Tail>>,
     /// Deltas of the chunks that are read.
     deltas: Vec<TurnDelta>,
     /// Chunks that have passed and were not read. A stream has many small ones, and reading each when it
@@ -133,7 +136,7 @@ impl Reading {
     fn new(shared: Arc<Shared>, ticket: Ticket, facts: Arc<CallFacts>) -> Reading {
         let tail = shared.may_cut_text().then(|| {
             let stamp = Stamp { id: "endstop", unix_seconds: shared.unix_seconds() };
-            Tail::new(&facts.reply, stamp)
+            Box::new(Tail::new(&facts.reply, stamp))
         });
         let asked_at = shared.now();
         Reading {
@@ -184,7 +187,7 @@ impl Reading {
         let Some(decoder) = &mut self.decoder else { return Flow::Pass };
         let deltas = &mut self.deltas;
         // An error of the decoder is in its result; the bytes still pass.
-        let _ = decoder.push(chunk, &mut |delta| take(deltas, delta));
+        let _ = decoder.push(chunk, &mut |delta| take(deltas, delta, chunk.len()));
         let held = if deltas.is_empty() { self.held } else { 0 };
         self.held = held.saturating_add(chunk.len() as u64);
         if self.report() { Flow::Pass } else { self.stop() }
@@ -278,7 +281,7 @@ impl Reading {
         // The provider bills a response that only guard cannot read.
         let billed = self.status < 400;
         let class = if billed { ErrorClass::IncompleteStream } else { ErrorClass::UnknownError };
-        self.problem.get_or_insert(ModelError::new(class, message));
+        self.problem.get_or_insert_with(|| Box::new(ModelError::new(class, message)));
         self.decoder = None;
         flow
     }
@@ -299,7 +302,7 @@ impl Reading {
         let _ = self.read_behind();
         let decoder = self.decoder.take();
         let response = match (end, self.problem.take()) {
-            (_, Some(error)) => Err((error, None)),
+            (_, Some(error)) => Err((*error, None)),
             (End::NoResponse { error, sent }, None) => {
                 // A provider that has the request may bill it, even if it never answers.
                 let class =
@@ -385,12 +388,16 @@ fn decoded(mut decoded: Option<Decoded>, facts: &CallFacts) -> Response {
     }
 }
 
-/// Appends a delta; text of one chunk is merged.
-fn take(deltas: &mut Vec<TurnDelta>, delta: Delta<'_>) {
+/// Appends a delta; text of one chunk is merged. `most` bounds the bytes of text that are expected.
+fn take(deltas: &mut Vec<TurnDelta>, delta: Delta<'_>, most: usize) {
     let count = |text: &str| text.chars().count() as u64;
     match (delta, deltas.last_mut()) {
         (Delta::Text(text), Some(TurnDelta::Text(so_far))) => so_far.push_str(text),
-        (Delta::Text(text), _) => deltas.push(TurnDelta::Text(text.to_owned())),
+        (Delta::Text(text), _) => {
+            let mut merged = String::with_capacity(most.max(text.len()));
+            merged.push_str(text);
+            deltas.push(TurnDelta::Text(merged));
+        }
         (Delta::Reasoning(text) | Delta::Refusal(text), Some(TurnDelta::Reasoning(so_far))) => {
             *so_far += count(text);
         }

@@ -64,9 +64,7 @@ impl Guarded {
         }
         let before = self.last_main.replace(place.clone());
         // A single call was kept only because it was the last one.
-        let is_over = |place: &Place| {
-            place.is_single() && !self.exchanges.values().any(|one| one.place == *place)
-        };
+        let is_over = |place: &Place| place.is_single() && self.last_exchange(place).is_none();
         if let Some(before) = before.filter(is_over) {
             self.leave(at, &before);
         }
