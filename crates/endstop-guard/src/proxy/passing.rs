@@ -309,3 +309,28 @@ impl Drop for Passing {
         self.background.run(read_on(upstream, observed, abort, limits));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LATEST, Late};
+    use std::future::poll_fn;
+    use std::task::{Context, Waker};
+    use std::time::{Duration, Instant};
+
+    #[tokio::test]
+    async fn timer_wakes_the_task_that_polled_last() {
+        let began = Instant::now();
+        let mut late = Late { is_due_later: true, ..Late::default() };
+        // Another task, which is never woken.
+        assert!(late.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let woken = poll_fn(|context| late.poll(context));
+        tokio::time::timeout(Duration::from_secs(60), woken).await.unwrap();
+        assert!(began.elapsed() >= LATEST);
+        assert!(late.poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it fires once");
+        late.is_due_later = true;
+        assert!(late.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let woken = poll_fn(|context| late.poll(context));
+        tokio::time::timeout(Duration::from_secs(60), woken).await.unwrap();
+        assert!(began.elapsed() >= 2 * LATEST);
+    }
+}
