@@ -100,17 +100,6 @@ impl Guarded {
         !is_over
     }
 
-    /// Returns the last call of a thread, if it is in flight. A run can have very many calls in flight, so they are
-    /// not searched.
-    pub(super) fn last_exchange(&self, place: &Place) -> Option<&Exchange> {
-        let number = match place {
-            Place::Thread(_) => self.threads.get(place)?.last_call,
-            Place::Parallel(number) | Place::Auxiliary(number) => *number,
-        };
-        // A thread without a call has the number of another one.
-        self.exchanges.get(&number).filter(|one| one.place == *place)
-    }
-
     /// Notes the reading of the response of a call.
     pub(super) fn is_read_by(&mut self, number: u64, reading: WeakCall) {
         if let Some(exchange) = self.exchanges.get_mut(&number) {

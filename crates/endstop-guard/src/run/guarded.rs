@@ -213,6 +213,17 @@ impl Guarded {
         self.active_at
     }
 
+    /// Returns the last call of a thread, if it is in flight. A run can have very many calls in flight, so they are
+    /// not searched.
+    pub(super) fn last_exchange(&self, place: &Place) -> Option<&Exchange> {
+        let number = match place {
+            Place::Thread(_) => self.threads.get(place)?.last_call,
+            Place::Parallel(number) | Place::Auxiliary(number) => *number,
+        };
+        // A thread without a call has the number of another one.
+        self.exchanges.get(&number).filter(|one| one.place == *place)
+    }
+
     /// The number of calls in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.exchanges.len()
