@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 
-/// The most bytes that are copied together, to be sent with one call for one buffer: that takes the system less time
-/// than the copy of a small chunk and its frame takes here.
+/// The most bytes that are copied together, to be sent as one buffer. Sending a small chunk and its frame as three buffers
+/// takes longer than the copy.
 const SMALL: usize = 1 << 10;
 
 /// A client's socket.

@@ -90,7 +90,7 @@ impl Guarded {
     }
 
     /// `true` if a call of this conversation is in flight whose client still waits, or has what it waited for.
-    /// Other calls whose client is gone are aborted, because the next one takes their place.
+    /// A call whose client is gone is aborted, because the next one takes its place.
     fn is_busy(&self, conversation: &Place) -> bool {
         let Some(exchange) = self.last_exchange(conversation) else { return false };
         let is_over = exchange.gone && !exchange.finished;
