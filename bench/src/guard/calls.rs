@@ -32,7 +32,7 @@ pub(crate) struct Sample {
 }
 
 /// Returns the next turn of a conversation about a text of 40 kB: the result of one more tool call.
-fn request(kind: Kind) -> Vec<u8> {
+fn request(kind: Kind, conversation: usize) -> Vec<u8> {
     static TURN: AtomicU64 = AtomicU64::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
     let name = match kind {
@@ -41,7 +41,7 @@ fn request(kind: Kind) -> Vec<u8> {
         Kind::Slow => "slow",
     };
     let streamed = kind != Kind::Whole;
-    let text = "x".repeat(40 << 10);
+    let text = format!("{conversation:<16}{}", "x".repeat(40 << 10));
     let body = format!(
         "{{\"model\":\"m\",\"stream\":{streamed},\"stream_options\":{{\"include_usage\":true}},\
          \"tools\":[{{\"type\":\"function\",\"function\":{{\"name\":\"read\",\"parameters\":{{}}}}}}],\
@@ -64,7 +64,7 @@ async fn connect(port: u16) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// Makes a number of calls one after the other.
+/// Makes a number of calls one after the other, all of one conversation.
 pub(crate) async fn one_by_one(
     port: u16,
     kind: Kind,
@@ -73,17 +73,18 @@ pub(crate) async fn one_by_one(
     let mut stream = connect(port).await?;
     let mut samples = Vec::with_capacity(calls);
     for _ in 0..calls {
-        samples.push(call(&mut stream, &request(kind)).await?);
+        samples.push(call(&mut stream, &request(kind, 0)).await?);
     }
     Ok(samples)
 }
 
-/// Makes a number of streamed calls at once.
+/// Makes a number of streamed calls at once, each of a conversation of its own: guard reads and records all of them,
+/// where of calls of one conversation at the same time it records one.
 pub(crate) async fn together(port: u16, calls: usize) -> Result<Vec<Sample>, Failure> {
     let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..calls {
+    for conversation in 1..=calls {
         let mut stream = connect(port).await?;
-        let request = request(Kind::Slow);
+        let request = request(Kind::Slow, conversation);
         tasks.spawn(async move { call(&mut stream, &request).await.map_err(|e| e.to_string()) });
     }
     let mut samples = Vec::with_capacity(calls);
