@@ -31,8 +31,8 @@ pub(crate) struct Sample {
     pub(crate) total: f64,
 }
 
-/// Returns the next turn of a conversation about a text of 40 kB: the result of one more tool call.
-fn request(kind: Kind, conversation: usize) -> Vec<u8> {
+/// Returns the next turn of a run, whose conversation is about a text of 40 kB: the result of one more tool call.
+fn request(kind: Kind, run: usize) -> Vec<u8> {
     static TURN: AtomicU64 = AtomicU64::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
     let name = match kind {
@@ -41,7 +41,7 @@ fn request(kind: Kind, conversation: usize) -> Vec<u8> {
         Kind::Slow => "slow",
     };
     let streamed = kind != Kind::Whole;
-    let text = format!("{conversation:<16}{}", "x".repeat(40 << 10));
+    let text = "x".repeat(40 << 10);
     let body = format!(
         "{{\"model\":\"m\",\"stream\":{streamed},\"stream_options\":{{\"include_usage\":true}},\
          \"tools\":[{{\"type\":\"function\",\"function\":{{\"name\":\"read\",\"parameters\":{{}}}}}}],\
@@ -50,7 +50,7 @@ fn request(kind: Kind, conversation: usize) -> Vec<u8> {
          \"arguments\":\"{{}}\"}}}}]}},{{\"role\":\"tool\",\"tool_call_id\":\"c{turn}\",\"content\":\"{turn}\"}}]}}"
     );
     format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-kind: {name}\r\ncontent-type: application/json\r\n\
+        "POST /run/{run}/v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-kind: {name}\r\ncontent-type: application/json\r\n\
          authorization: Bearer sk-none\r\nx-api-key: sk-none\r\nanthropic-version: 2023-06-01\r\n\
          accept: */*\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
@@ -64,7 +64,7 @@ async fn connect(port: u16) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// Makes a number of calls one after the other, all of one conversation.
+/// Makes a number of calls one after the other, all of one run.
 pub(crate) async fn one_by_one(
     port: u16,
     kind: Kind,
@@ -78,13 +78,13 @@ pub(crate) async fn one_by_one(
     Ok(samples)
 }
 
-/// Makes a number of streamed calls at once, each of a conversation of its own: guard reads and records all of them,
-/// where of calls of one conversation at the same time it records one.
+/// Makes a number of streamed calls at once, each of a run of its own, because a journal has only the main conversation
+/// of a run.
 pub(crate) async fn together(port: u16, calls: usize) -> Result<Vec<Sample>, Failure> {
     let mut tasks = tokio::task::JoinSet::new();
-    for conversation in 1..=calls {
+    for run in 1..=calls {
         let mut stream = connect(port).await?;
-        let request = request(Kind::Slow, conversation);
+        let request = request(Kind::Slow, run);
         tasks.spawn(async move { call(&mut stream, &request).await.map_err(|e| e.to_string()) });
     }
     let mut samples = Vec::with_capacity(calls);

@@ -137,7 +137,8 @@ async fn round(one: &mut Measured) -> Result<(), Box<dyn Error>> {
     one.whole.extend(samples);
     one.first.extend(one_by_one(port, Kind::Stream, 400).await?);
     let port = one.together.port;
-    one_by_one(port, Kind::Stream, 50).await?;
+    // The first of them start the runs.
+    together(port, STREAMS).await?;
     let before = one.together.processor_ms().await?;
     let mut count = 0;
     for _ in 0..TIMES {

@@ -3,7 +3,6 @@
 use crate::usage;
 use endstop::journal::SqliteJournal;
 use endstop_core::{Limits, Price};
-use endstop_guard::exchange::RunName;
 use endstop_guard::proxy::{ForwardAll, Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Gate, JournalSettings, Settings};
 use endstop_wire::redact::KnownKeys;
@@ -123,7 +122,7 @@ async fn server(listener: TcpListener, what: &str, target: &str) -> Result<(), F
     }
 }
 
-/// Guards the calls, in one run, with limits that none reaches.
+/// Guards the calls, each in the run that its path names, with limits that none reaches.
 async fn guard(listener: TcpListener, target: &str, recorded: bool) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let limits = Limits { max_turns: Some(u32::MAX), max_budget_usd: Some(1e6), ..Limits::none() };
@@ -142,7 +141,6 @@ async fn guard(listener: TcpListener, target: &str, recorded: bool) -> Result<()
     }
     let base = Upstream::parse(&format!("http://{target}"))?;
     let gate = Gate::new(settings, UpstreamMap::new(base), [7; 32], Arc::new(|_| {}));
-    let (gate, _run) = gate.only(RunName::new("measured")?);
     Proxy::new(gate, ProxyOptions::default()).run(listener, std::future::pending()).await;
     Ok(())
 }
