@@ -69,7 +69,8 @@ def outcome_of(ended: dict[str, Any] | BaseException) -> Outcome:
     return Outcome.from_json(json.dumps(ended["endstop"]))
 
 
-class EndstopMiddleware(AgentMiddleware[Any, Any, Any]):
+# Without type arguments, because their number differs between the supported versions.
+class EndstopMiddleware(AgentMiddleware):
     """Puts every run of an agent under the kernel. `on_end` is called once with each outcome, also if
     an exception leaves the graph."""
 
