@@ -19,7 +19,7 @@ If the run must not continue, the adapter interrupts the agent, and the messages
 these are the events of the API, and the only place where the SDK shows the finish value.
 
 Blind spots without the adapter, which it covers: **a tool call that the token limit cut is repeated
-without end** (468 calls in seven seconds); an answer that is cut is a `success` after one retry; nothing caps
+without end** (468 calls within ten seconds); an answer that is cut is a `success` after one retry; nothing caps
 turns or a loop. Blind spots that remain: the agent starts some tools before its response has ended, so
 that a call in a response which is cut later may have run; a hook cannot tell the model's own
 compaction and its small helper calls, which have no messages; and the agent retries errors of the API by
