@@ -10,6 +10,7 @@ use super::error::JournalError;
 use super::recorded::{RecordedRun, RunHeader};
 use endstop_core::{Message, Outcome};
 use endstop_wire::redact::KnownKeys;
+use std::any::Any;
 use std::time::Duration;
 
 /// A store for runs.
@@ -37,10 +38,46 @@ pub trait Journal: Send + Sync {
     fn hidden(&self) -> KnownKeys {
         KnownKeys::default()
     }
+
+    /// Stores what several runs have to write, in one transaction: either all of it, or nothing.
+    /// Returns `false` if nothing was stored; the caller then writes each run separately, which also
+    /// shows the run that failed and the reason. The default implementation stores nothing.
+    fn write_together(&self, writes: &mut [RunWrite<'_>]) -> bool {
+        let _ = writes;
+        false
+    }
 }
 
-/// The record of one run.
-pub trait RunJournal: Send {
+/// What one run has to write, for [`Journal::write_together`].
+#[non_exhaustive]
+pub struct RunWrite<'w> {
+    /// The header of a run that begins with this write, as for [`Journal::begin`].
+    pub header: Option<&'w RunHeader>,
+    /// The record of the run. It is `None` if the run begins; the journal then sets it.
+    pub log: &'w mut Option<Box<dyn RunJournal>>,
+    /// The records that follow, as for [`RunJournal::append`].
+    pub records: &'w [Record],
+    /// The end of the run, after these records.
+    pub end: Option<RunEnd<'w>>,
+}
+
+/// The end of a run, for [`Journal::write_together`].
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct RunEnd<'w> {
+    /// The outcome, without its messages.
+    pub outcome: &'w Outcome,
+    /// The same as JSON, as for [`RunJournal::ended`].
+    pub text: &'w str,
+    /// The messages that the run ended with, as for [`RunJournal::messages`].
+    pub messages: &'w [Message],
+    /// The secrets that the stored messages must not contain.
+    pub keys: &'w KnownKeys,
+}
+
+/// The record of one run. A journal that implements [`Journal::write_together`] recognises its own
+/// by its type.
+pub trait RunJournal: Any + Send {
     /// Appends these records, all or none of them. They are stored when this returns: the process
     /// may be killed afterwards without losing them.
     ///

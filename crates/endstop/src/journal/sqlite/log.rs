@@ -6,18 +6,17 @@
 
 use super::failure::problem;
 use super::journal::SqliteJournal;
+use super::run_rows::{Beginning, Log, bytes_of, insert, store_end};
 use super::texts::{Prepared, Stored};
 use super::write::all_or_none;
-use super::{driver, header, tables};
+use super::{driver, tables, together};
 use crate::journal::{
-    Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
+    Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal, RunWrite,
     without_secrets,
 };
-use endstop_core::{Message, NanoUsd, Outcome};
+use endstop_core::{Message, Outcome};
 use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, params};
-use serde_json::Value;
-use std::borrow::Cow;
 use std::time::Duration;
 
 impl Journal for SqliteJournal {
@@ -26,48 +25,22 @@ impl Journal for SqliteJournal {
     }
 
     fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
-        let driver = self.driver()?;
-        let keys = self.keys().and(&header.keys);
-        let parts = header::split(header, &keys).map_err(|error| self.no_json(&error))?;
-        let task = keys.out_of_text(&header.spec.task);
         loop {
-            let messages = &header.spec.messages;
-            let prepared = Prepared::new(&self.0.known, messages, &keys)
-                .map_err(|error| self.no_json(&error))?;
-            let begin = |connection: &Connection| {
-                let Some(numbers) = prepared.store(connection)? else { return Ok(None) };
-                connection
-                    .prepare_cached(
-                        "INSERT INTO runs (id, continues, started_ms, version, provider, model, task,
-                         header, driver, conversation, project)
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '', ?8, ?9, ?10)",
-                    )?
-                    .execute(params![
-                        header.id,
-                        header.continues,
-                        whole(header.started_ms),
-                        header.version,
-                        header.spec.provider,
-                        header.spec.model,
-                        task,
-                        driver.name,
-                        prepared.number(&numbers),
-                        header.settings.get("project").and_then(Value::as_str),
-                    ])?;
-                let run = connection.last_insert_rowid();
-                parts.store(connection, run)?;
-                Ok(Some((run, numbers)))
-            };
-            self.grows(task.len() + prepared.bytes());
-            let begun = self.writing(|connection| all_or_none(connection, || begin(connection)))?;
-            if let Some((run, numbers)) = begun {
-                let conversation = prepared.stored(&self.0.known, &numbers);
-                return Ok(Box::new(Log::new(self, run, 0, conversation)));
+            let beginning = Beginning::new(self, header)?;
+            self.grows(beginning.bytes());
+            let store = |connection: &Connection| beginning.store(connection);
+            let begun = self.writing(|connection| all_or_none(connection, || store(connection)))?;
+            if let Some(begun) = begun {
+                return Ok(Box::new(beginning.stored(self, begun)));
             }
             // Another process has pruned the runs that this conversation was shared with. Forget
             // the cached numbers and store the whole conversation.
             self.0.known.forget();
         }
+    }
+
+    fn write_together(&self, writes: &mut [RunWrite<'_>]) -> bool {
+        together::write(self, writes)
     }
 
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
@@ -124,46 +97,10 @@ impl Journal for SqliteJournal {
     }
 }
 
-/// The record of one run in the file.
-struct Log {
-    journal: SqliteJournal,
-    /// Number of the run in `runs`.
-    run: i64,
-    next: i64,
-    ended: bool,
-    /// The conversation that the run began with, if this process has stored it.
-    conversation: Stored,
-    /// The conversation that the run ended with.
-    ending: Option<Prepared>,
-}
-
-impl Log {
-    fn new(journal: &SqliteJournal, run: i64, next: i64, conversation: Stored) -> Log {
-        Log { journal: journal.clone(), run, next, ended: false, conversation, ending: None }
-    }
-}
-
 impl Log {
     fn insert(&self, connection: &Connection, records: &[Record]) -> rusqlite::Result<()> {
         let keys = self.journal.keys();
-        let from = tables::keys(self.run).0 + self.next;
-        let write = || -> rusqlite::Result<()> {
-            let mut insert = connection.prepare_cached(
-                "INSERT INTO log (key, at_ns, wall_ms, name, event, effects)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?;
-            for (key, record) in (from..).zip(records) {
-                insert.execute(params![
-                    key,
-                    i64::try_from(record.at.as_nanos()).unwrap_or(i64::MAX),
-                    whole(record.wall_ms),
-                    record.name,
-                    clean(&keys, &record.event),
-                    record.effects.as_deref().map(|text| clean(&keys, text)),
-                ])?;
-            }
-            Ok(())
-        };
+        let write = || insert(connection, (self.run, self.next), records, &keys);
         match records {
             [] => Ok(()),
             // A single statement is a transaction by itself; `BEGIN` and `COMMIT` would only cost
@@ -175,7 +112,7 @@ impl Log {
 
     fn appended(&mut self, records: &[Record]) {
         self.next += records.len() as i64;
-        self.journal.grows(records.iter().map(|record| record.event.len()).sum());
+        self.journal.grows(bytes_of(records));
     }
 }
 
@@ -230,50 +167,16 @@ impl RunJournal for Log {
     }
 
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
-        let keys = self.journal.keys();
-        let end = |connection: &Connection| {
-            let conversation = match &self.ending {
-                // The base conversation belongs to this run, and a driven run is never pruned.
-                // Therefore `store` cannot return `None` here.
-                Some(ending) => Some((ending, ending.store(connection)?.unwrap_or_default())),
-                None => None,
-            };
-            connection
-                .prepare_cached(
-                    "UPDATE runs SET ended_ms = ?2, termination = ?3, category = ?4, turns = ?5,
-                     cost_usd = ?6, outcome = ?7, verified = ?8, ended_conversation = ?9,
-                     driver = NULL WHERE number = ?1",
-                )?
-                .execute(params![
-                    self.run,
-                    whole(crate::clock::wall_ms()),
-                    outcome.termination.as_str(),
-                    outcome.category().as_str(),
-                    outcome.turns,
-                    outcome.known_cost().map(NanoUsd::to_usd),
-                    without_secrets(&keys, text.to_owned()),
-                    outcome.verified,
-                    conversation.as_ref().map(|(ending, numbers)| ending.number(numbers)),
-                ])?;
-            Ok(conversation)
-        };
-        self.journal.grows(text.len() + self.ending.as_ref().map_or(0, Prepared::bytes));
-        let written =
+        let text = without_secrets(&self.journal.keys(), text.to_owned());
+        let ending = self.ending.as_ref();
+        let end = |connection: &Connection| store_end(connection, self.run, outcome, &text, ending);
+        self.journal.grows(text.len() + ending.map_or(0, Prepared::bytes));
+        let numbers =
             self.journal.writing(|connection| all_or_none(connection, || end(connection)))?;
-        if let Some((ending, numbers)) = written {
+        if let Some(ending) = ending {
             ending.stored(&self.journal.0.known, &numbers);
         }
         self.ended = true;
         Ok(())
     }
-}
-
-/// Removes the keys from `hide`. The recorder has already removed the run's own keys and secrets of
-/// known formats, so that without such keys the text is not searched again.
-fn clean<'t>(keys: &KnownKeys, text: &'t str) -> Cow<'t, str> {
-    if keys.is_empty() { text.into() } else { without_secrets(keys, text.to_owned()).into() }
-}
-
-fn whole(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

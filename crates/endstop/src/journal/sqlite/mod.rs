@@ -25,11 +25,13 @@ mod parked;
 mod parked_rows;
 mod prune;
 mod read;
+mod run_rows;
 mod schema;
 mod space;
 mod spending;
 mod tables;
 mod texts;
+mod together;
 mod upgrade;
 mod write;
 

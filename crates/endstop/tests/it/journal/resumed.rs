@@ -296,7 +296,7 @@ impl<F: Fn(&Record) -> bool + Clone + Send + Sync + 'static> Journal for Watched
 
 /// Ignores all records from the first for which the callback returns false, as if the process had
 /// died there.
-impl<F: Fn(&Record) -> bool + Send> RunJournal for WatchedRun<F> {
+impl<F: Fn(&Record) -> bool + Send + 'static> RunJournal for WatchedRun<F> {
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
         let lives = records.iter().map(&self.1).take_while(|lives| *lives).count();
         self.0.append(&records[..lives])
