@@ -1,6 +1,7 @@
 //! The processes that are measured: the upstream, the byte pump, the proxy.
 
 use crate::usage;
+use endstop::agent::GuestJournal;
 use endstop::journal::SqliteJournal;
 use endstop_core::{Limits, Price};
 use endstop_guard::proxy::{ForwardAll, Proxy, ProxyOptions, Upstream, UpstreamMap};
@@ -129,8 +130,9 @@ async fn guard(listener: TcpListener, target: &str, recorded: bool) -> Result<()
     let price = Some(Price::usd_per_million_tokens(3.0, 15.0));
     let mut settings = Settings { limits, price, ..Settings::default() };
     if recorded {
+        let journal = SqliteJournal::open(folder.path().join("journal.db"))?;
         settings.journal = Some(JournalSettings {
-            journal: Arc::new(SqliteJournal::open(folder.path().join("journal.db"))?),
+            journal: GuestJournal::start(Arc::new(journal))?,
             task: "measured".to_owned(),
             policy: None,
             settings: Value::Null,

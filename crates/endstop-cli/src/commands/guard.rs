@@ -1,6 +1,6 @@
 //! `endstop guard`: runs another agent program under limits, and reports how its run ended.
 
-use super::surroundings::{aws_keys, environment, outgoing, random, salt};
+use super::surroundings::{aws_keys, environment, guests, outgoing, random, salt};
 use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
@@ -21,6 +21,7 @@ use crate::run::retention::Retention;
 use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
 use crate::visible::{shorten, visible};
+use endstop::agent::GuestJournal;
 use endstop::core::limits::{TABLE, parse_duration};
 use endstop::core::{Decision, GuestMode, RuleHit, TerminationPolicy};
 use endstop::journal::SqliteJournal;
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
     let file = file.map(|file| EventFile::create(&file, output::keys().clone())).transpose()?;
     let (lines, writer) = GuardLines::begin(file, json);
     if let Some(journal) = &journal {
-        settings.journal = Some(recorded(args, &configured, journal, &lines));
+        settings.journal = Some(recorded(args, &configured, guests(journal)?, &lines));
     }
     settings.budget =
         configured.spend.budget(configured.project.as_deref(), false, journal.as_ref())?;
@@ -142,7 +143,7 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
 fn recorded(
     args: &GuardArgs,
     configured: &Configured,
-    journal: &SqliteJournal,
+    journal: GuestJournal,
     lines: &GuardLines,
 ) -> JournalSettings {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
@@ -152,7 +153,7 @@ fn recorded(
         lines.warning(&problem);
     };
     JournalSettings {
-        journal: Arc::new(journal.clone()),
+        journal,
         task: shorten(&words.join(" "), 1000),
         policy: configured
             .policy

@@ -1,6 +1,6 @@
 //! `endstop guard --listen`: a standing proxy for many agents and machines.
 
-use super::surroundings::{aws_keys, environment, outgoing, salt};
+use super::surroundings::{aws_keys, environment, guests, outgoing, salt};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::state::state_folder;
@@ -13,6 +13,7 @@ use crate::run::retention::Retention;
 use crate::run::signals::{Signals, StopSignal};
 use crate::visible::visible;
 use endstop::Outcome;
+use endstop::agent::GuestJournal;
 use endstop::journal::SqliteJournal;
 use endstop_guard::proxy::{Proxy, ProxyOptions};
 use endstop_guard::run::{GuardEvent, JournalSettings, Records, RunHandle};
@@ -65,8 +66,9 @@ pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
     let journal = journal_path::to_write(&JournalPath::of(args.journal.as_deref(), None)?)?;
     if let Some(journal) = &journal {
         let many = Records::at_most(MOST_RECORDS);
+        let guests = guests(journal)?;
         for profile in &mut file.profiles {
-            profile.settings.journal = Some(recorded(journal, profile, &many));
+            profile.settings.journal = Some(recorded(&guests, profile, &many));
         }
     }
     let runtime = runtime()?;
@@ -123,7 +125,7 @@ async fn bind(flag: &str, address: &str) -> Result<(TcpListener, SocketAddr)> {
 }
 
 /// Returns how the journal records the runs of a profile.
-fn recorded(journal: &SqliteJournal, profile: &Profile, many: &Records) -> JournalSettings {
+fn recorded(guests: &GuestJournal, profile: &Profile, many: &Records) -> JournalSettings {
     let policy = profile.settings.policy.as_ref().map(|make| {
         let policy = make();
         policy.specification().unwrap_or_else(|| policy.name().into())
@@ -137,7 +139,7 @@ fn recorded(journal: &SqliteJournal, profile: &Profile, many: &Records) -> Journ
         }
     };
     JournalSettings {
-        journal: Arc::new(journal.clone()),
+        journal: guests.clone(),
         task: format!("guard --listen, profile {}", profile.name),
         policy,
         settings: json!({"guard": true, "profile": profile.name}),

@@ -1,12 +1,16 @@
-//! The surroundings of both forms of guard: randomness, variables and outgoing proxies.
+//! The surroundings of both forms of guard: randomness, variables, outgoing proxies and the journal.
 
+use crate::failure::{Failure, Result};
 use crate::output;
 use crate::visible::visible;
+use endstop::agent::GuestJournal;
+use endstop::journal::SqliteJournal;
 use endstop_guard::clients::{DiskFiles, Files as _};
 use endstop_guard::process::Outgoing;
 use endstop_guard::run::AwsKeys;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 /// Returns a random number from the process's hash keys, which the system's generator seeds.
 pub(super) fn random() -> u64 {
@@ -41,4 +45,11 @@ pub(super) fn outgoing(environment: &BTreeMap<String, String>) -> Outgoing {
         output::note(&format!("endstop guard: {}", visible(&warning.to_string())));
     }
     outgoing
+}
+
+/// Starts the thread that writes to the journal.
+pub(super) fn guests(journal: &SqliteJournal) -> Result<GuestJournal> {
+    GuestJournal::start(Arc::new(journal.clone())).map_err(|error| {
+        Failure::fault(format!("the thread that writes the journal cannot be started: {error}"))
+    })
 }

@@ -1,6 +1,7 @@
 //! The gatekeeper of guard: places each call in its run, and admits, answers or refuses it.
 
 use super::event::{GuardEvent, Hear};
+use super::key_sets::KeySets;
 use super::pricing::price_of;
 use super::runs::{RunHandle, Shared};
 use super::settings::Settings;
@@ -23,6 +24,7 @@ pub struct Gate {
     pub(super) upstreams: UpstreamMap,
     pub(super) salt: Salt,
     pub(super) threads: Arc<Mutex<Threads>>,
+    key_sets: Arc<KeySets>,
     pub(super) runs: Mutex<Runs>,
     /// The run of every call, if the guard has started the only program that it serves.
     pub(super) only: Option<RunName>,
@@ -52,6 +54,7 @@ impl Gate {
             upstreams,
             threads: Arc::new(Mutex::new(Threads::new(salt.clone()))),
             salt,
+            key_sets: Arc::default(),
             runs: Mutex::default(),
             only: None,
             hear,
@@ -124,6 +127,7 @@ impl Gate {
             key.clone(),
             &self.settings(),
             &self.threads,
+            &self.key_sets,
             Arc::clone(&self.hear),
         ));
         runs.order.push_back(key.clone());

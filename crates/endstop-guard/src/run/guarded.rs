@@ -116,7 +116,13 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    pub(super) fn new(key: RunKey, settings: Arc<Settings>, wall_ms: u64, hear: Hear) -> Guarded {
+    pub(super) fn new(
+        key: RunKey,
+        settings: Arc<Settings>,
+        wall_ms: u64,
+        record: RunRecord,
+        hear: Hear,
+    ) -> Guarded {
         let limits = &settings.limits;
         let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
         // The account counts all tokens; another ceiling is enforced by the kernel alone.
@@ -125,7 +131,6 @@ impl Guarded {
             .filter(|_| limits.max_tokens_counts == endstop_core::TokensCounted::All);
         let budget = SharedBudget::within(settings.budget.as_ref(), usd, tokens);
         settings.meter.started();
-        let record = RunRecord::new(settings.journal.clone());
         let mut run = Guarded {
             id: record.id(key.id(), wall_ms),
             key,
@@ -315,7 +320,7 @@ impl Guarded {
 
     /// The secrets in the requests so far.
     pub(super) fn keys(&self) -> KnownKeys {
-        self.record.keys().clone()
+        self.record.keys()
     }
 
     /// Takes the journal's record, to wait until it is written.

@@ -1,8 +1,9 @@
 //! The journal of a guarded run: its lead conversation is recorded, and hears what the others spend.
 
+use super::key_sets::KeySets;
 use crate::proxy::RequestHead;
-use endstop::agent::GuestRecord;
-use endstop::journal::{Journal, RunHeader};
+use endstop::agent::{GuestJournal, GuestRecord};
+use endstop::journal::RunHeader;
 use endstop_core::guest::Recorded;
 use endstop_core::{Outcome, RunSpec};
 use endstop_wire::redact::{KnownKeys, is_secret_header, is_secret_parameter};
@@ -18,8 +19,8 @@ const MOST_KEYS: usize = 256;
 /// A journal for guarded runs, and what it stores of each in addition to its events.
 #[derive(Clone)]
 pub struct JournalSettings {
-    /// The journal.
-    pub journal: Arc<dyn Journal>,
+    /// The journal. Settings that share it have one thread that writes.
+    pub journal: GuestJournal,
     /// The task, for lists of runs: usually the command line of the program.
     pub task: String,
     /// The policy as it is written in configuration, so that a replay can build it again.
@@ -28,7 +29,7 @@ pub struct JournalSettings {
     pub settings: Value,
     /// Secrets that must not be stored. Keys in the requests of clients need not be among them.
     pub keys: KnownKeys,
-    /// Receives the failure of the journal, at most once for each run, on a thread that may block.
+    /// Receives the failure of the journal, at most once for each run, on the thread that writes.
     pub report: Arc<dyn Fn(String) + Send + Sync>,
     /// The bound on runs that are recorded at once, for runs that clients start and name; `None` for
     /// a single run. The id of such a run is its name with the time of its start, because a name may
@@ -36,7 +37,7 @@ pub struct JournalSettings {
     pub many: Option<Records>,
 }
 
-/// Counts the runs that are recorded at once. Each has a thread that writes.
+/// Counts the runs that are recorded at once, because each may have events that wait for a slow disk.
 #[derive(Clone, Debug)]
 pub struct Records {
     live: Arc<AtomicUsize>,
@@ -82,12 +83,15 @@ pub(super) struct RunRecord {
     waiting: Vec<Recorded>,
     /// The credentials of all requests so far.
     raw: Vec<String>,
+    /// If the run is recorded, these and those of the settings, ready to be searched for.
     keys: KnownKeys,
+    sets: Arc<KeySets>,
 }
 
 impl RunRecord {
-    pub(super) fn new(settings: Option<JournalSettings>) -> RunRecord {
-        RunRecord { settings, ..RunRecord::default() }
+    pub(super) fn new(settings: Option<JournalSettings>, sets: Arc<KeySets>) -> RunRecord {
+        let keys = settings.as_ref().map(|one| one.keys.clone()).unwrap_or_default();
+        RunRecord { settings, keys, sets, ..RunRecord::default() }
     }
 
     /// Returns the id of a run with this name.
@@ -97,8 +101,8 @@ impl RunRecord {
     }
 
     /// The secrets of the requests so far.
-    pub(super) fn keys(&self) -> &KnownKeys {
-        &self.keys
+    pub(super) fn keys(&self) -> KnownKeys {
+        KnownKeys::new(&self.raw)
     }
 
     /// Redacts the keys of a request from what is recorded from now on.
@@ -110,11 +114,10 @@ impl RunRecord {
                 raw.push(key.to_owned());
             }
         });
-        // Building a set takes longer than a call, and most clients send the same key each time.
-        if self.raw.len() == known {
+        let Some(settings) = self.settings.as_ref().filter(|_| self.raw.len() > known) else {
             return;
-        }
-        self.keys = KnownKeys::new(&self.raw);
+        };
+        self.keys = self.sets.of(&self.raw, &settings.keys);
         if let Some(record) = &self.record {
             record.hide(&self.keys);
         }
@@ -144,12 +147,11 @@ impl RunRecord {
             spec: spec().again(None),
             policy: settings.policy.clone(),
             settings: settings.settings.clone(),
-            keys: settings.keys.and(&self.keys),
+            keys: self.keys.clone(),
             ..RunHeader::default()
         };
         let report = Arc::clone(&settings.report);
-        let journal = Arc::clone(&settings.journal);
-        let record = GuestRecord::begin(journal, header, move |problem| report(problem));
+        let record = settings.journal.begin(header, move |problem| report(problem));
         record.events(std::mem::take(&mut self.waiting), false);
         self.record = Some(record);
     }

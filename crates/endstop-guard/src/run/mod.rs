@@ -17,6 +17,7 @@ mod event;
 mod gate;
 mod guarded;
 mod journal;
+mod key_sets;
 mod meter;
 mod observer;
 mod passing;

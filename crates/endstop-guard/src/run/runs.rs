@@ -5,6 +5,8 @@ use super::call::{CallFacts, Ticket};
 use super::calls::Response;
 use super::event::Hear;
 use super::guarded::{Counts, Guarded};
+use super::journal::RunRecord;
+use super::key_sets::KeySets;
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
 use endstop_core::guest::Spending;
@@ -42,12 +44,15 @@ impl Shared {
         key: RunKey,
         settings: &Arc<Settings>,
         threads: &Arc<Mutex<Threads>>,
+        key_sets: &Arc<KeySets>,
         hear: Hear,
     ) -> Arc<Shared> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+        let record = RunRecord::new(settings.journal.clone(), Arc::clone(key_sets));
+        let run = Guarded::new(key, Arc::clone(settings), wall_ms, record, hear);
         let shared = Arc::new(Shared {
-            run: Mutex::new(Guarded::new(key, Arc::clone(settings), wall_ms, hear)),
+            run: Mutex::new(run),
             threads: Arc::clone(threads),
             began: Instant::now(),
             wall_ms,
@@ -253,8 +258,7 @@ impl RunHandle {
     pub async fn recorded(&self) {
         let record = self.0.lock().take_record();
         if let Some(record) = record {
-            // It blocks until the disk has everything.
-            let _ = tokio::task::spawn_blocking(move || record.close()).await;
+            record.close().await;
         }
     }
 

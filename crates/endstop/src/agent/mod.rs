@@ -30,7 +30,7 @@ mod conversation;
 mod driver;
 mod end_interrupted;
 mod ending;
-mod guest_record;
+mod guest_journal;
 mod handle;
 #[cfg(all(test, endstop_loom))]
 mod loom_tests;
@@ -59,7 +59,7 @@ pub use builder::AgentBuilder;
 pub use cancel_parked::cancel_parked;
 pub use conversation::RunInput;
 pub use end_interrupted::end_interrupted;
-pub use guest_record::GuestRecord;
+pub use guest_journal::{GuestJournal, GuestRecord};
 pub use handle::RunHandle;
 pub use resume::Resume;
 pub use session::{Session, SessionSnapshot};

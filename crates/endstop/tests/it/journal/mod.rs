@@ -5,6 +5,7 @@ mod branched;
 mod custom;
 mod days;
 mod guest;
+mod guests;
 mod held;
 mod kept;
 mod mixed;

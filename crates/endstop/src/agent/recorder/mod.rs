@@ -15,10 +15,14 @@
 //! A journal that fails does not end the run: records that could not be stored are retried with the
 //! next ones, and the failure is reported once. A journal that panics is not used again.
 
+mod ending;
+mod together;
+
 use super::pending::Pending;
 use super::user_code;
 use crate::journal::{Journal, JournalError, JournalErrorKind, Record, RunHeader, RunJournal};
 use crate::journal::{briefs, with_one_more, without_secrets};
+use ending::Ending;
 use endstop_core::delta_buffer::Mark;
 use endstop_core::{DeltaBuffer, Effect, EffectId, Event, EventKind, Outcome, TurnDelta};
 use endstop_wire::redact::{KnownKeys, REDACTED};
@@ -46,6 +50,10 @@ const LEAST_OPEN: usize = 4;
 #[derive(Default)]
 pub(super) struct Recorder {
     log: Option<Box<dyn RunJournal>>,
+    /// A run that the first write begins.
+    begins: Option<(Arc<dyn Journal>, Box<RunHeader>)>,
+    /// The end of the run, to be stored after the records.
+    ending: Option<Ending>,
     /// A write or the start of the run on another thread, which owns the log in the meantime.
     writing: Option<Pending<Written>>,
     keys: KnownKeys,
@@ -57,7 +65,7 @@ pub(super) struct Recorder {
     open: Option<(EffectId, String)>,
     /// Records that are not stored yet.
     batch: Vec<Record>,
-    /// Only `write` stores records.
+    /// Records are only stored together with those of other runs, or by `write_alone`.
     is_holding: bool,
     behind: usize,
     problem: Option<JournalError>,
@@ -107,20 +115,8 @@ impl Recorder {
         header: Box<RunHeader>,
         keys: KnownKeys,
     ) -> Recorder {
-        let all_keys = match catch_unwind(AssertUnwindSafe(|| journal.hidden())) {
-            Ok(hidden) => keys.and(&hidden),
-            Err(_) => keys.clone(),
-        };
-        let begin = move |written: &mut Written| {
-            written.result = match catch_unwind(AssertUnwindSafe(|| journal.begin(&header))) {
-                Ok(Ok(log)) => {
-                    written.log = Some(log);
-                    Ok(())
-                }
-                Ok(Err(problem)) => Err(Failure::Refused(problem)),
-                Err(payload) => Err(Failure::Panicked(payload)),
-            };
-        };
+        let all_keys = keys.and(&hidden(&*journal));
+        let begin = move |written: &mut Written| *written = begin(&*journal, &header);
         let nothing = Written { log: None, batch: Vec::new(), result: Ok(()) };
         let writing = Some(Pending::spawn(nothing, begin));
         Recorder { writing, keys, all_keys, ..Recorder::default() }
@@ -130,16 +126,14 @@ impl Recorder {
     pub(super) fn hide(&mut self, more: &KnownKeys) {
         self.keys = self.keys.and(more);
         self.all_keys = self.all_keys.and(more);
-    }
-
-    /// Keeps the records that follow until [`write`](Recorder::write), instead of storing each at once.
-    pub(super) fn hold(&mut self) {
-        self.is_holding = true;
+        if let Some((_, header)) = &mut self.begins {
+            header.keys = header.keys.and(more);
+        }
     }
 
     /// `true` unless the journal is known to have refused the run or failed for good.
     pub(super) fn is_recording(&self) -> bool {
-        self.log.is_some() || self.writing.is_some()
+        self.log.is_some() || self.writing.is_some() || self.begins.is_some()
     }
 
     /// `true` if every event so far is on disk.
@@ -283,19 +277,22 @@ impl Recorder {
         self.problem()
     }
 
-    /// Journals the outcome. `outcome` is changed only temporarily, while it is written. This may
-    /// block the thread.
-    pub(super) fn ended(&mut self, outcome: &mut Outcome) {
+    /// Journals the outcome, and returns `true` if it is stored. `outcome` is changed only temporarily,
+    /// while it is written. This may block the thread.
+    pub(super) fn ended(&mut self, outcome: &mut Outcome) -> bool {
         self.write();
         // An outcome without the events before it would be a journal with a hole.
         if !self.batch.is_empty() {
-            return;
+            return false;
         }
-        let Some(log) = &mut self.log else { return };
+        let Some(log) = &mut self.log else { return false };
         let (messages, keys) = (&outcome.messages, &self.keys);
         let apart = match catch_unwind(AssertUnwindSafe(|| log.messages(messages, keys))) {
             Ok(apart) => apart,
-            Err(payload) => return self.give_up(Some(payload)),
+            Err(payload) => {
+                self.give_up(Some(payload));
+                return false;
+            }
         };
         // If the journal stores the messages separately, leave them out of the outcome's JSON. They
         // can be megabytes.
@@ -305,12 +302,15 @@ impl Recorder {
             outcome.messages = messages;
         }
         let outcome = &*outcome;
-        let Some(log) = &mut self.log else { return };
-        match catch_unwind(AssertUnwindSafe(|| log.ended(outcome, &text))) {
+        let Some(log) = &mut self.log else { return false };
+        let stored = catch_unwind(AssertUnwindSafe(|| log.ended(outcome, &text)));
+        let is_stored = matches!(stored, Ok(Ok(())));
+        match stored {
             Ok(Ok(())) => {}
             Ok(Err(problem)) => drop(self.problem.get_or_insert(problem)),
             Err(payload) => self.give_up(Some(payload)),
         }
+        is_stored
     }
 
     /// Returns the journal's failure, the first time only.
@@ -453,14 +453,30 @@ impl Recorder {
     }
 
     /// Stops using the journal. A journal must have no gaps, so later records would be useless.
-    fn give_up(&mut self, payload: Option<Box<dyn Any + Send>>) {
+    pub(super) fn give_up(&mut self, payload: Option<Box<dyn Any + Send>>) {
         if let Some(payload) = payload {
             let problem = panicked(&self.keys, payload);
             self.problem.get_or_insert(problem);
         }
         self.batch = Vec::new();
+        (self.begins, self.ending) = (None, None);
         user_code::let_go(self.log.take());
     }
+}
+
+/// Returns the secrets that the journal removes itself.
+fn hidden(journal: &dyn Journal) -> KnownKeys {
+    catch_unwind(AssertUnwindSafe(|| journal.hidden())).unwrap_or_default()
+}
+
+/// Has the journal create the run. This may block the thread.
+fn begin(journal: &dyn Journal, header: &RunHeader) -> Written {
+    let (log, result) = match catch_unwind(AssertUnwindSafe(|| journal.begin(header))) {
+        Ok(Ok(log)) => (Some(log), Ok(())),
+        Ok(Err(problem)) => (None, Err(Failure::Refused(problem))),
+        Err(payload) => (None, Err(Failure::Panicked(payload))),
+    };
+    Written { log, batch: Vec::new(), result }
 }
 
 /// Has the journal append a batch, either all of it or nothing. This may block the thread.
