@@ -20,14 +20,12 @@ impl KeySets {
             let at = sets.iter().position(|(of, _)| of == credentials);
             at.and_then(|at| sets.remove(at))
         };
-        let keys = match known {
-            Some((_, keys)) => keys,
-            None => KnownKeys::new(credentials),
-        };
+        let build = || (credentials.to_vec(), KnownKeys::new(credentials));
+        let (credentials, keys) = known.unwrap_or_else(build);
         // A union of sets of which one contains the other is cheap, so what is remembered is the union.
         let keys = keys.and(others);
         let mut sets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sets.push_front((credentials.to_vec(), keys.clone()));
+        sets.push_front((credentials, keys.clone()));
         sets.truncate(MOST_SETS);
         keys
     }

@@ -200,6 +200,16 @@ impl KnownKeys {
         }
     }
 
+    /// `true` if both are the same set or clones of it. Sets that were built separately are different,
+    /// even if they have the same secrets.
+    pub fn is_same(&self, other: &KnownKeys) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
     /// `true` if the set is empty. Credentials of a known format are found even then.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()

@@ -24,7 +24,7 @@ use std::sync::mpsc::{Sender, channel};
 use tokio::sync::oneshot;
 use work::{
     ALWAYS_WAITING, Beginning, MOST_IN_WRITE, MOST_WAITING, MOST_WAITING_IN_ALL, Shared, Step,
-    USUAL, Work,
+    THREAD_ENDED, USUAL, Work,
 };
 use writer::Writer;
 
@@ -122,8 +122,12 @@ impl fmt::Debug for GuestRecord {
 
 impl GuestRecord {
     fn send(&self, step: Step) {
-        // The thread ends only after all records are dropped.
-        let _ = self.journal.send.send(Work { run: self.run, step });
+        // The thread ends only after all records are dropped, unless it panics.
+        if let Err(unsent) = self.journal.send.send(Work { run: self.run, step })
+            && let Step::Begin(beginning) = unsent.0.step
+        {
+            (beginning.report)(THREAD_ENDED.to_owned());
+        }
     }
 
     /// Redacts these secrets from the records that follow.
@@ -145,10 +149,15 @@ impl GuestRecord {
         let before = shared.waiting.fetch_add(bytes, Ordering::Relaxed);
         let all = before.saturating_add(bytes);
         // The channel itself has no bound, because a bounded one would count events and not bytes.
-        if own > MOST_WAITING || (all > MOST_WAITING_IN_ALL && own > ALWAYS_WAITING) {
+        let most = if own > MOST_WAITING {
+            Some(MOST_WAITING)
+        } else {
+            (all > MOST_WAITING_IN_ALL && own > ALWAYS_WAITING).then_some(MOST_WAITING_IN_ALL)
+        };
+        if let Some(most) = most {
             self.waiting.fetch_sub(bytes, Ordering::Relaxed);
             shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            return self.send(Step::Lost);
+            return self.send(Step::Lost(most));
         }
         self.send(Step::Events { events, ended, bytes });
         if before < MOST_IN_WRITE && all >= MOST_IN_WRITE {

@@ -23,6 +23,10 @@ pub(super) const USUAL: u64 = 512;
 /// Events of this many bytes are written together, and without delay, because they wait in memory.
 pub(super) const MOST_IN_WRITE: u64 = 256 << 10;
 
+/// The report for a run whose record no thread writes.
+pub(super) const THREAD_ENDED: &str =
+    "the journal cannot store this run: the thread that writes it has ended by a panic";
+
 /// The state that the thread shares with the records.
 #[derive(Default)]
 pub(super) struct Shared {
@@ -79,8 +83,8 @@ pub(super) enum Step {
         ended: bool,
         bytes: u64,
     },
-    /// Events were dropped, because too many waited.
-    Lost,
+    /// Events were dropped, because more than this number of bytes waited.
+    Lost(u64),
     Ended(Arc<Outcome>),
     /// The sender is dropped when the run is written.
     Close(Option<oneshot::Sender<()>>),

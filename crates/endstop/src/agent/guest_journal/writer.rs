@@ -7,7 +7,7 @@
 //! }
 //! ```
 
-use super::work::{Beginning, MOST_IN_WRITE, MOST_WAITING, Report, Shared, Step, USUAL, Work};
+use super::work::{Beginning, MOST_IN_WRITE, Report, Shared, Step, THREAD_ENDED, USUAL, Work};
 use crate::agent::recorder::Recorder;
 use crate::agent::user_code;
 use crate::journal::Journal;
@@ -156,11 +156,11 @@ impl Run {
                     self.with_recorder(|recorder| keep(recorder, events, ended));
                 }
             }
-            Step::Lost => {
+            Step::Lost(most) => {
                 self.is_whole = false;
                 self.tell(format!(
                     "the journal cannot store this run: it is too slow, and more than {} MiB wait for it",
-                    MOST_WAITING >> 20
+                    most >> 20
                 ));
             }
             Step::Ended(outcome) => {
@@ -214,6 +214,9 @@ impl Drop for Run {
         // Catches what the destructor of a journal does.
         if let Some(problem) = self.recorder.close() {
             self.tell(problem);
+        }
+        if std::thread::panicking() {
+            self.tell(THREAD_ENDED.to_owned());
         }
     }
 }

@@ -17,6 +17,8 @@ use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, params};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Length in bytes from which a value is stored as a part of its own; a shorter one stays in the
 /// part around it, because a row would take more space than the value.
@@ -50,8 +52,53 @@ fn is_zero(number: &u64) -> bool {
 /// The parts of a header, each with the JSON pointer to its place.
 pub(super) struct Parts(Vec<(String, Text)>);
 
-/// Splits a header into parts, without its conversation and without secrets.
-pub(super) fn split(header: &RunHeader, keys: &KnownKeys) -> Result<Parts, serde_json::Error> {
+/// Number of split headers that are remembered. The runs of a process have few different headers,
+/// because what differs from run to run is not among their parts.
+const MOST_HEADERS: usize = 8;
+/// Length in bytes up to which a header is remembered.
+const LONGEST_REMEMBERED: usize = 64 << 10;
+
+/// Headers that were split, so that the next run with the same one is not redacted and hashed again.
+#[derive(Default)]
+pub(super) struct Headers(Mutex<VecDeque<Remembered>>);
+
+struct Remembered {
+    /// The header as JSON, without the values that the row has.
+    frame: String,
+    keys: KnownKeys,
+    parts: Arc<Parts>,
+}
+
+impl Headers {
+    /// Splits a header into parts, without its conversation and without secrets.
+    pub(super) fn split(
+        &self,
+        header: &RunHeader,
+        keys: &KnownKeys,
+    ) -> Result<Arc<Parts>, serde_json::Error> {
+        let whole = frame_of(header);
+        let frame = serde_json::to_string(&whole)?;
+        let is_same = |one: &Remembered| one.keys.is_same(keys) && one.frame == frame;
+        if let Some(one) = self.all().iter().find(|one| is_same(one)) {
+            return Ok(Arc::clone(&one.parts));
+        }
+        let parts = Arc::new(split_value(serde_json::to_value(whole)?, keys)?);
+        if frame.len() <= LONGEST_REMEMBERED {
+            let one = Remembered { frame, keys: keys.clone(), parts: Arc::clone(&parts) };
+            let mut all = self.all();
+            all.push_front(one);
+            all.truncate(MOST_HEADERS);
+        }
+        Ok(parts)
+    }
+
+    fn all(&self) -> MutexGuard<'_, VecDeque<Remembered>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns a header without its conversation and without the values that its row has.
+fn frame_of(header: &RunHeader) -> Frame<'_> {
     // The pattern names each field, so that the compiler reports a new field that is forgotten
     // here.
     let RunHeader {
@@ -73,7 +120,7 @@ pub(super) fn split(header: &RunHeader, keys: &KnownKeys) -> Result<Parts, serde
     if spec.run_id.as_ref() == Some(id) {
         spec.run_id = Some(OWN_ID.to_owned());
     }
-    let frame = Frame {
+    Frame {
         version,
         spec,
         policy,
@@ -83,8 +130,7 @@ pub(super) fn split(header: &RunHeader, keys: &KnownKeys) -> Result<Parts, serde
         params,
         settings,
         redacted: *redacted,
-    };
-    split_value(serde_json::to_value(frame)?, keys)
+    }
 }
 
 /// Splits a header that is already JSON.
@@ -189,4 +235,46 @@ fn put_together(parts: Vec<(String, String)>, row: &Row) -> Result<RunHeader, se
         }
     }
     serde_json::from_value(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "own-4f1c9a77b2e84d0d9c3e5a61-key";
+
+    fn header(id: &str, settings: &str) -> RunHeader {
+        let spec = RunSpec { run_id: Some(id.to_owned()), ..RunSpec::default() };
+        RunHeader { id: id.to_owned(), settings: json!(settings), spec, ..RunHeader::default() }
+    }
+
+    fn text(parts: &Parts) -> String {
+        parts.0.iter().map(|(_, text)| text.text()).collect()
+    }
+
+    #[test]
+    fn equal_headers_are_split_once() {
+        let headers = Headers::default();
+        let keys = KnownKeys::new([SECRET]);
+        let split =
+            |id, settings, keys: &KnownKeys| headers.split(&header(id, settings), keys).unwrap();
+        let one = split("one", SECRET, &keys);
+        assert!(Arc::ptr_eq(&one, &split("two", SECRET, &keys.clone())));
+        assert!(!text(&one).contains(SECRET));
+        // With other secrets, the same header is another text.
+        assert!(text(&split("three", SECRET, &KnownKeys::default())).contains(SECRET));
+        assert!(text(&split("four", "more", &keys)).contains("more"));
+    }
+
+    #[test]
+    fn few_headers_are_remembered() {
+        let headers = Headers::default();
+        for number in 0..3 * MOST_HEADERS {
+            headers.split(&header("one", &number.to_string()), &KnownKeys::default()).unwrap();
+        }
+        let long = "x".repeat(LONGEST_REMEMBERED);
+        headers.split(&header("one", &long), &KnownKeys::default()).unwrap();
+        assert_eq!(headers.all().len(), MOST_HEADERS);
+        assert!(headers.all().iter().all(|one| one.frame.len() < LONGEST_REMEMBERED));
+    }
 }

@@ -8,6 +8,7 @@ use super::driver::Driver;
 use super::failure::{failure, problem};
 use super::file::create;
 use super::hardening::{self, Access, Deadline};
+use super::header::Headers;
 use super::texts::Known;
 use super::{schema, tables};
 use crate::journal::error::{JournalError, JournalErrorKind};
@@ -39,6 +40,7 @@ pub(super) struct Inner {
     pub(super) driver: Option<Driver>,
     pub(super) keys: Mutex<Arc<KnownKeys>>,
     pub(super) known: Known,
+    pub(super) headers: Headers,
     /// Description of permissions that were too wide when the file was opened.
     pub(super) exposed: Option<String>,
     /// Set after a wait for another process timed out. While it is set, writes do not wait again,
@@ -140,6 +142,7 @@ impl SqliteJournal {
             driver,
             keys: Mutex::default(),
             known: Known::default(),
+            headers: Headers::default(),
             exposed,
             impatient: AtomicBool::new(false),
             in_log: AtomicU64::new(0),

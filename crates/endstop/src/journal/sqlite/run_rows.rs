@@ -15,13 +15,14 @@ use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, params};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A run that is about to be stored.
 pub(super) struct Beginning<'h> {
     header: &'h RunHeader,
     driver: &'h str,
     task: Cow<'h, str>,
-    parts: header::Parts,
+    parts: Arc<header::Parts>,
     conversation: Prepared,
 }
 
@@ -37,7 +38,7 @@ impl<'h> Beginning<'h> {
         let driver = &journal.driver()?.name;
         let keys = journal.keys().and(&header.keys);
         let wrong = |error: serde_json::Error| journal.no_json(&error);
-        let parts = header::split(header, &keys).map_err(wrong)?;
+        let parts = journal.0.headers.split(header, &keys).map_err(wrong)?;
         let task = keys.out_of_text(&header.spec.task);
         let conversation =
             Prepared::new(&journal.0.known, &header.spec.messages, &keys).map_err(wrong)?;

@@ -55,6 +55,9 @@ pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     // In WAL mode `normal` loses nothing if the process is killed; a power failure may lose the
     // last moments. `full` would sync at every step of a run.
     connection.pragma_update(None, "synchronous", "normal")?;
+    // In KiB, because it is negative. A writer mostly appends, and reads few pages again, so more would
+    // only be memory.
+    connection.pragma_update(None, "cache_size", -512)?;
     // `copy_log` checkpoints instead, on a thread that may wait for the disk.
     connection.pragma_update(None, "wal_autocheckpoint", 0)
 }

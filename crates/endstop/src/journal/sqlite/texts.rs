@@ -65,6 +65,11 @@ impl Text {
         self.text.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Stores the text unless it is already stored, and returns its number.
     pub(super) fn store(&self, connection: &Connection) -> rusqlite::Result<i64> {
         self.store_new(connection).map(|(number, _)| number)
