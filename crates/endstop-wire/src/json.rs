@@ -106,8 +106,13 @@ pub(crate) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
 }
 
 /// Returns the content of a JSON string that was parsed with its quotes, or `None` if it is not one.
-/// It is copied only if it has escapes, and then once.
-pub(crate) fn unescaped(string: &str) -> Option<Cow<'_, str>> {
+/// It is copied only if it has escapes, and then once. A control character is not noticed.
+///
+/// ```
+/// assert_eq!(endstop_wire::unescaped(r#""a\tb""#).as_deref(), Some("a\tb"));
+/// assert_eq!(endstop_wire::unescaped("4"), None);
+/// ```
+pub fn unescaped(string: &str) -> Option<Cow<'_, str>> {
     let content = string.strip_prefix('"')?.strip_suffix('"')?;
     let Some(first) = memchr::memchr(b'\\', content.as_bytes()) else {
         return Some(Cow::Borrowed(content));

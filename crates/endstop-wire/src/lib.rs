@@ -42,6 +42,6 @@ pub use codec::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};
 pub use codec::{Encoder, NamedSchema, RequestSpec, ToolDefinition};
 pub use dialect::{Dialect, WireFormat};
 pub use headers::Headers;
-pub use json::without_lone_surrogates;
+pub use json::{unescaped, without_lone_surrogates};
 pub use params::{Effort, ModelParams, ParamError, Thinking, ToolChoice};
 pub use signal::Finish;
