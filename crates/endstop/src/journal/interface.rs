@@ -48,7 +48,7 @@ pub trait Journal: Send + Sync {
     }
 }
 
-/// What one run has to write, for [`Journal::write_together`].
+/// The unwritten part of one run, for [`Journal::write_together`].
 #[non_exhaustive]
 pub struct RunWrite<'w> {
     /// The header of a run that begins with this write, as for [`Journal::begin`].

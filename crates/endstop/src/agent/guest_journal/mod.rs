@@ -30,7 +30,7 @@ use writer::Writer;
 
 /// Journals the runs of guests. Cloning is cheap; clones share the thread that writes.
 ///
-/// What all runs have to write within 50 milliseconds is stored in one transaction, if the journal
+/// The records of all runs within 50 milliseconds are stored in one transaction, if the journal
 /// implements [`Journal::write_together`]. The thread ends when the last clone and the last
 /// [`GuestRecord`] are dropped.
 ///

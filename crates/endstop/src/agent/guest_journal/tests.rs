@@ -7,7 +7,7 @@ use serde_json::Map;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What [`Memory`] does.
+/// The behaviour of [`Memory`].
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Mode {
     #[default]

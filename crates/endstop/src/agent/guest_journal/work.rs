@@ -1,4 +1,4 @@
-//! What the records send to the thread that writes, and what both know.
+//! The messages from the records to the thread that writes, and the state that both share.
 
 use crate::journal::RunHeader;
 use endstop_core::Outcome;

@@ -171,7 +171,7 @@ impl SqliteJournal {
     }
 
     pub(super) fn connection(&self) -> MutexGuard<'_, Connection> {
-        let connection = self.0.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = self.0.connection.lock().unwrap_or_else(after_panic);
         // A write or a destructor may have lowered the timeout, so it is reset for each use.
         let _ = connection.busy_timeout(tables::PATIENCE);
         self.0.deadline.renew();
@@ -221,4 +221,17 @@ impl SqliteJournal {
             .map_err(|error| self.failure(&error))?;
         Ok(())
     }
+}
+
+/// Returns the connection after a write that panicked. Its transaction may still be open; no other one could begin,
+/// and later writes would be lost with it.
+pub(super) fn after_panic(
+    poisoned: PoisonError<MutexGuard<'_, Connection>>,
+) -> MutexGuard<'_, Connection> {
+    let connection = poisoned.into_inner();
+    if !connection.is_autocommit() {
+        // If it fails, so does the next write, which reports it.
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    connection
 }

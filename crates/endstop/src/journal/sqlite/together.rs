@@ -35,7 +35,7 @@ pub(super) fn write(journal: &SqliteJournal, writes: &mut [RunWrite<'_>]) -> boo
     true
 }
 
-/// What one run has to write, as it is stored.
+/// The unwritten part of one run, as it is stored.
 struct Part<'w> {
     run: Run<'w>,
     records: &'w [Record],

@@ -5,7 +5,7 @@
 //! journal.try_writing(|connection| insert.execute(…))                  // `None`: it would have to wait
 //! ```
 
-use super::journal::SqliteJournal;
+use super::journal::{SqliteJournal, after_panic};
 use super::tables;
 use crate::journal::JournalError;
 use rusqlite::{Connection, ErrorCode};
@@ -41,7 +41,7 @@ impl SqliteJournal {
         }
         let connection = match self.0.connection.try_lock() {
             Ok(connection) => connection,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::Poisoned(poisoned)) => after_panic(poisoned),
             Err(TryLockError::WouldBlock) => return None,
         };
         let written = connection.busy_timeout(Duration::ZERO).and_then(|()| write(&connection));
@@ -94,4 +94,34 @@ pub(super) fn all_or_none<T>(
         run("ROLLBACK")?;
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Journal, RunHeader};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn write_that_panics_is_rolled_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = SqliteJournal::open(folder.path().join("journal.db")).unwrap();
+        let insert = |connection: &Connection| {
+            connection.execute("INSERT INTO conversations (before, text) VALUES (0, 0)", [])
+        };
+        let write = |connection: &Connection| {
+            all_or_none(connection, || {
+                insert(connection)?;
+                panic!("on purpose")
+            })
+        };
+        let panics = catch_unwind(AssertUnwindSafe(|| journal.writing::<()>(write)));
+        assert!(panics.is_err());
+        let header = RunHeader { id: "later".to_owned(), ..RunHeader::default() };
+        drop(journal.begin(&header).unwrap());
+        let sql = "SELECT count(*) FROM conversations";
+        let rows: i64 = journal.connection().query_row(sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 0);
+        assert!(journal.try_writing(insert).unwrap().is_ok());
+    }
 }
