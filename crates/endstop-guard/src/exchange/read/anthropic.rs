@@ -1,7 +1,7 @@
 //! Anthropic Messages, also inside Bedrock's InvokeModel and on Vertex.
 
 use super::fields::Fields;
-use super::parts::{call, joined, message_of, result, stand_in, str_of, text};
+use super::parts::{call, message_of, result, stand_in, str_of, take_joined, take_text, text};
 use super::tools::tools_of;
 use super::top::{Top, asks_for_json, forces_tool, named_tool};
 use crate::exchange::signs::{Sign, Signs};
@@ -37,13 +37,13 @@ fn signs(user: &str) -> Signs {
     signs
 }
 
-pub(super) fn read_message(value: &Value) -> Message {
+pub(super) fn read_message(value: &mut Value) -> Message {
     message_of(value, "content", part)
 }
 
-fn part(block: &Value) -> Part {
-    if let Some(found) = block.as_str() {
-        return text(found);
+fn part(block: &mut Value) -> Part {
+    if block.is_string() {
+        return text(take_text(block).unwrap_or_default());
     }
     match str_of(block, "type") {
         "tool_use" => call(
@@ -52,13 +52,13 @@ fn part(block: &Value) -> Part {
             block.get("input").unwrap_or(&Value::Null),
         ),
         "tool_result" => {
-            let content = joined(block.get("content").unwrap_or(&Value::Null));
+            let content = take_joined(block, "content");
             let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
             result(str_of(block, "tool_use_id"), "", content, failed)
         }
         "thinking" => Part::Reasoning { text: str_of(block, "thinking").to_owned() },
         "redacted_thinking" => Part::Reasoning { text: String::new() },
-        "text" => text(str_of(block, "text")),
-        _ => text(&stand_in(block)),
+        "text" => text(take_text(block).unwrap_or_default()),
+        _ => text(stand_in(block)),
     }
 }

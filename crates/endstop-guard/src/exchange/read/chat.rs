@@ -1,7 +1,10 @@
 //! OpenAI Chat Completions, and Ollama's format, which differs in few places.
 
 use super::fields::Fields;
-use super::parts::{call, elements, joined, message, result, role, stand_in, str_of, text};
+use super::parts::{
+    call, elements, elements_mut, message, result, role, stand_in, str_of, take_joined, take_text,
+    text,
+};
 use super::tools::tools_of;
 use super::top::{Top, asks_for_json, forces_tool, named_tool};
 use endstop_core::{Message, Part, Role};
@@ -27,14 +30,14 @@ pub(super) fn read<'a>(shape: WireFormat, fields: &Fields<'a>) -> Top<'a> {
     }
 }
 
-pub(super) fn read_message(value: &Value) -> Message {
+pub(super) fn read_message(value: &mut Value) -> Message {
     let role = role(str_of(value, "role"));
-    let content = value.get("content").unwrap_or(&Value::Null);
     if role == Role::Tool {
+        let content = take_joined(value, "content");
         let id = str_of(value, "tool_call_id");
         let name = value.get("name").or_else(|| value.get("tool_name"));
         let name = name.and_then(Value::as_str).unwrap_or_default();
-        return message(role, vec![result(id, name, joined(content), false)]);
+        return message(role, vec![result(id, name, content, false)]);
     }
     let mut parts = Vec::new();
     // Servers of open models return their reasoning under one of these names.
@@ -42,9 +45,8 @@ pub(super) fn read_message(value: &Value) -> Message {
     if let Some(text) = reasoning.iter().find_map(|name| value.get(name)?.as_str()) {
         parts.push(Part::Reasoning { text: text.to_owned() });
     }
-    for part in elements(content) {
-        parts.push(content_part(part));
-    }
+    let content = value.get_mut("content").map(elements_mut).unwrap_or_default();
+    parts.extend(content.iter_mut().map(content_part));
     if let Some(refusal) = value.get("refusal").and_then(Value::as_str) {
         parts.push(Part::Refusal { text: refusal.to_owned() });
     }
@@ -63,10 +65,6 @@ pub(super) fn calls_of(value: &Value) -> impl Iterator<Item = Part> + '_ {
 }
 
 /// Returns a part of a message's content.
-pub(super) fn content_part(part: &Value) -> Part {
-    let found = part.as_str().or_else(|| part.get("text")?.as_str());
-    match found {
-        Some(found) => text(found),
-        None => text(&stand_in(part)),
-    }
+pub(super) fn content_part(part: &mut Value) -> Part {
+    text(take_text(part).unwrap_or_else(|| stand_in(part)))
 }

@@ -2,7 +2,7 @@
 
 use super::chat::{calls_of, content_part};
 use super::fields::Fields;
-use super::parts::{elements, message, result, role, str_of, text_of};
+use super::parts::{elements, elements_mut, message, result, role, str_of, text_of};
 use super::tools::tools_of;
 use super::top::{Top, asks_for_json};
 use endstop_core::{Message, Part, Role};
@@ -21,10 +21,10 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
     }
 }
 
-pub(super) fn read_message(value: &Value) -> Message {
+pub(super) fn read_message(value: &mut Value) -> Message {
     let role = role(str_of(value, "role"));
-    let content = value.get("content").unwrap_or(&Value::Null);
     if role == Role::Tool {
+        let content = value.get("content").unwrap_or(&Value::Null);
         let found = elements(content).iter().map(document).collect();
         return message(role, vec![result(str_of(value, "tool_call_id"), "", found, false)]);
     }
@@ -33,7 +33,7 @@ pub(super) fn read_message(value: &Value) -> Message {
     if !plan.is_empty() {
         parts.push(Part::Reasoning { text: plan.to_owned() });
     }
-    for block in elements(content) {
+    for block in value.get_mut("content").map(elements_mut).unwrap_or_default() {
         parts.push(match str_of(block, "type") {
             "thinking" => Part::Reasoning { text: str_of(block, "thinking").to_owned() },
             _ => content_part(block),

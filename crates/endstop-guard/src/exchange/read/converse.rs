@@ -1,7 +1,7 @@
 //! Amazon Bedrock Converse, and the shape of Amazon's own models in InvokeModel.
 
 use super::fields::Fields;
-use super::parts::{call, joined, message_of, result, stand_in, str_of, text};
+use super::parts::{call, message_of, result, stand_in, str_of, take_joined, take_text, text};
 use super::tools::tools_of;
 use super::top::Top;
 use endstop_core::{Message, Part};
@@ -20,25 +20,22 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
     }
 }
 
-pub(super) fn read_message(value: &Value) -> Message {
+pub(super) fn read_message(value: &mut Value) -> Message {
     message_of(value, "content", part)
 }
 
-fn part(block: &Value) -> Part {
+fn part(block: &mut Value) -> Part {
     if let Some(one) = block.get("toolUse") {
         let input = one.get("input").unwrap_or(&Value::Null);
         return call(str_of(one, "toolUseId"), str_of(one, "name"), input);
     }
-    if let Some(one) = block.get("toolResult") {
-        let content = joined(one.get("content").unwrap_or(&Value::Null));
+    if let Some(one) = block.get_mut("toolResult") {
+        let content = take_joined(one, "content");
         return result(str_of(one, "toolUseId"), "", content, str_of(one, "status") == "error");
     }
     if let Some(one) = block.get("reasoningContent") {
         let text = one.get("reasoningText").map_or("", |text| str_of(text, "text"));
         return Part::Reasoning { text: text.to_owned() };
     }
-    match block.as_str().or_else(|| block.get("text")?.as_str()) {
-        Some(found) => text(found),
-        None => text(&stand_in(block)),
-    }
+    text(take_text(block).unwrap_or_else(|| stand_in(block)))
 }

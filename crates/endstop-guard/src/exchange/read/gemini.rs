@@ -1,7 +1,7 @@
 //! Google's `generateContent`, also on Vertex. The path names the model.
 
 use super::fields::Fields;
-use super::parts::{call, message_of, result, stand_in, str_of, text, text_of};
+use super::parts::{call, message_of, result, stand_in, str_of, take_text, text, text_of};
 use super::tools::tools_of;
 use super::top::Top;
 use endstop_core::{Message, Part};
@@ -39,11 +39,11 @@ fn either<'a>(fields: &Fields<'a>, camel: &str, snake: &str) -> Fields<'a> {
     fields.object(if fields.has(camel) { camel } else { snake })
 }
 
-pub(super) fn read_message(value: &Value) -> Message {
+pub(super) fn read_message(value: &mut Value) -> Message {
     message_of(value, "parts", part)
 }
 
-fn part(block: &Value) -> Part {
+fn part(block: &mut Value) -> Part {
     let member = |camel: &str, snake: &str| block.get(camel).or_else(|| block.get(snake));
     if let Some(one) = member("functionCall", "function_call") {
         let arguments = one.get("args").unwrap_or(&Value::Null);
@@ -57,11 +57,10 @@ fn part(block: &Value) -> Part {
         let content = text_of(content.unwrap_or(response));
         return result(str_of(one, "id"), str_of(one, "name"), content, failed);
     }
-    match block.as_str().or_else(|| block.get("text")?.as_str()) {
-        Some(found) if block.get("thought").and_then(Value::as_bool) == Some(true) => {
-            Part::Reasoning { text: found.to_owned() }
-        }
+    let is_thought = block.get("thought").and_then(Value::as_bool) == Some(true);
+    match take_text(block) {
+        Some(text) if is_thought => Part::Reasoning { text },
         Some(found) => text(found),
-        None => text(&stand_in(block)),
+        None => text(stand_in(block)),
     }
 }

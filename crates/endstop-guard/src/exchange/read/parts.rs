@@ -1,7 +1,9 @@
-//! Parts of messages that the formats share.
+//! Parts of messages that the formats share. Texts are moved out of the parsed value, because they may be
+//! long.
 
 use endstop_core::{Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
 use serde_json::Value;
+use std::mem::take;
 
 /// Creates a message that has no number yet.
 pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
@@ -10,9 +12,13 @@ pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
 
 /// Reads a message of a format that has no role for results: a message of the user with nothing but
 /// results is the tool's. `content` is the member with the parts.
-pub(super) fn message_of(value: &Value, content: &str, part: impl Fn(&Value) -> Part) -> Message {
-    let blocks = elements(value.get(content).unwrap_or(&Value::Null));
-    let parts: Vec<Part> = blocks.iter().map(part).collect();
+pub(super) fn message_of(
+    value: &mut Value,
+    content: &str,
+    part: impl Fn(&mut Value) -> Part,
+) -> Message {
+    let blocks = value.get_mut(content).map(elements_mut).unwrap_or_default();
+    let parts: Vec<Part> = blocks.iter_mut().map(part).collect();
     let results = parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
     let role = match role(str_of(value, "role")) {
         Role::User if results && !parts.is_empty() => Role::Tool,
@@ -21,8 +27,17 @@ pub(super) fn message_of(value: &Value, content: &str, part: impl Fn(&Value) -> 
     message(role, parts)
 }
 
-pub(super) fn text(text: &str) -> Part {
-    Part::Text { text: text.to_owned() }
+pub(super) fn text(text: String) -> Part {
+    Part::Text { text }
+}
+
+/// Takes the text of a part that is a string, or an object with a `text`.
+pub(super) fn take_text(part: &mut Value) -> Option<String> {
+    let text = if part.is_object() { part.get_mut("text")? } else { part };
+    match text {
+        Value::String(text) => Some(take(text)),
+        _ => None,
+    }
 }
 
 /// Returns a member that is a string, or an empty string.
@@ -39,6 +54,15 @@ pub(super) fn elements(value: &Value) -> &[Value] {
     }
 }
 
+/// As [`elements`], to take their texts.
+pub(super) fn elements_mut(value: &mut Value) -> &mut [Value] {
+    match value {
+        Value::Array(list) => list,
+        Value::Null => &mut [],
+        one => std::slice::from_mut(one),
+    }
+}
+
 /// Returns the text of a value: a string as it is, other values as JSON.
 pub(super) fn text_of(value: &Value) -> String {
     match value {
@@ -48,10 +72,19 @@ pub(super) fn text_of(value: &Value) -> String {
     }
 }
 
-/// Returns the text of a result's content: a string, or the texts of its parts.
-pub(super) fn joined(content: &Value) -> String {
-    // Most clients send results as strings.
-    let Value::Array(parts) = content else { return text_of(content) };
+/// Takes the text of a member that is a result's content: a string, or the texts of its parts.
+pub(super) fn take_joined(value: &mut Value, member: &str) -> String {
+    value.get_mut(member).map(joined).unwrap_or_default()
+}
+
+/// Takes the text of a result's content.
+pub(super) fn joined(content: &mut Value) -> String {
+    let parts = match content {
+        Value::Array(parts) => parts,
+        // Most clients send results as strings.
+        Value::String(text) => return take(text),
+        other => return text_of(other),
+    };
     let mut out = String::new();
     for part in parts {
         match part.get("text").and_then(Value::as_str) {

@@ -71,8 +71,8 @@ pub struct Request<'a> {
     stored: bool,
     body: &'a str,
     messages: Vec<&'a str>,
-    /// The last message, which several questions are about.
-    last: OnceCell<Message>,
+    /// The messages that were asked for, in the order of `messages`.
+    parsed: Vec<OnceCell<Box<Message>>>,
 }
 
 impl fmt::Debug for Request<'_> {
@@ -135,8 +135,8 @@ impl<'a> Request<'a> {
             signs: top.signs,
             stored: top.stored,
             body: text,
+            parsed: top.messages.iter().map(|_| OnceCell::new()).collect(),
             messages: top.messages,
-            last: OnceCell::new(),
         })
     }
 
@@ -162,30 +162,27 @@ impl<'a> Request<'a> {
         self.stored || self.previous_response.is_some()
     }
 
-    /// Parses a message by its position, from 0. Images and documents become a word in brackets. A
-    /// message of an unknown shape has no parts.
-    pub fn message(&self, at: usize) -> Option<Message> {
-        if at + 1 == self.messages.len() {
-            return self.last_message().cloned();
-        }
-        Some(self.parsed(self.messages.get(at)?))
+    /// Returns a message by its position, from 0. It is parsed the first time only. Images and
+    /// documents become a word in brackets. A message of an unknown shape has no parts.
+    pub fn message(&self, at: usize) -> Option<&Message> {
+        let (text, parsed) = (self.messages.get(at)?, self.parsed.get(at)?);
+        Some(parsed.get_or_init(|| Box::new(self.parse(text))))
     }
 
-    /// Returns the last message. It is parsed once.
+    /// Returns the last message.
     pub fn last_message(&self) -> Option<&Message> {
-        let text = self.messages.last()?;
-        Some(self.last.get_or_init(|| self.parsed(text)))
+        self.message(self.messages.len().checked_sub(1)?)
     }
 
-    fn parsed(&self, text: &str) -> Message {
-        let value = any(text);
+    fn parse(&self, text: &str) -> Message {
+        let value = &mut any(text);
         match self.shape {
-            WireFormat::OpenAiResponses => responses::read_message(&value),
-            WireFormat::Anthropic => anthropic::read_message(&value),
-            WireFormat::Gemini => gemini::read_message(&value),
-            WireFormat::BedrockConverse => converse::read_message(&value),
-            WireFormat::CohereV2 => cohere::read_message(&value),
-            _ => chat::read_message(&value),
+            WireFormat::OpenAiResponses => responses::read_message(value),
+            WireFormat::Anthropic => anthropic::read_message(value),
+            WireFormat::Gemini => gemini::read_message(value),
+            WireFormat::BedrockConverse => converse::read_message(value),
+            WireFormat::CohereV2 => cohere::read_message(value),
+            _ => chat::read_message(value),
         }
     }
 

@@ -3,7 +3,8 @@
 
 use super::fields::Fields;
 use super::parts::{
-    call, elements, joined, message, result, role, stand_in, str_of, text, text_of,
+    call, elements, elements_mut, joined, message, result, role, stand_in, str_of, take_text, text,
+    text_of,
 };
 use super::tools::tools_of;
 use super::top::{Top, asks_for_json, forces_tool, named_tool};
@@ -49,15 +50,15 @@ fn signs(metadata: &Fields<'_>) -> Signs {
     signs
 }
 
-pub(super) fn read_message(item: &Value) -> Message {
-    if let Some(prompt) = item.as_str() {
-        return message(Role::User, vec![text(prompt)]);
+pub(super) fn read_message(item: &mut Value) -> Message {
+    if item.is_string() {
+        return message(Role::User, vec![text(take_text(item).unwrap_or_default())]);
+    }
+    if !str_of(item, "call_id").is_empty() && str_of(item, "type").ends_with("_output") {
+        return message(Role::Tool, vec![answer(item)]);
     }
     let kind = str_of(item, "type");
     let id = str_of(item, "call_id");
-    if !id.is_empty() && kind.ends_with("_output") {
-        return message(Role::Tool, vec![answer(item, id)]);
-    }
     // Calls that the server ran itself have no `call_id`, and nothing to answer.
     if !id.is_empty() {
         let name = Some(str_of(item, "name")).filter(|name| !name.is_empty());
@@ -75,32 +76,36 @@ pub(super) fn read_message(item: &Value) -> Message {
     }
     // References, compacted histories and calls of the server are the model's part of the history.
     if item.get("role").is_none() {
-        return message(Role::Assistant, vec![text(&stand_in(item))]);
+        return message(Role::Assistant, vec![text(stand_in(item))]);
     }
-    let parts = elements(item.get("content").unwrap_or(&Value::Null)).iter().map(part).collect();
+    let parts = item.get_mut("content").map(elements_mut).unwrap_or_default();
+    let parts = parts.iter_mut().map(part).collect();
     message(role(str_of(item, "role")), parts)
 }
 
-fn part(part: &Value) -> Part {
-    match part.as_str().or_else(|| part.get("text")?.as_str()) {
+fn part(part: &mut Value) -> Part {
+    match take_text(part) {
         Some(found) => text(found),
         None if part.get("refusal").is_some() => {
             Part::Refusal { text: str_of(part, "refusal").to_owned() }
         }
-        None => text(&stand_in(part)),
+        None => text(stand_in(part)),
     }
 }
 
-fn answer(item: &Value, id: &str) -> Part {
-    let output = item.get("output").unwrap_or(&Value::Null);
+fn answer(item: &mut Value) -> Part {
+    let has_failed = matches!(str_of(item, "status"), "failed" | "incomplete");
+    let mut nothing = Value::Null;
+    let output = item.get_mut("output").unwrap_or(&mut nothing);
     // An object wraps the content with a flag.
     let success = output.get("success").and_then(Value::as_bool);
-    let failed =
-        success == Some(false) || matches!(str_of(item, "status"), "failed" | "incomplete");
-    let content = match output.get("content") {
-        Some(content) => joined(content),
-        None if output.is_array() => joined(output),
-        None => text_of(output),
+    let content = match output {
+        Value::Object(wrapper) => match wrapper.get_mut("content") {
+            Some(content) => joined(content),
+            None => text_of(output),
+        },
+        _ => joined(output),
     };
-    result(id, str_of(item, "name"), content, failed)
+    let failed = has_failed || success == Some(false);
+    result(str_of(item, "call_id"), str_of(item, "name"), content, failed)
 }

@@ -90,7 +90,7 @@ fn ends_at(request: &Request<'_>, at: usize) -> Option<bool> {
     if at >= request.message_count().min(LONGEST_OPENING) {
         return Some(true);
     }
-    request.message(at).filter(ends_opening).map(|_| false)
+    request.message(at).filter(|message| ends_opening(message)).map(|_| false)
 }
 
 /// `true` if the model or a tool wrote this message.
@@ -113,7 +113,7 @@ impl Opening {
         let mut is_all = true;
         for at in 0..request.message_count().min(LONGEST_OPENING) {
             let Some(message) = request.message(at) else { break };
-            if ends_opening(&message) {
+            if ends_opening(message) {
                 is_all = false;
                 break;
             }
@@ -149,7 +149,7 @@ fn is_written_by_client(message: &Message) -> bool {
 
 /// Returns the user's first message and its position. Instructions before it may change with each
 /// call, for example if they contain the time.
-pub(super) fn first_of_user(request: &Request<'_>) -> Option<(usize, Message)> {
+pub(super) fn first_of_user<'r>(request: &'r Request<'_>) -> Option<(usize, &'r Message)> {
     let first = 0..request.message_count().min(LONGEST_OPENING);
     let mut first = first.filter_map(|at| Some((at, request.message(at)?)));
     first.find(|(_, message)| message.role == Role::User)
@@ -162,7 +162,7 @@ pub(super) fn scoped(salt: &Salt, purpose: &str, scope: Fingerprint) -> Mixer {
 
 /// Returns the fingerprint of a prompt for a sub-agent.
 pub(super) fn prompt(salt: &Salt, scope: Fingerprint, text: &str) -> Fingerprint {
-    scoped(salt, "prompt", scope).add(text.trim().as_bytes()).done()
+    scoped(salt, "prompt", scope).add_long(text.trim().as_bytes(), salt).done()
 }
 
 /// `true` if the last message asks for a summary of the history.
@@ -189,7 +189,7 @@ pub(super) fn newest_results(request: &Request<'_>) -> Vec<String> {
     let mut before = request.message_count().saturating_sub(1);
     while newest.is_empty() && before > 0 {
         before -= 1;
-        newest = request.message(before).as_ref().map(ids).unwrap_or_default();
+        newest = request.message(before).map(ids).unwrap_or_default();
     }
     newest.reverse();
     newest

@@ -201,14 +201,14 @@ impl ThreadState {
 
 /// Returns the part of a message that is new to the kernel. Results that were reported as answers
 /// are left out; in a grown history also the other results and the model's own messages.
-pub(super) fn input_of(message: Message, grown: bool, answered: &[String]) -> Option<Message> {
+pub(super) fn input_of(message: &Message, grown: bool, answered: &[String]) -> Option<Message> {
     if grown && message.role == Role::Assistant {
         return None;
     }
-    let mut message = message;
-    message.parts.retain(|part| match part {
+    let is_new = |part: &&Part| match part {
         Part::ToolResult(result) => !grown && !answered.contains(&result.call_id),
         _ => true,
-    });
-    (!message.parts.is_empty()).then_some(message)
+    };
+    let parts: Vec<Part> = message.parts.iter().filter(is_new).cloned().collect();
+    (!parts.is_empty()).then(|| Message::new(message.id, message.role, parts))
 }

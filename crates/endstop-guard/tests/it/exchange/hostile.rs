@@ -123,7 +123,7 @@ fn exercise(target: &str, headers: &[(String, Vec<u8>)], body: &[u8]) {
         }
         let parts = (0..request.message_count()).filter_map(|at| request.message(at));
         let turn = super::client::turn(&[]);
-        let turn = ModelTurn { parts: parts.flat_map(|one| one.parts).collect(), ..turn };
+        let turn = ModelTurn { parts: parts.flat_map(|one| one.parts.clone()).collect(), ..turn };
         threads.answered(&first.seat, first.kind, &turn);
         let next = threads.place(&facts, &route, &request).unwrap();
         assert!(next.turn <= first.turn + 1);
