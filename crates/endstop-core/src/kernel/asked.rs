@@ -184,8 +184,7 @@ fn forget_earlier_turns(context: &mut RunContext) {
     let messages = &context.state.messages;
     let last = messages.iter().rposition(|message| message.role == Role::Assistant);
     if let Some(last) = last {
-        context.state.forget(last);
-        context.prompt.forget(last);
+        context.forget_messages(last);
     }
 }
 

@@ -270,6 +270,13 @@ impl RunContext {
         self.judge.context.metrics.extend(metrics);
     }
 
+    /// Removes the first messages, which the guest does not need.
+    pub(super) fn forget_messages(&mut self, number: usize) {
+        self.state.forget(number);
+        self.prompt.forget(number);
+        self.guest.before_response = self.guest.before_response.saturating_sub(number);
+    }
+
     /// Upper bound on the tokens of the next prompt.
     pub(super) fn prompt_bound(&mut self) -> u64 {
         let RunSpec { prompt_overhead, image_tokens, .. } = self.settings;

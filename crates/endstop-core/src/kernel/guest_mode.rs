@@ -39,6 +39,10 @@ pub struct GuestMode {
     /// has the messages of the last turn only. A long run then takes little memory.
     #[serde(skip_serializing_if = "is_false")]
     pub forgets: bool,
+    /// `true` if, in addition, the messages before a response are dropped when it has arrived, and not
+    /// with the next call: a run that waits for its client then takes little memory, too.
+    #[serde(skip_serializing_if = "is_false")]
+    pub forgets_input: bool,
     /// `true` if the driver reads no events of turns and tool calls
     /// ([`RunEvent`](super::RunEvent)`::{TurnStarted, TurnEnded, ToolStarted, ToolEnded}`): the run
     /// emits none of them. Everything else is the same.

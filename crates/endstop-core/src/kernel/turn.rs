@@ -141,6 +141,9 @@ fn record_response(
             .or_insert_with(|| Value::from(confidence));
     }
     context.counts.pauses = if paused { context.counts.pauses + 1 } else { 0 };
+    if context.settings.guest.is_some_and(|mode| mode.forgets_input) {
+        context.forget_messages(covered);
+    }
     let whole = !cut_call
         && !matches!(
             turn.signal.reason,

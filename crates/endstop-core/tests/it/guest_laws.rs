@@ -6,7 +6,7 @@
 use crate::guest_world::{play, spec};
 use crate::kernel_laws::silence_scripted_panics;
 use crate::world::{Rng, all_of};
-use endstop_core::{Effect, Event, Replay, RunEvent, RunPhase};
+use endstop_core::{Effect, Event, GuestMode, Replay, RunEvent, RunPhase};
 use std::collections::BTreeMap;
 
 /// Number of random worlds.
@@ -17,12 +17,24 @@ fn cases() -> u64 {
 #[test]
 fn forgetting_changes_no_decision() {
     silence_scripted_panics();
-    let (mut kept, mut whole) = (0, 0);
+    let kept = messages_kept(|mode| mode.forgets = true);
+    let kept_after_turns = messages_kept(|mode| mode.forgets_input = true);
+    let both = messages_kept(|mode| (mode.forgets, mode.forgets_input) = (true, true));
+    let whole = messages_kept(|_| ());
+    assert!(kept * 2 < whole, "{kept} of {whole} messages");
+    assert!(kept_after_turns * 4 < kept * 3, "{kept_after_turns} of {kept} messages");
+    assert_eq!(both, kept_after_turns);
+}
+
+/// Plays the clients' recorded events to runs with this mode, which must decide the same. Returns the
+/// number of messages in their outcomes.
+fn messages_kept(set: fn(&mut GuestMode)) -> usize {
+    let mut kept = 0;
     for seed in 0..cases() {
         let played = play(seed).unwrap_or_else(|law| panic!("client {seed}: {law}"));
         let forgetful = || {
             let mut spec = spec(&mut Rng(seed)).0;
-            spec.guest.as_mut().unwrap().forgets = true;
+            set(spec.guest.as_mut().unwrap());
             spec
         };
         let mut replay = Replay::new(forgetful());
@@ -36,9 +48,9 @@ fn forgetting_changes_no_decision() {
             (std::mem::take(&mut again.messages), std::mem::take(&mut outcome.messages));
         assert!(all.ends_with(&few), "client {seed}: {few:?} of {all:?}");
         assert_eq!(all_of(&again), all_of(&outcome), "client {seed}");
-        (kept, whole) = (kept + few.len(), whole + all.len());
+        kept += few.len();
     }
-    assert!(kept * 2 < whole, "{kept} of {whole} messages");
+    kept
 }
 
 #[test]

@@ -270,6 +270,7 @@ impl Guarded {
             guest: Some(GuestMode {
                 capped: settings.cap_output,
                 forgets: true,
+                forgets_input: true,
                 ..GuestMode::default()
             }),
             reserve: true,
