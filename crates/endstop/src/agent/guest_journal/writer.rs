@@ -27,12 +27,17 @@ use tokio::sync::oneshot;
 /// time.
 pub(super) const BETWEEN_WRITES: Duration = Duration::from_millis(50);
 
+/// Size in bytes of the events that are redacted without a pause: some 10 microseconds of work.
+const BETWEEN_YIELDS: u64 = 16 << 10;
+
 pub(super) struct Writer {
     journal: Arc<dyn Journal>,
     receive: Receiver<Work>,
     shared: Arc<Shared>,
     /// The runs that are recorded, in the order in which they began.
     runs: BTreeMap<u64, Run>,
+    /// Bytes that were taken since other threads were last let through.
+    unyielded: u64,
 }
 
 struct Run {
@@ -58,7 +63,7 @@ impl Writer {
         receive: Receiver<Work>,
         shared: Arc<Shared>,
     ) -> Writer {
-        Writer { journal, receive, shared, runs: BTreeMap::new() }
+        Writer { journal, receive, shared, runs: BTreeMap::new(), unyielded: 0 }
     }
 
     /// Writes until no journal and no record is left.
@@ -72,12 +77,25 @@ impl Writer {
             let mut size = 0;
             let mut next = Some(first);
             while let Some(work) = next {
-                size += self.take(work);
+                let taken = self.take(work);
+                size += taken;
+                self.let_through(taken);
                 next = if size < MOST_IN_WRITE { self.receive.try_recv().ok() } else { None };
             }
             self.write();
             // If there is more than fits in a write, the next one follows at once.
             written_at = (size < MOST_IN_WRITE).then(Instant::now);
+        }
+    }
+
+    /// Lets other threads through after some work. Even with less priority, a thread is not interrupted
+    /// until its slice of a few milliseconds ends, and a thread that has a client's call would wait for
+    /// that.
+    fn let_through(&mut self, bytes: u64) {
+        self.unyielded += bytes;
+        if self.unyielded >= BETWEEN_YIELDS {
+            self.unyielded = 0;
+            std::thread::yield_now();
         }
     }
 
@@ -234,9 +252,6 @@ fn keep(recorder: &mut Recorder, events: Vec<Recorded>, ended: bool) {
     for (nth, Recorded { event, effects }) in (1..).zip(events) {
         let before = recorder.before(&event);
         recorder.after(before, &effects, ended && nth == last);
-        // Even with less priority, a thread is not interrupted until its slice of a few milliseconds
-        // ends, and a thread that has a client's call would wait for that.
-        std::thread::yield_now();
     }
 }
 

@@ -20,8 +20,9 @@ pub(super) const APPLICATION: i64 = 0x456e_6473;
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The tables of runs and events. The key of an event combines the number of its run and its place
-/// in the run, so that the events of a run are adjacent and a new event follows the last: a step
-/// then writes few pages. The view `events` shows both values separately.
+/// in the run; the view `events` shows both separately. Events are stored in the order of their arrival,
+/// and an index has their keys, because runs write at the same time: if the table were in the order of
+/// the key, as in files of earlier versions, each run would write pages of its own, and split them.
 pub(super) const RUNS_AND_LOG: &str = "
 CREATE TABLE runs (
     number      INTEGER PRIMARY KEY,
@@ -46,7 +47,7 @@ CREATE TABLE runs (
     project     TEXT               -- the project of its settings
 ) STRICT;
 CREATE TABLE log (
-    key         INTEGER PRIMARY KEY, -- number of the run << 32 | place in it, from 0, without a gap
+    key         INTEGER NOT NULL UNIQUE, -- number of the run << 32 | place in it, from 0, without a gap
     at_ns       INTEGER NOT NULL,  -- on the run's clock
     wall_ms     INTEGER NOT NULL,  -- Unix time
     name        TEXT NOT NULL,
