@@ -180,32 +180,40 @@ pub(super) fn next_prefix(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         let pair = usize::from(u16::from_le_bytes(pair.try_into().unwrap_or_default()));
         PAIRS[pair / 64] >> (pair % 64) & 1 == 1
     };
-    let mut from = at;
-    loop {
-        // A loop of its own, which the compiler keeps in registers: nearly all bytes end here.
-        let hit = bytes.get(from..)?.chunks_exact(2).position(begins)?;
-        let middle = from + 2 * hit;
+    for (nth, pair) in bytes.get(at..)?.chunks_exact(2).enumerate() {
+        if !begins(pair) {
+            continue;
+        }
         // The pair is the second of a prefix that starts before it, or the first of its own.
+        let middle = at + 2 * nth;
         for start in middle.saturating_sub(1).max(at)..=middle {
-            if let Some(row) = longest_at(bytes, start) {
+            let groups = groups_at(bytes, start);
+            // Most pairs belong to a word, and its next letter shows that.
+            if groups != 0
+                && let Some(row) = longest_of(groups, &bytes[start..])
+            {
                 return Some((start, row));
             }
         }
-        from = middle + 2;
     }
+    None
 }
 
-/// Returns the row of the longest prefix at this position.
-fn longest_at(bytes: &[u8], start: usize) -> Option<usize> {
-    let rest = &bytes[start..];
-    let [first, second, third, ..] = rest else { return None };
+/// Returns the groups of the formats whose prefix may be at this position, one bit for each.
+fn groups_at(bytes: &[u8], start: usize) -> u64 {
+    let Some([first, second, third]) = bytes.get(start..).and_then(|rest| rest.first_chunk())
+    else {
+        return 0;
+    };
     let of = |byte: &u8, nth: usize| HEADS[usize::from(*byte)][nth];
-    // Most pairs belong to a word, and its next letter shows that.
-    let groups = of(first, 0) & of(second, 1) & of(third, 2);
-    if groups == 0 {
-        return None;
-    }
-    let is_here = |row: &usize| rest.starts_with(FORMATS[*row].0.as_bytes());
+    of(first, 0) & of(second, 1) & of(third, 2)
+}
+
+/// Returns the row of the longest prefix in these groups with which the bytes begin.
+// Hardly any three letters of a text are those of a prefix.
+#[cold]
+fn longest_of(groups: u64, bytes: &[u8]) -> Option<usize> {
+    let is_here = |row: &usize| bytes.starts_with(FORMATS[*row].0.as_bytes());
     rows_of(groups).filter(is_here).max_by_key(|row| FORMATS[*row].0.len())
 }
 
