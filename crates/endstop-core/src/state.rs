@@ -101,6 +101,11 @@ impl MultiTurnState {
         id
     }
 
+    /// Leaves out the ids of messages that are not kept.
+    pub(crate) fn skip(&mut self, number: usize) {
+        self.next_message = self.next_message.saturating_add(number as u64);
+    }
+
     /// Removes the first messages, for a run whose conversation is needed no more. Ids are not reused.
     pub(crate) fn forget(&mut self, number: usize) {
         self.messages.drain(..number);

@@ -160,8 +160,12 @@ fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Ne
         context.attempts = Attempts::default();
         context.said.partial.clear();
         forget_earlier_turns(context);
-        for message in call.input {
-            context.state.push(message.role, message.parts);
+        if context.settings.guest.is_some_and(|mode| mode.forgets_input) {
+            context.state.skip(call.input.len());
+        } else {
+            for message in call.input {
+                context.state.push(message.role, message.parts);
+            }
         }
         context.guest.before_response = context.state.messages.len();
     }

@@ -39,8 +39,8 @@ pub struct GuestMode {
     /// has the messages of the last turn only. A long run then takes little memory.
     #[serde(skip_serializing_if = "is_false")]
     pub forgets: bool,
-    /// `true` if, in addition, the messages before a response are dropped when it has arrived, and not
-    /// with the next call: a run that waits for its client then takes little memory, too.
+    /// `true` if the run keeps none of the client's messages, and drops the turn before a response when
+    /// that has arrived: a run that waits for its client then takes little memory, too.
     #[serde(skip_serializing_if = "is_false")]
     pub forgets_input: bool,
     /// `true` if the driver reads no events of turns and tool calls
