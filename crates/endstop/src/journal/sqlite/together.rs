@@ -142,3 +142,43 @@ impl<'w> Part<'w> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Journal, RunHeader};
+    use std::path::Path;
+
+    const PAGE: u64 = 4096;
+    const RUNS: u64 = 40;
+
+    /// The number of pages in the write-ahead log.
+    fn pages(file: &Path) -> u64 {
+        std::fs::metadata(file.with_extension("db-wal")).unwrap().len() / PAGE
+    }
+
+    /// In a table in the order of the runs, each run would write at least a page of its own.
+    #[test]
+    fn events_of_runs_that_write_at_once_share_pages() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal.db");
+        let journal = SqliteJournal::open(&file).unwrap();
+        let begin = |run: u64| {
+            let header = RunHeader { id: format!("r{run}"), ..RunHeader::default() };
+            Some(journal.begin(&header).unwrap())
+        };
+        let mut logs: Vec<_> = (0..RUNS).map(begin).collect();
+        // Seven of these events fit in a page.
+        let records = [Record { event: "x".repeat(500), ..Record::default() }];
+        let rounds = 10;
+        let before = pages(&file);
+        for _ in 0..rounds {
+            let write = |log| RunWrite { header: None, log, records: &records, end: None };
+            let mut writes: Vec<_> = logs.iter_mut().map(write).collect();
+            assert!(super::write(&journal, &mut writes));
+        }
+        let written = pages(&file) - before;
+        assert!(written > rounds * RUNS / 7, "{written} pages");
+        assert!(written < rounds * RUNS / 2, "{written} pages for {} events", rounds * RUNS);
+    }
+}
