@@ -189,9 +189,10 @@ pub(super) fn next_prefix(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         for start in middle.saturating_sub(1).max(at)..=middle {
             let groups = groups_at(bytes, start);
             // Most pairs belong to a word, and its next letter shows that.
-            if groups != 0
-                && let Some(row) = longest_of(groups, &bytes[start..])
-            {
+            if groups == 0 {
+                continue;
+            }
+            if let Some(row) = longest_of(groups, &bytes[start..]) {
                 return Some((start, row));
             }
         }
