@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The upstream is a process of its own, and each proxy is two: one for single calls, one for many at once. The
-//! memory is that of the larger one. The calls alternate between the proxies in every round, so that the load of the
-//! machine meets all of them. Linux only.
+//! memory is that of the larger one. The calls alternate between the proxies, the streams after each half second, so
+//! that the load of the machine meets all of them. Linux only.
 
 mod calls;
 mod servers;
@@ -24,15 +24,16 @@ use usage::Usage;
 /// Measured arrangements: the name, and the program between client and upstream.
 const TARGETS: [(&str, Option<&str>); 7] = [
     ("direct", None),
-    ("byte pump", Some("pump")),
+    (PUMP, Some("pump")),
     ("proxy", Some("proxy")),
     ("proxy, reads bodies", Some("reading")),
     ("proxy, 2 threads", Some("threads")),
     ("guard", Some("gate")),
     ("guard, journal", Some("recorded")),
 ];
+const PUMP: &str = "byte pump";
 const STREAMS: usize = 50;
-/// The times that they are started in a round.
+/// The times that they are started for each round.
 const TIMES: usize = 3;
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
@@ -119,42 +120,50 @@ fn measured(rounds: usize) -> Result<String, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for _ in 0..rounds {
         for one in &mut all {
-            runtime.block_on(round(one))?;
+            runtime.block_on(one.call_one_by_one())?;
+        }
+    }
+    // The first of them start the runs.
+    for nth in 0..=rounds * TIMES {
+        for one in &mut all {
+            runtime.block_on(one.stream_together(nth > 0))?;
         }
     }
     Ok(table(&mut all))
 }
 
-/// Makes the calls of one round.
-async fn round(one: &mut Measured) -> Result<(), Box<dyn Error>> {
-    let port = one.calls.port;
-    // Not counted, because the first calls of a round fill caches and connection pools.
-    one_by_one(port, Kind::Whole, 50).await?;
-    let before = one.calls.processor_ms().await?;
-    let samples = one_by_one(port, Kind::Whole, 1000).await?;
-    let after = one.calls.processor_ms().await?;
-    one.whole_usage.add(before, after, samples.len());
-    one.whole.extend(samples);
-    one.first.extend(one_by_one(port, Kind::Stream, 400).await?);
-    let port = one.together.port;
-    // The first of them start the runs.
-    together(port, STREAMS).await?;
-    let before = one.together.processor_ms().await?;
-    let mut count = 0;
-    for _ in 0..TIMES {
-        let samples = together(port, STREAMS).await?;
-        count += samples.len();
-        one.streams.extend(samples);
+impl Measured {
+    /// Makes single calls: those of one round.
+    async fn call_one_by_one(&mut self) -> Result<(), Box<dyn Error>> {
+        let port = self.calls.port;
+        // Not counted, because the first calls of a round fill caches and connection pools.
+        one_by_one(port, Kind::Whole, 50).await?;
+        let before = self.calls.processor_ms().await?;
+        let samples = one_by_one(port, Kind::Whole, 1000).await?;
+        let after = self.calls.processor_ms().await?;
+        self.whole_usage.add(before, after, samples.len());
+        self.whole.extend(samples);
+        self.first.extend(one_by_one(port, Kind::Stream, 400).await?);
+        Ok(())
     }
-    let after = one.together.processor_ms().await?;
-    one.streams_usage.add(before, after, count);
-    Ok(())
+
+    /// Makes many streams at once.
+    async fn stream_together(&mut self, counts: bool) -> Result<(), Box<dyn Error>> {
+        let before = self.together.processor_ms().await?;
+        let samples = together(self.together.port, STREAMS).await?;
+        let after = self.together.processor_ms().await?;
+        if counts {
+            self.streams_usage.add(before, after, samples.len());
+            self.streams.extend(samples);
+        }
+        Ok(())
+    }
 }
 
 fn table(all: &mut [Measured]) -> String {
     let mut text = format!(
         "milliseconds; 40 kB requests, keep-alive; {STREAMS} streams of 20 chunks in 0.5 s at once\n\n\
-         {:22}{:>17}{:>17}{:>20}{:>18}{:>14}\n{:22}{:>17}{:>17}{:>20}{:>18}{:>14}\n",
+         {:22}{:>17}{:>17}{:>20}{:>22}{:>14}\n{:22}{:>17}{:>17}{:>20}{:>22}{:>14}\n",
         "",
         "whole call",
         "first byte",
@@ -165,9 +174,10 @@ fn table(all: &mut [Measured]) -> String {
         "p50 / p99",
         "p50 / p99",
         "total p50",
-        "stream",
+        "stream (of the pump)",
         "",
     );
+    let pump = all.iter().find(|one| one.name == PUMP).map(|one| one.streams_usage.a_call());
     for one in all {
         let total = |samples: &[Sample]| samples.iter().map(|s| s.total).collect::<Vec<_>>();
         let first = |samples: &[Sample]| samples.iter().map(|s| s.first).collect::<Vec<_>>();
@@ -179,7 +189,7 @@ fn table(all: &mut [Measured]) -> String {
         let (rss, peak) = (calls.0.max(together.0), calls.1.max(together.1));
         let _ = writeln!(
             text,
-            "{:22}{:>17}{:>17}{:>20}{:>18}{:>14}",
+            "{:22}{:>17}{:>17}{:>20}{:>22}{:>14}",
             one.name,
             pair(total(&one.whole)),
             pair(first(&one.first)),
@@ -188,7 +198,12 @@ fn table(all: &mut [Measured]) -> String {
                 quantile(&mut first(&one.streams), 0.5),
                 quantile(&mut total(&one.streams), 0.5)
             ),
-            format!("{:.3}, {:.3}", one.whole_usage.a_call(), one.streams_usage.a_call()),
+            format!(
+                "{:.3}, {:.3} ({:.2})",
+                one.whole_usage.a_call(),
+                one.streams_usage.a_call(),
+                one.streams_usage.a_call() / pump.unwrap_or(f64::NAN)
+            ),
             format!("{rss:.1}, {peak:.1}"),
         );
     }

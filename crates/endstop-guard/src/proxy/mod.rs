@@ -20,7 +20,7 @@
 //! - Bodies are streamed in both directions. Only a request whose [`Route`] is `Read` is read first,
 //!   because it must be decided before it is sent.
 //! - Each chunk of a response passes when it arrives; the observer reads a decompressed copy. It may put off reading
-//!   it, and then has to within a quarter of a second.
+//!   it, and then has to within a second.
 //! - Responses pass as they are: errors, redirects, responses that are cut. A response that was cut
 //!   never ends cleanly for the client.
 //! - Requests that a reverse proxy does not serve are refused: `CONNECT`, the URL of another host,

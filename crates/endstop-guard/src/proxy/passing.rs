@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The time after which an observer reads what it has put off since it last read.
-const LATEST: Duration = Duration::from_millis(250);
+const LATEST: Duration = Duration::from_secs(1);
 
 /// Closes the client's connection without a clean end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -19,8 +19,8 @@ const WARNING: &str = "x-endstop-warning";
 const LONGEST_WARNING: usize = 400;
 
 /// The most chunks, and the most bytes, that are not read at once although they may contain content.
-const MOST_CHUNKS: u32 = 8;
-const MOST_BEHIND: usize = 4 << 10;
+const MOST_CHUNKS: u32 = 32;
+const MOST_BEHIND: usize = 8 << 10;
 
 /// The error of a request that was not sent.
 pub(super) const NOT_SENT: &str = "the request was not sent";

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A timeout for which a delay in reporting content matters.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_secs(4);
 
 /// The rules that judge a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
