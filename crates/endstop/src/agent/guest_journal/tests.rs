@@ -1,4 +1,4 @@
-use super::writer::BETWEEN_WRITES;
+use super::writer::{BEFORE_WRITE, BETWEEN_WRITES};
 use super::*;
 use crate::journal::{JournalError, JournalErrorKind, Record, RecordedRun, RunJournal, RunWrite};
 use endstop_core::guest::{Admission, Guest, GuestStart};
@@ -167,6 +167,7 @@ async fn panic_of_report_spares_other_runs() {
 async fn events_of_a_moment_are_written_together() {
     let journal = Memory::default();
     let guests = start(&journal);
+    let started = Instant::now();
     // Among several runs, so that the end of one does not hurry.
     let _other = guests.begin(header("other"), |problem| panic!("{problem}"));
     let runs = ["one", "two", "three"];
@@ -195,6 +196,7 @@ async fn events_of_a_moment_are_written_together() {
         pair[1].0 - pair[0].0 >= BETWEEN_WRITES || is_full(pair[0].1) || is_full(pair[1].1)
     };
     assert!(writes.windows(2).all(has_waited), "{writes:?}");
+    assert!(writes[0].0 - started >= BEFORE_WRITE || is_full(writes[0].1), "{writes:?}");
 }
 
 #[tokio::test]
