@@ -86,7 +86,7 @@ impl Writer {
                 next = if size < MOST_IN_WRITE { self.receive.try_recv().ok() } else { None };
             }
             self.write();
-            // If there is more than fits in a write, the next one follows at once.
+            // What did not fit follows without that pause, and at once if it is enough for another write.
             written_at = (size < MOST_IN_WRITE).then(Instant::now);
         }
     }
