@@ -86,7 +86,7 @@ impl Writer {
                 next = if size < MOST_IN_WRITE { self.receive.try_recv().ok() } else { None };
             }
             self.write();
-            // What did not fit follows without that pause, and at once if it is enough for another write.
+            // After a full write the longer of the two times does not apply.
             written_at = (size < MOST_IN_WRITE).then(Instant::now);
         }
     }
