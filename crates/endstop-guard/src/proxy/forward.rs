@@ -80,7 +80,7 @@ pub(crate) async fn exchange<G: Gatekeeper>(
 /// Sends a request to the upstream and returns its response.
 async fn call<G: Gatekeeper>(
     shared: &Shared<G>,
-    connection: &Connection,
+    connection: &Arc<Connection>,
     head: &RequestHead,
     (forward, mut body, extensions): (Forward, SendBody, Extensions),
 ) -> Result<Response<Reply>, Closed> {
@@ -135,7 +135,7 @@ async fn call<G: Gatekeeper>(
 /// Returns the upstream's response, whose body passes through its observer.
 fn pass<G: Gatekeeper>(
     shared: &Shared<G>,
-    connection: &Connection,
+    connection: &Arc<Connection>,
     head: &RequestHead,
     mut waiting: Waiting,
     response: Response<Incoming>,
@@ -160,7 +160,8 @@ fn pass<G: Gatekeeper>(
     connection.set_ends_by_closing(head.version < Version::HTTP_11 && !has_length);
     let background = shared.background.clone();
     let options = (shared.largest_hold, has_length);
-    let passing = Passing::new(upstream, observed, abort, background, options);
+    let passing =
+        Passing::new(upstream, (observed, abort), Arc::clone(connection), background, options);
     Response::from_parts(parts, Reply::Passing(Box::new(passing)))
 }
 

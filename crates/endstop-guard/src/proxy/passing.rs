@@ -1,6 +1,7 @@
 //! The body of a response on its way to the client: each chunk passes when it arrives.
 
 use super::abort::{AbortToken, Waiter};
+use super::connection::Connection;
 use super::observed::Observed;
 use super::observer::{End, Flow};
 use super::reading_on::{Background, read_on};
@@ -10,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -29,7 +31,7 @@ pub(crate) enum Closed {
 /// The timer of an observer that puts off reading.
 #[derive(Default)]
 struct Late {
-    // Kept for the next time, because it is cheaper to move than to create.
+    // Kept for the next time, also by the connection, because it is cheaper to move than to create.
     timer: Option<Pin<Box<Sleep>>>,
     is_running: bool,
     // The observer has read, so the time begins anew.
@@ -70,6 +72,7 @@ pub(crate) struct Passing {
     upstream: Option<Incoming>,
     observed: Observed,
     abort: AbortToken,
+    connection: Arc<Connection>,
     background: Background,
     held: VecDeque<Bytes>,
     held_length: usize,
@@ -87,16 +90,18 @@ pub(crate) struct Passing {
 impl Passing {
     pub(crate) fn new(
         upstream: Incoming,
-        observed: Observed,
-        abort: AbortToken,
+        (observed, abort): (Observed, AbortToken),
+        connection: Arc<Connection>,
         background: Background,
         options: (usize, bool),
     ) -> Passing {
         let (largest_hold, has_length) = options;
+        let late = Late { timer: connection.take_timer(), ..Late::default() };
         let mut passing = Passing {
             upstream: Some(upstream),
             observed,
             abort,
+            connection,
             background,
             held: VecDeque::new(),
             held_length: 0,
@@ -107,7 +112,7 @@ impl Passing {
             // The head.
             unflushed: true,
             has_length,
-            late: Late::default(),
+            late,
         };
         passing.end_if_complete();
         passing
@@ -241,13 +246,14 @@ impl Body for Passing {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Closed>>> {
         let this = &mut *self;
-        loop {
-            if this.failed.is_none() && this.abort.poll_aborted(Waiter::Exchange, context) {
-                // After the end of the response there is nothing to abort.
-                if !this.observed.is_ended() {
-                    this.fail(Closed::Aborted, End::Aborted);
-                }
+        // Once, because a later abort wakes this task again.
+        if this.failed.is_none() && this.abort.poll_aborted(Waiter::Exchange, context) {
+            // After the end of the response there is nothing to abort.
+            if !this.observed.is_ended() {
+                this.fail(Closed::Aborted, End::Aborted);
             }
+        }
+        loop {
             if let Some(frame) = this.next_output() {
                 this.unflushed = true;
                 return Poll::Ready(Some(Ok(frame)));
@@ -295,6 +301,9 @@ impl Body for Passing {
 impl Drop for Passing {
     // The connection drops the body early only if the client is gone.
     fn drop(&mut self) {
+        if let Some(timer) = self.late.timer.take() {
+            self.connection.keep_timer(timer);
+        }
         let Some(upstream) = self.upstream.take() else { return };
         if self.observed.is_ended() {
             return;

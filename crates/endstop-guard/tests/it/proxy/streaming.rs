@@ -191,6 +191,45 @@ fn what_was_put_off_is_read_when_the_stream_pauses() {
     });
 }
 
+#[test]
+fn each_response_of_a_connection_has_its_own_delay() {
+    run(async {
+        let (next, turns) = mpsc::unbounded_channel();
+        let turns: Turns = Arc::new(Mutex::new(Some(turns)));
+        let address = upstream(move |mut conn| {
+            let turns = Arc::clone(&turns);
+            async move {
+                let mut turns = turns.lock().expect("a lock").take().expect("one connection");
+                for _ in 0..2 {
+                    conn.head().await;
+                    conn.send(CHUNKED).await;
+                    conn.send(chunk(EVENTS[0])).await;
+                    turns.recv().await.expect("a turn");
+                    conn.send([chunk(EVENTS[1]), b"0\r\n\r\n".to_vec()].concat()).await;
+                }
+                turns.recv().await.expect("a turn");
+            }
+        })
+        .await;
+        let (gate, mut seen) = Gate::new(address);
+        let proxy = gate.putting_off(Flow::Pass).start().await;
+        let mut client = proxy.client().await;
+        for ends_at_once in [true, false] {
+            client.send(GET).await;
+            client.head().await;
+            assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
+            if !ends_at_once {
+                // The timer of the first response, which has not fired, is that of the second one.
+                seen.caught_up().await;
+            }
+            next.send(()).expect("a turn");
+            assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[1]);
+            assert_eq!(client.chunked().await.expect("an end").0, b"");
+            assert_eq!(seen.end().await, End::Complete);
+        }
+    });
+}
+
 /// Sends one event through a gatekeeper that puts off reading and then decides this; the upstream stays silent.
 async fn decided_late(later: Flow) -> (Conn, Seen) {
     let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]); 2]).await;
