@@ -121,7 +121,7 @@ struct Reading {
     /// come long after the last content that the kernel knows of.
     may_wait: bool,
     client_is_gone: bool,
-    /// Bytes of content that may end the run; 0 until the first content.
+    /// Bytes of content that may end the run; 0 until the first chunk.
     room: u64,
     /// The most bytes of content that the decoder can hold, because their event is not complete.
     held: u64,
@@ -250,8 +250,11 @@ impl Reading {
             return Flow::Pass;
         }
         if let Some(asked_at) = self.asked_at.take() {
-            let waited = self.shared.now().saturating_sub(asked_at);
-            self.shared.lock().meter().first_byte(waited);
+            let now = self.shared.now();
+            let run = self.shared.lock();
+            run.meter().first_byte(now.saturating_sub(asked_at));
+            // Room for the first chunks, before the kernel has heard of any content.
+            self.room = run.content_room(&self.ticket);
         }
         if let Some(tail) = &mut self.tail {
             tail.push(chunk);
@@ -260,6 +263,10 @@ impl Reading {
         if !can_wait && self.behind.is_empty() {
             self.may_wait = !self.client_is_gone;
             return self.read(chunk);
+        }
+        if self.behind.capacity() == 0 {
+            // Of a usual stream, so that the buffer does not grow step by step.
+            self.behind.reserve(MOST_BEHIND / 2);
         }
         self.behind.extend_from_slice(chunk);
         self.chunks_behind += 1;

@@ -13,9 +13,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A timeout for which a delay in reporting content matters.
-const SHORT: Duration = Duration::from_secs(4);
-
 /// The rules that judge a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
@@ -229,15 +226,10 @@ impl Thread {
         self.after(reply, accounts)
     }
 
-    /// Returns the number of bytes of streamed content of a call that may end the run; 0 if a timeout that waits
-    /// for content is so short that content must be reported at once.
+    /// Returns the number of bytes of streamed content of a call that may end the run. No clock waits for content: that
+    /// of a call is the program's.
     pub(super) fn content_room(&self, call: EffectId) -> u64 {
-        let Some(run) = self.guest.run() else { return 0 };
-        let limits = run.limits();
-        let timeouts =
-            [limits.first_content_timeout, limits.stall_timeout, limits.thinking_timeout];
-        let is_short = timeouts.into_iter().flatten().any(|timeout| timeout < SHORT);
-        if is_short { 0 } else { run.content_room(call) }
+        self.guest.content_room(call)
     }
 
     /// Enters what a step has spent, if it has ended the thread: only then does it return what was
