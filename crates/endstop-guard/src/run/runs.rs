@@ -24,13 +24,23 @@ pub(super) struct Shared {
     began: Instant,
     wall_ms: u64,
     may_cut_text: bool,
-    changed: Arc<Notify>,
+    changed: Notify,
+    clock: Arc<Clock>,
+}
+
+/// What a run tells the task that reports its deadlines.
+#[derive(Default)]
+struct Clock {
+    /// The run has ended, or a deadline has come nearer.
+    news: Notify,
+    /// The deadline that the task waits for.
+    waits_for: Mutex<Option<Duration>>,
 }
 
 impl Drop for Shared {
-    // The clock of the run waits for a change.
+    // The clock of the run waits for news.
     fn drop(&mut self) {
-        self.changed.notify_waiters();
+        self.clock.news.notify_one();
     }
 }
 
@@ -57,9 +67,10 @@ impl Shared {
             began: Instant::now(),
             wall_ms,
             may_cut_text: settings.policy.is_some(),
-            changed: Arc::default(),
+            changed: Notify::new(),
+            clock: Arc::default(),
         });
-        tokio::spawn(keep_time(Arc::downgrade(&shared), Arc::clone(&shared.changed)));
+        tokio::spawn(keep_time(Arc::downgrade(&shared), Arc::clone(&shared.clock)));
         shared
     }
 
@@ -83,8 +94,18 @@ impl Shared {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who wait for a new deadline or for the end.
+    /// Wakes those who wait for a change, and the clock if it must not sleep on. The run must not be locked.
     pub(super) fn changed(&self) {
+        let (ended, due) = {
+            let run = self.lock();
+            (run.outcome().is_some(), run.wake_at())
+        };
+        let waits_for = *self.clock.waits_for();
+        // Most changes move no deadline, and some move it away: then the clock looks once too often.
+        let is_nearer = due.is_some_and(|due| waits_for.is_none_or(|known| due < known));
+        if ended || is_nearer {
+            self.clock.news.notify_one();
+        }
         self.changed.notify_waiters();
     }
 
@@ -105,28 +126,34 @@ impl Shared {
     }
 }
 
+impl Clock {
+    fn waits_for(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.waits_for.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Reports deadlines to the run until it ends. Holds the run only while it reads it, so that a run
 /// which is dropped without an end leaves no task.
-async fn keep_time(shared: Weak<Shared>, change: Arc<Notify>) {
+async fn keep_time(shared: Weak<Shared>, clock: Arc<Clock>) {
     loop {
-        let changed = change.notified();
-        tokio::pin!(changed);
-        // Before the state is read, so that a change in between is not missed.
-        changed.as_mut().enable();
         let wake = {
             let Some(run) = shared.upgrade() else { return };
             let guarded = run.lock();
             if guarded.outcome().is_some() {
                 return;
             }
+            let wake = guarded.wake_at();
+            // Before the run is unlocked, so that each later change is compared with this deadline. The news of one
+            // in between is kept until it is waited for.
+            *clock.waits_for() = wake;
             // A time that the clock cannot express never comes.
-            guarded.wake_at().and_then(|at| run.began.checked_add(at))
+            wake.and_then(|at| run.began.checked_add(at))
         };
         match wake {
-            None => changed.await,
+            None => clock.news.notified().await,
             Some(at) => {
                 tokio::select! {
-                    () = changed => {}
+                    () = clock.news.notified() => {}
                     () = tokio::time::sleep_until(at) => {
                         let Some(run) = shared.upgrade() else { return };
                         let now = run.now();

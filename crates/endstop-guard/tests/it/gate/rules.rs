@@ -262,6 +262,21 @@ fn deadline_ends_a_run_without_calls() {
 }
 
 #[test]
+fn deadline_that_is_set_later_ends_a_run() {
+    run(async {
+        // Without a deadline the clock has nothing to wait for, and with a later one it waits for that.
+        for first in [None, Some(Duration::from_secs(600))] {
+            let limits = Limits { timeout: first, ..Limits::default() };
+            let (guard, _) = guard(limited(limits.clone()), always(Manner::Answer)).await;
+            assert_eq!(call(guard.address, &title("n")).await.0, 200);
+            let run = guard.run("n").expect("a run");
+            assert!(run.set_limits(Limits { timeout: Some(Duration::from_millis(300)), ..limits }));
+            assert_eq!(run.ended().await.termination, Termination::ErrorTimeout);
+        }
+    });
+}
+
+#[test]
 fn warning_is_a_header_of_the_next_response() {
     run(async {
         let watches = vec![Watch::parse("warn:repeat_call={\"times\":2}").expect("a watch")];
