@@ -2,7 +2,7 @@
 
 use super::call::{CallFacts, OpenCall, Place, Ticket, WeakCall};
 use super::guarded::{Exchange, Guarded};
-use super::thread::{Asked, Last, Step, Thread};
+use super::thread::{Asked, Step, Thread};
 use crate::exchange::{Placed, steady};
 use crate::proxy::{AbortToken, RequestHead, Stop};
 use endstop_core::{GuestCall, ModelError, ModelTurn, ToolReport, ToolStatus, TurnDelta};
@@ -178,13 +178,9 @@ impl Guarded {
             self.stop(at, &outcome);
             return;
         }
-        let over = Last::Closed { ok: true, detail: "" };
         match &ticket.place {
-            // One call is the whole thread, so its ending is known.
-            place @ Place::Auxiliary(_) => {
-                self.last_auxiliary = self.close_thread(at, place, &over);
-                self.threads.remove(place);
-            }
+            // One call is the whole thread, so its ending is known. It is only asked for if no other follows.
+            place @ Place::Auxiliary(_) => self.last_auxiliary = self.threads.remove(place),
             place if place.is_single() && self.last_main.as_ref() != Some(place) => {
                 self.leave(at, place);
             }

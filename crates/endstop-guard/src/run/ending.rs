@@ -127,10 +127,14 @@ impl Guarded {
         {
             return self.finish(at, &Last::As { ok: true, detail: "", outcome: &outcome });
         }
-        match (self.lead.is_some(), self.last_auxiliary.clone()) {
+        match (self.lead.is_some(), self.last_auxiliary.take()) {
             (true, _) => self.finish(at, &Last::Closed { ok, detail }),
             // The program offers no tools, so its last call is its answer.
-            (false, Some(outcome)) => self.finish(at, &Last::As { ok, detail, outcome: &outcome }),
+            (false, Some(mut last)) => {
+                let over = Last::Closed { ok: true, detail: "" };
+                let outcome = last.end(at, &over, &mut self.books, self.budget.as_ref());
+                self.finish(at, &Last::As { ok, detail, outcome: &outcome })
+            }
             (false, None) => {
                 let nothing = "the program made no model call";
                 let detail = if ok { nothing } else { detail };
