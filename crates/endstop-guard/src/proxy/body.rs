@@ -114,8 +114,7 @@ pub(crate) async fn read(
     let reading = collect(&mut incoming, announced, limits);
     let collected = tokio::time::timeout(limits.time, reading).await;
     let collected = collected.map_err(|_| BodyError::TooSlow)?.map_err(|_| BodyError::Broken)?;
-    let Collected { bytes, trailers, memory, whole } = collected;
-    let raw = bytes.freeze();
+    let Collected { bytes: raw, trailers, memory, whole } = collected;
     let mut send = SendBody { trailers, memory, ..SendBody::empty() };
     if !raw.is_empty() {
         send.chunks.push_back(raw.clone());
@@ -132,7 +131,7 @@ pub(crate) async fn read(
 }
 
 struct Collected {
-    bytes: BytesMut,
+    bytes: Bytes,
     trailers: Option<HeaderMap>,
     memory: Option<OwnedSemaphorePermit>,
     whole: bool,
@@ -143,39 +142,62 @@ async fn collect(
     announced: Option<u64>,
     limits: &Limits,
 ) -> Result<Collected, hyper::Error> {
-    // A client can announce more than it sends.
-    let capacity = announced.map_or(8 << 10, |length| length.min(256 << 10)) as usize;
-    let mut all = Collected {
-        bytes: BytesMut::with_capacity(capacity),
-        trailers: None,
-        memory: None,
-        whole: false,
-    };
-    let mut reserved = 0;
+    let mut parts = Parts { announced, first: Bytes::new(), joined: BytesMut::new() };
+    let (mut trailers, mut memory, mut reserved) = (None, None, 0);
     while let Some(frame) = incoming.frame().await {
         match frame?.into_data() {
             Ok(chunk) => {
-                all.bytes.extend_from_slice(&chunk);
-                let missing = all.bytes.len().saturating_sub(reserved).div_ceil(UNIT);
+                parts.push(chunk);
+                let missing = parts.len().saturating_sub(reserved).div_ceil(UNIT);
                 let granted = Arc::clone(&limits.memory)
                     .try_acquire_many_owned(missing.min(u32::MAX as usize) as u32);
                 let fits = granted.is_ok();
                 if let Ok(granted) = granted {
                     reserved += missing * UNIT;
-                    match &mut all.memory {
-                        Some(memory) => memory.merge(granted),
-                        None => all.memory = Some(granted),
+                    match &mut memory {
+                        None => memory = Some(granted),
+                        Some(memory) => OwnedSemaphorePermit::merge(memory, granted),
                     }
                 }
-                if !fits || all.bytes.len() > limits.body {
-                    return Ok(all);
+                if !fits || parts.len() > limits.body {
+                    return Ok(Collected { bytes: parts.join(), trailers, memory, whole: false });
                 }
             }
-            Err(frame) => all.trailers = frame.into_trailers().ok(),
+            Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
-    all.whole = true;
-    Ok(all)
+    Ok(Collected { bytes: parts.join(), trailers, memory, whole: true })
+}
+
+/// The parts of a body that have arrived. A body that arrives in one part is not copied.
+struct Parts {
+    announced: Option<u64>,
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl Parts {
+    fn push(&mut self, part: Bytes) {
+        if self.len() == 0 {
+            self.first = part;
+            return;
+        }
+        if self.joined.is_empty() {
+            // A client can announce more than it sends.
+            let capacity = self.announced.map_or(8 << 10, |length| length.min(256 << 10)) as usize;
+            self.joined.reserve(capacity.max(self.first.len()));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.joined.extend_from_slice(&part);
+    }
+
+    fn len(&self) -> usize {
+        self.first.len() + self.joined.len()
+    }
+
+    fn join(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
+    }
 }
 
 fn decode(headers: &HeaderMap, raw: &Bytes, limit: usize) -> Result<Bytes, Unreadable> {
