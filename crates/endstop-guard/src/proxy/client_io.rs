@@ -3,15 +3,11 @@
 use super::connection::Connection;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
-
-/// The most bytes that are copied together, to be sent as one buffer. Sending a small chunk and its frame as three buffers
-/// takes longer than the copy.
-const SMALL: usize = 1 << 10;
 
 /// A client's socket.
 pub(crate) struct ClientIo {
@@ -52,25 +48,10 @@ impl Write for ClientIo {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
+    // hyper then copies a chunk and its frame into one buffer. A stream has small chunks, and to send one as three buffers
+    // takes longer than the copy.
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let mut together = [0; SMALL];
-        let mut length = 0;
-        for slice in slices {
-            let Some(room) = together.get_mut(length..length + slice.len()) else {
-                return Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-            };
-            room.copy_from_slice(slice);
-            length += slice.len();
-        }
-        Pin::new(&mut self.stream).poll_write(context, &together[..length])
+        false
     }
 }
 
