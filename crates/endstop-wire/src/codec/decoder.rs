@@ -422,6 +422,9 @@ impl Feed {
     fn leftovers(&mut self) {
         // Try all lines together first, because a pretty-printed error spans several.
         let lines = std::mem::take(&mut self.lines);
+        if lines.is_empty() {
+            return;
+        }
         let whole = ErrorBody::read(&lines);
         if whole.found {
             return self.error(whole);
