@@ -25,6 +25,10 @@ impl<K: Ord + Clone, V> BoundedMap<K, V> {
     /// Returns the value to change it, and counts as a use.
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
         let (used, value) = self.entries.get_mut(key)?;
+        // The last one that was used stays the last one.
+        if *used == self.uses {
+            return Some(value);
+        }
         let key = self.by_use.remove(used)?;
         self.uses += 1;
         *used = self.uses;

@@ -251,7 +251,9 @@ fn of_key(salt: &Salt, key: &str) -> Fingerprint {
 /// Returns the part of a header that names the account: the key, or for Amazon's signatures the id
 /// of the access key, because the rest changes with each request.
 fn bearer(value: &str) -> &str {
-    if let Some((_, rest)) = value.split_once("Credential=") {
+    if value.starts_with("AWS")
+        && let Some((_, rest)) = value.split_once("Credential=")
+    {
         return rest.split(['/', ',']).next().unwrap_or_default();
     }
     match value.split_once(' ') {

@@ -9,7 +9,6 @@ use endstop_core::{
     Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding, Outcome,
     RuleHit, RunEvent, ToolReport, TurnDelta, WatchMode,
 };
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +46,8 @@ pub(super) struct Thread {
     turns: Option<u32>,
     /// Turns of other threads that the guest has heard of.
     heard_turns: u32,
-    reserved: HashMap<EffectId, Amount>,
+    /// What the budget has reserved, one entry for each call in flight, of which there are few.
+    reserved: Vec<(EffectId, Amount)>,
     /// Rules that fired with the mode `warn`, for the client's next response.
     warnings: Vec<String>,
     /// Rules that fired since they were last taken.
@@ -105,7 +105,7 @@ impl Thread {
             counted: Spending::default(),
             turns: (judged != Judged::Call).then_some(0),
             heard_turns: 0,
-            reserved: HashMap::new(),
+            reserved: Vec::new(),
             warnings: Vec::new(),
             hits: Vec::new(),
             name: None,
@@ -162,7 +162,7 @@ impl Thread {
             let answer = budget.map_or(Ok(want), |budget| budget.reserve_or_explain(want, least));
             let (granted, refused_by) = match answer {
                 Ok(granted) => {
-                    self.reserved.insert(id, granted);
+                    self.reserved.push((id, granted));
                     (granted, None)
                 }
                 Err(Refusal { failure: Some(failure), .. }) => {
@@ -363,11 +363,11 @@ impl Thread {
         for effect in self.guest.effects() {
             match effect {
                 Effect::Settle { id, spent, tokens } => {
-                    let held = self.reserved.remove(id).unwrap_or_default();
+                    let held = take_reserved(&mut self.reserved, *id).unwrap_or_default();
                     budget.settle_amount(held, Amount { usd: *spent, tokens: *tokens });
                 }
                 Effect::Abandon { id } => {
-                    if let Some(held) = self.reserved.remove(id) {
+                    if let Some(held) = take_reserved(&mut self.reserved, *id) {
                         budget.settle_amount(held, Amount::ZERO);
                     }
                 }
@@ -375,6 +375,11 @@ impl Thread {
             }
         }
     }
+}
+
+fn take_reserved(reserved: &mut Vec<(EffectId, Amount)>, call: EffectId) -> Option<Amount> {
+    let at = reserved.iter().position(|(id, _)| *id == call)?;
+    Some(reserved.swap_remove(at).1)
 }
 
 /// The last event of a thread.
