@@ -199,7 +199,8 @@ impl Passing {
         self.held_length = 0;
     }
 
-    fn receive(&mut self, frame: Frame<Bytes>) {
+    /// Handles a frame of the upstream. Returns it if it passes at once; otherwise what passes of it is in the output.
+    fn receive(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         match frame.into_data() {
             Ok(chunk) => {
                 let flow = self.observed.bytes(&chunk);
@@ -207,12 +208,21 @@ impl Passing {
                 let is_behind = self.observed.is_behind();
                 self.late.is_due_later |= is_behind && !self.late.is_running;
                 self.late.is_due_later |= !is_behind && self.observed.may_put_off();
-                self.apply(flow, chunk);
+                // As almost always.
+                let nothing_waits = self.held.is_empty() && self.output.is_empty();
+                let mut passes = None;
+                if matches!(flow, Flow::Pass) && nothing_waits && !chunk.is_empty() {
+                    passes = Some(Frame::data(chunk));
+                } else {
+                    self.apply(flow, chunk);
+                }
                 self.end_if_complete();
+                passes
             }
             Err(frame) => {
                 self.trailers = frame.into_trailers().ok();
                 self.complete();
+                None
             }
         }
     }
@@ -275,7 +285,12 @@ impl Body for Passing {
                     this.unflushed = false;
                     return Poll::Pending;
                 }
-                Poll::Ready(Some(Ok(frame))) => this.receive(frame),
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(frame) = this.receive(frame) {
+                        this.unflushed = true;
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                }
                 Poll::Ready(Some(Err(error))) => {
                     let error = super::upstream::describe(&error);
                     this.fail(Closed::Cut, End::Cut { error });

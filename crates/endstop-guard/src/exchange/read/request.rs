@@ -118,7 +118,12 @@ impl<'a> Request<'a> {
         };
         let delivery = delivery.unwrap_or(in_body);
         // The name is echoed, so it is bounded like one in a path.
-        let short = |model: String| model.chars().take(LONGEST_MODEL).collect();
+        let short = |mut model: String| {
+            if let Some((end, _)) = model.char_indices().nth(LONGEST_MODEL) {
+                model.truncate(end);
+            }
+            model
+        };
         Ok(Request {
             format,
             shape,
