@@ -5,7 +5,7 @@ use super::call::{CallFacts, OpenCall, Ticket};
 use super::calls::Response;
 use super::runs::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};
-use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
+use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Stop, Unreadable};
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, TurnDelta};
 use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder, WireFormat};
@@ -334,8 +334,10 @@ impl Reading {
 
 impl OpenCall for Reading {
     fn end_if_complete(&mut self) -> bool {
-        // A decision about the client's stream is made again when its next bytes come.
-        let _ = self.read_behind();
+        // The task of the exchange is not here to carry out a decision, and its upstream may stay silent.
+        if self.read_behind() != Flow::Pass {
+            self.ticket.abort.abort(Stop::Close);
+        }
         let Some(decoder) = &mut self.decoder else { return false };
         if decoder.is_complete() {
             self.report_end(&End::Complete);

@@ -1,11 +1,14 @@
 //! Streams of many small chunks, of which most are not read when they arrive.
 
-use super::support::{Guard, OUTPUT, price};
+use super::support::{Guard, Held, OUTPUT, price};
 use crate::proxy::support::{Conn, post, run, upstream};
 use endstop_core::{Limits, NanoUsd, Termination};
+use endstop_guard::proxy::{Decision, Gatekeeper, RequestBody, RequestHead};
 use endstop_guard::run::Settings;
 use serde_json::json;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The text of a chunk: two and a half tokens.
 const TEXT: &str = "ten bytes.";
@@ -117,4 +120,47 @@ fn all_chunks_are_read() {
             assert_eq!(outcome.last_text, Some(TEXT.repeat(number)));
         }
     });
+}
+
+// The next request of a run reads what was put off of a response. If that ends the run, the response must end although its
+// upstream sends nothing more.
+#[test]
+fn run_that_ends_in_the_next_request_ends_its_silent_response() {
+    // On one thread, so that nothing else notices the deadline while this test sleeps.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let test = async {
+        // Longer than the first lines take on a loaded machine.
+        let deadline = Duration::from_secs(2);
+        let limits = Limits { timeout: Some(deadline), ..Limits::default() };
+        let (address, next) = chunks(10).await;
+        let settings = Settings { limits, price: Some(price()), ..Settings::default() };
+        let guard = Guard::start(settings, address).await;
+        let mut client = Conn::to(guard.address).await;
+        client.send(request("s")).await;
+        client.head().await;
+        for _ in 0..2 {
+            next.send(()).expect("an upstream");
+            client.chunk().await.expect("a chunk");
+        }
+        let run = guard.run("s").expect("a run");
+        assert!(run.outcome().is_none(), "the run has ended too early for this test");
+        std::thread::sleep(deadline);
+        let request = request("s");
+        let body = request.windows(4).position(|end| end == b"\r\n\r\n").expect("a body") + 4;
+        let body = bytes::Bytes::copy_from_slice(&request[body..]);
+        let head = RequestHead {
+            method: http::Method::POST,
+            target: "/run/s/v1/chat/completions".parse().expect("a target"),
+            version: http::Version::HTTP_11,
+            headers: http::HeaderMap::new(),
+            peer: guard.address,
+        };
+        let whole = RequestBody::Whole { raw: body.clone(), decoded: body };
+        let decision = Held(Arc::clone(&guard.gate)).decide(Arc::new(head), whole).await;
+        assert!(matches!(decision, Decision::Answer(_)), "{decision:?}");
+        assert_eq!(run.ended().await.termination, Termination::ErrorTimeout);
+        assert!(client.chunk().await.is_err(), "the response goes on");
+    };
+    let test = async { tokio::time::timeout(Duration::from_secs(60), test).await };
+    runtime.expect("a runtime").block_on(test).expect("the test hangs");
 }
