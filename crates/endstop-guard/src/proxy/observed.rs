@@ -47,8 +47,19 @@ impl Observed {
 
     /// Reports a chunk and returns the decision about it.
     pub(crate) fn bytes(&mut self, chunk: &[u8]) -> Flow {
-        let Some(observer) = &mut self.observer else { return Flow::Pass };
-        let Some(decoder) = &mut self.decoder else { return observer.bytes(chunk) };
+        match &mut self.observer {
+            None => Flow::Pass,
+            Some(observer) if self.decoder.is_none() => observer.bytes(chunk),
+            Some(_) => self.encoded(chunk),
+        }
+    }
+
+    /// Reports a chunk of a compressed body. Apart, because the decoders need kilobytes of stack for each call.
+    #[inline(never)]
+    fn encoded(&mut self, chunk: &[u8]) -> Flow {
+        let (Some(observer), Some(decoder)) = (&mut self.observer, &mut self.decoder) else {
+            return Flow::Pass;
+        };
         let mut flow = if self.holding { Flow::Hold { pass: 0 } } else { Flow::Pass };
         let result = decoder.feed(chunk, &mut |part| {
             if flow != Flow::Abort {

@@ -250,11 +250,7 @@ impl Reading {
             return Flow::Pass;
         }
         if let Some(asked_at) = self.asked_at.take() {
-            let now = self.shared.now();
-            let run = self.shared.lock();
-            run.meter().first_byte(now.saturating_sub(asked_at));
-            // Room for the first chunks, before the kernel has heard of any content.
-            self.room = run.content_room(&self.ticket);
+            self.begins(asked_at);
         }
         if let Some(tail) = &mut self.tail {
             tail.push(chunk);
@@ -271,6 +267,16 @@ impl Reading {
         self.behind.extend_from_slice(chunk);
         self.chunks_behind += 1;
         if can_wait { Flow::Pass } else { self.read_behind() }
+    }
+
+    /// Notes the first byte of the response.
+    #[inline(never)]
+    fn begins(&mut self, asked_at: Duration) {
+        let now = self.shared.now();
+        let run = self.shared.lock();
+        run.meter().first_byte(now.saturating_sub(asked_at));
+        // Room for the first chunks, before the kernel has heard of any content.
+        self.room = run.content_room(&self.ticket);
     }
 
     fn may_put_off(&self) -> bool {
