@@ -159,7 +159,7 @@ fn run_that_ends_in_the_next_request_ends_its_silent_response() {
         let decision = Held(Arc::clone(&guard.gate)).decide(Arc::new(head), whole).await;
         assert!(matches!(decision, Decision::Answer(_)), "{decision:?}");
         assert_eq!(run.ended().await.termination, Termination::ErrorTimeout);
-        assert!(client.chunk().await.is_err(), "the response goes on");
+        assert!(client.chunk().await.is_err(), "the response continues");
     };
     let test = async { tokio::time::timeout(Duration::from_secs(60), test).await };
     runtime.expect("a runtime").block_on(test).expect("the test hangs");
