@@ -43,7 +43,8 @@ pub(super) struct CallFacts {
 /// The reading of a response, as a later call of the same client sees it.
 pub(super) trait OpenCall: Send {
     /// Ends the call if the whole message has passed, although the exchange has not ended. Returns `true` if it
-    /// remains open and only its usage may follow.
+    /// remains open and only its usage may follow. Reads what was put off; if that ends the run in the middle of the
+    /// message, the exchange is aborted.
     fn end_if_complete(&mut self) -> bool;
 }
 

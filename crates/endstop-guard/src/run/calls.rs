@@ -180,7 +180,9 @@ impl Guarded {
         }
         match &ticket.place {
             // One call is the whole thread, so its ending is known. It is only asked for if no other follows.
-            place @ Place::Auxiliary(_) => self.last_auxiliary = self.threads.remove(place),
+            place @ Place::Auxiliary(_) => {
+                self.last_auxiliary = self.threads.remove(place).map(|thread| (at, thread));
+            }
             place if place.is_single() && self.last_main.as_ref() != Some(place) => {
                 self.leave(at, place);
             }

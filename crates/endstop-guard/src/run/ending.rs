@@ -130,9 +130,9 @@ impl Guarded {
         match (self.lead.is_some(), self.last_auxiliary.take()) {
             (true, _) => self.finish(at, &Last::Closed { ok, detail }),
             // The program offers no tools, so its last call is its answer.
-            (false, Some(mut last)) => {
+            (false, Some((ended_at, mut last))) => {
                 let over = Last::Closed { ok: true, detail: "" };
-                let outcome = last.end(at, &over, &mut self.books, self.budget.as_ref());
+                let outcome = last.end(ended_at, &over, &mut self.books, self.budget.as_ref());
                 self.finish(at, &Last::As { ok, detail, outcome: &outcome })
             }
             (false, None) => {
@@ -195,7 +195,7 @@ impl Guarded {
         self.record.ended(&outcome);
         self.outcome = Some(Arc::clone(&outcome));
         self.threads = std::collections::HashMap::new();
-        self.unassigned = None;
+        (self.unassigned, self.last_auxiliary) = (None, None);
         self.meter().ended(outcome.termination);
         for (_, exchange) in std::mem::take(&mut self.exchanges) {
             // A client that has read a part of a response cannot be given another one.

@@ -100,8 +100,9 @@ pub(super) struct Guarded {
     pub(super) hear: Hear,
     /// The main thread of the last turn.
     pub(super) last_main: Option<Place>,
-    /// The last call that was not a turn, which is not closed: the ending of a program that offers no tools.
-    pub(super) last_auxiliary: Option<Thread>,
+    /// The last call that was not a turn, and the time of its end: the ending of a program that offers no tools. It is
+    /// closed only if it is needed.
+    pub(super) last_auxiliary: Option<(Duration, Thread)>,
     pub(super) outcome: Option<Arc<Outcome>>,
     /// The conversations of the ended run.
     pub(super) told: HashMap<Place, Told>,

@@ -340,16 +340,17 @@ impl Reading {
 
 impl OpenCall for Reading {
     fn end_if_complete(&mut self) -> bool {
+        let flow = self.read_behind();
+        let is_complete = self.decoder.as_mut().is_some_and(|decoder| decoder.is_complete());
         // The task of the exchange is not here to carry out a decision, and its upstream may stay silent.
-        if self.read_behind() != Flow::Pass {
+        if flow != Flow::Pass && !is_complete {
             self.ticket.abort.abort(Stop::Close);
         }
-        let Some(decoder) = &mut self.decoder else { return false };
-        if decoder.is_complete() {
+        if is_complete {
             self.report_end(&End::Complete);
             return false;
         }
-        decoder.has_finish_value()
+        self.decoder.as_mut().is_some_and(|decoder| decoder.has_finish_value())
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Shared {
 /// What a run tells the task that reports its deadlines.
 #[derive(Default)]
 struct Clock {
-    /// The run has ended, or a deadline has come nearer.
+    /// The run has ended or was dropped, or a deadline has come nearer.
     news: Notify,
     /// The deadline that the task waits for.
     waits_for: Mutex<Option<Duration>>,

@@ -24,6 +24,7 @@ impl Guarded {
             && let Some(lead) = self.unassigned.take()
         {
             self.lead = Some(place.clone());
+            self.last_auxiliary = None;
             self.threads.insert(place.clone(), lead);
             // The calls without tools so far were titles and the like, and no turns.
             self.books.forget_turns();
