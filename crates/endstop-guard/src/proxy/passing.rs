@@ -10,13 +10,13 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::VecDeque;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The time after which an observer reads what it has put off since it last read.
+/// The time after which an observer reads what it has put off since it last read, or since the first chunk.
 const LATEST: Duration = Duration::from_secs(1);
 
 /// Closes the client's connection without a clean end.
@@ -60,7 +60,8 @@ impl Late {
             return Poll::Pending;
         }
         self.waker = Some(context.waker().clone());
-        std::task::ready!(timer.as_mut().poll(context));
+        // Always registers the task, also if this has used up its share of time.
+        std::task::ready!(pin!(tokio::task::unconstrained(timer.as_mut())).poll(context));
         self.is_running = false;
         Poll::Ready(())
     }
@@ -143,6 +144,8 @@ impl Passing {
     fn fail(&mut self, closed: Closed, end: End) {
         self.upstream = None;
         self.held.clear();
+        // They would end the response cleanly.
+        self.trailers = None;
         self.failed = Some(closed);
         self.observed.end(end);
     }

@@ -230,6 +230,24 @@ fn each_response_of_a_connection_has_its_own_delay() {
     });
 }
 
+#[test]
+fn trailers_do_not_end_an_aborted_response() {
+    run(async {
+        let end = b"0\r\nX-Sum: 5\r\n\r\n".to_vec();
+        let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]), end]).await;
+        let (gate, mut seen) = Gate::new(address);
+        let proxy = gate.ending(Flow::Abort).start().await;
+        let mut client = proxy.client().await;
+        client.send(GET).await;
+        client.head().await;
+        next.send(()).expect("a turn");
+        assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
+        next.send(()).expect("a turn");
+        assert!(client.chunk().await.is_err(), "not a clean end");
+        assert_eq!(seen.end().await, End::Aborted);
+    });
+}
+
 /// Sends one event through a gatekeeper that puts off reading and then decides this; the upstream stays silent.
 async fn decided_late(later: Flow) -> (Conn, Seen) {
     let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]); 2]).await;
