@@ -179,7 +179,8 @@ struct Parts {
 impl Parts {
     fn push(&mut self, part: Bytes) {
         if self.len() == 0 {
-            self.first = part;
+            // A part keeps the buffer that it was read into.
+            self.first = if part.len() < UNIT { Bytes::copy_from_slice(&part) } else { part };
             return;
         }
         if self.joined.is_empty() {

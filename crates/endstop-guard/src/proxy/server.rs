@@ -20,6 +20,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+/// Largest head of a request with HTTP/1.1, and the most bytes that wait for a client that does not read. A connection keeps
+/// its buffers.
+const LARGEST_BUFFER: usize = 64 << 10;
+
 /// Limits of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyOptions {
@@ -154,13 +158,17 @@ impl<G: Gatekeeper> Proxy<G> {
                 .http1()
                 .preserve_header_case(true)
                 .auto_date_header(false)
+                .max_buf_size(LARGEST_BUFFER)
                 .timer(TokioTimer::new())
                 .header_read_timeout(idle);
             builder.http2().auto_date_header(false).timer(TokioTimer::new());
             let stream = ClientIo::new(stream, Arc::clone(&connection));
             let mut serving = pin!(builder.serve_connection(stream, service));
             let news = stopped.clone();
-            let mut stopping = pin!(async { stopped.wait_for(|stopped| *stopped).await.is_ok() });
+            // Always registers the task, also if this has used up its share of time.
+            let mut stopping = pin!(tokio::task::unconstrained(async {
+                stopped.wait_for(|stopped| *stopped).await.is_ok()
+            }));
             let mut is_stopping = false;
             // The task that is woken by the stop.
             let mut waker: Option<Waker> = None;

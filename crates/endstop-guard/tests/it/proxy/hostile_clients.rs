@@ -144,8 +144,10 @@ fn header_bombs_are_refused() {
         let proxy = gate.start().await;
         let many: String = (0..5000).map(|n| format!("X-{n}: a\r\n")).collect();
         let long = format!("X-A: {}\r\n", "a".repeat(2 << 20));
+        let longer_than_a_buffer = format!("X-A: {}\r\n", "a".repeat(70 << 10));
         let path = "a".repeat(100_000);
         for request in [
+            format!("GET / HTTP/1.1\r\n{longer_than_a_buffer}\r\n"),
             format!("GET / HTTP/1.1\r\n{many}\r\n"),
             format!("GET / HTTP/1.1\r\n{long}\r\n"),
             format!("GET /{path} HTTP/1.1\r\n\r\n"),
