@@ -61,13 +61,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = String::with_capacity(32);
-        for byte in self.0 {
-            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            text.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-        f.write_str(&text)
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 

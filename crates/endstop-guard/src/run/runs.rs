@@ -28,7 +28,7 @@ pub(super) struct Shared {
     clock: Arc<Clock>,
 }
 
-/// What a run tells the task that reports its deadlines.
+/// The signals of a run for the task that reports its deadlines.
 #[derive(Default)]
 struct Clock {
     /// The run has ended or was dropped, or a deadline has come nearer.

@@ -46,7 +46,7 @@ pub(super) struct Thread {
     turns: Option<u32>,
     /// Turns of other threads that the guest has heard of.
     heard_turns: u32,
-    /// What the budget has reserved, one entry for each call in flight, of which there are few.
+    /// Reservations in the shared budget: one for each call in flight, of which there are few.
     reserved: Vec<(EffectId, Amount)>,
     /// Rules that fired with the mode `warn`, for the client's next response.
     warnings: Vec<String>,

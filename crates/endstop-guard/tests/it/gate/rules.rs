@@ -1,12 +1,12 @@
 //! Rules of guarded runs: turns, reservations, deadlines, warnings, caps.
 
 use super::agents::{Speaks, Talk, call, exchange};
-use super::support::{Bills, Choose, Guard, Held, Manner, billing, price};
+use super::support::{Bills, Choose, Guard, Manner, billing, price};
 use crate::proxy::support::{Conn, header, post, run};
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, NanoUsd, Termination, Watch};
 use endstop_guard::exchange::RunName;
-use endstop_guard::proxy::{Decision, Gatekeeper, RequestBody, RequestHead, Upstream, UpstreamMap};
+use endstop_guard::proxy::{Decision, Upstream, UpstreamMap};
 use endstop_guard::run::{Gate, Settings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,19 +190,7 @@ fn dropped_decision_returns_its_reservation() {
         let settings =
             Settings { budget: Some(day.clone()), cap_output: true, ..limited(Limits::none()) };
         let (guard, bills) = guard(settings, always(Manner::Answer)).await;
-        let request = Talk::new("d", "t", Speaks::Chat).request();
-        let body = request.windows(4).position(|end| end == b"\r\n\r\n").expect("a body") + 4;
-        let body = bytes::Bytes::copy_from_slice(&request[body..]);
-        let head = RequestHead {
-            method: http::Method::POST,
-            target: "/run/d/v1/chat/completions".parse().expect("a target"),
-            version: http::Version::HTTP_11,
-            headers: http::HeaderMap::new(),
-            peer: guard.address,
-        };
-        let whole = RequestBody::Whole { raw: body.clone(), decoded: body };
-        let held = Held(Arc::clone(&guard.gate));
-        let decision = held.decide(Arc::new(head), whole).await;
+        let decision = guard.decide(&Talk::new("d", "t", Speaks::Chat).request()).await;
         assert!(matches!(decision, Decision::Forward(_)), "{decision:?}");
         assert!(day.reserved() > NanoUsd::ZERO);
         drop(decision);

@@ -1,13 +1,12 @@
 //! Streams of many small chunks, of which most are not read when they arrive.
 
-use super::support::{Guard, Held, OUTPUT, price};
+use super::support::{Guard, OUTPUT, price};
 use crate::proxy::support::{Conn, post, run, upstream};
 use endstop_core::{Limits, NanoUsd, Termination};
-use endstop_guard::proxy::{Decision, Gatekeeper, RequestBody, RequestHead};
+use endstop_guard::proxy::Decision;
 use endstop_guard::run::Settings;
 use serde_json::json;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The text of a chunk: two and a half tokens.
@@ -145,18 +144,7 @@ fn run_that_ends_in_the_next_request_ends_its_silent_response() {
         let run = guard.run("s").expect("a run");
         assert!(run.outcome().is_none(), "the run has ended too early for this test");
         std::thread::sleep(deadline);
-        let request = request("s");
-        let body = request.windows(4).position(|end| end == b"\r\n\r\n").expect("a body") + 4;
-        let body = bytes::Bytes::copy_from_slice(&request[body..]);
-        let head = RequestHead {
-            method: http::Method::POST,
-            target: "/run/s/v1/chat/completions".parse().expect("a target"),
-            version: http::Version::HTTP_11,
-            headers: http::HeaderMap::new(),
-            peer: guard.address,
-        };
-        let whole = RequestBody::Whole { raw: body.clone(), decoded: body };
-        let decision = Held(Arc::clone(&guard.gate)).decide(Arc::new(head), whole).await;
+        let decision = guard.decide(&request("s")).await;
         assert!(matches!(decision, Decision::Answer(_)), "{decision:?}");
         assert_eq!(run.ended().await.termination, Termination::ErrorTimeout);
         assert!(client.chunk().await.is_err(), "the response continues");

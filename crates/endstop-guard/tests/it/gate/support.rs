@@ -80,6 +80,23 @@ impl Guard {
         self.gate.runs().into_iter().find(|run| run.id() == name)
     }
 
+    /// Asks for the decision about a request, without the proxy.
+    pub(crate) async fn decide(&self, request: &[u8]) -> Decision {
+        let end = request.windows(4).position(|end| end == b"\r\n\r\n").expect("a body") + 4;
+        let (head, body) = request.split_at(end);
+        let target = head.split(|byte| *byte == b' ').nth(1).expect("a target");
+        let head = RequestHead {
+            method: http::Method::POST,
+            target: http::Uri::try_from(target).expect("a target"),
+            version: http::Version::HTTP_11,
+            headers: http::HeaderMap::new(),
+            peer: self.address,
+        };
+        let body = bytes::Bytes::copy_from_slice(body);
+        let whole = RequestBody::Whole { raw: body.clone(), decoded: body };
+        self.gate.decide(Arc::new(head), whole).await
+    }
+
     pub(crate) async fn stop(self) -> Arc<Gate> {
         let _ = self.stop.send(());
         let _ = self.is_over.await;
