@@ -12,8 +12,8 @@ const REMEMBERED: usize = 8;
 /// Longest name of a model that is remembered, in bytes.
 const LONGEST_NAME: usize = 256;
 
-/// Looks prices up in the catalogue, which is a text of 150 kB, and remembers the last ones, also of models that it
-/// does not know.
+/// Looks prices up in the catalogue, which is a table of 150 kB, and remembers the last results, also for models that it
+/// does not have.
 #[derive(Default)]
 pub(super) struct Prices(Mutex<VecDeque<Known>>);
 
@@ -134,7 +134,7 @@ mod tests {
     fn remembered_prices_are_those_of_the_catalogue() {
         let prices = Prices::default();
         let long = "m".repeat(LONGEST_NAME + 1);
-        let mut names = vec!["gpt-4o-mini", "claude-sonnet-4-5", "unheard-of", "", &long];
+        let mut names = vec!["gpt-4o-mini", "claude-sonnet-4-5", "no-such-model", "", &long];
         // The earlier ones are replaced.
         names.extend(["gpt-4o", "gpt-4.1", "gpt-5", "gpt-5-mini", "o3", "o4-mini", "gpt-4o-mini"]);
         let formats = [WireFormat::OpenAiChat, WireFormat::Anthropic];
