@@ -153,6 +153,15 @@ mod tests {
             }
         }
         assert!(found > 10, "{found}");
+        // A result that is not the catalogue's shows that it was remembered.
+        let (format, host, name) = (WireFormat::OpenAiChat, None, "gpt-4o");
+        assert!(prices.of(format, host, name).is_some());
+        prices.0.lock().unwrap()[0].info = None;
+        assert_eq!(prices.of(format, host, name), None);
+        // One that is too long is looked up each time.
+        let before = prices.0.lock().unwrap()[0].model.clone();
+        assert_eq!(prices.of(format, host, &long), None);
+        assert_eq!(prices.0.lock().unwrap()[0].model, before);
     }
 
     #[test]
