@@ -8,6 +8,7 @@ use crate::body::Outgoing;
 use crate::dial::Dialed;
 use crate::link::{Idle, Link};
 use crate::pool::{Free, Origin};
+use crate::received::Counted;
 use crate::stream::Stream;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -28,8 +29,9 @@ pub(crate) async fn start(dialed: Dialed, origin: &Arc<Origin>) -> hyper::Result
     }
     let mut builder = http1::Builder::new();
     builder.max_buf_size(LARGEST_READ).preserve_header_case(origin.settings.keep_case);
-    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let link = Arc::new(Link::new(forward));
+    let stream = Counted { stream, received: link.received.clone() };
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     run(Driver {
         connection,
         link: Arc::clone(&link),
@@ -85,7 +87,7 @@ async fn drive_shared(
 
 /// Drives a connection with HTTP/1.1.
 struct Driver {
-    connection: http1::Connection<TokioIo<Stream>, Outgoing>,
+    connection: http1::Connection<TokioIo<Counted>, Outgoing>,
     link: Arc<Link>,
     origin: Weak<Origin>,
     /// The time at which the connection became free.

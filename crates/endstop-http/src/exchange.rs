@@ -6,6 +6,7 @@ use crate::dial::Dialer;
 use crate::error::{Error, Stage};
 use crate::link::Sent;
 use crate::pool::{Free, Origin};
+use crate::received::Received;
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response, StatusCode};
@@ -36,6 +37,8 @@ struct Exchange {
     fresh: bool,
     /// The proxy that receives the request.
     proxy: Option<Uri>,
+    /// Counts what the connection reads, if it has one response at a time.
+    received: Option<Received>,
     step: Step,
 }
 
@@ -58,8 +61,17 @@ impl ResponseFuture {
         request: Request<Outgoing>,
     ) -> ResponseFuture {
         let (uri, request) = (request.uri().clone(), Some(request));
-        let (again, fresh, proxy, step) = (None, false, None, Step::Start);
-        let exchange = Exchange { dialer, origin, uri, request, again, fresh, proxy, step };
+        let exchange = Exchange {
+            dialer,
+            origin,
+            uri,
+            request,
+            again: None,
+            fresh: false,
+            proxy: None,
+            received: None,
+            step: Step::Start,
+        };
         ResponseFuture(Ok(Box::new(exchange)))
     }
 
@@ -121,12 +133,14 @@ impl Exchange {
         self.step = Step::Waiting(match free {
             // With HTTP/2 the address is sent as it is, and names the host.
             Free::Shared(mut sender) => {
+                self.received = None;
                 if request.headers().get(HOST) == self.origin.host.as_ref() {
                     request.headers_mut().remove(HOST);
                 }
                 Box::pin(sender.try_send_request(request))
             }
             Free::One(idle) => {
+                self.received = Some(idle.link.received.clone());
                 let headers = request.headers_mut();
                 if let Some(host) = &self.origin.host {
                     headers.entry(HOST).or_insert_with(|| host.clone());
@@ -153,7 +167,12 @@ impl Exchange {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 return Some(Err(Error::new(Stage::Receive, &self.uri, Upgraded)));
             }
-            Ok(response) => return Some(Ok(response)),
+            Ok(mut response) => {
+                if let Some(received) = self.received.take() {
+                    response.extensions_mut().insert(received);
+                }
+                return Some(Ok(response));
+            }
             Err(mut error) => match error.take_message() {
                 // The server has closed a connection that was free.
                 Some(mut unsent) if !self.fresh => {

@@ -16,7 +16,7 @@
 //!
 //! A client speaks HTTP/1.1, and HTTP/2 if a server with TLS chooses it. It follows no redirect and
 //! refuses upgrades. Responses arrive as [`hyper::body::Incoming`], undecoded; [`Decoded`] unpacks
-//! those that are compressed with gzip. No error and no `Debug` output contains a credential.
+//! those that are compressed with gzip, and [`Received`] shows whether more than a chunk has arrived. No error and no `Debug` output contains a credential.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
@@ -31,6 +31,7 @@ mod link;
 mod no_proxy;
 mod pool;
 mod proxy;
+mod received;
 mod stream;
 mod tls;
 mod tunnel;
@@ -42,4 +43,5 @@ pub use exchange::ResponseFuture;
 pub use host::host_header;
 pub use http_body_util::Full;
 pub use no_proxy::NoProxy;
+pub use received::Received;
 pub use tls::{CertificateError, Certificates};

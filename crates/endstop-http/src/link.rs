@@ -2,6 +2,7 @@
 
 use crate::body::Outgoing;
 use crate::proxy::Proxy;
+use crate::received::Received;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
@@ -16,11 +17,13 @@ pub(crate) struct Link {
     sender: Mutex<Option<http1::SendRequest<Outgoing>>>,
     /// The proxy that receives the requests.
     pub(crate) forward: Option<Proxy>,
+    /// Counts what the connection reads.
+    pub(crate) received: Received,
 }
 
 impl Link {
     pub(crate) fn new(forward: Option<Proxy>) -> Link {
-        Link { sender: Mutex::default(), forward }
+        Link { sender: Mutex::default(), forward, received: Received::default() }
     }
 
     /// Takes the sender back if the response was read to its end.

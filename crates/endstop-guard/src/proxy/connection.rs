@@ -3,7 +3,7 @@
 use super::abort::{AbortToken, Waiter};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Context;
 use tokio::time::Sleep;
@@ -16,6 +16,8 @@ pub(crate) struct Connection {
     sending: Mutex<Option<AbortToken>>,
     // A timer of an earlier response, which can still be running.
     timer: Mutex<Option<Pin<Box<Sleep>>>>,
+    // Number of the last time that the task was polled.
+    turn: AtomicUsize,
     ends_by_closing: AtomicBool,
     failed: AtomicBool,
 }
@@ -27,6 +29,7 @@ impl Connection {
             local,
             sending: Mutex::new(None),
             timer: Mutex::new(None),
+            turn: AtomicUsize::new(0),
             ends_by_closing: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         }
@@ -37,6 +40,16 @@ impl Connection {
     pub(crate) fn poll_aborted(&self, context: &Context<'_>) -> bool {
         let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         sending.as_ref().is_some_and(|abort| abort.poll_aborted(Waiter::Connection, context))
+    }
+
+    /// Records that the task is polled.
+    pub(crate) fn begin_turn(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of this turn of the task. With HTTP/2, exchanges have tasks of their own.
+    pub(crate) fn turn(&self) -> usize {
+        self.turn.load(Ordering::Relaxed)
     }
 
     /// Records the exchange whose response is being sent.

@@ -38,6 +38,7 @@ mod connection;
 mod decode;
 mod forward;
 mod gatekeeper;
+mod gathering;
 mod head;
 mod headers;
 mod heap;

@@ -2,6 +2,7 @@
 
 use super::abort::{AbortToken, Waiter};
 use super::connection::Connection;
+use super::gathering::Gathering;
 use super::observed::Observed;
 use super::observer::{End, Flow};
 use super::reading_on::{Background, read_on};
@@ -79,24 +80,30 @@ pub(crate) struct Passing {
     held_length: usize,
     largest_hold: usize,
     output: VecDeque<Bytes>,
+    // Whether the output waits.
+    gathering: Gathering,
     trailers: Option<HeaderMap>,
     failed: Option<Closed>,
     // The connection was given something since it could last flush it.
     unflushed: bool,
     // The client knows the length of the body.
     has_length: bool,
+    // The task of the client's connection asks for the body itself, as with HTTP/1.1.
+    is_alone: bool,
+    // The turn of that task in which there was nothing to pass.
+    waits_since: Option<usize>,
     late: Late,
 }
 
 impl Passing {
     pub(crate) fn new(
         upstream: Incoming,
-        (observed, abort): (Observed, AbortToken),
+        (observed, abort, gathering): (Observed, AbortToken, Gathering),
         connection: Arc<Connection>,
         background: Background,
-        options: (usize, bool),
+        options: (usize, bool, bool),
     ) -> Passing {
-        let (largest_hold, has_length) = options;
+        let (largest_hold, has_length, is_alone) = options;
         let late = Late { timer: connection.take_timer(), ..Late::default() };
         let mut passing = Passing {
             upstream: Some(upstream),
@@ -108,11 +115,14 @@ impl Passing {
             held_length: 0,
             largest_hold,
             output: VecDeque::new(),
+            gathering,
             trailers: None,
             failed: None,
             // The head.
             unflushed: true,
             has_length,
+            is_alone,
+            waits_since: None,
             late,
         };
         passing.end_if_complete();
@@ -241,6 +251,10 @@ impl Passing {
     }
 
     fn next_output(&mut self) -> Option<Frame<Bytes>> {
+        // After the end there is nothing to wait for.
+        if self.gathering.waits() && self.upstream.is_some() {
+            return None;
+        }
         while let Some(chunk) = self.output.pop_front() {
             if !chunk.is_empty() {
                 return Some(Frame::data(chunk));
@@ -259,6 +273,11 @@ impl Body for Passing {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Closed>>> {
         let this = &mut *self;
+        let turn = this.connection.turn();
+        // hyper asks twice in each turn. What comes in the meantime has woken the task.
+        if this.waits_since == Some(turn) {
+            return Poll::Pending;
+        }
         // Once, because a later abort wakes this task again.
         if this.failed.is_none() && this.abort.poll_aborted(Waiter::Exchange, context) {
             // After the end of the response there is nothing to abort.
@@ -282,16 +301,23 @@ impl Body for Passing {
             let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
             match Pin::new(upstream).poll_frame(context) {
                 Poll::Pending => {
-                    if this.catch_up(context) {
+                    if this.catch_up(context) || this.gathering.ends_waiting(turn, context) {
                         continue;
                     }
                     this.unflushed = false;
+                    this.waits_since = this.is_alone.then_some(turn);
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(frame) = this.receive(frame) {
-                        this.unflushed = true;
-                        return Poll::Ready(Some(Ok(frame)));
+                    let length = frame.data_ref().map_or(0, Bytes::len);
+                    let passes = this.receive(frame);
+                    this.gathering.add(length);
+                    if let Some(frame) = passes {
+                        if !this.gathering.waits() || this.upstream.is_none() {
+                            this.unflushed = true;
+                            return Poll::Ready(Some(Ok(frame)));
+                        }
+                        this.output.extend(frame.into_data());
                     }
                 }
                 Poll::Ready(Some(Err(error))) => {

@@ -2,7 +2,7 @@
 
 use crate::server::{Server, get, listen, text, tls};
 use bytes::Bytes;
-use endstop_http::{CertificateError, Certificates, Client, Full, Stage, host_header};
+use endstop_http::{CertificateError, Certificates, Client, Full, Received, Stage, host_header};
 use http::{Request, Response, Version};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -28,7 +28,11 @@ async fn own_authority_must_be_given() {
         assert_eq!(error.stage(), Stage::Tls);
         assert!(error.source().unwrap().to_string().contains("certificate"), "{error:?}");
     }
-    assert_eq!(text(trusting(&authority).send(get(&url)).await.unwrap()).await, "fine");
+    let pem = |text: &str| Certificates::from_pem(text.as_bytes()).unwrap();
+    let both = Client::builder().no_proxy().certificates(pem(&other)).certificates(pem(&authority));
+    for client in [trusting(&authority), both.build().unwrap()] {
+        assert_eq!(text(client.send(get(&url)).await.unwrap()).await, "fine");
+    }
     // A certificate for another name.
     let (acceptor, authority) = tls(&["model.test"], &[]);
     let server = Server::secured(acceptor).await;
@@ -73,6 +77,7 @@ async fn requests_share_connection_of_http2() {
     let (client, url) = (trusting(&authority), format!("https://localhost:{port}/v1"));
     let response = client.send(get(&url)).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_2);
+    assert!(response.extensions().get::<Received>().is_none(), "others share the connection");
     assert_eq!(text(response).await, format!("{url} None"));
     // A header with the host of the address is left out.
     let mut named = get(&url);

@@ -3,8 +3,9 @@
 use super::support::{Conn, GET, Gate, Seen, bytes, run, upstream};
 use endstop_guard::proxy::{End, Flow};
 use flate2::write::GzEncoder;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 type Turns = Arc<Mutex<Option<mpsc::UnboundedReceiver<()>>>>;
@@ -62,6 +63,42 @@ fn chunk_arrives_before_next_is_sent() {
         next.send(()).expect("a turn");
         assert_eq!(client.chunked().await.expect("an end").0, b"");
         assert_eq!(seen.end().await, End::Complete);
+    });
+}
+
+#[test]
+fn chunks_that_arrive_together_are_sent_together() {
+    // As guard runs: with one thread, the connections have their turns in a fixed order.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let burst: Vec<u8> = EVENTS.iter().flat_map(|event| chunk(event)).collect();
+    let last = [&*burst, b"0\r\n\r\n"].concat();
+    let bursts: Vec<_> = std::iter::repeat_n(burst, 20).chain([last]).collect();
+    runtime.expect("a runtime").block_on(async {
+        let (address, next) = stepwise(head, bursts.clone()).await;
+        let (gate, _seen) = Gate::new(address);
+        let proxy = gate.start().await;
+        let address = proxy.address;
+        let (over, is_over) = tokio::sync::oneshot::channel();
+        // It sleeps in each read, so that it would see each part that is sent by itself.
+        let client = std::thread::spawn(move || {
+            let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+            stream.write_all(GET.as_bytes()).expect("a request");
+            let mut bytes = [0; 4096];
+            let mut read = || {
+                let length = stream.read(&mut bytes).expect("bytes");
+                bytes[..length].to_vec()
+            };
+            assert!(read().ends_with(b"\r\n\r\n"));
+            for burst in bursts {
+                next.send(()).expect("a turn");
+                assert_eq!(bytes::Bytes::from(read()), burst);
+            }
+            let _ = over.send(());
+        });
+        let _ = is_over.await;
+        client.join().expect("each burst in one read");
     });
 }
 
