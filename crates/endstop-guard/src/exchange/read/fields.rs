@@ -170,13 +170,19 @@ pub(super) fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
 /// Parses any value. A client that cuts a string in the middle of a character sends half a surrogate
 /// pair, which is replaced; text that still does not parse is `null`.
 pub(super) fn any(text: &str) -> Value {
-    long_value(text, 0)
+    long_value(text, 0, string)
         .or_else(|| parsed(text))
         .or_else(|| {
             let repaired = endstop_wire::without_lone_surrogates(text)?;
             serde_json::from_str(&repaired).ok()
         })
         .unwrap_or_default()
+}
+
+/// Parses any value, but keeps only the beginnings of long strings, of about a kilobyte and at least 128 bytes after
+/// space at the front. It does not notice an error in what it leaves out.
+pub(super) fn beginnings(text: &str) -> Value {
+    long_value(text, 0, beginning).unwrap_or_else(|| any(text))
 }
 
 /// Length in bytes from which a value is split before it is parsed.
@@ -186,12 +192,12 @@ const DEEPEST: usize = 4;
 
 /// Parses a value of which the most are long strings: these are copied by a vectorised search for
 /// escapes, which takes a fifth of the time of the parser. The result is that of the parser; `None` if
-/// that must read all of it.
-fn long_value(text: &str, depth: usize) -> Option<Value> {
+/// that must read all of it. `string` reads the strings.
+fn long_value(text: &str, depth: usize, string: fn(&str) -> Option<String>) -> Option<Value> {
     if text.len() < LONG || depth == DEEPEST {
         return parsed(text);
     }
-    let within = |text| long_value(text, depth + 1);
+    let within = |text| long_value(text, depth + 1, string);
     match text.as_bytes()[0] {
         b'"' => string(text).map(Value::from),
         b'{' => {
@@ -220,6 +226,34 @@ fn string(text: &str) -> Option<String> {
     let content = is_plain(text).then(|| unescaped(text))??;
     // Only the string as a whole ends with a quote that is not escaped.
     (string_end(text, 1) + 1 == text.len()).then(|| content.into_owned())
+}
+
+/// Returns the beginning of a long string, or `None` if that is not valid.
+fn beginning(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let mut end = 1;
+    // An escape is kept whole.
+    while let Some(at) = bytes.get(end..=LONG).and_then(|rest| memchr::memchr(b'\\', rest)) {
+        end += at + if bytes.get(end + at + 1) == Some(&b'u') { 6 } else { 2 };
+    }
+    end = end.max(LONG + 1);
+    // Also with the second half of a pair.
+    let is_first = |escape: &[u8]| {
+        let [b'\\', b'u', b'd' | b'D', digit, ..] = escape else { return false };
+        matches!(digit, b'8' | b'9' | b'a' | b'A' | b'b' | b'B')
+    };
+    if bytes.get(end - 6..end).is_some_and(is_first) {
+        end += 6;
+    }
+    if end >= text.len() {
+        return self::string(text);
+    }
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let begun = self::string(&format!("{}\"", &text[..end]))?;
+    // What follows the space may count.
+    if begun.trim_start().len() < LONG / 8 { self::string(text) } else { Some(begun) }
 }
 
 /// `true` if the text has no control characters, which JSON does not allow in strings.
@@ -310,8 +344,9 @@ mod tests {
             } else {
                 serde_json::to_string(&value).unwrap()
             };
-            prop_assert_eq!(super::any(&text), value);
-            prop_assert!(filler.is_empty() || long_value(&text, 0).is_some());
+            prop_assert_eq!(super::any(&text), value.clone());
+            prop_assert!(filler.is_empty() || long_value(&text, 0, super::string).is_some());
+            prop_assert!(is_beginning(&super::beginnings(&text), &value), "{}", text);
             // And if something is wrong with the text.
             let mut text: Vec<char> = text.chars().collect();
             for (at, new) in changes {
@@ -320,9 +355,60 @@ mod tests {
                 text.splice(at..end, new.chars());
             }
             let text: String = text.into_iter().collect();
-            if let Some(value) = long_value(&text, 0) {
+            if let Some(value) = long_value(&text, 0, super::string) {
                 prop_assert_eq!(Some(value), parsed::<Value>(&text), "{}", text);
             }
+        }
+    }
+
+    /// `true` if the first value equals the other one but for the ends of strings longer than a kilobyte.
+    fn is_beginning(value: &Value, whole: &Value) -> bool {
+        match (value, whole) {
+            (Value::String(value), Value::String(whole)) => {
+                value == whole || whole.starts_with(value) && value.trim_start().len() >= LONG / 8
+            }
+            (Value::Array(values), Value::Array(whole)) => {
+                values.len() == whole.len()
+                    && values.iter().zip(whole).all(|(value, whole)| is_beginning(value, whole))
+            }
+            (Value::Object(values), Value::Object(whole)) => {
+                values.len() == whole.len()
+                    && values.iter().zip(whole).all(|((name, value), (other, whole))| {
+                        name == other && is_beginning(value, whole)
+                    })
+            }
+            (value, whole) => value == whole,
+        }
+    }
+
+    #[test]
+    fn beginning_ends_after_an_escape_and_a_character() {
+        for (part, unit) in [
+            ("x", "x"),
+            ("\u{e9}", "\u{e9}"),
+            ("\u{1f600}", "\u{1f600}"),
+            ("\\/", "/"),
+            ("\\\\", "\\"),
+            ("\\\"", "\""),
+            ("\\u00e9", "\u{e9}"),
+            ("\\ud83d\\ude00", "\u{1f600}"),
+        ] {
+            // Each place within the part.
+            for before in 0..12 {
+                let before = "y".repeat(before);
+                let text = format!("[\"{before}{}\"]", part.repeat(LONG));
+                let begun = long_value(&text, 0, super::beginning).unwrap();
+                let begun = begun[0].as_str().unwrap();
+                let units = begun.strip_prefix(&before).unwrap();
+                assert_eq!(units.replace(unit, ""), "", "{part}");
+                let kept = before.len() + units.len() / unit.len() * part.len();
+                assert!((LONG - 4..LONG + 12).contains(&kept), "{part}: {kept}");
+            }
+        }
+        // A string that is as long as what is kept.
+        for length in LONG - 20..LONG + 20 {
+            let text = format!("[\"{}\\u00e9\"]", "x".repeat(length));
+            assert!(is_beginning(&super::beginnings(&text), &parsed(&text).unwrap()), "{text}");
         }
     }
 
@@ -359,7 +445,7 @@ mod tests {
             format!("[\"{long}\u{e9}"),
             format!("{{\"{long}\n\": 1}}"),
         ] {
-            assert_eq!(long_value(&text, 0), None, "{text}");
+            assert_eq!(long_value(&text, 0, super::string), None, "{text}");
             assert_eq!(super::any(&text), Value::Null, "{text}");
         }
         // Brackets without end, and escapes that are rare.

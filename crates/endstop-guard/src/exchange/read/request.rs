@@ -1,12 +1,13 @@
 //! A model call as its body describes it, in one model for all formats.
 
-use super::fields::{Fields, any};
+use super::fields::{Fields, any, beginnings};
 use super::top::{Structured, Top};
 use super::{anthropic, chat, cohere, converse, gemini, hosted, media, responses};
 use crate::exchange::route::{Call, Delivery, LONGEST_MODEL, Route};
 use crate::exchange::signs::Signs;
 use endstop_core::{Message, bounded_json};
 use endstop_wire::WireFormat;
+use serde_json::Value;
 use std::cell::OnceCell;
 use std::fmt;
 use std::ops::Range;
@@ -73,6 +74,8 @@ pub struct Request<'a> {
     messages: Vec<&'a str>,
     /// The messages that were asked for, in the order of `messages`.
     parsed: Vec<OnceCell<Box<Message>>>,
+    /// The same with the beginnings of long texts; empty if all messages are read whole.
+    begun: Vec<OnceCell<Box<Message>>>,
 }
 
 impl fmt::Debug for Request<'_> {
@@ -124,6 +127,8 @@ impl<'a> Request<'a> {
             }
             model
         };
+        let has_tools = !top.tools.is_empty();
+        let unread = || top.messages.iter().map(|_| OnceCell::new()).collect();
         Ok(Request {
             format,
             shape,
@@ -140,7 +145,8 @@ impl<'a> Request<'a> {
             signs: top.signs,
             stored: top.stored,
             body: text,
-            parsed: top.messages.iter().map(|_| OnceCell::new()).collect(),
+            begun: if has_tools { Vec::new() } else { unread() },
+            parsed: unread(),
             messages: top.messages,
         })
     }
@@ -171,7 +177,21 @@ impl<'a> Request<'a> {
     /// documents become a word in brackets. A message of an unknown shape has no parts.
     pub fn message(&self, at: usize) -> Option<&Message> {
         let (text, parsed) = (self.messages.get(at)?, self.parsed.get(at)?);
-        Some(parsed.get_or_init(|| Box::new(self.parse(text))))
+        Some(parsed.get_or_init(|| Box::new(self.parse(any(text)))))
+    }
+
+    /// Returns a message of which long strings, also ids, may be cut after their first 128 bytes behind space. A
+    /// call without tools is placed by little more than this, and its texts are not copied.
+    pub(crate) fn glance(&self, at: usize) -> Option<&Message> {
+        let (Some(begun), Some(text)) = (self.begun.get(at), self.messages.get(at)) else {
+            return self.message(at);
+        };
+        Some(begun.get_or_init(|| Box::new(self.parse(beginnings(text)))))
+    }
+
+    /// Returns the last message as [`glance`](Self::glance) does.
+    pub(crate) fn glance_at_last(&self) -> Option<&Message> {
+        self.glance(self.messages.len().checked_sub(1)?)
     }
 
     /// Returns the last message.
@@ -179,8 +199,8 @@ impl<'a> Request<'a> {
         self.message(self.messages.len().checked_sub(1)?)
     }
 
-    fn parse(&self, text: &str) -> Message {
-        let value = &mut any(text);
+    fn parse(&self, mut value: Value) -> Message {
+        let value = &mut value;
         match self.shape {
             WireFormat::OpenAiResponses => responses::read_message(value),
             WireFormat::Anthropic => anthropic::read_message(value),

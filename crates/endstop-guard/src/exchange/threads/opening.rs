@@ -90,7 +90,7 @@ fn ends_at(request: &Request<'_>, at: usize) -> Option<bool> {
     if at >= request.message_count().min(LONGEST_OPENING) {
         return Some(true);
     }
-    request.message(at).filter(|message| ends_opening(message)).map(|_| false)
+    request.glance(at).filter(|message| ends_opening(message)).map(|_| false)
 }
 
 /// `true` if the model or a tool wrote this message.
@@ -167,7 +167,7 @@ pub(super) fn prompt(salt: &Salt, scope: Fingerprint, text: &str) -> Fingerprint
 
 /// `true` if the last message asks for a summary of the history.
 pub(super) fn asks_for_summary(request: &Request<'_>) -> bool {
-    let last = request.last_message().filter(|message| message.role == Role::User);
+    let last = request.glance_at_last().filter(|message| message.role == Role::User);
     last.is_some_and(|message| {
         message.parts.iter().any(|part| match part {
             Part::Text { text } => {
@@ -182,17 +182,15 @@ pub(super) fn asks_for_summary(request: &Request<'_>) -> bool {
 
 /// Returns the call ids in the newest message that has results, the last one first.
 pub(super) fn newest_results(request: &Request<'_>) -> Vec<String> {
-    let ids = |message: &Message| -> Vec<String> {
-        message.tool_results().map(|one| one.call_id.clone()).collect()
+    let has_results = |at: &usize| {
+        request.glance(*at).is_some_and(|message| message.tool_results().next().is_some())
     };
-    let mut newest = request.last_message().map(ids).unwrap_or_default();
-    let mut before = request.message_count().saturating_sub(1);
-    while newest.is_empty() && before > 0 {
-        before -= 1;
-        newest = request.message(before).map(ids).unwrap_or_default();
-    }
-    newest.reverse();
-    newest
+    let newest = (0..request.message_count()).rev().find(has_results);
+    // An id can be long, so the message is read whole.
+    let Some(newest) = newest.and_then(|at| request.message(at)) else { return Vec::new() };
+    let mut ids: Vec<String> = newest.tool_results().map(|one| one.call_id.clone()).collect();
+    ids.reverse();
+    ids
 }
 
 /// Returns the mark of a message's role, texts, calls and results. Cache marks do not count, because

@@ -189,6 +189,23 @@ fn calls_of_twins_stay_in_their_threads() {
 }
 
 #[test]
+fn long_results_without_tools_name_their_thread() {
+    let mut table = Table::new();
+    let task = "Task ".repeat(1000);
+    let main = table.place(CHAT, &[KEY], &chat(&json!([user(&task)])));
+    // Some servers put the signature of a thought into it.
+    let id = "c1".repeat(1000);
+    table.answer(&main, &[(&id, "bash", "{}")]);
+    let long = "a line of output\n".repeat(1000);
+    let history = [user("Task"), called(&id), result(&id, &long), user("Title?")];
+    for length in 3..=4 {
+        let body = json!({"model": "m", "messages": history[..length]});
+        let title = table.place(CHAT, &[KEY], &body);
+        assert_eq!((title.kind, title.seat), (Kind::Auxiliary, main.seat.clone()), "{length}");
+    }
+}
+
+#[test]
 fn program_started_again_is_new_thread() {
     let mut table = Table::new();
     let start = chat(&json!([user("Fix the test.")]));
@@ -356,6 +373,14 @@ fn summaries_are_no_turns() {
         let placed = table.place(CHAT, &session, &chat(&json!([user("Fix."), user(prompt)])));
         assert_eq!((placed.kind, placed.turn), (Kind::Compaction, 0), "{prompt}");
         assert_eq!(placed.seat, main.seat);
+        // Long, and without tools.
+        for space in [1, 1000, 2000] {
+            let history = "the history \u{e9}\\".repeat(1000);
+            let long = format!("{}{prompt} {history}", "\n".repeat(space));
+            let body = json!({"model": "m", "messages": [user(&long)]});
+            let placed = table.place(CHAT, &session, &body);
+            assert_eq!(placed.kind, Kind::Compaction, "{space}: {prompt}");
+        }
     }
     let quoted = chat(&json!([user("Fix."), user(&format!("Explain: {}", prompts[0]))]));
     let placed = table.place(CHAT, &session, &quoted);
