@@ -10,7 +10,9 @@ use std::hash::Hasher as _;
 /// a list of known keys, and ids cannot be forged to collide.
 #[derive(Clone)]
 pub struct Salt {
-    bytes: [u8; 32],
+    /// A hash that has read the bytes. They fill a block of it, so that it is read once and not for each
+    /// fingerprint.
+    start: Sha256,
     /// The keys of two hashes of the same bytes.
     keys: [HashKey; 2],
 }
@@ -33,7 +35,8 @@ impl Salt {
         let (words, _) = bytes.as_chunks::<8>();
         let word = |at: usize| u64::from_le_bytes(words[at]);
         let key = |seed, shared| HashKey { seed, shared: SharedSeed::from_u64(shared) };
-        Salt { bytes, keys: [key(word(0), word(1)), key(word(2), word(3))] }
+        let start = Sha256::new().chain_update(bytes).chain_update([0; 32]);
+        Salt { start, keys: [key(word(0), word(1)), key(word(2), word(3))] }
     }
 }
 
@@ -77,9 +80,7 @@ pub(super) struct Mixer(Sha256);
 impl Mixer {
     /// Starts a fingerprint. Fingerprints with different purposes never match.
     pub(super) fn new(salt: &Salt, purpose: &str) -> Mixer {
-        let mut hash = Sha256::new();
-        hash.update(salt.bytes);
-        Mixer(hash).add(purpose.as_bytes())
+        Mixer(salt.start.clone()).add(purpose.as_bytes())
     }
 
     /// Adds a part. Its length goes first, so that parts cannot run into each other.
