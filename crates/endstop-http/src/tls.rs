@@ -13,9 +13,9 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use tokio_rustls::TlsConnector;
 
-/// Certificates of authorities.
+/// Certificates of authorities. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Certificates(Vec<CertificateDer<'static>>);
+pub struct Certificates(Arc<Vec<CertificateDer<'static>>>);
 
 /// The reason why the certificate of an authority cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -55,13 +55,19 @@ impl Certificates {
             // The store checks what a verifier would reject later, without a name.
             store.add(certificate.clone()).map_err(CertificateError::Invalid)?;
         }
-        Ok(Certificates(all))
+        Ok(Certificates(Arc::new(all)))
     }
 }
 
 impl Extend<Certificates> for Certificates {
     fn extend<T: IntoIterator<Item = Certificates>>(&mut self, more: T) {
-        self.0.extend(more.into_iter().flat_map(|more| more.0));
+        for more in more {
+            if self.0.is_empty() {
+                self.0 = more.0;
+            } else {
+                Arc::make_mut(&mut self.0).extend_from_slice(&more.0);
+            }
+        }
     }
 }
 
@@ -118,7 +124,7 @@ impl Tls {
             return Verifier::new(Arc::clone(crypto));
         }
         #[cfg(not(target_os = "android"))]
-        return Verifier::new_with_extra_roots(self.authorities.0.clone(), Arc::clone(crypto));
+        return Verifier::new_with_extra_roots(self.authorities.0.to_vec(), Arc::clone(crypto));
         #[cfg(target_os = "android")]
         Err(rustls::Error::General(
             "additional authorities are not supported on Android".to_owned(),
