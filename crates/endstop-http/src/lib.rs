@@ -16,7 +16,8 @@
 //!
 //! A client speaks HTTP/1.1, and HTTP/2 if a server with TLS chooses it. It follows no redirect and
 //! refuses upgrades. Responses arrive as [`hyper::body::Incoming`], undecoded; [`Decoded`] unpacks
-//! those that are compressed with gzip, and [`Received`] shows whether more than a chunk has arrived. No error and no `Debug` output contains a credential.
+//! those that are compressed with gzip, and [`Received`] shows whether more than a chunk has arrived. No
+//! error and no `Debug` output contains a credential.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;

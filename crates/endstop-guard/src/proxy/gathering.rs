@@ -21,22 +21,22 @@ pub(crate) struct Gathering {
     taken: usize,
     /// How many bytes wait, with at least a kilobyte for each chunk.
     waiting: usize,
-    /// The turn of the client's task in which the last of them came.
-    since: Option<usize>,
+    /// The connection has its turn after the last of them.
+    has_turn: bool,
 }
 
 impl Gathering {
     /// Begins at the end of the head. Chunks that came with it count as handed over, because its length is not known.
     pub(crate) fn new(received: Option<Received>) -> Gathering {
         let taken = received.as_ref().map_or(0, Received::bytes);
-        Gathering { received, taken, waiting: 0, since: None }
+        Gathering { received, taken, waiting: 0, has_turn: false }
     }
 
     /// Records a chunk that was handed over, and decides whether the output waits.
     pub(crate) fn add(&mut self, chunk: usize) {
         let waiting = self.waiting + chunk.max(LEAST);
         self.waiting = if self.has_more_than(chunk) && waiting < MOST { waiting } else { 0 };
-        self.since = None;
+        self.has_turn = false;
     }
 
     /// Returns whether the output waits.
@@ -44,21 +44,15 @@ impl Gathering {
         self.waiting > 0
     }
 
-    /// Records that nothing is handed over in this turn of the client's task. Returns `true` if the output waited, and
-    /// does not any more. If it still waits, the task has another turn, after that of the connection.
-    pub(crate) fn ends_waiting(&mut self, turn: usize, context: &Context<'_>) -> bool {
-        if self.waiting == 0 {
+    /// Records that nothing is handed over in this turn of the client's task; called once in each. Returns `true` if the
+    /// output waited, and does not any more. If it still waits, the task has another turn, after that of the connection.
+    pub(crate) fn ends_waiting(&mut self, context: &Context<'_>) -> bool {
+        if self.waits() && !self.has_turn {
+            self.has_turn = true;
+            context.waker().wake_by_ref();
             return false;
         }
-        match self.since {
-            None => {
-                self.since = Some(turn);
-                context.waker().wake_by_ref();
-                false
-            }
-            Some(since) if since == turn => false,
-            Some(_) => std::mem::take(&mut self.waiting) > 0,
-        }
+        std::mem::take(&mut self.waiting) > 0
     }
 
     /// Returns whether more than this chunk has arrived. The rest can be a part of a chunk.

@@ -80,7 +80,7 @@ pub(crate) struct Passing {
     held_length: usize,
     largest_hold: usize,
     output: VecDeque<Bytes>,
-    // Whether the output waits.
+    // Decides whether the output waits for chunks that arrived with it.
     gathering: Gathering,
     trailers: Option<HeaderMap>,
     failed: Option<Closed>,
@@ -301,7 +301,7 @@ impl Body for Passing {
             let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
             match Pin::new(upstream).poll_frame(context) {
                 Poll::Pending => {
-                    if this.catch_up(context) || this.gathering.ends_waiting(turn, context) {
+                    if this.catch_up(context) || this.gathering.ends_waiting(context) {
                         continue;
                     }
                     this.unflushed = false;

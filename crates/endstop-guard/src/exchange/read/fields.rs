@@ -252,7 +252,7 @@ fn beginning(text: &str) -> Option<String> {
         end -= 1;
     }
     let begun = self::string(&format!("{}\"", &text[..end]))?;
-    // What follows the space may count.
+    // A prompt may begin after the space.
     if begun.trim_start().len() < LONG / 8 { self::string(text) } else { Some(begun) }
 }
 
