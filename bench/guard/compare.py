@@ -29,11 +29,15 @@ MASKS = [
     (re.compile(r"(?i)(wall time|duration|elapsed|PIDs?|Process Group PGID|chunk id)(\W{1,4})[\w.]+"), r"\1 N"),
 ]
 
+SKILL = re.compile(r"<skill>.*?</skill>", re.DOTALL)
+
 
 def masked(text):
     for pattern, by in MASKS:
         text = pattern.sub(by, text)
-    return text
+    # Gemini CLI reads its skills in parallel, and lists them in the order in which they arrive.
+    skills = iter(sorted(SKILL.findall(text)))
+    return SKILL.sub(lambda _: next(skills), text)
 
 
 def seen(requests):
