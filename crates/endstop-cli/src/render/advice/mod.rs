@@ -17,7 +17,8 @@ mod tests {
 
     #[test]
     fn settings_are_shown_as_flags() {
-        let args = crate::args::Args::command();
+        let mut args = crate::args::Args::command();
+        args.build();
         let run = args.find_subcommand("run").unwrap();
         for termination in Termination::all() {
             let shown = advice(*termination);
