@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The flags that set the connection.
+// The flags that set the connection. Not a doc comment, as in `param_args`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct HttpArgs {
     /// The proxy of the requests to the model, instead of HTTPS_PROXY and the like: http://HOST:PORT,

@@ -2,7 +2,7 @@
 
 use endstop::{Caching, Effort, Thinking};
 
-/// The flags that set parameters.
+// The flags that set parameters. As a doc comment, this would be the description of each command that has them.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ParamArgs {
     /// The sampling temperature.
