@@ -548,3 +548,23 @@ pub(crate) struct ProvidersArgs {
     #[arg(long, requires = "name")]
     pub(crate) models: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Args;
+    use clap::CommandFactory as _;
+
+    // A doc comment of a flattened group of flags would replace them.
+    #[test]
+    fn descriptions_of_commands_stay_when_their_arguments_are_built() {
+        let described = Args::command();
+        let mut built = Args::command();
+        built.build();
+        for command in described.get_subcommands() {
+            let same = built.find_subcommand(command.get_name()).unwrap();
+            let about = command.get_about().map(ToString::to_string);
+            assert_eq!(about, same.get_about().map(ToString::to_string), "{}", command.get_name());
+            assert!(about.is_some(), "{}", command.get_name());
+        }
+    }
+}
