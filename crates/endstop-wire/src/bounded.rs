@@ -27,7 +27,7 @@ const ID_BYTES: usize = 64;
 
 /// A list of at most [`ITEMS_CAP`] items. More items are a parse error.
 #[derive(Debug)]
-pub(crate) struct List<T>(pub(crate) Vec<T>);
+pub(crate) struct List<T>(Vec<T>);
 
 impl<T> Default for List<T> {
     fn default() -> List<T> {

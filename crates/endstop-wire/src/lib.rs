@@ -30,7 +30,6 @@ pub mod endpoint;
 pub mod errors;
 pub mod headers;
 mod json;
-mod json_reader;
 pub mod media;
 pub mod params;
 pub mod redact;

@@ -3,7 +3,6 @@
 pub(crate) mod elements;
 pub mod eventstream;
 pub mod json_end;
-pub mod members;
-pub(crate) mod plain_text;
+mod members;
 pub mod sniff;
 pub mod sse;

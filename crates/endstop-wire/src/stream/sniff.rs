@@ -12,7 +12,7 @@
 //! Only field names and a few values of the first events are read, so that text written by a model
 //! cannot influence the result.
 
-use super::members::members_until;
+use super::members::members;
 use crate::dialect::WireFormat;
 use crate::stream::eventstream;
 use std::borrow::Cow;
@@ -69,7 +69,7 @@ impl<'a> Fields<'a> {
     fn split(bytes: &'a [u8]) -> Option<(Fields<'a>, usize)> {
         let mut fields = Vec::with_capacity(8);
         let mut readable = true;
-        let length = members_until(bytes, |name, value| {
+        let length = members(bytes, |name, value| {
             let Some(name) = unescaped(&bytes[name]) else {
                 readable = false;
                 return ControlFlow::Continue(());

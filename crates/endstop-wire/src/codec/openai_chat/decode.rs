@@ -1,7 +1,6 @@
 //! OpenAI Chat decoder: collects stream chunks, or a complete body, into a turn.
 
 use super::partial_call::PartialCall;
-use super::text_chunk::only_text;
 use super::usage::counts;
 use super::wire::{
     Arguments, Call, Choice, Chunk, Content, CostDetails, Counts, Function, Logprobs, Message,
@@ -475,7 +474,7 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let chunk = super::usage::chunk(json::object(data, &mut repaired)?)?;
-        self.frame.learn(data, only_text(&chunk));
+        self.frame.learn(data, chunk.only_text());
         self.chunk(chunk, data, true, sink);
         Ok(())
     }

@@ -5,8 +5,6 @@
 //! | `encode` | encodes messages into a request, incrementally |
 //! | `decode` | collects a body or a stream's chunks into a turn |
 //! | `partial_call` | collects the fragments of a tool call |
-//! | `quick` | reads a chunk of the documented shape without serde |
-//! | `text_chunk` | recognises chunks that add text alone |
 //! | `usage` | reads a chunk with its usage |
 //! | `wire` | JSON shapes of responses |
 //! | `call_id` | derives call ids that a strict server accepts |
@@ -19,8 +17,6 @@ mod call_id;
 mod decode;
 mod encode;
 mod partial_call;
-mod quick;
-mod text_chunk;
 mod usage;
 mod wire;
 

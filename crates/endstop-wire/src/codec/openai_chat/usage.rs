@@ -7,7 +7,6 @@
 //! "usage":"none"                                                           →  no counts
 //! ```
 
-use super::quick;
 use super::wire::{Chunk, Counts, Usage, filled};
 use crate::json::lenient;
 use serde_json::value::RawValue;
@@ -17,9 +16,6 @@ use serde_json::value::RawValue;
 /// # Errors
 /// The text is not a chunk, whatever its usage is.
 pub(super) fn chunk(text: &str) -> Result<Chunk<'_, Counts<'_>>, serde_json::Error> {
-    if let Some(chunk) = quick::chunk(text) {
-        return Ok(chunk);
-    }
     match serde_json::from_str::<Chunk<'_, Counts<'_>>>(text) {
         // Empty usage leaves Groq's repetition in force, and only the raw value tells it apart.
         Ok(chunk) if chunk.x_groq.is_none() => return Ok(chunk),

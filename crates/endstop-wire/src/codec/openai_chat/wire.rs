@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// A chunk of a stream, or a complete body, whose usage was read as `U`.
-#[derive(Debug, Deserialize, Default)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Chunk<'a, U> {
     #[serde(borrow, default)]
     pub(super) id: Str<'a>,
@@ -55,6 +55,45 @@ impl<'a, U> Chunk<'a, U> {
             detail: self.detail,
             code: self.code,
         }
+    }
+
+    /// Returns the text of a chunk that adds nothing else to a turn which has read the same chunk before,
+    /// with any text. The values that a chunk sets, such as its service tier, are set again to the same.
+    pub(super) fn only_text(&self) -> Option<&str> {
+        let Chunk {
+            choices: Some(First(Some(choice))),
+            usage: None,
+            error: None,
+            x_groq: None,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let Choice {
+            delta: Some(delta),
+            message: None,
+            logprobs: None,
+            usage: None,
+            error: None,
+            ..
+        } = choice
+        else {
+            return None;
+        };
+        let silent = |content: &Content<'_>| match content {
+            Content::None => true,
+            Content::Text(text) => text.is_empty(),
+            Content::Parts(_) => false,
+        };
+        let Content::Text(text) = &delta.content else { return None };
+        let alone = silent(&delta.reasoning_content)
+            && silent(&delta.reasoning)
+            && delta.refusal.filled().is_none()
+            && delta.reasoning_details.is_none()
+            && delta.tool_calls.as_ref().is_none_or(|calls| calls.is_empty())
+            && delta.function_call.is_none();
+        alone.then_some(text)
     }
 }
 
@@ -133,19 +172,12 @@ pub(super) struct Function<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Arguments<'a>(pub(super) Cow<'a, str>);
 
-impl<'a> Arguments<'a> {
-    /// Reads a value that is not a string.
-    pub(super) fn of_value(raw: Option<&'a RawValue>) -> Arguments<'a> {
-        Arguments(filled(raw).map_or("", RawValue::get).into())
-    }
-}
-
 impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Arguments<'a>, D::Error> {
         let raw = Option::<&RawValue>::deserialize(d)?;
         Ok(match raw.filter(|raw| raw.get().starts_with('"')) {
             Some(string) => Arguments(unescaped(string.get()).unwrap_or_default()),
-            None => Arguments::of_value(raw),
+            None => Arguments(filled(raw).map_or("", RawValue::get).into()),
         })
     }
 }
