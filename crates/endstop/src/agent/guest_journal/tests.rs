@@ -264,20 +264,6 @@ async fn lost_events_end_only_their_record() {
     assert_eq!(guests.shared.waiting.load(Ordering::Relaxed), 0);
 }
 
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn only_the_writing_thread_has_less_priority() {
-    let priority = || rustix::process::getpriority_process(None).unwrap();
-    let before = priority();
-    let (send, receive) = std::sync::mpsc::channel();
-    // The report is made on the thread that writes.
-    let report = move |_| send.send(priority()).unwrap();
-    let guests = start(&Memory::of(Mode::Fails));
-    play(guests.begin(header("one"), report)).await;
-    assert_eq!(receive.recv().unwrap(), (before + 5).min(19));
-    assert_eq!(priority(), before);
-}
-
 #[tokio::test]
 async fn secret_in_two_deltas_is_redacted() {
     for mode in [Mode::Together, Mode::Alone] {

@@ -31,17 +31,12 @@ pub(super) const BETWEEN_WRITES: Duration = Duration::from_millis(50);
 /// transaction for the first of each group would cost as much as the one for the rest.
 pub(super) const BEFORE_WRITE: Duration = Duration::from_millis(20);
 
-/// Size in bytes of the events that are redacted without a pause: some 10 microseconds of work.
-const BETWEEN_YIELDS: u64 = 16 << 10;
-
 pub(super) struct Writer {
     journal: Arc<dyn Journal>,
     receive: Receiver<Work>,
     shared: Arc<Shared>,
     /// The runs that are recorded, in the order in which they began.
     runs: BTreeMap<u64, Run>,
-    /// Bytes that were taken since other threads were last let through.
-    unyielded: u64,
 }
 
 struct Run {
@@ -67,12 +62,11 @@ impl Writer {
         receive: Receiver<Work>,
         shared: Arc<Shared>,
     ) -> Writer {
-        Writer { journal, receive, shared, runs: BTreeMap::new(), unyielded: 0 }
+        Writer { journal, receive, shared, runs: BTreeMap::new() }
     }
 
     /// Writes until no journal and no record is left.
     pub(super) fn run(mut self) {
-        let_others_first();
         let mut written_at: Option<Instant> = None;
         while let Ok(first) = self.receive.recv() {
             let since = written_at.map_or(Duration::MAX, |at| at.elapsed());
@@ -80,25 +74,12 @@ impl Writer {
             let mut size = 0;
             let mut next = Some(first);
             while let Some(work) = next {
-                let taken = self.take(work);
-                size += taken;
-                self.let_through(taken);
+                size += self.take(work);
                 next = if size < MOST_IN_WRITE { self.receive.try_recv().ok() } else { None };
             }
             self.write();
             // After a full write the longer of the two times does not apply.
             written_at = (size < MOST_IN_WRITE).then(Instant::now);
-        }
-    }
-
-    /// Lets other threads through after some work. Even with less priority, a thread is not interrupted
-    /// until its slice of a few milliseconds ends, and a thread that has a client's call would wait for
-    /// that.
-    fn let_through(&mut self, bytes: u64) {
-        self.unyielded += bytes;
-        if self.unyielded >= BETWEEN_YIELDS {
-            self.unyielded = 0;
-            std::thread::yield_now();
         }
     }
 
@@ -240,14 +221,6 @@ impl Drop for Run {
             self.tell(THREAD_ENDED.to_owned());
         }
     }
-}
-
-/// Lowers the priority of this thread, so that those that answer clients do not wait for a processor
-/// until it has written. It still gets a quarter of a processor that they use completely.
-fn let_others_first() {
-    // Elsewhere the priority is that of the whole process. If it cannot be changed, it stays.
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::nice(5);
 }
 
 fn keep(recorder: &mut Recorder, events: Vec<Recorded>, ended: bool) {
