@@ -18,8 +18,8 @@ pub(super) fn random() -> u64 {
 }
 
 /// Returns random bytes, with which keys of clients become fingerprints.
-pub(super) fn salt() -> [u8; 32] {
-    let mut salt = [0; 32];
+pub(super) fn salt() -> [u8; 16] {
+    let mut salt = [0; 16];
     for chunk in salt.chunks_mut(8) {
         chunk.copy_from_slice(&random().to_le_bytes());
     }

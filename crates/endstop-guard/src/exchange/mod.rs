@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use endstop_guard::exchange::{ClientFacts, Kind, Request, Salt, Threads, route};
-//! let salt = Salt::new([7; 32]); // random in a real process
+//! let salt = Salt::new([7; 16]); // random in a real process
 //! let mut threads = Threads::new(salt.clone());
 //! let target = "/run/nightly/v1/chat/completions";
 //! let body = br#"{"model":"m","tools":[{"function":{"name":"bash"}}],

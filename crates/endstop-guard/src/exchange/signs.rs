@@ -192,7 +192,7 @@ impl ClientFacts {
     /// ```
     /// use endstop_guard::exchange::{ClientFacts, Salt};
     /// let headers = [("user-agent", &b"claude-cli/2.1"[..]), ("x-api-key", &b"secret"[..])];
-    /// let facts = ClientFacts::read(headers, "/v1/messages", &Salt::new([7; 32]));
+    /// let facts = ClientFacts::read(headers, "/v1/messages", &Salt::new([7; 16]));
     /// assert_eq!(facts.client.map(|client| client.name), Some("Claude Code"));
     /// assert!(facts.key.is_some() && !format!("{facts:?}").contains("secret"));
     /// ```

@@ -48,7 +48,7 @@ impl std::fmt::Debug for Gate {
 
 impl Gate {
     /// Creates a gate. The salt must be random: with it, keys of clients become fingerprints.
-    pub fn new(settings: Settings, upstreams: UpstreamMap, salt: [u8; 32], hear: Hear) -> Gate {
+    pub fn new(settings: Settings, upstreams: UpstreamMap, salt: [u8; 16], hear: Hear) -> Gate {
         let salt = Salt::new(salt);
         Gate {
             settings: RwLock::new(Arc::new(settings)),

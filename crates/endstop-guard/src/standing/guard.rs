@@ -82,7 +82,7 @@ impl Standing {
         tokens: Tokens,
         profiles: Vec<Profile>,
         upstreams: &UpstreamMap,
-        salt: [u8; 32],
+        salt: [u8; 16],
         watcher: Watcher,
     ) -> Standing {
         // One gate each, so that no client reaches the runs of another profile by their names.

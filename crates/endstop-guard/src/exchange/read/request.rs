@@ -1,6 +1,6 @@
 //! A model call as its body describes it, in one model for all formats.
 
-use super::fields::{Fields, any, beginnings};
+use super::fields::{Fields, any};
 use super::top::{Structured, Top};
 use super::{anthropic, chat, cohere, converse, gemini, hosted, media, responses};
 use crate::exchange::route::{Call, Delivery, LONGEST_MODEL, Route};
@@ -74,8 +74,6 @@ pub struct Request<'a> {
     messages: Vec<&'a str>,
     /// The messages that were asked for, in the order of `messages`.
     parsed: Vec<OnceCell<Box<Message>>>,
-    /// The same with the beginnings of long texts; empty if all messages are read whole.
-    begun: Vec<OnceCell<Box<Message>>>,
 }
 
 impl fmt::Debug for Request<'_> {
@@ -105,10 +103,7 @@ impl<'a> Request<'a> {
         }
         // This estimate needs no memory, unlike the parser.
         bounded_json::check(body, HEAVIEST).map_err(|_| Unreadable::Heavy)?;
-        let text = simdutf8::basic::from_utf8(body)
-            // It does not name the place.
-            .or_else(|_| std::str::from_utf8(body))
-            .map_err(|e| Unreadable::Json(e.to_string()))?;
+        let text = std::str::from_utf8(body).map_err(|e| Unreadable::Json(e.to_string()))?;
         let fields = Fields::of(text).map_err(|e| Unreadable::Json(place(&e)))?;
         let shape = shape(format, &fields)?;
         let top = top(shape, &fields);
@@ -127,8 +122,6 @@ impl<'a> Request<'a> {
             }
             model
         };
-        let has_tools = !top.tools.is_empty();
-        let unread = || top.messages.iter().map(|_| OnceCell::new()).collect();
         Ok(Request {
             format,
             shape,
@@ -145,8 +138,7 @@ impl<'a> Request<'a> {
             signs: top.signs,
             stored: top.stored,
             body: text,
-            begun: if has_tools { Vec::new() } else { unread() },
-            parsed: unread(),
+            parsed: top.messages.iter().map(|_| OnceCell::new()).collect(),
             messages: top.messages,
         })
     }
@@ -178,20 +170,6 @@ impl<'a> Request<'a> {
     pub fn message(&self, at: usize) -> Option<&Message> {
         let (text, parsed) = (self.messages.get(at)?, self.parsed.get(at)?);
         Some(parsed.get_or_init(|| Box::new(self.parse(any(text)))))
-    }
-
-    /// Returns a message of which long strings, also ids, may be cut after their first 128 bytes behind space. A
-    /// call without tools is placed by little more than this, and its texts are not copied.
-    pub(crate) fn glance(&self, at: usize) -> Option<&Message> {
-        let (Some(begun), Some(text)) = (self.begun.get(at), self.messages.get(at)) else {
-            return self.message(at);
-        };
-        Some(begun.get_or_init(|| Box::new(self.parse(beginnings(text)))))
-    }
-
-    /// Returns the last message as [`glance`](Self::glance) does.
-    pub(crate) fn glance_at_last(&self) -> Option<&Message> {
-        self.glance(self.messages.len().checked_sub(1)?)
     }
 
     /// Returns the last message.

@@ -3,7 +3,7 @@
 
 use super::marks::Marks;
 use crate::exchange::bounded_map::BoundedMap;
-use crate::exchange::digest::{Fingerprint, Mark, Marker, Mixer, Salt};
+use crate::exchange::digest::{Fingerprint, Mixer, Salt};
 use crate::exchange::read::Request;
 use endstop_core::{Message, Part, Role};
 
@@ -44,11 +44,11 @@ pub(super) struct Opening {
 
 /// Openings that were read before. A client without ids sends its own with each call, and they can be
 /// long.
-pub(super) struct Openings(BoundedMap<(Fingerprint, Mark), Known>);
+pub(super) struct Openings(BoundedMap<(Fingerprint, Fingerprint), Known>);
 
 struct Known {
     /// The messages that the opening was read from.
-    messages: Vec<Mark>,
+    messages: Vec<Fingerprint>,
     opening: Opening,
 }
 
@@ -90,7 +90,7 @@ fn ends_at(request: &Request<'_>, at: usize) -> Option<bool> {
     if at >= request.message_count().min(LONGEST_OPENING) {
         return Some(true);
     }
-    request.glance(at).filter(|message| ends_opening(message)).map(|_| false)
+    request.message(at).filter(|message| ends_opening(message)).map(|_| false)
 }
 
 /// `true` if the model or a tool wrote this message.
@@ -124,14 +124,8 @@ impl Opening {
             }
             for part in &message.parts {
                 if let Part::Text { text } = part {
-                    let text_print = prompt(salt, scope, text);
-                    // The long part is hashed once. The rest is the space that a prompt leaves out.
-                    let inside = text.trim();
-                    let before = text.len() - text.trim_start().len();
-                    let after = text.get(before + inside.len()..).unwrap_or_default();
-                    print = print.add(text_print.as_bytes()).add(&text.as_bytes()[..before]);
-                    print = print.add(after.as_bytes());
-                    texts.push(text_print);
+                    print = print.add(text.as_bytes());
+                    texts.push(prompt(salt, scope, text));
                 }
             }
         }
@@ -162,12 +156,12 @@ pub(super) fn scoped(salt: &Salt, purpose: &str, scope: Fingerprint) -> Mixer {
 
 /// Returns the fingerprint of a prompt for a sub-agent.
 pub(super) fn prompt(salt: &Salt, scope: Fingerprint, text: &str) -> Fingerprint {
-    scoped(salt, "prompt", scope).add_long(text.trim().as_bytes(), salt).done()
+    scoped(salt, "prompt", scope).add(text.trim().as_bytes()).done()
 }
 
 /// `true` if the last message asks for a summary of the history.
 pub(super) fn asks_for_summary(request: &Request<'_>) -> bool {
-    let last = request.glance_at_last().filter(|message| message.role == Role::User);
+    let last = request.last_message().filter(|message| message.role == Role::User);
     last.is_some_and(|message| {
         message.parts.iter().any(|part| match part {
             Part::Text { text } => {
@@ -183,32 +177,31 @@ pub(super) fn asks_for_summary(request: &Request<'_>) -> bool {
 /// Returns the call ids in the newest message that has results, the last one first.
 pub(super) fn newest_results(request: &Request<'_>) -> Vec<String> {
     let has_results = |at: &usize| {
-        request.glance(*at).is_some_and(|message| message.tool_results().next().is_some())
+        request.message(*at).is_some_and(|message| message.tool_results().next().is_some())
     };
     let newest = (0..request.message_count()).rev().find(has_results);
-    // An id can be long, so the message is read whole.
     let Some(newest) = newest.and_then(|at| request.message(at)) else { return Vec::new() };
     let mut ids: Vec<String> = newest.tool_results().map(|one| one.call_id.clone()).collect();
     ids.reverse();
     ids
 }
 
-/// Returns the mark of a message's role, texts, calls and results. Cache marks do not count, because
+/// Returns the fingerprint of a message's role, texts, calls and results. Cache marks do not count, because
 /// clients move them from message to message.
-pub(super) fn message_mark(salt: &Salt, message: &Message) -> Mark {
-    let mut mark = Marker::new(salt, "message").add(format!("{:?}", message.role).as_bytes());
+pub(super) fn message_print(salt: &Salt, message: &Message) -> Fingerprint {
+    let mut print = Mixer::new(salt, "message").add(format!("{:?}", message.role).as_bytes());
     for part in &message.parts {
-        mark = match part {
-            Part::Text { text } => mark.add(text.as_bytes()),
-            Part::ToolCall(call) => mark
+        print = match part {
+            Part::Text { text } => print.add(text.as_bytes()),
+            Part::ToolCall(call) => print
                 .add(call.id.as_bytes())
                 .add(call.name.as_bytes())
                 .add(call.arguments.as_bytes()),
             Part::ToolResult(result) => {
-                mark.add(result.call_id.as_bytes()).add(result.content.as_bytes())
+                print.add(result.call_id.as_bytes()).add(result.content.as_bytes())
             }
-            _ => mark,
+            _ => print,
         };
     }
-    mark.done()
+    print.done()
 }

@@ -2,7 +2,7 @@
 
 use super::placed::{Attempt, History, ToolAnswer};
 use super::seat::ThreadId;
-use crate::exchange::digest::Mark;
+use crate::exchange::digest::Fingerprint;
 use endstop_core::{Message, Part, Role, ToolCall, ToolResult};
 
 /// The most open calls that a thread remembers. Models ask for a few at once.
@@ -40,7 +40,7 @@ pub(super) struct ThreadState {
     most: usize,
     first: Option<First>,
     last: Option<Last>,
-    body: Option<Mark>,
+    body: Option<Fingerprint>,
     phase: Phase,
     open: Vec<OpenCall>,
 }
@@ -50,25 +50,25 @@ pub(super) struct ThreadState {
 pub(super) struct First {
     pub(super) at: usize,
     /// The bytes of the messages up to this one.
-    pub(super) raw: Option<Mark>,
+    pub(super) raw: Option<Fingerprint>,
     /// The content.
-    pub(super) content: Mark,
+    pub(super) content: Fingerprint,
 }
 
 /// The last message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Last {
     /// The bytes.
-    pub(super) raw: Option<Mark>,
+    pub(super) raw: Option<Fingerprint>,
     /// The content.
-    pub(super) content: Mark,
+    pub(super) content: Fingerprint,
 }
 
 /// The last request of a thread, as the next one is compared with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     /// The bytes of the body.
-    pub(super) body: Mark,
+    pub(super) body: Fingerprint,
     /// Number of messages.
     pub(super) count: usize,
     /// The user's first message.

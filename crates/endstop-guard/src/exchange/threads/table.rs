@@ -4,7 +4,7 @@ use super::explicit::named;
 use super::links::Links;
 use super::marks::Marks;
 use super::opening::{
-    Opening, Openings, asks_for_summary, first_of_user, message_mark, newest_results, scoped,
+    Opening, Openings, asks_for_summary, first_of_user, message_print, newest_results, scoped,
 };
 use super::placed::{Attempt, History, Kind, Placed};
 use super::seat::{RunKey, RunSource, Seat, ThreadId};
@@ -359,12 +359,12 @@ fn sent_of(salt: &Salt, state: &ThreadState, (request, marks): (&Request<'_>, &M
     let known = state.first().filter(|known| marks.up_to(known.at, salt) == known.raw);
     let first = known.or_else(|| {
         let (at, message) = first_of_user(request)?;
-        let content = message_mark(salt, message);
+        let content = message_print(salt, message);
         Some(First { at, raw: marks.up_to(at, salt), content })
     });
     let last = request.last_message().map(|message| Last {
         raw: marks.messages.last().copied(),
-        content: message_mark(salt, message),
+        content: message_print(salt, message),
     });
     Sent {
         body: marks.body,
@@ -386,7 +386,7 @@ fn compare(
     let sent = sent_of(salt, state, (request, marks));
     let count = sent.count;
     let is_last = |at: usize, last: Last| {
-        let content = |message| message_mark(salt, message) == last.content;
+        let content = |message| message_print(salt, message) == last.content;
         marks.messages.get(at).copied() == last.raw || request.message(at).is_some_and(content)
     };
     let (history, from) = state.change(sent, is_last);

@@ -5,7 +5,7 @@ use endstop_guard::exchange::{ClientFacts, Placed, Request, Salt, Seat, Threads,
 use serde_json::Value;
 
 pub(crate) fn salt() -> Salt {
-    Salt::new([7; 32])
+    Salt::new([7; 16])
 }
 
 pub(crate) struct Table(pub(crate) Threads);

@@ -70,7 +70,7 @@ fn key_is_in_no_output() {
         facts("accept", "*/*", "/v1beta/models/g:generateContent?alt=sse&key=sk-secret-000");
     assert!(bearer.key.is_some() && bearer.key == header.key && bearer.key == query.key);
     let salted =
-        ClientFacts::read([("x-api-key", &b"sk-secret-000"[..])], "/", &Salt::new([8; 32]));
+        ClientFacts::read([("x-api-key", &b"sk-secret-000"[..])], "/", &Salt::new([8; 16]));
     assert_ne!(salted.key, bearer.key);
     let mut table = Table::new();
     let placed = table.place(CHAT, &[KEY], &chat(&json!([user("Fix the test.")])));

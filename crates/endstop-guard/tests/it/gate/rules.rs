@@ -153,7 +153,7 @@ fn deadline_holds_before_the_first_call() {
         let limits = Limits { timeout: Some(Duration::from_millis(20)), ..Limits::default() };
         let settings = limited(limits);
         let map = UpstreamMap::new(Upstream::parse("http://127.0.0.1:1").expect("a URL"));
-        let gate = Gate::new(settings, map, [7; 32], Arc::new(|_| {}));
+        let gate = Gate::new(settings, map, [7; 16], Arc::new(|_| {}));
         let (gate, run) = gate.only(RunName::new("early").expect("a name"));
         let outcome = run.ended().await;
         assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorTimeout, 0));

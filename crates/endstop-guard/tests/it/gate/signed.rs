@@ -148,7 +148,7 @@ fn signed_call_to_another_server_is_refused() {
         });
         let base = Upstream::parse("https://gateway.example/bedrock").expect("a URL");
         let settings = Settings { aws: keys, ..Settings::default() };
-        let gate = Gate::new(settings, UpstreamMap::new(base), [7; 32], Arc::new(|_| {}));
+        let gate = Gate::new(settings, UpstreamMap::new(base), [7; 16], Arc::new(|_| {}));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         background(async move {

@@ -63,7 +63,7 @@ impl Guard {
         let heard = Arc::clone(&events);
         let base = Upstream::parse(&format!("http://{upstream}")).expect("a URL");
         let hear = Arc::new(move |event| heard.lock().expect("a lock").push(event));
-        let gate = Arc::new(Gate::new(settings, UpstreamMap::new(base), [7; 32], hear));
+        let gate = Arc::new(Gate::new(settings, UpstreamMap::new(base), [7; 16], hear));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();

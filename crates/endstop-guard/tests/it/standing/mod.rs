@@ -46,7 +46,7 @@ impl Lab {
         };
         let file = StandingFile::parse(&file, variable).unwrap();
         let watcher = Arc::new(|_| {});
-        let standing = Standing::new(file.tokens, file.profiles, &file.upstreams, [7; 32], watcher);
+        let standing = Standing::new(file.tokens, file.profiles, &file.upstreams, [7; 16], watcher);
         let state = state.map(|path| StateFile::open(path).unwrap());
         // Any run that is quiet is idle, so that no test waits.
         let keeper = Keeper::new(standing.clone(), Duration::from_nanos(1), state, day);
