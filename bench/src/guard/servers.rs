@@ -4,9 +4,7 @@ use crate::usage;
 use endstop::agent::GuestJournal;
 use endstop::journal::SqliteJournal;
 use endstop_core::{Limits, Price};
-use endstop_guard::proxy::{
-    ForwardAll, Proxy, ProxyOptions, Upstream, UpstreamMap, keep_freed_memory,
-};
+use endstop_guard::proxy::{ForwardAll, Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Gate, JournalSettings, Settings};
 use endstop_wire::redact::KnownKeys;
 use serde_json::Value;
@@ -118,7 +116,6 @@ async fn server(listener: TcpListener, what: &str, target: &str) -> Result<(), F
             let gatekeeper = ForwardAll::new(UpstreamMap::new(base));
             let reading = what == "reading";
             let gatekeeper = if reading { gatekeeper.reading() } else { gatekeeper };
-            keep_freed_memory();
             let proxy = Proxy::new(gatekeeper, ProxyOptions::default());
             proxy.run(listener, std::future::pending()).await;
             Ok(())
@@ -145,9 +142,8 @@ async fn guard(listener: TcpListener, target: &str, recorded: bool) -> Result<()
         });
     }
     let base = Upstream::parse(&format!("http://{target}"))?;
-    let gate = Gate::new(settings, UpstreamMap::new(base), [7; 32], Arc::new(|_| {}));
+    let gate = Gate::new(settings, UpstreamMap::new(base), [7; 16], Arc::new(|_| {}));
     // As in the command.
-    keep_freed_memory();
     Proxy::new(gate, ProxyOptions::default()).run(listener, std::future::pending()).await;
     Ok(())
 }

@@ -29,7 +29,7 @@ use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
 use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
-use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap, keep_freed_memory};
+use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -228,7 +228,6 @@ async fn guarded(
     lines.set_run(&handle);
     let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
     let options = ProxyOptions { outgoing: outgoing(&environment), ..ProxyOptions::default() };
-    keep_freed_memory();
     let proxy = Proxy::new(gate, options);
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));

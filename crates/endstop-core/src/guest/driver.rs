@@ -98,12 +98,6 @@ impl Guest {
         self.reply()
     }
 
-    /// Returns the number of bytes of streamed content of a call that may end the run
-    /// ([`Run::content_room`]); 0 if it has ended.
-    pub fn content_room(&self, call: EffectId) -> u64 {
-        self.run().map_or(0, |run| run.content_room(call))
-    }
-
     /// Reports the response of a call.
     pub fn turn(&mut self, at: Duration, call: EffectId, turn: ModelTurn) -> GuestReply {
         self.feed(at, EventKind::TurnEnded { call, turn: Box::new(turn) });

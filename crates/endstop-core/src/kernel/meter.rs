@@ -43,11 +43,6 @@ pub(super) struct Terms {
 }
 
 impl Meter {
-    /// The number of streamed bytes that reaches the ceiling.
-    pub(super) fn room(&self) -> u64 {
-        self.stop_at.saturating_sub(self.streamed)
-    }
-
     /// Counts streamed output. Returns the ending of the run if that reaches the ceiling.
     pub(super) fn add(&mut self, bytes: u64) -> Option<Box<Ending>> {
         self.streamed = self.streamed.saturating_add(bytes);

@@ -299,19 +299,6 @@ impl Run {
         &self.0.context.settings.limits
     }
 
-    /// The number of bytes of streamed content of this call that may end the run: fewer cannot, so a driver
-    /// need not report them at once. `u64::MAX` if none can; 0 if a policy or a watch rule reads the content,
-    /// or if the call is not in progress. Timeouts still count from the last content that was reported.
-    pub fn content_room(&self, call: EffectId) -> u64 {
-        let machine = &self.0;
-        match &machine.phase {
-            Phase::Calling(now) if now.id == call && !machine.context.judge.may_end_stream() => {
-                now.meter.as_ref().map_or(u64::MAX, |meter| meter.room())
-            }
-            _ => 0,
-        }
-    }
-
     /// Time since the run began, as of the last event.
     pub fn elapsed(&self) -> Duration {
         self.0.context.now

@@ -56,12 +56,6 @@ impl AsyncWrite for ClientIo {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.writer().poll_shutdown(context)
     }
-
-    // hyper then copies a chunk and its frame into one buffer. A stream has small chunks, and to send one as three buffers
-    // takes longer than the copy.
-    fn is_write_vectored(&self) -> bool {
-        false
-    }
 }
 
 impl Drop for ClientIo {

@@ -2,11 +2,9 @@
 
 use super::abort::{AbortToken, Waiter};
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Context;
-use tokio::time::Sleep;
 
 /// A connection of a client.
 pub(crate) struct Connection {
@@ -14,10 +12,6 @@ pub(crate) struct Connection {
     pub(crate) local: SocketAddr,
     // The exchange whose response is being sent. HTTP/1.1 has one at a time.
     sending: Mutex<Option<AbortToken>>,
-    // A timer of an earlier response, which can still be running.
-    timer: Mutex<Option<Pin<Box<Sleep>>>>,
-    // Number of the last time that the task was polled.
-    turn: AtomicUsize,
     ends_by_closing: AtomicBool,
     failed: AtomicBool,
 }
@@ -28,8 +22,6 @@ impl Connection {
             peer,
             local,
             sending: Mutex::new(None),
-            timer: Mutex::new(None),
-            turn: AtomicUsize::new(0),
             ends_by_closing: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         }
@@ -42,30 +34,9 @@ impl Connection {
         sending.as_ref().is_some_and(|abort| abort.poll_aborted(Waiter::Connection, context))
     }
 
-    /// Records that the task is polled.
-    pub(crate) fn begin_turn(&self) {
-        self.turn.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of this turn of the task. With HTTP/2, exchanges have tasks of their own.
-    pub(crate) fn turn(&self) -> usize {
-        self.turn.load(Ordering::Relaxed)
-    }
-
     /// Records the exchange whose response is being sent.
     pub(crate) fn set_sending(&self, abort: Option<AbortToken>) {
         *self.sending.lock().unwrap_or_else(PoisonError::into_inner) = abort;
-    }
-
-    /// Takes the timer of an earlier response. To move one that is running is cheaper than to start another, for which
-    /// the runtime wakes itself if it is due before all others.
-    pub(crate) fn take_timer(&self) -> Option<Pin<Box<Sleep>>> {
-        self.timer.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Keeps a timer for the next response. If it fires before that, the connection is polled once in vain.
-    pub(crate) fn keep_timer(&self, timer: Pin<Box<Sleep>>) {
-        *self.timer.lock().unwrap_or_else(PoisonError::into_inner) = Some(timer);
     }
 
     /// Records that the client takes the end of the connection for the end of the response, as

@@ -5,7 +5,6 @@ use super::answer::Answer;
 use super::body::{self, BodyError, Limits, SendBody};
 use super::connection::Connection;
 use super::gatekeeper::{Decision, Forward, Gatekeeper, Notice, RequestBody, Route};
-use super::gathering::Gathering;
 use super::head::RequestHead;
 use super::headers;
 use super::observed::Observed;
@@ -154,18 +153,14 @@ fn pass<G: Gatekeeper>(
     }
     let abort = waiting.abort.clone();
     // With HTTP/2 a connection has several responses, so that none of them stands for it.
-    let is_alone = head.version != Version::HTTP_2;
-    if is_alone {
+    if head.version != Version::HTTP_2 {
         connection.set_sending(Some(abort.clone()));
     }
     // HTTP/1.0 has no chunks: without a length, the end of the connection is the end of the body.
     connection.set_ends_by_closing(head.version < Version::HTTP_11 && !has_length);
     let background = shared.background.clone();
-    let options = (shared.largest_hold, has_length, is_alone);
-    let received = parts.extensions.remove().filter(|_| is_alone);
-    let gathering = Gathering::new(received);
-    let response = (observed, abort, gathering);
-    let passing = Passing::new(upstream, response, Arc::clone(connection), background, options);
+    let passing =
+        Passing::new(upstream, observed, abort, background, shared.largest_hold, has_length);
     Response::from_parts(parts, Reply::Passing(Box::new(passing)))
 }
 

@@ -19,8 +19,7 @@
 //!   headers keep their case. The proxy adds no header.
 //! - Bodies are streamed in both directions. Only a request whose [`Route`] is `Read` is read first,
 //!   because it must be decided before it is sent.
-//! - Each chunk of a response passes when it arrives; the observer reads a decompressed copy. It may put off reading
-//!   it, and then has to within a second.
+//! - Each chunk of a response passes when it arrives; the observer reads a decompressed copy of it before.
 //! - Responses pass as they are: errors, redirects, responses that are cut. A response that was cut
 //!   never ends cleanly for the client.
 //! - Requests that a reverse proxy does not serve are refused: `CONNECT`, the URL of another host,
@@ -38,10 +37,8 @@ mod connection;
 mod decode;
 mod forward;
 mod gatekeeper;
-mod gathering;
 mod head;
 mod headers;
-mod heap;
 mod observed;
 mod observer;
 mod passing;
@@ -58,7 +55,6 @@ pub use abort::{AbortToken, Stop};
 pub use answer::Answer;
 pub use gatekeeper::{Decision, Forward, ForwardAll, Gatekeeper, Notice, RequestBody, Route};
 pub use head::{RequestHead, ResponseHead, redacted_url};
-pub use heap::keep_freed_memory;
 pub use observer::{End, Flow, ReadOn, ResponseObserver};
 pub use server::{Proxy, ProxyOptions};
 pub use unreadable::Unreadable;

@@ -75,26 +75,6 @@ impl Observed {
         flow
     }
 
-    /// Returns whether the observer has not read everything.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.observer.as_ref().is_some_and(|observer| observer.is_behind())
-    }
-
-    /// Returns whether the observer may put off what comes next.
-    pub(crate) fn may_put_off(&self) -> bool {
-        self.observer.as_ref().is_some_and(|observer| observer.may_put_off())
-    }
-
-    /// Lets the observer read what it has put off.
-    pub(crate) fn catch_up(&mut self) -> Flow {
-        let encoded = self.is_encoded();
-        match &mut self.observer {
-            Some(observer) if encoded => for_encoded(&observer.catch_up()),
-            Some(observer) => observer.catch_up(),
-            None => Flow::Pass,
-        }
-    }
-
     /// Reports that the upstream has sent everything.
     pub(crate) fn before_end(&mut self) -> Flow {
         let encoded = self.is_encoded();

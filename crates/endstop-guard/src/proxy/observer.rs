@@ -28,23 +28,6 @@ pub trait ResponseObserver: Send {
         Flow::Pass
     }
 
-    /// Returns whether chunks that passed were not read yet.
-    fn is_behind(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the next chunk may be put off. Then `catch_up` is called a short time after the last chunk
-    /// that was read.
-    fn may_put_off(&self) -> bool {
-        false
-    }
-
-    /// Reads what was put off, and decides about the rest of the body. The next chunk may come after any time, and
-    /// is to be read when it arrives.
-    fn catch_up(&mut self) -> Flow {
-        Flow::Pass
-    }
-
     /// Reports that the body cannot be decompressed from here on. It still passes.
     fn unreadable(&mut self, reason: Unreadable) -> Flow {
         let _ = reason;

@@ -173,7 +173,6 @@ impl<G: Gatekeeper> Proxy<G> {
             // The task that is woken by the stop.
             let mut waker: Option<Waker> = None;
             poll_fn(|context| {
-                connection.begin_turn();
                 if let Poll::Ready(result) = serving.as_mut().poll(context) {
                     if result.is_err() {
                         connection.set_failed();

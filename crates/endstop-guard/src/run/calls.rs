@@ -161,11 +161,6 @@ impl Guarded {
         }
     }
 
-    /// Returns the number of bytes of streamed content of a call that may end the run.
-    pub(super) fn content_room(&self, ticket: &Ticket) -> u64 {
-        self.threads.get(&ticket.place).map_or(0, |thread| thread.content_room(ticket.call))
-    }
-
     /// Reports the end of a call.
     pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) {
         self.exchanges.remove(&ticket.number);

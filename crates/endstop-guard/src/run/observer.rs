@@ -5,7 +5,7 @@ use super::call::{CallFacts, OpenCall, Ticket};
 use super::calls::Response;
 use super::runs::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};
-use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Stop, Unreadable};
+use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, TurnDelta};
 use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder, WireFormat};
@@ -17,10 +17,6 @@ use std::time::Duration;
 const WARNING: &str = "x-endstop-warning";
 /// The longest text in that header, in characters.
 const LONGEST_WARNING: usize = 400;
-
-/// The most chunks, and the most bytes, that are not read at once although they may contain content.
-const MOST_CHUNKS: u32 = 32;
-const MOST_BEHIND: usize = 8 << 10;
 
 /// The error of a request that was not sent.
 pub(super) const NOT_SENT: &str = "the request was not sent";
@@ -62,22 +58,6 @@ impl ResponseObserver for CallObserver {
         self.reading().bytes(chunk)
     }
 
-    fn is_behind(&self) -> bool {
-        !self.reading().behind.is_empty()
-    }
-
-    fn may_put_off(&self) -> bool {
-        self.reading().may_put_off()
-    }
-
-    fn catch_up(&mut self) -> Flow {
-        self.reading().catch_up()
-    }
-
-    fn before_end(&mut self) -> Flow {
-        self.reading().read_behind()
-    }
-
     fn unreadable(&mut self, reason: Unreadable) -> Flow {
         self.reading().unreadable(&reason)
     }
@@ -111,20 +91,8 @@ struct Reading {
     problem: Option<Box<ModelError>>,
     /// Follows the text of a stream that a policy may cut.
     tail: Option<Box<Tail>>,
-    /// Deltas of the chunks that are read.
+    /// Deltas of the chunk that is read.
     deltas: Vec<TurnDelta>,
-    /// Chunks that have passed and were not read. A stream has many small ones, and reading each when it
-    /// arrives finds cold caches each time.
-    behind: Vec<u8>,
-    chunks_behind: u32,
-    /// `false` if the next chunk must be read when it arrives, because no call to read it follows, or because it may
-    /// come long after the last content that the kernel knows of.
-    may_wait: bool,
-    client_is_gone: bool,
-    /// Bytes of content that may end the run; 0 until the first chunk.
-    room: u64,
-    /// The most bytes of content that the decoder can hold, because their event is not complete.
-    held: u64,
     /// The time of the request, until the first byte of its response.
     asked_at: Option<Duration>,
     /// The status of the response; 0 before its head.
@@ -147,12 +115,6 @@ impl Reading {
             problem: None,
             tail,
             deltas: Vec::new(),
-            behind: Vec::new(),
-            chunks_behind: 0,
-            may_wait: true,
-            client_is_gone: false,
-            room: 0,
-            held: 0,
             asked_at: Some(asked_at),
             status: 0,
             is_ended: false,
@@ -167,19 +129,7 @@ impl Reading {
         }
         let at = self.shared.now();
         let mut run = self.shared.lock();
-        let goes_on = deltas.into_iter().all(|delta| run.delta(at, &self.ticket, delta));
-        self.room = if goes_on { run.content_room(&self.ticket) } else { 0 };
-        goes_on
-    }
-
-    /// Returns whether a chunk may be read later, because none of its content can end the run.
-    fn can_wait(&self, chunk: &[u8]) -> bool {
-        let behind = self.behind.len() + chunk.len();
-        self.may_put_off()
-            && self.chunks_behind + 1 < MOST_CHUNKS
-            && behind <= MOST_BEHIND
-            // A byte that is not UTF-8 becomes three of content, and no format has more than that.
-            && self.held.saturating_add(behind as u64).saturating_mul(3) < self.room
+        deltas.into_iter().all(|delta| run.delta(at, &self.ticket, delta))
     }
 
     /// Decodes a chunk and reports its content.
@@ -188,22 +138,7 @@ impl Reading {
         let deltas = &mut self.deltas;
         // An error of the decoder is in its result; the bytes still pass.
         let _ = decoder.push(chunk, &mut |delta| take(deltas, delta, chunk.len()));
-        let held = if deltas.is_empty() { self.held } else { 0 };
-        self.held = held.saturating_add(chunk.len() as u64);
         if self.report() { Flow::Pass } else { self.stop() }
-    }
-
-    /// Reads the chunks that were put off.
-    fn read_behind(&mut self) -> Flow {
-        if self.behind.is_empty() {
-            return Flow::Pass;
-        }
-        let mut behind = std::mem::take(&mut self.behind);
-        let flow = self.read(&behind);
-        // The buffer is used again.
-        behind.clear();
-        (self.behind, self.chunks_behind) = (behind, 0);
-        flow
     }
 
     /// Ends the client's stream because the run has ended: cleanly if the model writes text, and
@@ -255,52 +190,26 @@ impl Reading {
         if let Some(tail) = &mut self.tail {
             tail.push(chunk);
         }
-        let can_wait = self.can_wait(chunk);
-        if !can_wait && self.behind.is_empty() {
-            self.may_wait = !self.client_is_gone;
-            return self.read(chunk);
-        }
-        if self.behind.capacity() == 0 {
-            // Of a usual stream, so that the buffer does not grow step by step.
-            self.behind.reserve(MOST_BEHIND / 2);
-        }
-        self.behind.extend_from_slice(chunk);
-        self.chunks_behind += 1;
-        if can_wait { Flow::Pass } else { self.read_behind() }
+        self.read(chunk)
     }
 
     /// Notes the first byte of the response.
-    #[inline(never)]
     fn begins(&mut self, asked_at: Duration) {
-        let now = self.shared.now();
-        let run = self.shared.lock();
-        run.meter().first_byte(now.saturating_sub(asked_at));
-        // Room for the first chunks, before the kernel has heard of any content.
-        self.room = run.content_room(&self.ticket);
-    }
-
-    fn may_put_off(&self) -> bool {
-        self.may_wait && self.tail.is_none() && self.held < self.room
-    }
-
-    fn catch_up(&mut self) -> Flow {
-        self.may_wait = false;
-        self.read_behind()
+        let took = self.shared.now().saturating_sub(asked_at);
+        self.shared.lock().meter().first_byte(took);
     }
 
     fn unreadable(&mut self, reason: &Unreadable) -> Flow {
-        let flow = self.read_behind();
         let message = format!("the response cannot be read: {reason}");
         // The provider bills a response that only guard cannot read.
         let billed = self.status < 400;
         let class = if billed { ErrorClass::IncompleteStream } else { ErrorClass::UnknownError };
         self.problem.get_or_insert_with(|| Box::new(ModelError::new(class, message)));
         self.decoder = None;
-        flow
+        Flow::Pass
     }
 
     fn client_gone(&mut self) -> ReadOn {
-        (self.client_is_gone, self.may_wait) = (true, false);
         self.shared.lock().client_gone(&self.ticket);
         self.end_if_complete();
         ReadOn::default()
@@ -311,8 +220,6 @@ impl Reading {
         if std::mem::replace(&mut self.is_ended, true) {
             return;
         }
-        // The end is decided already.
-        let _ = self.read_behind();
         let decoder = self.decoder.take();
         let response = match (end, self.problem.take()) {
             (_, Some(error)) => Err((*error, None)),
@@ -340,13 +247,7 @@ impl Reading {
 
 impl OpenCall for Reading {
     fn end_if_complete(&mut self) -> bool {
-        let flow = self.read_behind();
-        let is_complete = self.decoder.as_mut().is_some_and(|decoder| decoder.is_complete());
-        // The task of the exchange is not here to carry out a decision, and its upstream may stay silent.
-        if flow != Flow::Pass && !is_complete {
-            self.ticket.abort.abort(Stop::Close);
-        }
-        if is_complete {
+        if self.decoder.as_mut().is_some_and(|decoder| decoder.is_complete()) {
             self.report_end(&End::Complete);
             return false;
         }

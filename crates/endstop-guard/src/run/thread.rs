@@ -226,12 +226,6 @@ impl Thread {
         self.after(reply, accounts)
     }
 
-    /// Returns the number of bytes of streamed content of a call that may end the run. No clock waits for content: that
-    /// of a call is the program's.
-    pub(super) fn content_room(&self, call: EffectId) -> u64 {
-        self.guest.content_room(call)
-    }
-
     /// Enters what a step has spent, if it has ended the thread: only then does it return what was
     /// reserved.
     fn after(

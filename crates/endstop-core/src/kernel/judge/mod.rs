@@ -20,7 +20,6 @@ use super::effect::Effect;
 use super::guard::{Flow, guarded};
 use super::outcome::NoProgressSnapshot;
 use super::watch::{RuleHit, Watch};
-use super::watch_mode::WatchMode;
 use crate::policy::{StepContext, TerminationPolicy, Verdict};
 pub(super) use facts::{Facts, Judgement, Step};
 use policy::{step_result, stop_ending};
@@ -109,13 +108,6 @@ impl Judge {
 
     pub(super) fn into_rule_hits(self) -> Vec<RuleHit> {
         self.watchers.map_or_else(Vec::new, |watchers| watchers.fired)
-    }
-
-    /// `true` if the policy or a watch rule may end the run because of streamed text.
-    pub(super) fn may_end_stream(&self) -> bool {
-        let watching = self.watchers.as_ref().map_or(&[][..], |watchers| watchers.watches());
-        let stops = |watch: &Watch| watch.mode == WatchMode::Stop && watch.rule.reads_stream();
-        self.policy.is_some() || self.watches.iter().chain(watching).any(stops)
     }
 
     /// Judges a chunk of a response: the rules first, then the policy.

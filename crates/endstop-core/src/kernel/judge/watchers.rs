@@ -39,10 +39,6 @@ impl Watchers {
         Watchers { rule_set, watches, ..Watchers::default() }
     }
 
-    pub(super) fn watches(&self) -> &[Watch] {
-        &self.watches
-    }
-
     /// Resets the text state for a new response, or for another attempt at it.
     pub(super) fn begin_text(&mut self) {
         self.nudges.clear();

@@ -1,11 +1,10 @@
 //! Each chunk arrives before the next one is sent: the sender waits for the receiver.
 
-use super::support::{Conn, GET, Gate, Seen, bytes, run, upstream};
+use super::support::{Conn, GET, Gate, run, upstream};
 use endstop_guard::proxy::{End, Flow};
 use flate2::write::GzEncoder;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::sync::mpsc;
 
 type Turns = Arc<Mutex<Option<mpsc::UnboundedReceiver<()>>>>;
@@ -63,42 +62,6 @@ fn chunk_arrives_before_next_is_sent() {
         next.send(()).expect("a turn");
         assert_eq!(client.chunked().await.expect("an end").0, b"");
         assert_eq!(seen.end().await, End::Complete);
-    });
-}
-
-#[test]
-fn chunks_that_arrive_together_are_sent_together() {
-    // As guard runs: with one thread, the connections have their turns in a fixed order.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let burst: Vec<u8> = EVENTS.iter().flat_map(|event| chunk(event)).collect();
-    let last = [&*burst, b"0\r\n\r\n"].concat();
-    let bursts: Vec<_> = std::iter::repeat_n(burst, 20).chain([last]).collect();
-    runtime.expect("a runtime").block_on(async {
-        let (address, next) = stepwise(head, bursts.clone()).await;
-        let (gate, _seen) = Gate::new(address);
-        let proxy = gate.start().await;
-        let address = proxy.address;
-        let (over, is_over) = tokio::sync::oneshot::channel();
-        // It sleeps in each read, so that it would see each part that is sent by itself.
-        let client = std::thread::spawn(move || {
-            let mut stream = std::net::TcpStream::connect(address).expect("a connection");
-            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
-            stream.write_all(GET.as_bytes()).expect("a request");
-            let mut bytes = [0; 4096];
-            let mut read = || {
-                let length = stream.read(&mut bytes).expect("bytes");
-                bytes[..length].to_vec()
-            };
-            assert!(read().ends_with(b"\r\n\r\n"));
-            for burst in bursts {
-                next.send(()).expect("a turn");
-                assert_eq!(bytes::Bytes::from(read()), burst);
-            }
-            let _ = over.send(());
-        });
-        let _ = is_over.await;
-        client.join().expect("each burst in one read");
     });
 }
 
@@ -206,68 +169,6 @@ fn request_body_arrives_in_steps() {
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 #[test]
-fn what_was_put_off_is_read_when_the_stream_pauses() {
-    run(async {
-        let mut parts: Vec<_> = EVENTS.iter().map(|event| chunk(event)).collect();
-        parts.push(b"0\r\n\r\n".to_vec());
-        let (address, next) = stepwise(CHUNKED, parts).await;
-        let (gate, mut seen) = Gate::new(address);
-        let proxy = gate.putting_off(Flow::Pass).start().await;
-        let mut client = proxy.client().await;
-        client.send(GET).await;
-        client.head().await;
-        for event in EVENTS {
-            next.send(()).expect("a turn");
-            // It passes at once, and is read although nothing more arrives.
-            assert_eq!(client.chunk().await.expect("a chunk"), event);
-            seen.caught_up().await;
-        }
-        next.send(()).expect("a turn");
-        assert_eq!(client.chunked().await.expect("an end").0, b"");
-        assert_eq!(seen.end().await, End::Complete);
-    });
-}
-
-#[test]
-fn each_response_of_a_connection_has_its_own_delay() {
-    run(async {
-        let (next, turns) = mpsc::unbounded_channel();
-        let turns: Turns = Arc::new(Mutex::new(Some(turns)));
-        let address = upstream(move |mut conn| {
-            let turns = Arc::clone(&turns);
-            async move {
-                let mut turns = turns.lock().expect("a lock").take().expect("one connection");
-                for _ in 0..2 {
-                    conn.head().await;
-                    conn.send(CHUNKED).await;
-                    conn.send(chunk(EVENTS[0])).await;
-                    turns.recv().await.expect("a turn");
-                    conn.send([chunk(EVENTS[1]), b"0\r\n\r\n".to_vec()].concat()).await;
-                }
-                turns.recv().await.expect("a turn");
-            }
-        })
-        .await;
-        let (gate, mut seen) = Gate::new(address);
-        let proxy = gate.putting_off(Flow::Pass).start().await;
-        let mut client = proxy.client().await;
-        for ends_at_once in [true, false] {
-            client.send(GET).await;
-            client.head().await;
-            assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
-            if !ends_at_once {
-                // The timer of the first response, which has not fired, is that of the second one.
-                seen.caught_up().await;
-            }
-            next.send(()).expect("a turn");
-            assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[1]);
-            assert_eq!(client.chunked().await.expect("an end").0, b"");
-            assert_eq!(seen.end().await, End::Complete);
-        }
-    });
-}
-
-#[test]
 fn trailers_do_not_end_an_aborted_response() {
     run(async {
         let end = b"0\r\nX-Sum: 5\r\n\r\n".to_vec();
@@ -280,35 +181,6 @@ fn trailers_do_not_end_an_aborted_response() {
         next.send(()).expect("a turn");
         assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
         next.send(()).expect("a turn");
-        assert!(client.chunk().await.is_err(), "not a clean end");
-        assert_eq!(seen.end().await, End::Aborted);
-    });
-}
-
-/// Sends one event through a gatekeeper that puts off reading and then decides this; the upstream stays silent.
-async fn decided_late(later: Flow) -> (Conn, Seen) {
-    let (address, next) = stepwise(CHUNKED, vec![chunk(EVENTS[0]); 2]).await;
-    let (gate, seen) = Gate::new(address);
-    let proxy = gate.putting_off(later).start().await;
-    let mut client = proxy.client().await;
-    client.send(GET).await;
-    client.head().await;
-    next.send(()).expect("a turn");
-    assert_eq!(client.chunk().await.expect("a chunk"), EVENTS[0]);
-    // Serves, and stays silent, until the runtime of the test ends.
-    std::mem::forget((proxy, next));
-    (client, seen)
-}
-
-#[test]
-fn late_decision_is_carried_out() {
-    run(async {
-        let last = Flow::End { pass: usize::MAX, last: bytes("data: bye\n\n") };
-        let (mut client, mut seen) = decided_late(last).await;
-        assert_eq!(client.chunked().await.expect("an end").0, b"data: bye\n\n");
-        assert_eq!(seen.end().await, End::Ended);
-
-        let (mut client, mut seen) = decided_late(Flow::Abort).await;
         assert!(client.chunk().await.is_err(), "not a clean end");
         assert_eq!(seen.end().await, End::Aborted);
     });

@@ -182,7 +182,6 @@ pub(crate) enum Event {
     Notice(Notice),
     Head(ResponseHead),
     Unreadable(Unreadable),
-    CaughtUp,
     ClientGone,
     End(End),
 }
@@ -196,7 +195,6 @@ pub(crate) struct Gate {
     route: Route,
     decide: Box<Decide>,
     react: Arc<React>,
-    later: Option<Flow>,
     before_end: Flow,
     read_on: ReadOn,
     events: mpsc::UnboundedSender<Event>,
@@ -220,11 +218,6 @@ impl Seen {
                 return end;
             }
         }
-    }
-
-    /// Waits until what was put off is read.
-    pub(crate) async fn caught_up(&mut self) {
-        while !matches!(self.events.recv().await.expect("an event"), Event::CaughtUp) {}
     }
 
     /// Returns the next request.
@@ -258,7 +251,6 @@ impl Gate {
             route: Route::Stream,
             decide: Box::new(|_, forward| Decision::Forward(forward)),
             react: Arc::new(|_| Flow::Pass),
-            later: None,
             before_end: Flow::Pass,
             read_on: ReadOn::default(),
             events,
@@ -282,11 +274,6 @@ impl Gate {
 
     pub(crate) fn reacting(self, react: impl Fn(&[u8]) -> Flow + Send + Sync + 'static) -> Gate {
         Gate { react: Arc::new(react), ..self }
-    }
-
-    /// Reads no chunk when it arrives, and decides this when it has to read them.
-    pub(crate) fn putting_off(self, later: Flow) -> Gate {
-        Gate { later: Some(later), ..self }
     }
 
     pub(crate) fn ending(self, before_end: Flow) -> Gate {
@@ -337,8 +324,6 @@ impl Gatekeeper for Gate {
         let _ = self.events.send(Event::Request(Arc::clone(&head), body));
         let observer = Recorder {
             react: Arc::clone(&self.react),
-            later: self.later.clone(),
-            is_behind: false,
             before_end: self.before_end.clone(),
             read_on: self.read_on,
             events: self.events.clone(),
@@ -357,8 +342,6 @@ impl Gatekeeper for Gate {
 
 struct Recorder {
     react: Arc<React>,
-    later: Option<Flow>,
-    is_behind: bool,
     before_end: Flow,
     read_on: ReadOn,
     events: mpsc::UnboundedSender<Event>,
@@ -372,22 +355,7 @@ impl ResponseObserver for Recorder {
 
     fn bytes(&mut self, chunk: &[u8]) -> Flow {
         let _ = self.copies.send(chunk.to_vec());
-        self.is_behind = self.later.is_some();
         (self.react)(chunk)
-    }
-
-    fn is_behind(&self) -> bool {
-        self.is_behind
-    }
-
-    fn may_put_off(&self) -> bool {
-        self.later.is_some()
-    }
-
-    fn catch_up(&mut self) -> Flow {
-        self.is_behind = false;
-        let _ = self.events.send(Event::CaughtUp);
-        self.later.clone().unwrap_or(Flow::Pass)
     }
 
     fn unreadable(&mut self, reason: Unreadable) -> Flow {
