@@ -1,5 +1,6 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
+#[cfg(feature = "acp")]
 use crate::acp_args::AcpArgs;
 use crate::assert_args::AssertArgs;
 use crate::branch_args::BranchArgs;
@@ -27,6 +28,9 @@ pub(crate) struct Args {
     /// Print JSON instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// With --version, list the features of this build, too.
+    #[arg(long, requires = "version")]
+    pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -42,6 +46,7 @@ pub(crate) enum Command {
     /// Run any agent program under limits, through a local proxy.
     Guard(Box<GuardArgs>),
     /// Serve an agent to an editor over the Agent Client Protocol, on standard input and output.
+    #[cfg(feature = "acp")]
     Acp(Box<AcpArgs>),
     /// Serve runs of named agents over HTTP, with a live page.
     Serve(ServeArgs),

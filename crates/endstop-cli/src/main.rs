@@ -1,6 +1,7 @@
 //! The `endstop` command. `main` parses the arguments, calls a command, and turns its result into
 //! the exit status; no other place sets the status.
 
+#[cfg(feature = "acp")]
 mod acp_args;
 mod args;
 mod assert_args;
@@ -10,6 +11,7 @@ mod compare_args;
 mod config;
 mod control;
 mod failure;
+mod features;
 mod http_args;
 mod input;
 mod limit_args;
@@ -58,6 +60,13 @@ fn main() -> ExitCode {
             let status = if error.use_stderr() { 2 } else { 0 };
             if status == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
                 let _ = error.print();
+                if error.kind() == ErrorKind::DisplayVersion && has_argument("--verbose") {
+                    for line in features::table().lines() {
+                        let _ = output::raw_line(line);
+                    }
+                }
+            } else if let Some(problem) = features::left_out(&error) {
+                output::problem(&problem, asks_for_json());
             } else {
                 let text = error.to_string();
                 output::problem(text.trim_start_matches("error: ").trim_end(), asks_for_json());
@@ -70,6 +79,7 @@ fn main() -> ExitCode {
         Command::Run(run) => commands::run::run(&run, json),
         Command::Branch(branch) => commands::branch::run(&branch, json),
         Command::Guard(guard) => commands::guard::run(&guard, json),
+        #[cfg(feature = "acp")]
         Command::Acp(acp) => commands::acp::run(&acp, json),
         Command::Serve(serve) => commands::serve::run(&serve, json),
         #[cfg(feature = "restate")]
@@ -139,6 +149,10 @@ fn outlive_file_size_limit() {
 
 /// `true` if `--json` is among the arguments; used if they could not be parsed.
 fn asks_for_json() -> bool {
+    has_argument("--json")
+}
+
+fn has_argument(flag: &str) -> bool {
     // After `--`, an argument is a value and not a flag.
-    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
+    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == flag)
 }

@@ -70,7 +70,7 @@ pub(crate) struct BacktestArgs {
     pub(crate) max_harm: f64,
     /// Show one run: its steps, the step at which each candidate fires, and what a stop there would
     /// have saved.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["report", "parquet", "write"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["report", "write"])]
     pub(crate) explain: Option<String>,
     /// Choose N runs that the candidate would have stopped, and print the commands that continue them
     /// from there. The candidate is the only one, or the recommended one.
@@ -93,7 +93,7 @@ pub(crate) struct BacktestArgs {
     pub(crate) report: Option<PathBuf>,
     /// Write a table with one row for each run: the step at which each candidate fires.
     #[cfg(feature = "parquet")]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     pub(crate) parquet: Option<PathBuf>,
     /// With --calibrate and --write: the model whose rule is written, if the runs have several.
     #[arg(long, value_name = "MODEL", requires_all = ["calibrate", "write"])]

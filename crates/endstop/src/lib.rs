@@ -29,7 +29,7 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `http` | yes | [`provider::http`]: the models of all providers over HTTP |
-//! | `bedrock` | yes | Amazon Bedrock with AWS access keys; with a Bedrock API key, `http` is enough |
+//! | `bedrock` | | Amazon Bedrock with AWS access keys; with a Bedrock API key, `http` is enough |
 //! | `google-login` | | Google's application default credentials, for Vertex AI |
 //! | `journal` | | [`journal::SqliteJournal`]: runs on disk, to be explained, replayed, resumed |
 //! | `mcp` | | [`mcp`]: tools of MCP servers |

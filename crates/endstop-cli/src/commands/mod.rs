@@ -1,5 +1,6 @@
 //! The commands, one file for each.
 
+#[cfg(feature = "acp")]
 pub(crate) mod acp;
 pub(crate) mod assert;
 pub(crate) mod audit;

@@ -33,6 +33,7 @@ pub(crate) enum AskedOn {
     /// The terminal of this command.
     Terminal,
     /// Another program, which receives the questions as events.
+    #[cfg_attr(not(feature = "acp"), expect(dead_code, reason = "only editors are asked so"))]
     Events,
 }
 

@@ -80,6 +80,7 @@ fn input_without_runs_is_refused() {
         (["--max-harm", "2"], "share from 0 to 1"),
         (["--outcomes", "gone.csv"], "gone.csv"),
         (["--report", "no/such/folder.html"], "--report"),
+        #[cfg(feature = "parquet")]
         (["--parquet", "no/such/folder.parquet"], "--parquet"),
     ] {
         let all = ["backtest", "runs.jsonl"].into_iter().chain(args);

@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+#[cfg(feature = "acp")]
 mod acp;
 mod addresses;
 #[cfg(target_os = "linux")]
@@ -31,6 +32,7 @@ mod compare;
 mod compare_runs;
 mod connection;
 mod fallback;
+mod features;
 #[cfg(target_os = "linux")]
 mod guard;
 #[cfg(target_os = "linux")]

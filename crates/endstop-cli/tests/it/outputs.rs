@@ -14,6 +14,7 @@ fn writers(cli: &Cli) -> Vec<(&'static str, Vec<String>)> {
         ("--junit", owned(&["assert", "events.jsonl", "--success", "--junit"])),
         ("--report", owned(&["audit", "runs.jsonl", "--report"])),
         ("--report", owned(&[&runs[..], &["--report"]].concat())),
+        #[cfg(feature = "parquet")]
         ("--parquet", owned(&[&runs[..], &["--parquet"]].concat())),
         ("--write", owned(&[&runs[..], &["--write"]].concat())),
     ]

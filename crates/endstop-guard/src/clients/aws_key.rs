@@ -1,17 +1,10 @@
 //! One key for Amazon Web Services.
 
-use aws_credential_types::Credentials;
-
-/// A key with its id, by which a signed request names it.
+/// A key with its id, by which a signed request names it. It has no `Debug`, because that would show the secret.
 #[derive(Clone)]
+#[cfg_attr(not(feature = "bedrock"), expect(dead_code, reason = "only a signature reads them"))]
 pub(crate) struct AwsKey {
-    pub(super) id: String,
-    pub(crate) identity: Credentials,
-}
-
-impl AwsKey {
-    pub(super) fn new(id: &str, secret: &str, session: Option<String>) -> AwsKey {
-        let identity = Credentials::new(id, secret, session, None, "endstop");
-        AwsKey { id: id.to_owned(), identity }
-    }
+    pub(crate) id: String,
+    pub(crate) secret: String,
+    pub(crate) session: Option<String>,
 }

@@ -105,6 +105,7 @@ impl AwsKeys {
     }
 
     /// Returns the key with this id.
+    #[cfg(feature = "bedrock")]
     pub(crate) fn find(&self, id: &str) -> Option<&AwsKey> {
         self.keys.iter().find(|key| key.id == id)
     }
@@ -112,6 +113,9 @@ impl AwsKeys {
 
 fn of_variables(variable: &impl Fn(&str) -> Option<String>) -> Option<AwsKey> {
     let value = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let (id, secret) = (value("AWS_ACCESS_KEY_ID")?, value("AWS_SECRET_ACCESS_KEY")?);
-    Some(AwsKey::new(&id, &secret, value("AWS_SESSION_TOKEN")))
+    Some(AwsKey {
+        id: value("AWS_ACCESS_KEY_ID")?,
+        secret: value("AWS_SECRET_ACCESS_KEY")?,
+        session: value("AWS_SESSION_TOKEN"),
+    })
 }

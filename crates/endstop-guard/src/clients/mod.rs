@@ -48,6 +48,7 @@ mod table;
 mod variables;
 mod wiring;
 
+#[cfg(feature = "bedrock")]
 pub(crate) use aws_key::AwsKey;
 pub use aws_keys::AwsKeys;
 pub use request::{DiskFiles, Files, NoFiles, Request};

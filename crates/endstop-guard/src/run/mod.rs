@@ -22,6 +22,7 @@ mod meter;
 mod observer;
 mod passing;
 mod pricing;
+#[cfg_attr(not(feature = "bedrock"), path = "unsigned.rs")]
 mod resign;
 mod runs;
 mod settings;

@@ -3,7 +3,7 @@
 use super::answers::to_proxy;
 use super::event::GuardEvent;
 use super::gate::{Gate, lock};
-use super::resign::{Signed, is_signed, may_be_signed};
+use super::resign::Signed;
 use super::runs::RunHandle;
 use crate::clients::AwsKeys;
 use crate::exchange::answer::bad_request;
@@ -12,6 +12,7 @@ use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
 use bytes::Bytes;
 use endstop_wire::WireFormat;
 use http::Uri;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// The answer to a request with a signature of Amazon Web Services.
@@ -19,6 +20,11 @@ const SIGNED: &str = "this request is signed for the address of the proxy, and A
      reject it; start guard with the same keys (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
      AWS_PROFILE for a profile with keys), so that it signs the request again, or use a Bedrock API \
      key (AWS_BEARER_TOKEN_BEDROCK)";
+
+/// The answer to such a request in a build without the feature `bedrock`.
+pub(super) const NOT_BUILT: &str = "this request is signed for the address of the proxy, and this build of guard \
+     cannot sign it for Amazon Bedrock: build it with the feature `bedrock`, or use a Bedrock API key \
+     (AWS_BEARER_TOKEN_BEDROCK)";
 
 impl Gate {
     /// Passes a model call that cannot be judged. A run that has ended gets nothing more.
@@ -144,6 +150,21 @@ impl ResponseObserver for Timed {
     }
 }
 
+/// `true` if a request has a signature, which covers its host.
+fn is_signed(head: &RequestHead) -> bool {
+    head.header("authorization").is_some_and(|value| value.starts_with("AWS4-HMAC-SHA256"))
+}
+
+/// `true` if an address belongs to Amazon, or to this machine. A signature is worth as much as the key
+/// for some minutes, so no other server gets one.
+fn may_be_signed(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().to_ascii_lowercase();
+    let host = host.trim_matches(['[', ']']);
+    let ends = [".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".api.amazonwebservices.com.cn"];
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_loopback || host == "localhost" || ends.iter().any(|end| host.ends_with(end))
+}
+
 /// Checks the signature of a request, if it has one: it covers the host, which a proxy changes.
 pub(super) fn checked<'a>(
     keys: Option<&'a AwsKeys>,
@@ -153,6 +174,9 @@ pub(super) fn checked<'a>(
 ) -> Result<Option<Signed<'a>>, String> {
     if !is_signed(head) {
         return Ok(None);
+    }
+    if !cfg!(feature = "bedrock") {
+        return Err(NOT_BUILT.to_owned());
     }
     if !may_be_signed(url) {
         return Err(format!(
@@ -165,5 +189,30 @@ pub(super) fn checked<'a>(
         Some(keys) if !keys.is_empty() => Signed::check(keys, head, body).map(Some),
         Some(keys) => Err(format!("{SIGNED}; {}", keys.problem().unwrap_or_default())),
         None => Err(SIGNED.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_be_signed;
+
+    #[test]
+    fn only_amazon_and_loopback_get_signatures() {
+        for (url, expected) in [
+            ("https://bedrock-runtime.eu-west-3.amazonaws.com/model/m/invoke", true),
+            ("https://vpce-1-x.bedrock-runtime.us-east-1.vpce.amazonaws.com", true),
+            ("https://bedrock-runtime.cn-north-1.amazonaws.com.cn", true),
+            ("https://BEDROCK-RUNTIME.us-east-1.API.AWS", true),
+            ("http://127.0.0.1:4000/model", true),
+            ("http://[::1]:4000", true),
+            ("http://localhost", true),
+            ("https://gateway.example", false),
+            ("https://amazonaws.com.evil.example", false),
+            ("https://evilamazonaws.com", false),
+            ("https://127.0.0.1.evil.example", false),
+            ("http://10.0.0.7", false),
+        ] {
+            assert_eq!(may_be_signed(&url.parse().unwrap()), expected, "{url}");
+        }
     }
 }
