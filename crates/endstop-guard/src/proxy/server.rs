@@ -14,7 +14,7 @@ use hyper_util::server::conn::auto;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -164,14 +164,11 @@ impl<G: Gatekeeper> Proxy<G> {
             builder.http2().auto_date_header(false).timer(TokioTimer::new());
             let stream = ClientIo::new(stream, Arc::clone(&connection));
             let mut serving = pin!(builder.serve_connection(stream, service));
-            let news = stopped.clone();
             // Always registers the task, also if this has used up its share of time.
             let mut stopping = pin!(tokio::task::unconstrained(async {
                 stopped.wait_for(|stopped| *stopped).await.is_ok()
             }));
             let mut is_stopping = false;
-            // The task that is woken by the stop.
-            let mut waker: Option<Waker> = None;
             poll_fn(|context| {
                 if let Poll::Ready(result) = serving.as_mut().poll(context) {
                     if result.is_err() {
@@ -184,13 +181,7 @@ impl<G: Gatekeeper> Proxy<G> {
                     connection.set_failed();
                     return Poll::Ready(());
                 }
-                // Asked for once, because this runs for each chunk and a channel is slow to ask.
-                let is_known = waker.as_ref().is_some_and(|known| known.will_wake(context.waker()));
-                if is_stopping || (is_known && matches!(news.has_changed(), Ok(false))) {
-                    return Poll::Pending;
-                }
-                waker = Some(context.waker().clone());
-                if let Poll::Ready(stopped) = stopping.as_mut().poll(context) {
+                if !is_stopping && let Poll::Ready(stopped) = stopping.as_mut().poll(context) {
                     is_stopping = true;
                     if !stopped {
                         return Poll::Ready(());
