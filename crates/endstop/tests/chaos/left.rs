@@ -4,16 +4,13 @@
 //! ```text
 //! let before = Held::now(&runtime, "30.4711");
 //! // … runs …
-//! let more = before.left(&runtime, "30.4711"); // waits a little, and names what is left
+//! let more = before.left(&runtime, "30.4711", patience); // names what is left
 //! ```
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-
-/// Time limit for resources that are released in the background.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The resources of this process at one moment.
 #[derive(Clone, Debug)]
@@ -37,9 +34,9 @@ impl Held {
     }
 
     /// Returns a description of the resources that exist in addition to those before; empty if
-    /// there are none.
-    pub(crate) fn left(&self, runtime: &Handle, sleep: &str) -> Vec<String> {
-        let end = Instant::now() + PATIENCE;
+    /// there are none. Resources that are released in the background have this much time.
+    pub(crate) fn left(&self, runtime: &Handle, sleep: &str, patience: Duration) -> Vec<String> {
+        let end = Instant::now() + patience;
         // Polled, because sockets and threads are released shortly after a run has ended.
         loop {
             let more = self.more(&Held::now(runtime, sleep));

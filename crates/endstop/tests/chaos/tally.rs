@@ -1,4 +1,4 @@
-//! Counts the events of the stress test, and prints its failures.
+//! Counts the events of the runs, and collects the failed checks.
 //!
 //! ```text
 //! tally.ended("cancelled");
@@ -8,9 +8,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Number of failures that are printed; further ones are only counted.
-const SHOWN: u64 = 40;
 
 /// The counters, shared by all threads.
 #[derive(Debug, Default)]
@@ -28,7 +25,7 @@ struct Counts {
     /// booked.
     told: u64,
     booked: u64,
-    broken: u64,
+    broken: Vec<String>,
     slowest: Duration,
 }
 
@@ -81,18 +78,13 @@ impl Tally {
     }
 
     /// Records a failed check.
-    #[expect(clippy::print_stdout, reason = "the finding")]
     pub(crate) fn broken(&self, what: &str) {
-        let mut counts = self.counts();
-        counts.broken += 1;
-        if counts.broken <= SHOWN {
-            println!("BROKEN: {what}");
-        }
+        self.counts().broken.push(what.to_owned());
     }
 
-    /// Returns the number of failed checks.
-    pub(crate) fn breaches(&self) -> u64 {
-        self.counts().broken
+    /// Returns the failed checks.
+    pub(crate) fn breaches(&self) -> Vec<String> {
+        self.counts().broken.clone()
     }
 
     /// Returns the number of runs that ended.
@@ -100,7 +92,6 @@ impl Tally {
         self.counts().endings.values().sum()
     }
 
-    #[expect(clippy::print_stdout, reason = "the result")]
     pub(crate) fn print(&self) {
         let counts = self.counts();
         for (title, table) in [

@@ -84,7 +84,7 @@ pub(crate) enum Next {
 }
 
 /// Decides the request of a parked run, or not, and adds it to `barred` if its call must not run. If
-/// `fault` is set, the journal gets an approval instead of a denial.
+/// `fault` is set, approves each call and adds it.
 pub(crate) fn answer(
     dice: &mut Dice,
     journal: &SqliteJournal,
@@ -116,6 +116,11 @@ pub(crate) fn answer(
         return Next::Resume(how);
     }
     match (dice.below(12), request.expires_ms) {
+        _ if fault && !question => {
+            // The planted fault: the journal has an approval, and the checks expect a denial.
+            barred.push(request.id);
+            let _ = journal.answer(run, &Answer::approve());
+        }
         (0, _) => tally.acted("resumes without an answer"),
         (1, _) => {
             tally.acted("cancels a parked run");
@@ -140,12 +145,6 @@ pub(crate) fn answer(
             barred.extend(deny.then_some(request.id));
             tally.acted(if deny { "denies with the resume" } else { "answers with the resume" });
             return Next::Resume(how.answer(answer));
-        }
-        _ if deny && fault && !question => {
-            // The planted fault: the journal has an approval, and the checks expect a denial.
-            barred.push(request.id);
-            let _ = journal.answer(run, &Answer::approve());
-            tally.acted("denies");
         }
         _ => {
             barred.extend(deny.then_some(request.id));

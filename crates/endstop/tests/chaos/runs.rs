@@ -30,17 +30,6 @@ const LONGEST_END: Duration = Duration::from_secs(5);
 /// The most parts of a run. Far above the number of its calls.
 const MOST_PARTS: usize = 200;
 
-/// A fault of this program, which its checks must find.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Fault {
-    /// A call is approved although it was denied.
-    Denial,
-    /// A message is noted as accepted, and never sent.
-    Message,
-    /// A replay loses the last event.
-    Replay,
-}
-
 /// The state that the conversations of a round share.
 pub(crate) struct World {
     pub(crate) seed: u64,
@@ -52,7 +41,8 @@ pub(crate) struct World {
     pub(crate) journal: SqliteJournal,
     /// The same file, as another process opens it.
     pub(crate) other: SqliteJournal,
-    pub(crate) fault: Option<Fault>,
+    /// `true` if denied calls are approved, messages are noted and never sent, and replays lose an event.
+    pub(crate) planted: bool,
     /// Number of runs that are left.
     pub(crate) runs: AtomicU64,
     /// Sum of the costs in the outcomes of runs with a budget, in nano-dollars.
@@ -277,7 +267,7 @@ impl Conversation<'_> {
         let next = if terminated {
             Next::Cancel
         } else {
-            let (journal, fault) = (&world.other, world.fault == Some(Fault::Denial));
+            let (journal, fault) = (&world.other, world.planted);
             let (parked, denied) = ((&*run.id, request), &mut run.barred);
             parks::answer(dice, journal, parked, &world.tally, denied, fault)
         };
@@ -342,7 +332,7 @@ impl Conversation<'_> {
         if !outcome.background.is_empty() {
             self.world.tally.acted("stops background work");
         }
-        if self.world.fault == Some(Fault::Message) {
+        if self.world.planted {
             run.user.note("a message that was never sent".to_owned());
         }
         self.book(outcome);
@@ -379,7 +369,7 @@ impl Conversation<'_> {
             said: run.user.said(),
             barred: &run.barred,
             replays: stored.replays,
-            fault: self.world.fault == Some(Fault::Replay),
+            fault: self.world.planted,
         };
         for problem in stored::check(&stored.journal, &run.id, &expected) {
             self.broken(&format!("run {} ({}): {problem}", run.number, outcome.termination));
