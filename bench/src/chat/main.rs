@@ -2,7 +2,6 @@
 //! and a conversation that grows to BYTES bytes.
 //!
 //! ```text
-//! cargo build --release -p endstop-bench --bin bench-chat
 //! target/release/bench-chat 400 1900000
 //! ```
 //!
@@ -21,7 +20,6 @@ use measure::{Watch, median};
 use std::error::Error;
 use std::process::ExitCode;
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, or: usize| words.get(at).map_or(Ok(or), |word| word.parse());

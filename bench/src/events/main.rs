@@ -1,7 +1,6 @@
 //! `bench-events [DELTAS [KIND LISTENER]]`: measures what an event of a delta costs.
 //!
 //! ```text
-//! cargo build --release -p endstop-bench
 //! target/release/bench-events 1000000
 //! target/release/bench-events 1000000 reasoning heard
 //! ```
@@ -103,7 +102,6 @@ async fn run(
     Ok((events, handle.outcome().await))
 }
 
-#[expect(clippy::print_stdout, reason = "a program")]
 fn measure(kind: &str, listener: &str, deltas: usize) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // A first run warms up the caches.
@@ -124,7 +122,6 @@ fn measure(kind: &str, listener: &str, deltas: usize) -> Result<(), Box<dyn std:
     Ok(())
 }
 
-#[expect(clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let deltas = words.first().and_then(|word| word.parse().ok()).unwrap_or(1_000_000);

@@ -2,7 +2,6 @@
 //! its proxy alone, a byte pump, which is the floor of any proxy, and a direct call.
 //!
 //! ```text
-//! cargo build --release -p endstop-bench --bin bench-guard
 //! target/release/bench-guard 5
 //! ```
 //!
@@ -36,7 +35,6 @@ const STREAMS: usize = 50;
 /// The times that they are started for each round.
 const TIMES: usize = 3;
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -2,7 +2,6 @@
 //! per step.
 //!
 //! ```text
-//! cargo build --release -p endstop-bench
 //! target/release/bench-journal 60 20
 //! ```
 //!
@@ -20,7 +19,6 @@ mod work;
 
 use std::process::ExitCode;
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, or: usize| words.get(at).map_or(Ok(or), |word| word.parse());

@@ -21,7 +21,6 @@ pub(crate) const SERVE: &str = "serve";
 type Done<T> = Result<T, Box<dyn Error>>;
 
 /// Plays the model until standard input closes: as many calls as the task names, then an answer.
-#[expect(clippy::print_stdout, reason = "its address is read there")]
 pub(crate) fn serve() -> Done<()> {
     let server = Server::start(|request: &Request| {
         let messages = request.body["messages"].as_array().map_or(&[][..], Vec::as_slice);

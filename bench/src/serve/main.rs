@@ -2,7 +2,6 @@
 //! `endstop serve` adds to runs of the library, and what its readers cost.
 //!
 //! ```text
-//! cargo build --release -p endstop-bench -p endstop-cli
 //! target/release/bench-serve --endstop target/release/endstop
 //! ```
 //!
@@ -34,7 +33,6 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Result<T> = std::result::Result<T, Failure>;
 
 #[cfg(target_os = "linux")]
-#[expect(clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
     match report::main(&std::env::args().skip(1).collect::<Vec<String>>()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,6 @@
 //! processes that are left, and measures the overhead of a keeper.
 //!
 //! ```text
-//! cargo build --release -p endstop-cli -p endstop-bench
 //! target/release/bench-stops 100
 //! ```
 //!
@@ -17,7 +16,6 @@ mod runs;
 use std::process::ExitCode;
 
 #[cfg(target_os = "linux")]
-#[expect(clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
     // Commands run without a keeper only if the argument is `bare`, which measures that.
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -36,7 +36,6 @@ const TOOL_TIMEOUT: Duration = Duration::from_millis(250);
 const LEFT: Duration = Duration::from_secs(10);
 
 /// Stops every kind of process tree in every way, this many times, and prints the table.
-#[expect(clippy::print_stdout, reason = "the table")]
 pub(crate) fn table(times: usize) -> Result<()> {
     let endstop = std::env::current_exe()?.with_file_name("endstop");
     if !endstop.exists() {
@@ -216,7 +215,6 @@ fn last_exit(held: &[OwnedFd]) -> Result<(Instant, usize)> {
 }
 
 /// Measures the overhead of a keeper: runs `true` with and without one, alternately.
-#[expect(clippy::print_stdout, reason = "the result")]
 pub(crate) fn overhead() -> Result<()> {
     let program: PathBuf = std::env::current_exe()?;
     println!();
@@ -228,7 +226,6 @@ pub(crate) fn overhead() -> Result<()> {
 }
 
 /// Runs `true` this many times in sequence, and prints the times.
-#[expect(clippy::print_stdout, reason = "the result")]
 pub(crate) fn trues(times: usize) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let command = CommandLine::new("true");

@@ -2,7 +2,6 @@
 //! end all of them when they are terminated at once.
 //!
 //! ```text
-//! cargo build --release -p endstop-bench
 //! target/release/bench-suspended 1000
 //! ```
 //!
@@ -17,7 +16,6 @@ mod server;
 use std::process::ExitCode;
 
 #[cfg(target_os = "linux")]
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
     let word = std::env::args().nth(1);
     let done = match word.as_deref() {

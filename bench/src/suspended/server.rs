@@ -22,7 +22,6 @@ pub(crate) fn raise_descriptors() -> Result<()> {
 }
 
 /// Sends a first delta and nothing more, and answers each line with the number of open connections.
-#[expect(clippy::print_stdout, reason = "what it is asked for")]
 pub(crate) fn serve() -> Result<()> {
     raise_descriptors()?;
     let turn = Turn::pieces(&["Hello", " world"]);

@@ -2,7 +2,6 @@
 //! of FOLDER (`*.jsonl.zst`), and what becomes of the promises that their reports make.
 //!
 //! ```text
-//! cargo build --release -p endstop-bench --bin bench-users
 //! target/release/bench-users runs/ 100 1
 //! ```
 //!
@@ -59,7 +58,6 @@ const ALPHAS: [f64; 4] = [0.01, 0.02, 0.05, 0.1];
 /// The bounds of recommendations.
 const BOUNDS: [f64; 3] = [0.01, 0.02, 0.05];
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, or: u64| words.get(at).map_or(Ok(or), |word| word.parse());
