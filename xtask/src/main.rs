@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `api` | prints the size of the public API, and what is unclear in it |
 //! | `arrows` | counts import circles, and imports that point up between folders |
-//! | `faults` | injects faults into the kernel, one by one, and prints the test that catches each |
+//! | `faults` | injects ten faults into the kernel, one by one, and prints the test that catches each |
 //! | `llama` | fetches a small model and a llama-server, and runs endstop against them |
 //! | `models` | writes the table of context windows and output caps from a newer source |
 //! | `style` | looks for words that docs/STYLE.md replaces, and counts words of the comments |
@@ -32,11 +32,11 @@ fn main() -> ExitCode {
     let result = match task.as_deref() {
         Some("api") => api::run(),
         Some("arrows") => arrows::run(&rest),
-        Some("faults") => faults::run(&rest),
+        Some("faults") => faults::run(),
         Some("llama") => llama::run(&rest),
         Some("style") => style::run(&rest),
         Some("models") => models::run(&rest),
-        _ => Err("usage: cargo xtask api | arrows [--list | --write] | faults [NAME…] | llama | \
+        _ => Err("usage: cargo xtask api | arrows [--list | --write] | faults | llama | \
                   models FILE | style [--count [REV]]"
             .to_owned()),
     };
