@@ -4,7 +4,7 @@
 use crate::failure::{Failure, Result};
 use endstop::core::Event;
 use endstop::core::replay::Replay;
-use endstop::journal::{JournalError, RecordedRun, SqliteJournal};
+use endstop::journal::{JournalError, JournalErrorKind, RecordedRun, SqliteJournal};
 use endstop::{
     NanoUsd, Outcome, Part, Termination, Usage,
     core::{Effect, EventKind, RunEvent, RunSpec},
@@ -47,13 +47,15 @@ pub(crate) fn in_folder(path: &Path) -> impl Iterator<Item = PathBuf> {
 /// `true` if a file that was found in a folder is a journal.
 pub(crate) fn is_ours(path: &Path) -> bool {
     match application_id(path) {
-        Some(SqliteJournal::APPLICATION_ID) => true,
+        Some(id) if SqliteJournal::has_id(id) => true,
         // The application id is 0 if the process was killed before the first checkpoint: all that
         // it wrote is still in the `-wal` file.
         Some(0) => {
             let mut beside = path.as_os_str().to_owned();
             beside.push("-wal");
-            Path::new(&beside).is_file() && SqliteJournal::read(path).is_ok()
+            Path::new(&beside).is_file()
+                && SqliteJournal::read(path)
+                    .map_or_else(|error| error.kind == JournalErrorKind::Version, |_| true)
         }
         _ => false,
     }

@@ -228,7 +228,7 @@ fn journal_in_folder_is_found() {
     // A journal of a later version does not stop the rest.
     let mut newer = b"SQLite format 3\0".to_vec();
     newer.resize(4096, 0);
-    newer[68..72].copy_from_slice(b"Ends");
+    newer[68..72].copy_from_slice(b"Estp");
     std::fs::create_dir_all(cli.path("newer")).unwrap();
     cli.write("newer/later.db", newer);
     cli.write("newer/other.jsonl", clear(2, 3));

@@ -4,6 +4,7 @@
 use crate::cli::{Cli, FORMATS, OPENAI_KEY, Started, agent_args, answering, eventually, playing};
 use endstop::testkit::{Reply, Request, Server, Turn};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::Duration;
 
 const JOURNAL: [&str; 2] = ["--journal", "j.db"];
@@ -185,6 +186,53 @@ fn changed_settings_need_acceptance() {
     let accepted = [&other[..], &["--accept-changes", "--json"]].concat();
     let outcome = cli.run(&accepted).exits(20).outcome();
     assert_eq!(outcome["termination"], "error_consecutive_mistakes");
+}
+
+#[test]
+fn journal_before_0_1_is_left_untouched() {
+    let (cli, server) = (Cli::new(), playing([Turn::text("Yes.")]));
+    std::fs::create_dir(cli.path("runs")).unwrap();
+    let old = rusqlite::Connection::open(cli.path("runs/old.db")).unwrap();
+    old.execute_batch(
+        "PRAGMA journal_mode = wal; CREATE TABLE runs (id TEXT);
+         PRAGMA application_id = 0x456e6473; PRAGMA user_version = 4",
+    )
+    .unwrap();
+    drop(old);
+    let files = || -> Vec<_> {
+        let folder = std::fs::read_dir(cli.path("runs")).unwrap();
+        let file = |path: PathBuf| {
+            let found = std::fs::metadata(&path).unwrap();
+            let time = found.modified().unwrap();
+            (std::fs::read(&path).unwrap(), time, found.permissions(), path)
+        };
+        folder.map(|entry| file(entry.unwrap().path())).collect()
+    };
+    let before = files();
+    assert_eq!(before.len(), 1);
+    let reason = "runs/old.db: a journal from before version 0.1 of Endstop, which this version cannot read; choose another file";
+    let run = agent_args(&server, "openai-chat", &["Is it?", "--journal", "runs/old.db"]);
+    let commands: [&[&str]; 9] = [
+        &["runs", "--journal", "runs/old.db"],
+        &["explain", "last", "--journal", "runs/old.db"],
+        &["explain", "runs/old.db"],
+        &["spend", "--journal", "runs/old.db"],
+        &["runs", "prune", "--keep", "1", "--journal", "runs/old.db"],
+        &["guard", "--journal", "runs/old.db", "--", "true"],
+        &["serve", "--listen", "127.0.0.1:0", "--journal", "runs/old.db"],
+        &["backtest", "runs/old.db"],
+        &run.iter().map(String::as_str).collect::<Vec<_>>(),
+    ];
+    for args in commands {
+        let done = cli.run(args).exits(2).notes(&[reason]);
+        assert_eq!(done.stderr.lines().count(), 1, "{args:?}: {done:#?}");
+        assert_eq!(files(), before, "{args:?}");
+    }
+    assert_eq!(server.requests().len(), 0);
+    // In a folder it is a problem of the report.
+    let report: Value = serde_json::from_str(&cli.run(["audit", "runs", "--json"]).stdout).unwrap();
+    assert!(report["problems"]["unreadable"]["first"].to_string().contains(reason), "{report:#}");
+    assert_eq!(files(), before);
 }
 
 #[test]

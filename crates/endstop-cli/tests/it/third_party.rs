@@ -9,13 +9,13 @@ const ESCAPE: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\nfake   line";
 
 fn journal(cli: &Cli, name: &str, sql: &str) {
     let connection = Connection::open(cli.path(name)).unwrap();
-    let mark = "PRAGMA application_id = 0x456e6473; PRAGMA user_version = 2";
+    let mark = "PRAGMA application_id = 0x45737470; PRAGMA user_version = 1";
     connection.execute_batch(&format!("{sql}; {mark}")).unwrap();
 }
 
 const RUNS: &str = "CREATE TABLE runs (number INTEGER PRIMARY KEY, id TEXT, continues TEXT,
-    started_ms INTEGER, version TEXT, provider TEXT, model TEXT, task TEXT, header TEXT,
-    driver TEXT, ended_ms INTEGER, termination TEXT, category TEXT, turns INTEGER, cost_usd REAL,
+    started_ms INTEGER, version TEXT, provider TEXT, model TEXT, task TEXT, driver TEXT,
+    ended_ms INTEGER, termination TEXT, category TEXT, turns INTEGER, cost_usd REAL,
     outcome TEXT, verified INTEGER)";
 const LOG: &str = "CREATE TABLE log (key INTEGER PRIMARY KEY, at_ns INTEGER, wall_ms INTEGER,
     name TEXT, event TEXT, effects TEXT)";
@@ -54,8 +54,8 @@ fn escapes_of_files_are_made_visible() {
     Connection::open(cli.path("j.db"))
         .unwrap()
         .execute(
-            "INSERT INTO runs (number, id, started_ms, version, task, header, termination)
-             VALUES (1, ?1, 1, '1', ?1, '{}', ?1)",
+            "INSERT INTO runs (number, id, started_ms, version, task, termination)
+             VALUES (1, ?1, 1, '1', ?1, ?1)",
             [ESCAPE],
         )
         .unwrap();

@@ -51,8 +51,8 @@ pub enum JournalErrorKind {
     Busy,
     /// The file is damaged, or it is not a journal.
     Damaged,
-    /// The file was written by a later version of Endstop.
-    Newer,
+    /// The file was written by a version of Endstop with other tables.
+    Version,
     /// The journal has no such run.
     NotFound,
 }

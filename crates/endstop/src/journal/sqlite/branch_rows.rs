@@ -10,9 +10,6 @@ use endstop_core::{BranchPoint, bounded_json};
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
-/// The first version of the tables that stores headers in parts. No earlier one has branches.
-const SINCE: i64 = 3;
-
 /// Maximum number of runs that are looked at.
 const MOST: u32 = 1000;
 
@@ -44,42 +41,38 @@ impl SqliteJournal {
         let mut branches = Vec::new();
         for row in rows {
             let (branch, number) = row.map_err(wrong)?;
-            let turn = self.branched_at(&connection, number, id).map_err(wrong)?;
+            let turn = branched_at(&connection, number, id).map_err(wrong)?;
             branches.extend(turn.map(|turn| BranchSummary { id: branch, turn }));
         }
         Ok(branches)
     }
+}
 
-    /// Returns the turn at which a run branched off the one that its row names; `None` if it only
-    /// continues that run.
-    pub(super) fn branched_at(
-        &self,
-        connection: &Connection,
-        number: i64,
-        from: &str,
-    ) -> rusqlite::Result<Option<u32>> {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Header {
-            spec: Spec,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Spec {
-            branched_from: Option<BranchPoint>,
-        }
-        if self.0.version < SINCE {
-            return Ok(None);
-        }
-        let mut select = connection.prepare_cached(
-            "SELECT texts.text FROM parts JOIN texts ON texts.number = parts.text
-             WHERE run = ?1 AND place = ''",
-        )?;
-        let text: Option<String> = select.query_row([number], |row| row.get(0)).optional()?;
-        // A header that cannot be read belongs to a damaged run, which is listed without its turn.
-        let header = text.and_then(|text| bounded_json::from_str::<Header>(&text).ok());
-        // A run that continues a branch has the header of the branch.
-        let point = header.and_then(|header| header.spec.branched_from);
-        Ok(point.filter(|point| point.run == from).map(|point| point.turn))
+/// Returns the turn at which a run branched off the one that its row names; `None` if it only
+/// continues that run.
+pub(super) fn branched_at(
+    connection: &Connection,
+    number: i64,
+    from: &str,
+) -> rusqlite::Result<Option<u32>> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Header {
+        spec: Spec,
     }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Spec {
+        branched_from: Option<BranchPoint>,
+    }
+    let mut select = connection.prepare_cached(
+        "SELECT texts.text FROM parts JOIN texts ON texts.number = parts.text
+         WHERE run = ?1 AND place = ''",
+    )?;
+    let text: Option<String> = select.query_row([number], |row| row.get(0)).optional()?;
+    // A header that cannot be read belongs to a damaged run, which is listed without its turn.
+    let header = text.and_then(|text| bounded_json::from_str::<Header>(&text).ok());
+    // A run that continues a branch has the header of the branch.
+    let point = header.and_then(|header| header.spec.branched_from);
+    Ok(point.filter(|point| point.run == from).map(|point| point.turn))
 }

@@ -1,10 +1,27 @@
-//! Creates the file of a journal, and removes the access that other users have to it.
+//! Creates the file of a journal, and removes the access that other users have to it. Opens a file
+//! without locks.
 //!
 //! ```text
 //! let exposed = create(path)?; // the access that other users had
+//! let connection = open_immutable(path)?;
 //! ```
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
+
+/// The bytes that have a meaning in the path of a URI.
+const IN_URI: &AsciiSet = &CONTROLS.add(b'?').add(b'#').add(b'%');
+
+/// Opens a file so that SQLite neither locks it, nor reads its log, nor creates a file next to it.
+pub(super) fn open_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    // `immutable` can only be set in a URI, so the path must be percent-encoded.
+    let address = percent_encode(path.as_os_str().as_encoded_bytes(), IN_URI);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(format!("file:{address}?immutable=1"), flags)
+}
 
 /// Creates the file if it does not exist, readable only by its owner. Removes the access of other
 /// users to an existing file, and returns a description of the access that they had.

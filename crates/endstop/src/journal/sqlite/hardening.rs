@@ -30,7 +30,7 @@ pub(super) enum Access {
 /// Time limit for the statements of one operation that reads. An operation takes milliseconds, but
 /// a damaged tree of pages that leads back to itself has no end.
 const READING: Duration = Duration::from_secs(20);
-/// Time limit for an operation that writes, which may be an upgrade of all tables.
+/// Time limit for an operation that writes, which may remove many runs.
 const WRITING: Duration = Duration::from_secs(600);
 
 /// SQLite instructions between two checks of the deadline. Few, because one instruction can read a
@@ -68,12 +68,11 @@ impl Deadline {
     }
 }
 
-/// Refuses a path that is not a regular file. The same holds for the log, the index and the
-/// rollback journal that SQLite opens next to it, because opening a pipe blocks and a link leads to
-/// another file.
+/// Refuses a path that is not a regular file, unless there is nothing yet. The same holds for the log,
+/// the index and the rollback journal that SQLite opens next to it, because opening a pipe blocks and a
+/// link leads to another file.
 pub(super) fn plain_files(path: &Path) -> Result<(), JournalError> {
-    let io = |error: std::io::Error| problem(path, JournalErrorKind::Io, error.to_string());
-    if !std::fs::metadata(path).map_err(io)?.is_file() {
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         let what = "not a regular file; give the path of a journal";
         return Err(problem(path, JournalErrorKind::Io, what));
     }
@@ -88,7 +87,7 @@ pub(super) fn plain_files(path: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-fn companion(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn companion(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
@@ -144,14 +143,13 @@ pub(super) fn plain_tables(
     if objects.len() as i64 >= OBJECTS {
         return Err(foreign("it has too many tables".to_owned()));
     }
-    for table in ["runs", "log", "events", "texts", "conversations", "parts", "spending", "booked"]
-    {
-        if let Some(object) = objects.iter().find(|object| object.name == table) {
-            // Since version 2 `events` is a view for human readers. Endstop does not query it, and
-            // views are disabled here.
-            if object.kind != "table" && table != "events" {
-                return Err(foreign(format!("`{table}` is a {}", object.kind)));
-            }
+    // Without `events`, which is a view for human readers. Endstop does not query it, and views are
+    // disabled here.
+    for table in ["runs", "log", "texts", "conversations", "parts", "spending", "booked"] {
+        if let Some(object) = objects.iter().find(|object| object.name == table)
+            && object.kind != "table"
+        {
+            return Err(foreign(format!("`{table}` is a {}", object.kind)));
         }
     }
     for Object { kind, name, sql } in &objects {

@@ -134,7 +134,7 @@ fn frame_of(header: &RunHeader) -> Frame<'_> {
 }
 
 /// Splits a header that is already JSON.
-pub(super) fn split_value(mut frame: Value, keys: &KnownKeys) -> Result<Parts, serde_json::Error> {
+fn split_value(mut frame: Value, keys: &KnownKeys) -> Result<Parts, serde_json::Error> {
     let (mut parts, mut cuts) = (Vec::new(), 0);
     if let Some(spec) = frame.get_mut("spec").and_then(Value::as_object_mut) {
         cuts += take_long("/spec/", spec, keys, &mut parts)?;

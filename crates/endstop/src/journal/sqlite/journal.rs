@@ -6,22 +6,18 @@
 
 use super::driver::Driver;
 use super::failure::{failure, problem};
-use super::file::create;
+use super::file::{create, open_immutable};
 use super::hardening::{self, Access, Deadline};
 use super::header::Headers;
 use super::texts::Known;
 use super::{schema, tables};
 use crate::journal::error::{JournalError, JournalErrorKind};
 use endstop_wire::redact::KnownKeys;
-use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use rusqlite::{Connection, OpenFlags, params};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The bytes that have a meaning in the path of a URI.
-const IN_URI: &AsciiSet = &CONTROLS.add(b'?').add(b'#').add(b'%');
 
 /// A journal in one SQLite file. Cloning is cheap; clones share the connection.
 ///
@@ -33,8 +29,6 @@ pub struct SqliteJournal(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) path: PathBuf,
     pub(super) connection: Mutex<Connection>,
-    /// Version of the tables. A file of an earlier version stays as it is if it is only read.
-    pub(super) version: i64,
     pub(super) deadline: Deadline,
     /// `None` if the journal was opened read-only.
     pub(super) driver: Option<Driver>,
@@ -57,87 +51,85 @@ impl fmt::Debug for SqliteJournal {
 }
 
 impl SqliteJournal {
-    /// The `application_id` that marks an SQLite file as a journal: "Ends" in ASCII.
-    pub const APPLICATION_ID: i64 = tables::APPLICATION;
+    /// Returns `true` if an SQLite file with this `application_id` is a journal, also if it is from before
+    /// version 0.1 and therefore refused when it is opened.
+    pub fn has_id(application_id: i64) -> bool {
+        matches!(application_id, tables::APPLICATION | tables::BEFORE_0_1)
+    }
 
     /// Opens a journal for writing. Creates the file and its folder if they do not exist; on Unix
     /// only the owner may read them.
     ///
     /// # Errors
-    /// The file cannot be written, is not a journal, or was written by a later version of Endstop.
+    /// The file cannot be written, is not a journal, or is one of another version of Endstop.
     pub fn open(path: impl AsRef<Path>) -> Result<SqliteJournal, JournalError> {
         let path = path.as_ref();
         let io = |error: std::io::Error| problem(path, JournalErrorKind::Io, error.to_string());
-        let exposed = create(path).map_err(io)?;
         hardening::plain_files(path)?;
+        // First, because `create` may change the permissions.
+        schema::check_id(path)?;
+        let exposed = create(path).map_err(io)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection =
             Connection::open_with_flags(path, flags).map_err(|error| failure(path, &error))?;
         let deadline = hardening::configure(&mut connection, Access::Write)
             .map_err(|error| failure(path, &error))?;
-        if schema::check(&connection, path)?.is_some() {
+        if schema::check(&connection, path)? {
             hardening::plain_tables(&connection, path, Access::Write)?;
         }
         schema::prepare(&mut connection, path)?;
         // Last, so that a file that is refused leaves no lock file behind.
         let driver = Driver::new(path).map_err(io)?;
-        let version = tables::VERSION;
-        Ok(SqliteJournal::new(path, connection, deadline, version, Some(driver), exposed))
+        Ok(SqliteJournal::new(path, connection, deadline, Some(driver), exposed))
     }
 
     /// Opens a journal for reading. Nothing is written to it, even if it is damaged.
     ///
     /// # Errors
-    /// The file does not exist, is not a journal, or was written by a later version of Endstop.
+    /// The file does not exist, is not a journal, or is one of another version of Endstop.
     pub fn read(path: impl AsRef<Path>) -> Result<SqliteJournal, JournalError> {
         let path = path.as_ref();
         if let Err(error) = std::fs::metadata(path) {
             return Err(problem(path, JournalErrorKind::Io, error.to_string()));
         }
         hardening::plain_files(path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_URI;
-        let open = |immutable: bool| -> Result<(Connection, Deadline, i64), JournalError> {
+        schema::check_id(path)?;
+        let open = |immutable: bool| -> Result<(Connection, Deadline), JournalError> {
             let connection = if immutable {
-                // `immutable` can only be set in a URI, so the path must be percent-encoded.
-                let path = path.as_os_str().as_encoded_bytes();
-                let address = percent_encode(path, IN_URI);
-                Connection::open_with_flags(format!("file:{address}?immutable=1"), flags)
+                open_immutable(path)
             } else {
-                Connection::open_with_flags(path, flags - OpenFlags::SQLITE_OPEN_URI)
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                Connection::open_with_flags(path, flags)
             };
             let wrong = |error| failure(path, &error);
             let mut connection = connection.map_err(wrong)?;
             let deadline = hardening::configure(&mut connection, Access::Read).map_err(wrong)?;
-            let Some(version) = schema::check(&connection, path)? else {
+            if !schema::check(&connection, path)? {
                 let what = "the file is empty: it contains no run";
                 return Err(problem(path, JournalErrorKind::NotFound, what));
-            };
+            }
             hardening::plain_tables(&connection, path, Access::Read)?;
-            Ok((connection, deadline, version))
+            Ok((connection, deadline))
         };
-        let (connection, deadline, version) = match open(false) {
+        let (connection, deadline) = match open(false) {
             // In a read-only folder SQLite cannot create the `-shm` file for its locks. `immutable`
             // makes it read without locks.
             Err(error) if error.kind == JournalErrorKind::Io => open(true)?,
             opened => opened?,
         };
-        Ok(SqliteJournal::new(path, connection, deadline, version, None, None))
+        Ok(SqliteJournal::new(path, connection, deadline, None, None))
     }
 
     fn new(
         path: &Path,
         connection: Connection,
         deadline: Deadline,
-        version: i64,
         driver: Option<Driver>,
         exposed: Option<String>,
     ) -> SqliteJournal {
         SqliteJournal(Arc::new(Inner {
             path: path.to_owned(),
             connection: Mutex::new(connection),
-            version,
             deadline,
             driver,
             keys: Mutex::default(),

@@ -32,7 +32,6 @@ mod spending;
 mod tables;
 mod texts;
 mod together;
-mod upgrade;
 mod write;
 
 pub use branch_rows::BranchSummary;

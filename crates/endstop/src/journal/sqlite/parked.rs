@@ -5,12 +5,12 @@
 //! journal.answer("4k2v9x0abc", &Answer::approve())?; // in one transaction: the first decision counts
 //! ```
 
+use super::driver;
 use super::failure::problem;
 use super::hardening::Room;
 use super::journal::SqliteJournal;
 use super::parked_rows::{history, insert, is_parked};
 use super::write::all_or_none;
-use super::{driver, tables};
 use crate::clock::wall_ms;
 use crate::journal::{DecideError, JournalError, JournalErrorKind, without_secrets};
 use crate::park::{Answer, AnswerRefused, ParkHistory, ParkedRun, decided};
@@ -40,10 +40,6 @@ impl SqliteJournal {
     /// # Errors
     /// The journal cannot be read.
     pub fn pending_at(&self, now_ms: u64) -> Result<Vec<ParkedRun>, JournalError> {
-        if self.0.version < tables::PARKED {
-            // No run was parked before there was this version of the tables.
-            return Ok(Vec::new());
-        }
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
         let mut select = connection

@@ -1,10 +1,11 @@
 //! Reads the journal: the list of runs, a complete run, and the intact part of a damaged one.
 
+use super::branch_rows::branched_at;
 use super::failure::problem;
 use super::hardening::Room;
 use super::journal::SqliteJournal;
 use super::parked_rows::is_parked;
-use super::{driver, header, tables, texts};
+use super::{driver, header, texts};
 use crate::journal::redaction::{cuts_for_model, cuts_of};
 use crate::journal::{JournalError, JournalErrorKind, RecordedRun};
 use endstop_core::{Event, EventKind, NanoUsd, bounded_json};
@@ -110,12 +111,10 @@ impl SqliteJournal {
             run.running = run.termination.is_none()
                 && driver.is_some_and(|name| driver::is_alive(self.path(), &name));
             if let Some(from) = &run.continues {
-                run.branched_at = self.branched_at(&connection, number, from).map_err(wrong)?;
+                run.branched_at = branched_at(&connection, number, from).map_err(wrong)?;
             }
-            // Earlier versions of the tables have no parked runs.
             run.parked = run.termination.is_none()
                 && !run.running
-                && self.0.version >= tables::PARKED
                 && is_parked(&connection, number).map_err(wrong)?;
             runs.push(run);
         }
@@ -199,14 +198,9 @@ impl SqliteJournal {
         let mut select = connection
             .prepare_cached(
                 // In the order of the key, so that the intact events of a damaged file come first.
-                if self.0.version == 1 {
-                    "SELECT seq, at_ns, wall_ms, event, effects FROM events
-                     WHERE run = ?1 ORDER BY seq"
-                } else {
-                    "SELECT key & 4294967295, at_ns, wall_ms, event, effects FROM log
-                     WHERE key >= (SELECT number << 32 FROM runs WHERE id = ?1)
-                       AND key < (SELECT (number + 1) << 32 FROM runs WHERE id = ?1) ORDER BY key"
-                },
+                "SELECT key & 4294967295, at_ns, wall_ms, event, effects FROM log
+                 WHERE key >= (SELECT number << 32 FROM runs WHERE id = ?1)
+                   AND key < (SELECT (number + 1) << 32 FROM runs WHERE id = ?1) ORDER BY key",
             )
             .map_err(wrong)?;
         let mut rows = select.query([id]).map_err(wrong)?;
@@ -249,14 +243,11 @@ impl SqliteJournal {
         id: &str,
     ) -> Result<(RecordedRun, bool), JournalError> {
         let damaged = |what: String| problem(self.path(), JournalErrorKind::Damaged, what);
-        // Earlier versions store the whole conversation in the header.
-        let shared =
-            if self.0.version < 3 { "NULL, NULL" } else { "conversation, ended_conversation" };
         let row = connection
-            .prepare_cached(&format!(
-                "SELECT header, outcome, verified, {shared}, rowid, continues, started_ms, task
-                 FROM runs WHERE id = ?1"
-            ))
+            .prepare_cached(
+                "SELECT outcome, verified, conversation, ended_conversation, rowid, continues,
+                 started_ms, task FROM runs WHERE id = ?1",
+            )
             .and_then(|mut select| select.query_row([id], |row| stored_run(row, id)))
             .map_err(|error| match error {
                 rusqlite::Error::QueryReturnedNoRows => {
@@ -267,14 +258,9 @@ impl SqliteJournal {
             })?;
         let mut run = RecordedRun { verified: row.verified, ..RecordedRun::default() };
         let unread = |what: String| damaged(format!("run {id}: its header cannot be read: {what}"));
-        run.header = match row.conversation {
-            None => {
-                bounded_json::from_str(&row.header).map_err(|error| unread(error.to_string()))?
-            }
-            Some(_) => header::join(connection, &row.own)
-                .map_err(|error| self.failure(&error))?
-                .map_err(unread)?,
-        };
+        run.header = header::join(connection, &row.own)
+            .map_err(|error| self.failure(&error))?
+            .map_err(unread)?;
         run.redacted = run.header.redacted;
         let messages = |number: i64| match texts::load_conversation(connection, number) {
             Ok(read) => read,
@@ -293,24 +279,22 @@ impl SqliteJournal {
                 Err(what) => run.damage = Some(format!("its outcome cannot be read: {what}")),
             }
         }
-        if let Some(number) = row.conversation {
-            let counted = |messages: Vec<String>| {
-                let cuts: u64 = messages.iter().map(|message| cuts_of(message)).sum();
-                Ok((parsed(&messages)?, cuts))
-            };
-            match messages(number).and_then(counted) {
-                Ok((messages, cuts)) => {
-                    run.header.spec.messages = messages;
-                    run.redacted += cuts;
-                }
-                Err(what) => {
-                    let what = format!("from event 0 on: its conversation cannot be read: {what}");
-                    run.damage = Some(what);
-                    return Ok((run, false));
-                }
+        let counted = |messages: Vec<String>| {
+            let cuts: u64 = messages.iter().map(|message| cuts_of(message)).sum();
+            Ok((parsed(&messages)?, cuts))
+        };
+        match messages(row.conversation).and_then(counted) {
+            Ok((messages, cuts)) => {
+                run.header.spec.messages = messages;
+                run.redacted += cuts;
+                Ok((run, true))
+            }
+            Err(what) => {
+                let what = format!("from event 0 on: its conversation cannot be read: {what}");
+                run.damage = Some(what);
+                Ok((run, false))
             }
         }
-        Ok((run, true))
     }
 }
 
@@ -329,27 +313,25 @@ fn parsed<T: serde::de::DeserializeOwned>(messages: &[String]) -> Result<Vec<T>,
 
 /// A row of `runs`, before its JSON is parsed.
 struct StoredRun {
-    header: String,
     outcome: Option<String>,
     verified: Option<bool>,
-    conversation: Option<i64>,
+    conversation: i64,
     ended_conversation: Option<i64>,
     own: header::Row,
 }
 
 fn stored_run(row: &Row<'_>, id: &str) -> rusqlite::Result<StoredRun> {
     Ok(StoredRun {
-        header: row.get(0)?,
-        outcome: row.get(1)?,
-        verified: row.get(2)?,
-        conversation: row.get(3)?,
-        ended_conversation: row.get(4)?,
+        outcome: row.get(0)?,
+        verified: row.get(1)?,
+        conversation: row.get(2)?,
+        ended_conversation: row.get(3)?,
         own: header::Row {
-            number: row.get(5)?,
+            number: row.get(4)?,
             id: id.to_owned(),
-            continues: row.get(6)?,
-            started_ms: u64::try_from(row.get::<_, i64>(7)?).unwrap_or(0),
-            task: row.get(8)?,
+            continues: row.get(5)?,
+            started_ms: u64::try_from(row.get::<_, i64>(6)?).unwrap_or(0),
+            task: row.get(7)?,
         },
     })
 }

@@ -58,8 +58,8 @@ impl<'h> Beginning<'h> {
         connection
             .prepare_cached(
                 "INSERT INTO runs (id, continues, started_ms, version, provider, model, task,
-                 header, driver, conversation, project)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '', ?8, ?9, ?10)",
+                 driver, conversation, project)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![
                 header.id,

@@ -102,13 +102,9 @@ impl SqliteJournal {
     pub fn spending(&self, since_ms: u64) -> Result<Vec<RunSpending>, JournalError> {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
-        // Files of earlier versions have no projects.
-        let project = if self.0.version < 4 { "NULL" } else { "project" };
-        let sql = format!(
-            "SELECT id, started_ms, {project}, provider, model, termination, cost_usd, outcome
-             FROM runs WHERE started_ms >= ?1 ORDER BY rowid"
-        );
-        let mut select = connection.prepare(&sql).map_err(wrong)?;
+        let sql = "SELECT id, started_ms, project, provider, model, termination, cost_usd, outcome
+                   FROM runs WHERE started_ms >= ?1 ORDER BY rowid";
+        let mut select = connection.prepare(sql).map_err(wrong)?;
         let rows = select.query_map([whole(since_ms)], spending_of).map_err(wrong)?;
         let mut room = Room::of(self.path());
         let mut runs = Vec::new();
@@ -130,9 +126,6 @@ impl SqliteJournal {
     /// # Errors
     /// The journal cannot be read.
     pub fn day_books(&self, day: u64, now_ms: u64) -> Result<Vec<DayBooks>, JournalError> {
-        if self.0.version < 4 {
-            return Ok(Vec::new());
-        }
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
         let mut select = connection

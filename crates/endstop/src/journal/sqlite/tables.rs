@@ -8,13 +8,14 @@
 use std::time::Duration;
 
 /// Version of the tables, stored as `user_version`.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 1;
 
-/// The first version whose files may contain parked runs.
-pub(super) const PARKED: i64 = 3;
+/// The `application_id` of a journal: "Estp" in ASCII.
+pub(super) const APPLICATION: i64 = 0x4573_7470;
 
-/// The `application_id` of a journal: "Ends" in ASCII.
-pub(super) const APPLICATION: i64 = 0x456e_6473;
+/// The `application_id` of journals from before version 0.1, "Ends" in ASCII. Their tables differ and
+/// also count their versions from 1, so such a file is refused by this number.
+pub(super) const BEFORE_0_1: i64 = 0x456e_6473;
 
 /// Time to wait for another process that has locked the file.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,7 +23,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// The tables of runs and events. The key of an event combines the number of its run and its place
 /// in the run; the view `events` shows both separately. Events are stored in the order of their arrival,
 /// and an index has their keys, because runs write at the same time: if the table were in the order of
-/// the key, as in files of earlier versions, each run would write pages of its own, and split them.
+/// the key, each run would write pages of its own, and split them.
 pub(super) const RUNS_AND_LOG: &str = "
 CREATE TABLE runs (
     number      INTEGER PRIMARY KEY,
@@ -33,7 +34,6 @@ CREATE TABLE runs (
     provider    TEXT,
     model       TEXT,
     task        TEXT NOT NULL,
-    header      TEXT NOT NULL,     -- empty: stored in parts and conversation; otherwise all of it, as JSON
     driver      TEXT,              -- the process that drives it
     ended_ms    INTEGER,
     termination TEXT,
@@ -42,7 +42,7 @@ CREATE TABLE runs (
     cost_usd    REAL,
     outcome     TEXT,              -- JSON; its messages are ended_conversation
     verified    INTEGER,
-    conversation INTEGER,          -- the one that the run began with; 0: empty; NULL: in the header
+    conversation INTEGER NOT NULL, -- the one that the run began with; 0: empty
     ended_conversation INTEGER,    -- the one that the run ended with; NULL: in the outcome
     project     TEXT               -- the project of its settings
 ) STRICT;

@@ -36,7 +36,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    pub(super) fn new(text: String) -> Text {
+    fn new(text: String) -> Text {
         Text { digest: Sha256::digest(&text).into(), text }
     }
 
@@ -253,11 +253,7 @@ impl Prepared {
 }
 
 /// Stores the conversation `before` with one more message, and returns its number.
-pub(super) fn append(
-    connection: &Connection,
-    before: i64,
-    message: &Text,
-) -> rusqlite::Result<i64> {
+fn append(connection: &Connection, before: i64, message: &Text) -> rusqlite::Result<i64> {
     let (text, is_new) = message.store_new(connection)?;
     // No stored conversation can end with a message that was not stored before, so a new one needs
     // no lookup.

@@ -1,5 +1,5 @@
-//! Tests of the journal: what it stores, replay, resume, prune, and journals that are damaged, of a
-//! later version, locked or full.
+//! Tests of the journal: what it stores, replay, resume, prune, and journals that are damaged, of
+//! another version, locked or full.
 
 mod branched;
 mod custom;
@@ -17,7 +17,6 @@ mod shared;
 mod switched;
 mod third_party;
 mod trouble;
-mod upgraded;
 
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};

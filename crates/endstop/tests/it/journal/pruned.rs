@@ -74,6 +74,19 @@ async fn keep_leaves_the_newest_runs() {
 }
 
 #[tokio::test]
+async fn prune_ends_without_auto_vacuum() {
+    let place = Place::new();
+    let journal = place.journal();
+    for nth in 0..3 {
+        ended_run(&journal, nth, 20_000).await;
+    }
+    let plain = rusqlite::Connection::open(place.file()).unwrap();
+    plain.execute_batch("PRAGMA auto_vacuum = none; VACUUM").unwrap();
+    let pruned = journal.prune(&PruneSpec { keep: Some(0), ..PruneSpec::default() }).unwrap();
+    assert_eq!((pruned.removed.len(), pruned.freed()), (3, 0));
+}
+
+#[tokio::test]
 async fn older_than_counts_from_the_end() {
     let place = Place::new();
     let journal = place.journal();

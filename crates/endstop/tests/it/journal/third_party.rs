@@ -8,9 +8,11 @@ use std::time::Instant;
 
 const TABLES: &str = "
     CREATE TABLE runs (number INTEGER PRIMARY KEY, id TEXT, continues TEXT, started_ms INTEGER,
-        version TEXT, provider TEXT, model TEXT, task TEXT, header TEXT, driver TEXT,
-        ended_ms INTEGER, termination TEXT, category TEXT, turns INTEGER, cost_usd REAL,
-        outcome TEXT, verified INTEGER);
+        version TEXT, provider TEXT, model TEXT, task TEXT, driver TEXT, ended_ms INTEGER,
+        termination TEXT, category TEXT, turns INTEGER, cost_usd REAL, outcome TEXT,
+        verified INTEGER, conversation INTEGER, ended_conversation INTEGER, project TEXT);
+    CREATE TABLE texts (number INTEGER PRIMARY KEY, digest BLOB, text TEXT);
+    CREATE TABLE parts (run INTEGER, place TEXT, text INTEGER);
     CREATE TABLE log (key INTEGER PRIMARY KEY, at_ns INTEGER, wall_ms INTEGER, name TEXT,
         event TEXT, effects TEXT);";
 
@@ -20,7 +22,7 @@ fn make(path: &Path, sql: &str) {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch(sql).unwrap();
     connection
-        .execute_batch("PRAGMA application_id = 0x456e6473; PRAGMA user_version = 2")
+        .execute_batch("PRAGMA application_id = 0x45737470; PRAGMA user_version = 1")
         .unwrap();
 }
 
@@ -40,7 +42,7 @@ fn read(path: &Path) -> Result<usize, JournalError> {
 
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
     SELECT i AS number, 'x' AS id, NULL AS continues, i AS started_ms, '1' AS version,
-    NULL AS provider, NULL AS model, hex(zeroblob(400000)) AS task, '{}' AS header, NULL AS driver,
+    NULL AS provider, NULL AS model, hex(zeroblob(400000)) AS task, NULL AS driver,
     NULL AS ended_ms, NULL AS termination, NULL AS category, NULL AS turns, NULL AS cost_usd,
     NULL AS outcome, NULL AS verified FROM n";
 
@@ -61,7 +63,7 @@ fn schema_that_runs_code_is_refused() {
         TABLES.replace("task TEXT", &format!("{task} STORED")),
         format!("{TABLES} CREATE INDEX i ON runs (hex(zeroblob(number)))"),
         format!("{TABLES} CREATE VIRTUAL TABLE v USING fts5(a)"),
-        format!("CREATE VIRTUAL TABLE runs USING fts5(id, task, header, driver); {log}"),
+        format!("CREATE VIRTUAL TABLE runs USING fts5(id, task, driver); {log}"),
     ] {
         make(file, &sql);
         let error = read(file).unwrap_err();
@@ -78,8 +80,8 @@ fn views_and_triggers_do_not_run() {
     let place = Place::new();
     let file = &place.file();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let row = "INSERT INTO runs (number, id, started_ms, version, task, header)
-               VALUES (1, 'x', 1, '1', 'a task', '{}')";
+    let row = "INSERT INTO runs (number, id, started_ms, version, task)
+               VALUES (1, 'x', 1, '1', 'a task')";
     // A reader ignores a user's own view and does not run triggers.
     let sql = format!(
         "{TABLES} {row}; CREATE VIEW mine AS {ENDLESS};
@@ -105,8 +107,8 @@ fn driver_name_reaches_no_other_file() {
     ] {
         std::fs::write(&victim, "mine").unwrap();
         let row = format!(
-            "INSERT INTO runs (number, id, started_ms, version, task, header, driver)
-             VALUES (1, 'x', 1, '1', 'a task', '{{}}', '{name}')"
+            "INSERT INTO runs (number, id, started_ms, version, task, driver)
+             VALUES (1, 'x', 1, '1', 'a task', '{name}')"
         );
         make(file, &format!("{TABLES} {row}"));
         std::fs::create_dir_all(format!("{}-drivers/1-a", file.display())).unwrap();
@@ -122,8 +124,10 @@ fn heavy_header_is_damage() {
     let file = &place.file();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let row = format!(
-        "INSERT INTO runs (number, id, started_ms, version, task, header)
-         VALUES (1, 'x', 1, '1', 'a task', '{{\"settings\":[{}0]}}')",
+        "INSERT INTO runs (number, id, started_ms, version, task, conversation)
+         VALUES (1, 'x', 1, '1', 'a task', 0);
+         INSERT INTO parts VALUES (1, '', 1);
+         INSERT INTO texts VALUES (1, x'00', '{{\"settings\":[{}0]}}')",
         "[],".repeat(1_500_000)
     );
     make(file, &format!("{TABLES} {row}"));

@@ -1,4 +1,4 @@
-//! A journal that is damaged, of a later version, locked or full: the intact part is used, the
+//! A journal that is damaged, of another version, locked or full: the intact part is used, the
 //! damage is reported, and the outcome of the run is not lost.
 
 use super::{Place, agent, echo};
@@ -11,8 +11,12 @@ use endstop::testkit::Turn;
 use endstop::wire::redact::KnownKeys;
 use endstop::{Message, Outcome, Resume, Termination};
 use serde_json::json;
+use std::ffi::OsString;
+use std::fs::Permissions;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 async fn one_run(journal: &SqliteJournal) -> Outcome {
     let turns = [Turn::call("echo", &json!({"text": "x".repeat(9_000)})), Turn::text("done")];
@@ -91,7 +95,7 @@ async fn unreadable_record_ends_loaded_events() {
 }
 
 #[tokio::test]
-async fn later_version_is_refused() {
+async fn other_version_is_refused() {
     let place = Place::new();
     let journal = place.journal();
     one_run(&journal).await;
@@ -99,9 +103,9 @@ async fn later_version_is_refused() {
     let plain = rusqlite::Connection::open(place.file()).unwrap();
     plain.pragma_update(None, "user_version", 9).unwrap();
     let error = SqliteJournal::open(place.file()).unwrap_err();
-    assert_eq!(error.kind, JournalErrorKind::Newer);
+    assert_eq!(error.kind, JournalErrorKind::Version);
     assert!(
-        error.to_string().contains("version 9 of the tables; this program supports up to 4"),
+        error.to_string().contains("version 9 of the tables; this program supports 1"),
         "{error}"
     );
 
@@ -118,6 +122,61 @@ async fn later_version_is_refused() {
     assert_eq!(folder.kind, JournalErrorKind::Io);
     let nowhere = SqliteJournal::read(place.dir.path().join("none.db")).unwrap_err();
     assert_eq!(nowhere.kind, JournalErrorKind::Io);
+}
+
+/// Names, contents, times and permissions of the files in a folder.
+fn files(folder: &Path) -> Vec<(OsString, Vec<u8>, SystemTime, Permissions)> {
+    let files = std::fs::read_dir(folder).unwrap().map(|file| {
+        let path = file.unwrap().path();
+        let found = std::fs::metadata(&path).unwrap();
+        let name = path.file_name().unwrap().to_owned();
+        (name, std::fs::read(&path).unwrap(), found.modified().unwrap(), found.permissions())
+    });
+    let mut files: Vec<_> = files.collect();
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files
+}
+
+/// The `application_id` of journals from before version 0.1, and another program's.
+const OTHERS: [(i64, &str); 2] =
+    [(0x456e_6473, "from before version 0.1"), (0x1234, "not an Endstop journal")];
+
+#[test]
+fn file_of_others_is_left_untouched() {
+    for (id, reason) in OTHERS {
+        // The fifth file is one whose process was killed before the first checkpoint: its number is in
+        // the log.
+        for version in 1..=5 {
+            let place = Place::new();
+            let source = place.dir.path().join("source.db");
+            let plain = rusqlite::Connection::open(&source).unwrap();
+            plain
+                .execute_batch(&format!(
+                    "PRAGMA auto_vacuum = incremental; PRAGMA journal_mode = wal;
+                     BEGIN; CREATE TABLE runs (id TEXT); INSERT INTO runs VALUES ('a');
+                     PRAGMA application_id = {id}; PRAGMA user_version = {version}; COMMIT;"
+                ))
+                .unwrap();
+            let folder = place.dir.path().join("state");
+            std::fs::create_dir(&folder).unwrap();
+            if version == 5 {
+                let log = place.dir.path().join("source.db-wal");
+                std::fs::copy(log, folder.join("journal.db-wal")).unwrap();
+            } else {
+                plain.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+            }
+            std::fs::copy(source, place.file()).unwrap();
+            let header = std::fs::read(place.file()).unwrap();
+            assert_eq!(header[68..72] == [0; 4], version == 5, "the number is in the log only");
+            let before = files(&folder);
+            for opened in [SqliteJournal::read(place.file()), SqliteJournal::open(place.file())] {
+                let error = opened.unwrap_err();
+                assert!(error.problem.contains(reason), "{version}: {error}");
+                assert!(error.problem.ends_with("choose another file"), "{error}");
+                assert_eq!(files(&folder), before, "{version}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
