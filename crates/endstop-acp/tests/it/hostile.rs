@@ -23,11 +23,12 @@ async fn invalid_requests_name_the_field() {
         Person::Absent,
         async |editor| {
             let here = std::env::temp_dir();
+            let removed = tempfile::tempdir().unwrap().path().to_owned();
             let sse = McpServer::Sse(McpServerSse::new("s", "http://localhost/"));
             let twice = McpServer::Stdio(McpServerStdio::new("s", "/bin/cat"));
             for (request, words) in [
                 (NewSessionRequest::new("here"), "cwd: here: expected an absolute path"),
-                (NewSessionRequest::new("/no/such/folder"), "not a folder"),
+                (NewSessionRequest::new(removed), "not a folder"),
                 (NewSessionRequest::new(&here).mcp_servers(vec![sse]), "SSE transport"),
                 (
                     NewSessionRequest::new(&here).mcp_servers(vec![twice.clone(), twice]),

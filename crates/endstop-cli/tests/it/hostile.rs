@@ -160,7 +160,8 @@ fn terminal_gets_no_raw_escapes() {
 #[test]
 fn failed_commands_do_not_end_run() {
     let cli = Cli::new();
-    for (name, text, mode) in [("plain", "#!/bin/sh\n", 0o644), ("orphan", "#!/no/such\n", 0o755)] {
+    let absent = format!("#!{}\n", cli.dir.path().join("absent").display());
+    for (name, text, mode) in [("plain", "#!/bin/sh\n", 0o644), ("orphan", &absent, 0o755)] {
         let path = cli.write(name, text);
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use endstop_guard::clients::{DiskFiles, Files};
-//! assert!(DiskFiles.read(std::path::Path::new("/nonexistent/settings.json"))?.is_none());
+//! assert!(DiskFiles.read(std::path::Path::new("no-settings.json"))?.is_none());
 //! # Ok::<(), String>(())
 //! ```
 

@@ -83,11 +83,13 @@ pub(crate) async fn agent_exit_is_number_or_signal() {
 }
 
 pub(crate) async fn missing_agent_program_is_error() {
-    let mut agent = AgentProgram::new("/nonexistent/agent", run_id()).start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("absent");
+    let mut agent = AgentProgram::new(&absent, run_id()).start().unwrap();
     assert_eq!(agent.wait().await.unwrap_err().kind(), std::io::ErrorKind::NotFound);
     assert!(AgentProgram::new("sh", "").start().is_err());
     assert!(AgentProgram::new("sh", run_id()).args(["a\0b"]).start().is_err());
-    assert!(AgentProgram::new("sh", run_id()).in_dir("/nonexistent").start().is_err());
+    assert!(AgentProgram::new("sh", run_id()).in_dir(&absent).start().is_err());
 }
 
 /// Both tools leave the group: one in a session of its own, one by a double fork without the mark.

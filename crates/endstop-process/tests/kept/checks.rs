@@ -173,8 +173,11 @@ async fn start_failure_is_reported() {
     let stop = StopTokens::never();
     let error = CommandLine::new("a\0b").run(&stop).await.unwrap_err();
     assert!(error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains("nul"));
-    let error = CommandLine::new("true").in_dir("/nonexistent").run(&stop).await.unwrap_err();
-    assert!(error.to_string().contains("/nonexistent does not exist"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("absent");
+    let error = CommandLine::new("true").in_dir(&absent).run(&stop).await.unwrap_err();
+    let says = format!("{} does not exist", absent.display());
+    assert!(error.to_string().contains(&says), "{error}");
     // Longer than an argument may be, and longer than the buffer of a socket.
     let long = format!("true {}", "x".repeat(3_000_000));
     let error = CommandLine::new(long).run(&stop).await.unwrap_err();

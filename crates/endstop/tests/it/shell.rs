@@ -56,7 +56,7 @@ async fn result_has_output_and_exit_status() {
 async fn exit_status_is_not_error() {
     for (line, status) in [
         ("echo a | grep b", 1),
-        ("test -f /nonexistent", 1),
+        ("test -f .", 1),
         ("exit 255", 255),
         ("no-such-program 2>/dev/null", 127),
         // If a signal kills a child of the shell, the shell reports an exit status.
@@ -106,7 +106,7 @@ fn statuses(outcome: &Outcome) -> Vec<ToolStatus> {
 
 #[tokio::test]
 async fn failing_commands_do_not_end_run() {
-    let lines = ["echo a | grep b", "test -f /nonexistent", "echo FAIL; exit 1", "exit 2"];
+    let lines = ["echo a | grep b", "test -f .", "echo FAIL; exit 1", "exit 2"];
     let calls: Vec<Value> = lines.iter().map(|line| json!({ "command": line })).collect();
     let outcome = calling(&calls, Limits::default()).await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
@@ -426,16 +426,19 @@ async fn shell_withholds_secrets() {
 
 #[tokio::test]
 async fn start_failure_names_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("absent");
     let context = ToolContext::new(
         "call_1".to_owned(),
         CancellationToken::new(),
         CancellationToken::new(),
         SOON,
-        Some("/nonexistent/folder".into()),
+        Some(absent.clone()),
     );
     let output = Shell::default().call(arguments("true"), context).await;
     assert!(output.is_error());
-    assert!(output.content.contains("/nonexistent/folder does not exist"), "{output:?}");
+    let says = format!("{} does not exist", absent.display());
+    assert!(output.content.contains(&says), "{output:?}");
     let output = Shell::default().call(Map::new(), ToolContext::detached("call_1")).await;
     assert_eq!(output, ToolOutput::error("the argument `command` is missing"));
     let output = shell("a\0b").await;

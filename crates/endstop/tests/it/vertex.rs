@@ -275,9 +275,10 @@ async fn recording_holds_and_needs_no_token() {
     })
     .unwrap();
     let account = file(&service_account(&token_uri(&tokens)));
-    let (good, bad) = (account.path().to_str().unwrap(), "/nowhere/none.json");
+    let good = account.path().to_str().unwrap();
+    let absent = format!("{good}.absent");
     for (credentials, ending, calls) in
-        [(good, Termination::Stop, 1), (bad, Termination::ErrorProviderAuth, 0)]
+        [(good, Termination::Stop, 1), (absent.as_str(), Termination::ErrorProviderAuth, 0)]
     {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.jsonl");

@@ -145,6 +145,7 @@ async fn unusable_server_is_explained_error() {
     let soon = Duration::from_millis(700);
     // Long enough for the start of a server and its handshake on a busy machine.
     let later = Duration::from_secs(10);
+    let folder = tempfile::tempdir().unwrap();
     let mut folders = Vec::new();
     let mut played = |mode| {
         let played = Played::new(mode);
@@ -170,9 +171,9 @@ async fn unusable_server_is_explained_error() {
         (played("endless"), McpErrorKind::Tools, "more than 1000 tools"),
         (played("good").only(["ecko"]), McpErrorKind::Tools, "did you mean `echo`"),
         (
-            McpServer::command("x", ["/nonexistent/server"]),
+            McpServer::command("x", [folder.path().join("absent").to_str().unwrap()]),
             McpErrorKind::Start,
-            "/nonexistent/server",
+            "/absent",
         ),
         (McpServer::command("x", [""; 0]), McpErrorKind::Config, "empty"),
         (McpServer::stdio("x", "true"), McpErrorKind::Start, "exit status 0"),
