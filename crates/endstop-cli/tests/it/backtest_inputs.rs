@@ -213,6 +213,47 @@ fn without_quote(mut bytes: Vec<u8>, text: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The command has the readers of benchmarks if a crate of the same build needs them.
+#[test]
+fn benchmark_is_read_or_named() {
+    let cli = Cli::new();
+    std::fs::create_dir(cli.path("runs")).unwrap();
+    let traj = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]);
+    let result = json!([{"task_id": 0, "reward": 1.0, "info": {}, "traj": traj, "trial": 0}]);
+    cli.write("runs/results.json", result.to_string());
+    cli.write("runs/other.jsonl", clear(2, 3));
+    let built = endstop_trajectory::read::testing::is_built("tau-bench");
+    let what = "results.json: in the format `tau-bench`, which this build cannot read: build endstop-cli with `--features benchmarks`";
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for command in ["audit", "backtest"] {
+        let done = cli.run([command, "runs", "--json"]).exits(0);
+        let found = json_of(&done);
+        let census = if command == "audit" { &found } else { &found["census"] };
+        let problems = &census["problems"];
+        let runs = if command == "audit" { &found["sessions"] } else { &census["runs"] };
+        let text = one_line(&cli.run([command, "runs"]).exits(0).stdout);
+        let alone = cli.run([command, "runs/results.json"]);
+        if built {
+            assert_eq!((problems, runs), (&json!({}), &json!(6)), "{found:#}");
+            assert!(!text.contains("results.json: "), "{text}");
+            alone.exits(0);
+        } else {
+            assert_eq!((&problems["not_built"]["count"], runs), (&json!(1), &json!(5)));
+            assert!(problems["not_built"]["first"].to_string().contains(what), "{found:#}");
+            assert!(text.contains("runs/results.json"), "{command}: {text}");
+            let alone = alone.exits(2);
+            let said = one_line(&format!("{} {}", alone.stdout, alone.stderr));
+            assert!(said.contains(what), "{command}: {said}");
+        }
+    }
+    let policies = ["compare", "policies", "max_steps(4)", "none", "runs/results.json"];
+    let policies = cli.run(policies.iter().chain(&["--format", "tau-bench"]));
+    let sets = cli.run(["compare", "sets", "runs/results.json", "runs/other.jsonl"]);
+    for done in [policies, sets] {
+        assert_eq!(one_line(&done.stderr).contains(what), !built, "{done:#?}");
+    }
+}
+
 #[test]
 fn journal_in_folder_is_found() {
     let cli = Cli::new();

@@ -226,6 +226,54 @@ fn wrap(text: &str, indent: &str, out: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::json;
+    use endstop_trajectory::audit::{Audit, Noticed};
+    use endstop_trajectory::backtest::Examples;
+    use endstop_trajectory::read::{Options, for_each, testing};
+
+    /// A build of the workspace has the readers, because a crate needs them; one of this crate has not.
+    #[test]
+    fn benchmark_is_read_or_named() {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../endstop-trajectory/fixtures");
+        for (folder, format) in [
+            ("agentdojo", "agentdojo"),
+            ("intercode", "intercode"),
+            ("malt", "malt"),
+            ("react_log", "react-log"),
+            ("tau_bench", "tau-bench"),
+            ("tau2_bench", "tau2-bench"),
+            ("tothf", "tothf"),
+        ] {
+            let path = format!("{fixtures}/{folder}");
+            let files = std::fs::read_dir(&path).unwrap().count() as u64;
+            let (mut audit, mut noticed) = (Audit::new(5), Noticed::default());
+            let visited = for_each(path, &Options::default(), &mut |run| match run {
+                Ok(run) => audit.add(Session::of(&run, &endstop_trajectory::Prices::new())),
+                Err(problem) => noticed.problem(None, &problem),
+            })
+            .unwrap();
+            let problems = Examples::of(noticed.problems);
+            let report = Report { audit, problems, files: visited.files, ..Report::default() };
+            let text = lines(&report).join(" ");
+            let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let json = json(&report);
+            let not_built = &json["problems"]["not_built"];
+            if testing::is_built(format) {
+                assert!(report.audit.sessions > 0 && not_built.is_null(), "{format}: {json:#}");
+                continue;
+            }
+            // All files of the folder except its table of counts.
+            assert_eq!(not_built["count"], files - 1, "{format}: {json:#}");
+            assert_eq!((report.audit.sessions, report.files), (0, 0));
+            assert_eq!(report.problems.len(), 1, "{json:#}");
+            let what = format!(
+                ": in the format `{format}`, which this build cannot read: build endstop-cli with `--features benchmarks`"
+            );
+            assert!(not_built["first"][0].as_str().unwrap().ends_with(&what), "{not_built}");
+            assert!(text.contains("No sessions found. Note: not read (not_built): "), "{text}");
+            assert!(text.contains(&what), "{text}");
+        }
+    }
 
     #[test]
     fn long_lines_and_words_are_wrapped() {

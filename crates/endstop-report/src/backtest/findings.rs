@@ -74,6 +74,7 @@ fn what(kind: &str) -> &str {
         "malformed" => "invalid data for its format",
         "too_long" => "record too long",
         "unknown_version" => "unknown format version",
+        "not_built" => "not read by this build",
         kind => kind,
     }
 }

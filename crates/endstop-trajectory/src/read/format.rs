@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pub(crate) const FORMATS: &[Format] =
-//!     &[Format { name: "x", about: "X: its logs", recognises, shape: Shape::Whole(read) }];
+//!     &[Format { name: "x", about: "X: its logs", recognises, shape: Some(Shape::Whole(read)) }];
 //! ```
 
 use super::io::truncated::is_half;
@@ -12,7 +12,7 @@ use crate::model::Trajectory;
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
 
-/// A format that the crate can read.
+/// A format that the crate recognises.
 pub(crate) struct Format {
     /// The format's name, as `--format` spells it.
     pub(crate) name: &'static str,
@@ -20,8 +20,9 @@ pub(crate) struct Format {
     pub(crate) about: &'static str,
     /// Returns `true` if the beginning of a file looks like this format.
     pub(crate) recognises: fn(&Head<'_>) -> bool,
-    /// The way a file is split into records, and the function that reads one.
-    pub(crate) shape: Shape,
+    /// The way a file is split into records, and the function that reads one; `None` in a build
+    /// without the feature `benchmarks`, if it is one of these.
+    pub(crate) shape: Option<Shape>,
 }
 
 /// The beginning of a file, for format detection.
@@ -85,6 +86,7 @@ pub(crate) enum Shape {
     Elements(Option<&'static str>, fn(&[u8], &mut Sink<'_>)),
     /// As `Elements`, for a reader that also needs the other members of the object and the file's
     /// name.
+    #[cfg_attr(not(feature = "benchmarks"), expect(dead_code, reason = "only benchmarks have it"))]
     Parts(Option<&'static str>, fn(&[u8], &Part<'_>, &mut Sink<'_>)),
     /// The file is one run, or a few runs that belong together.
     Whole(fn(&[u8], &Place<'_>, &mut Sink<'_>)),
@@ -103,6 +105,7 @@ pub(crate) struct Place<'p> {
 }
 
 /// The location of a list element.
+#[cfg_attr(not(feature = "benchmarks"), expect(dead_code, reason = "for the shape `Parts`"))]
 pub(crate) struct Part<'p> {
     /// The file's name, without its folder and its extension.
     pub(crate) stem: &'p str,

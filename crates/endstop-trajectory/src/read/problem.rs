@@ -43,6 +43,8 @@ pub enum ProblemKind {
     TooManyValues,
     /// The version of the format is not supported.
     UnknownVersion,
+    /// The build lacks the feature that reads the format.
+    NotBuilt,
 }
 
 impl ProblemKind {
@@ -57,6 +59,7 @@ impl ProblemKind {
             ProblemKind::TooLong => "too_long",
             ProblemKind::TooManyValues => "too_many_values",
             ProblemKind::UnknownVersion => "unknown_version",
+            ProblemKind::NotBuilt => "not_built",
         }
     }
 }

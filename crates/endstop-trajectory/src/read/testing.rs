@@ -14,11 +14,16 @@ pub fn recognised(name: &str, bytes: &[u8]) -> Option<&'static str> {
     all().find(|format| (format.recognises)(&head)).map(|format| format.name)
 }
 
+/// Returns `true` if this build has the reader of a format.
+pub fn is_built(format: &str) -> bool {
+    all().any(|known| known.name == format && known.shape.is_some())
+}
+
 /// Reads a file in a named format of whole files; returns `false` if no format has that name.
 pub fn read(format: &str, file: &str, bytes: &[u8], each: &mut Sink<'_>) -> bool {
     let place = Place { file, beside: &|_| None };
     for known in all().filter(|known| known.name == format) {
-        if let Shape::Whole(read) | Shape::Archive(read) = known.shape {
+        if let Some(Shape::Whole(read) | Shape::Archive(read)) = known.shape {
             read(bytes, &place, each);
             return true;
         }

@@ -49,7 +49,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().flatten()
 }
 
-/// Returns the supported formats: name, and a description of the program that writes it.
+/// Returns the formats that are recognised: name, and a description of the program that writes it.
 pub fn formats() -> Vec<(&'static str, &'static str)> {
     let mut list: Vec<(&'static str, &'static str)> = Vec::new();
     for format in all() {

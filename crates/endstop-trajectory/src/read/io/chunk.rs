@@ -64,6 +64,7 @@ pub(crate) struct Whereabouts {
     /// The file's name without its extensions; the default id of a run.
     pub(crate) stem: String,
     pub(crate) format: &'static Format,
+    pub(crate) shape: &'static Shape,
 }
 
 impl Chunk {
@@ -84,7 +85,7 @@ impl Chunk {
 
     /// Decodes the records and passes each run and each problem to `out`, in order.
     pub fn each(&self, out: &mut Sink<'_>) {
-        match (&self.place.format.shape, &self.records) {
+        match (self.place.shape, &self.records) {
             (Shape::Lines(read), _) => self.lines(&mut |at, offset, line| {
                 self.record(Some(at), offset, line, out, &mut |sink| read(line, sink));
             }),
@@ -151,7 +152,7 @@ impl Chunk {
         }
         // An archive is compressed, so its weight is not known here. Its reader checks each entry
         // instead.
-        let packed = matches!(self.place.format.shape, Shape::Archive(_)) && is_zip(bytes);
+        let packed = matches!(self.place.shape, Shape::Archive(_)) && is_zip(bytes);
         let _turn = match if packed { Ok(None) } else { memory::room_for(bytes) } {
             Ok(turn) => turn,
             Err(problem) => {

@@ -8,7 +8,7 @@
 
 use super::truncated::closed;
 use super::unpack::HEAD;
-use crate::read::format::{Format, Head};
+use crate::read::format::{Format, Head, Shape};
 use crate::read::formats::all;
 use crate::read::options::Options;
 use crate::read::problem::ProblemKind;
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 /// The result of format detection.
 pub(crate) enum Found {
-    Format(&'static Format),
+    Format(&'static Format, &'static Shape),
     /// Not a run, and not meant to be one; holds the reason.
     NotMeant(&'static str),
     None(ProblemKind, String),
@@ -32,7 +32,7 @@ pub(crate) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found
         // Detection wins over the file name: a run named `notes.txt` is read if its content is
         // recognised.
         return match all().find(fits) {
-            Some(format) => Found::Format(format),
+            Some(format) => found(format),
             None => {
                 if let Some(why) = not_meant(head).filter(|_| in_folder) {
                     Found::NotMeant(why)
@@ -44,7 +44,7 @@ pub(crate) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found
         };
     };
     if let Some(format) = all().filter(|format| format.name == named).find(fits) {
-        return Found::Format(format);
+        return found(format);
     }
     if let Some(why) = not_meant(head).filter(|_| in_folder) {
         return Found::NotMeant(why);
@@ -54,6 +54,18 @@ pub(crate) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found
         None => format!("not in the format `{named}`; it is {}", looks_like(head)),
     };
     Found::None(ProblemKind::WrongFormat, what)
+}
+
+/// Returns the result for a recognised format, which a build may lack the reader of.
+fn found(format: &'static Format) -> Found {
+    if let Some(shape) = &format.shape {
+        return Found::Format(format, shape);
+    }
+    let what = format!(
+        "in the format `{}`, which this build cannot read: build endstop-cli with `--features benchmarks`",
+        format.name
+    );
+    Found::None(ProblemKind::NotBuilt, what)
 }
 
 /// Returns the first JSON value of a text. If the text is truncated or broken, closes the open

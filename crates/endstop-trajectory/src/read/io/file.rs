@@ -114,12 +114,12 @@ impl Chunks {
         let name = if source.is_stdin() { "" } else { bare_name(&file) };
         let first = detect::first_value(input.head());
         let head = Head::new(name, input.head(), first.as_ref());
-        let format = match detect::find(&head, options, source.is_found()) {
-            Found::Format(format) => format,
+        let (format, shape) = match detect::find(&head, options, source.is_found()) {
+            Found::Format(format, shape) => (format, shape),
             Found::NotMeant(why) => return Ok(Opened::Skipped(why)),
             Found::None(kind, what) => return Err(Problem { file, at: None, kind, what }),
         };
-        let split = match &format.shape {
+        let split = match shape {
             Shape::Elements(key, _) => Split::new(*key, false),
             Shape::Parts(key, _) => Split::new(*key, true),
             Shape::Lines(_) | Shape::Whole(_) | Shape::Archive(_) => Split::new(None, false),
@@ -128,7 +128,7 @@ impl Chunks {
         let offset = input.mark;
         Ok(Opened::Runs(Box::new(Chunks {
             input,
-            place: Arc::new(Whereabouts { source, file, stem, format }),
+            place: Arc::new(Whereabouts { source, file, stem, format, shape }),
             max_record: options.max_record.max(1),
             at: 1,
             offset,
@@ -388,7 +388,7 @@ impl Iterator for Chunks {
         if self.done {
             return self.after.take().map(Err);
         }
-        match self.place.format.shape {
+        match self.place.shape {
             Shape::Lines(_) => self.next_lines(),
             Shape::Elements(..) | Shape::Parts(..) => self.next_elements(),
             Shape::Whole(_) | Shape::Archive(_) => Some(self.whole()),

@@ -46,7 +46,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "claude-code",
     about: "Claude Code: session transcripts, and output of --output-format stream-json",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 /// Record types that only Claude Code writes.

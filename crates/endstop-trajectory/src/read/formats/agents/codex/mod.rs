@@ -40,7 +40,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "codex",
     about: "Codex: session rollouts, and output of codex exec --json",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 /// The record types of a rollout.

@@ -38,7 +38,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "copilot",
     about: "GitHub Copilot CLI: events of a session",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 /// Events that are frequent in a session, or that begin it.

@@ -28,7 +28,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "cursor",
     about: "Cursor: transcripts of its agent",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {

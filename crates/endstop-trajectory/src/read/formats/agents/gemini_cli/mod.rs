@@ -36,7 +36,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "gemini-cli",
     about: "Gemini CLI: chats of its sessions",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {

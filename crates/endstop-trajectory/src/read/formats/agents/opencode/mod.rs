@@ -31,7 +31,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "opencode",
     about: "opencode: exported sessions, and the sessions of its database",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {

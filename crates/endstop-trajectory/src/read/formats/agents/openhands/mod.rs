@@ -29,7 +29,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "openhands-log",
     about: "logs of model calls by OpenHands",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {

@@ -28,7 +28,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "pi",
     about: "pi: sessions of the coding agent",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 /// The beginning of the error of a response that the provider completed.

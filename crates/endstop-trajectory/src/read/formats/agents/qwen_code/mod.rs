@@ -32,7 +32,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "qwen-code",
     about: "Qwen Code: chats of its sessions",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 /// Record fields that describe the session. A step does not repeat them.

@@ -29,7 +29,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "swe-agent",
     about: "`.traj` files of SWE-agent",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {

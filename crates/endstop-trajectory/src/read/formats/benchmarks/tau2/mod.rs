@@ -12,23 +12,19 @@
 //! of a simulation contains neither model nor limits; these are in `results.json`, in the same
 //! folder or the one above.
 
+#[cfg(feature = "benchmarks")]
+mod reader;
+#[cfg(feature = "benchmarks")]
 pub(crate) mod reason;
+#[cfg(feature = "benchmarks")]
 mod ticks;
 
+use super::tau_bench::is_row;
+#[cfg(feature = "benchmarks")]
 use super::tau_bench::row;
-use crate::model::{Ending, Trajectory};
-use crate::read::build::message::Message;
-use crate::read::build::record::{self, List, Of, Record, lift, object, owned_name, owned_text};
-use crate::read::build::talk::Talk;
-use crate::read::format::{Format, Head, Part, Place, Shape, Sink};
+use crate::read::format::{Format, Head};
 use crate::read::io::unpack::HEAD;
-use crate::read::outcomes::is_success;
-use crate::read::problem::Problem;
-use endstop_core::bounded_json;
-use reason::reason;
-use serde::de::MapAccess;
-use serde_json::{Map, Value};
-use std::borrow::Cow;
+use serde_json::Value;
 
 const NAME: &str = "tau2-bench";
 const ABOUT: &str = "results and simulations of tau2-bench, written or spoken";
@@ -38,25 +34,25 @@ pub(crate) const FORMATS: &[Format] = &[
         name: NAME,
         about: ABOUT,
         recognises: is_results,
-        shape: Shape::Parts(Some("simulations"), read_part),
+        shape: benchmark!(Parts(Some("simulations"), reader::read_part)),
     },
     Format {
         name: NAME,
         about: ABOUT,
         recognises: |head: &Head<'_>| head.first.is_some_and(is_simulation) && !head.is_lines(),
-        shape: Shape::Whole(read_file),
+        shape: benchmark!(Whole(reader::read_file)),
     },
     Format {
         name: NAME,
         about: ABOUT,
         recognises: |head: &Head<'_>| head.first.is_some_and(is_simulation),
-        shape: Shape::Lines(|line, sink| sink(run(line, &Map::new()))),
+        shape: benchmark!(Lines(|line, sink| sink(reader::run(line, &serde_json::Map::new())))),
     },
     Format {
         name: NAME,
         about: ABOUT,
-        recognises: |head: &Head<'_>| row::is_row(head, |name| name.starts_with("tau2")),
-        shape: Shape::Lines(|line, sink| sink(row::run(line, row::Success::Score))),
+        recognises: |head: &Head<'_>| is_row(head, |name| name.starts_with("tau2")),
+        shape: benchmark!(Lines(|line, sink| sink(row::run(line, row::Success::Score)))),
     },
 ];
 
@@ -73,140 +69,4 @@ fn is_simulation(value: &Value) -> bool {
     value.get("task_id").is_some()
         && value.get("termination_reason").is_some()
         && ["messages", "ticks"].iter().any(|name| value.get(*name).is_some_and(Value::is_array))
-}
-
-#[derive(Default)]
-struct Simulation<'a> {
-    id: Option<Cow<'a, str>>,
-    task_id: Option<Cow<'a, str>>,
-    trial: Option<Cow<'a, str>>,
-    messages: Option<Vec<Message<'a>>>,
-    ticks: Option<Vec<ticks::Tick<'a>>>,
-    ended: Option<Cow<'a, str>>,
-    reward_info: Option<Map<String, Value>>,
-    other: Map<String, Value>,
-}
-
-impl<'a> Record<'a> for Simulation<'a> {
-    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
-        match name {
-            "id" => self.id = record::name(map)?,
-            "task_id" => self.task_id = record::name(map)?,
-            "trial" => self.trial = record::name(map)?,
-            "messages" => {
-                let list = map.next_value::<Option<List<Message<'a>>>>()?;
-                // An empty list counts as absent, because a spoken simulation has one in addition
-                // to its ticks.
-                self.messages = list.map(|list| list.0).filter(|list| !list.is_empty());
-            }
-            "ticks" => {
-                let list = map.next_value::<Option<List<ticks::Tick<'a>>>>()?;
-                self.ticks = list.map(|list| list.0);
-            }
-            "termination_reason" => self.ended = record::text(map)?,
-            "reward_info" => self.reward_info = object(map)?,
-            _ => record::keep_other(&mut self.other, name, map)?,
-        }
-        Ok(())
-    }
-}
-
-fn read_part(bytes: &[u8], part: &Part<'_>, sink: &mut Sink<'_>) {
-    let nothing = Map::new();
-    let info = part.context.get("info").and_then(Value::as_object).unwrap_or(&nothing);
-    sink(run(bytes, info));
-}
-
-fn read_file(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
-    let results = ["results.json", "../results.json"].iter().find_map(|name| {
-        let bytes = (place.beside)(name)?;
-        bounded_json::from_slice::<Of<Results>>(&bytes).ok()
-    });
-    sink(run(bytes, &results.map(|of| of.0.info).unwrap_or_default()));
-}
-
-/// The members of the results file that apply to all simulations.
-#[derive(Default)]
-struct Results {
-    info: Map<String, Value>,
-}
-
-impl<'a> Record<'a> for Results {
-    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
-        if name == "info" {
-            self.info = object(map)?.unwrap_or_default();
-        } else {
-            map.next_value::<serde::de::IgnoredAny>()?;
-        }
-        Ok(())
-    }
-}
-
-fn run<'a>(bytes: &'a [u8], info: &Map<String, Value>) -> Result<Trajectory<'a>, Problem> {
-    let simulation: Simulation<'a> = record::read(bytes)?;
-    let mut talk = Talk::default();
-    match (simulation.messages, simulation.ticks) {
-        (Some(messages), None) => {
-            for message in messages {
-                message.join(&mut talk);
-            }
-        }
-        (messages, Some(ticks)) => {
-            // In a spoken simulation the ticks contain the messages.
-            if messages.is_some() {
-                talk.note("messages in addition to ticks", || "the ticks are used".to_owned());
-            }
-            ticks::join(ticks, &mut talk);
-        }
-        (None, None) => {}
-    }
-    let (steps, notes) = talk.end();
-    let mut extra = simulation.other;
-    let mut run = Trajectory {
-        run_id: simulation.id.unwrap_or_default(),
-        trial: simulation.trial,
-        steps,
-        notes,
-        ..Trajectory::default()
-    };
-    let part = |name: &str| info.get(name).and_then(Value::as_object);
-    run.model = part("agent_info").and_then(|agent| owned_text(agent.get("llm")?));
-    run.agent = part("agent_info").and_then(|agent| owned_text(agent.get("implementation")?));
-    let domain = part("environment_info").and_then(|of| owned_name(of.get("domain_name")?));
-    run.task_id = match (domain, simulation.task_id) {
-        (Some(domain), Some(task)) => Some(format!("{domain}/{task}").into()),
-        (_, task) => task,
-    };
-    // Only the limits that end a run; the other members of `info` configure the user simulator.
-    for name in ["max_steps", "max_errors", "timeout"] {
-        if let Some(limit) = info.get(name).filter(|limit| limit.is_number()) {
-            run.limits.insert(name.to_owned(), limit.clone());
-        }
-    }
-    if let Some(mut rewards) = simulation.reward_info {
-        run.recorded.reward = lift(&mut rewards, "reward", Value::as_f64);
-        run.recorded.success = run.recorded.reward.map(is_success);
-        // The detailed rewards are labels, because they explain the reward and are not part of it.
-        rewards.retain(|_, value| !value.is_null());
-        if !rewards.is_empty() {
-            run.labels.insert("reward_info".to_owned(), Value::Object(rewards));
-        }
-    }
-    if let Some(native) = simulation.ended {
-        run.ending = Some(Ending {
-            reason: reason(&native).into(),
-            native: Some(native),
-            ..Ending::default()
-        });
-    }
-    run.totals.cost_usd = lift(&mut extra, "agent_cost", Value::as_f64);
-    run.totals.wall_s = lift(&mut extra, "duration", Value::as_f64);
-    if let Some(cost) = lift(&mut extra, "user_cost", |cost| cost.as_f64().map(|_| cost.clone())) {
-        run.totals.extra.insert("user_cost".to_owned(), cost);
-    }
-    if run.steps.is_empty() {
-        run.tags.push("summary_only".into());
-    }
-    run.extra = extra;
-    Ok(run)
 }

@@ -16,7 +16,6 @@ use crate::read::build::OUT_OF_ORDER;
 use crate::read::build::message::Message;
 use crate::read::build::record::{self, List, Record, lift, object, owned_name, owned_text};
 use crate::read::build::talk::Talk;
-use crate::read::format::Head;
 use crate::read::formats::benchmarks::tau2::reason::reason;
 use crate::read::outcomes::is_success;
 use crate::read::problem::Problem;
@@ -31,12 +30,6 @@ pub(crate) enum Success {
     DbMatch,
     /// tau2-bench: the score.
     Score,
-}
-
-/// Returns `true` if a file contains rows of a benchmark.
-pub(crate) fn is_row(head: &Head<'_>, benchmark: impl Fn(&str) -> bool) -> bool {
-    let name = head.member("benchmark_name").and_then(Value::as_str);
-    name.is_some_and(benchmark) && head.member("messages").is_some()
 }
 
 #[derive(Default)]

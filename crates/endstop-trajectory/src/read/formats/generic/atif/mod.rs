@@ -34,19 +34,19 @@ pub(crate) const FORMATS: &[Format] = &[
         name: "atif",
         about: ABOUT,
         recognises: |head| head.first.is_some_and(is_atif) && !head.is_lines(),
-        shape: Shape::Whole(read_file),
+        shape: Some(Shape::Whole(read_file)),
     },
     Format {
         name: "atif",
         about: ABOUT,
         recognises: |head: &Head<'_>| head.first.is_some_and(is_atif),
-        shape: Shape::Lines(read_one),
+        shape: Some(Shape::Lines(read_one)),
     },
     Format {
         name: "atif",
         about: ABOUT,
         recognises: |head: &Head<'_>| head.element().is_some_and(is_atif),
-        shape: Shape::Elements(None, read_one),
+        shape: Some(Shape::Elements(None, read_one)),
     },
 ];
 

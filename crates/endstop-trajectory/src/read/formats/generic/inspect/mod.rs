@@ -43,7 +43,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "inspect",
     about: "Inspect: evaluation logs, .eval and .json",
     recognises,
-    shape: Shape::Archive(read),
+    shape: Some(Shape::Archive(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {

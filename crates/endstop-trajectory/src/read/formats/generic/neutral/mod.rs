@@ -23,7 +23,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: NAME,
     about: "one run per line, converted from any system",
     recognises,
-    shape: Shape::Lines(read),
+    shape: Some(Shape::Lines(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {

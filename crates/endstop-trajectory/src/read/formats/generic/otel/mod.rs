@@ -44,7 +44,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "otel",
     about: "OpenTelemetry: spans of the GenAI conventions, OpenInference and the AI SDK, as JSON",
     recognises,
-    shape: Shape::Whole(read),
+    shape: Some(Shape::Whole(read)),
 }];
 
 /// Prefixes of attributes; every span of generative AI has at least one of them.
