@@ -1,19 +1,26 @@
 //! The client and its settings.
 
-use crate::body::Outgoing;
-use crate::dial::Dialer;
+use crate::body::{Outgoing, outgoing};
+use crate::dial::{Connector, Dialer};
 use crate::error::{BoxError, Error, SettingsError, Stage};
-use crate::exchange::ResponseFuture;
-use crate::pool::{Origin, Pool, Settings};
-use crate::proxy::{Choose, Proxies};
+use crate::exchange::{Pool, ResponseFuture};
+use crate::host::{host_header, is_https};
+use crate::proxy::{Choose, Proxies, Route};
 use crate::tls::{Certificates, Tls};
 use bytes::Bytes;
-use http::header::{UPGRADE, USER_AGENT};
-use http::{HeaderValue, Method, Request, Uri, Version};
+use http::header::{HOST, PROXY_AUTHORIZATION, UPGRADE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body;
+use hyper::rt::{Sleep, Timer};
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Largest head of a response with HTTP/1.1, and largest chunk of a body.
+const LARGEST_READ: usize = 64 << 10;
 
 /// A pool of connections. Cheap to clone; clones share their connections.
 ///
@@ -36,7 +43,7 @@ pub struct Client(Arc<Inner>);
 
 struct Inner {
     pool: Pool,
-    dialer: Arc<Dialer>,
+    connector: Connector,
     user_agent: Option<HeaderValue>,
 }
 
@@ -49,7 +56,8 @@ pub struct ClientBuilder {
     choose: Option<Choose>,
     certificates: Certificates,
     connect_timeout: Duration,
-    connections: Settings,
+    idle_timeout: Duration,
+    keep_case: bool,
     user_agent: Option<HeaderValue>,
 }
 
@@ -76,7 +84,8 @@ impl Client {
             choose: None,
             certificates: Certificates::default(),
             connect_timeout: Duration::from_secs(15),
-            connections: Settings { idle: Duration::from_secs(90), keep_case: false },
+            idle_timeout: Duration::from_secs(90),
+            keep_case: false,
             user_agent: None,
         }
     }
@@ -86,7 +95,7 @@ impl Client {
     /// # Errors
     /// They cannot be loaded.
     pub fn load_certificates(&self) -> Result<(), SettingsError> {
-        self.0.dialer.load().map_err(SettingsError::Tls)
+        self.0.connector.0.load().map_err(SettingsError::Tls)
     }
 
     /// Sends a request with an absolute address, and returns the response when its head has arrived.
@@ -94,8 +103,8 @@ impl Client {
     /// connection. Must be called on a tokio runtime.
     ///
     /// If a connection that was open turns out to be closed before the request was sent, the request
-    /// is sent on another one. Dropping the future or the body closes the connection, or with HTTP/2
-    /// the stream.
+    /// is sent on another one; one with a safe method and no body also if it was sent. Dropping the
+    /// future or the body closes the connection, or with HTTP/2 the stream.
     ///
     /// # Errors
     /// The response's head did not arrive, or changes the protocol; or the request cannot be sent,
@@ -105,41 +114,91 @@ impl Client {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let mut request = request.map(Outgoing::new);
-        let origin = match self.0.check(&request) {
-            Ok(origin) => origin,
-            Err(error) => {
-                return ResponseFuture::refused(Error::new(Stage::Request, request.uri(), error));
-            }
-        };
+        let mut request = request.map(outgoing);
+        if let Err(error) = check(&request) {
+            return ResponseFuture::refused(Error::new(Stage::Request, request.uri(), error));
+        }
         // A request that was received with HTTP/2 has that version, which HTTP/1.1 would refuse.
         *request.version_mut() = Version::HTTP_11;
-        if let Some(name) = &self.0.user_agent {
-            // Not by `entry`, which makes room for another header even if this one is there.
-            if !request.headers().contains_key(USER_AGENT) {
-                request.headers_mut().insert(USER_AGENT, name.clone());
-            }
-        }
-        ResponseFuture::new(Arc::clone(&self.0.dialer), origin, request)
+        self.0.complete(&mut request);
+        ResponseFuture::new(&self.0.pool, request)
     }
 }
 
 impl Inner {
-    fn check(&self, request: &Request<Outgoing>) -> Result<Arc<Origin>, Unsupported> {
-        let uri = request.uri();
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return Err(Unsupported::Address);
+    /// Adds the headers that depend on the server, unless they are there.
+    fn complete(&self, request: &mut Request<Outgoing>) {
+        let uri = request.uri().clone();
+        let headers = request.headers_mut();
+        if let Some(name) = &self.user_agent {
+            // Not by `entry`, which makes room for another header even if this one is there.
+            if !headers.contains_key(USER_AGENT) {
+                headers.insert(USER_AGENT, name.clone());
+            }
         }
-        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(Unsupported::User);
+        if !is_https(&uri) {
+            // The dialer reports an address of a proxy that is not valid.
+            if let Ok(Route::Forward(proxy)) = self.connector.0.route(&uri)
+                && let Some(login) = proxy.login
+            {
+                headers.entry(PROXY_AUTHORIZATION).or_insert(login);
+            }
+        } else if headers.contains_key(HOST) && headers.get(HOST) == host_header(&uri).as_ref() {
+            // With HTTP/2 the address names the host, and with HTTP/1.1 the pool adds the header again. `remove` would
+            // move another header to its place.
+            let mut others = HeaderMap::with_capacity(headers.len());
+            for (name, value) in headers.iter().filter(|(name, _)| **name != HOST) {
+                others.append(name.clone(), value.clone());
+            }
+            *headers = others;
         }
-        if request.method() == Method::CONNECT {
-            return Err(Unsupported::Connect);
-        }
-        if request.headers().contains_key(UPGRADE) {
-            return Err(Unsupported::UpgradeHeader);
-        }
-        self.pool.origin(uri).ok_or(Unsupported::Address)
+    }
+}
+
+fn check(request: &Request<Outgoing>) -> Result<(), Unsupported> {
+    let uri = request.uri();
+    let Some(authority) = uri.authority() else { return Err(Unsupported::Address) };
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(Unsupported::Address);
+    }
+    if authority.as_str().contains('@') {
+        return Err(Unsupported::User);
+    }
+    if request.method() == Method::CONNECT {
+        return Err(Unsupported::Connect);
+    }
+    if request.headers().contains_key(UPGRADE) {
+        return Err(Unsupported::UpgradeHeader);
+    }
+    Ok(())
+}
+
+/// A timer that fires at least this often. The pool looks for unused connections when it fires, and would
+/// otherwise close them up to twice as late as it should.
+#[derive(Clone)]
+struct Often(TokioTimer, Duration);
+
+impl Often {
+    fn soon(&self, deadline: Instant) -> Instant {
+        deadline.min(self.0.now() + self.1)
+    }
+}
+
+impl Timer for Often {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.0.sleep(duration.min(self.1))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        self.0.sleep_until(self.soon(deadline))
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, deadline: Instant) {
+        self.0.reset(sleep, self.soon(deadline));
+    }
+
+    fn now(&self) -> Instant {
+        self.0.now()
     }
 }
 
@@ -161,9 +220,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Chooses the proxy of each new connection by the server's address, which has no path. `None`
-    /// stands for no proxy. Replaces the proxies of the environment. Servers on this machine are
-    /// never reached through a proxy.
+    /// Chooses the proxy by the server's address. `None` stands for no proxy. The function is called
+    /// for each new connection, and for each request to an `http` server, whose proxy may require
+    /// credentials; it must answer the same for the same server. Replaces the proxies of the
+    /// environment. Servers on this machine are never reached through a proxy.
     ///
     /// ```
     /// let client = endstop_http::Client::builder().proxy_by(|server| {
@@ -204,16 +264,16 @@ impl ClientBuilder {
     /// Sets the time after which an unused connection is closed (default: 90 s). Servers close
     /// theirs after a while, too, and a request that is sent at that moment can fail.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
-        self.connections.idle = limit;
+        self.idle_timeout = limit;
         self
     }
 
     /// Keeps the case of the names of headers with HTTP/1.1, in both directions (default: names are
     /// sent in small letters). A response has the names as received in its extensions, and a request
     /// is sent with those in its extensions; so a proxy moves the extensions along. Headers are sent
-    /// in their order in any case.
+    /// in their order in any case, but `host` comes last if it is not set, or the server has TLS.
     pub fn preserve_header_case(mut self, keep: bool) -> Self {
-        self.connections.keep_case = keep;
+        self.keep_case = keep;
         self
     }
 
@@ -234,14 +294,20 @@ impl ClientBuilder {
             (None, None) if self.no_proxy => Proxies::None,
             (None, None) => Proxies::environment(),
         };
-        if self.connect_timeout.is_zero() || self.connections.idle.is_zero() {
+        if self.connect_timeout.is_zero() || self.idle_timeout.is_zero() {
             return Err(SettingsError::Timeout);
         }
         let user_agent = self.user_agent.clone();
         let tls = Tls::new(self.certificates.clone());
         let dialer = Dialer::new(proxies, tls, self.connect_timeout, user_agent.clone());
-        let (pool, dialer) = (Pool::new(self.connections), Arc::new(dialer));
-        Ok(Client(Arc::new(Inner { pool, dialer, user_agent })))
+        let connector = Connector(Arc::new(dialer));
+        let pool = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(Often(TokioTimer::new(), self.idle_timeout / 20))
+            .pool_idle_timeout(self.idle_timeout)
+            .http1_max_buf_size(LARGEST_READ)
+            .http1_preserve_header_case(self.keep_case)
+            .build(connector.clone());
+        Ok(Client(Arc::new(Inner { pool, connector, user_agent })))
     }
 }
 
@@ -258,8 +324,8 @@ impl fmt::Debug for ClientBuilder {
             .field("proxy_by", &self.choose.is_some())
             .field("certificates", &self.certificates)
             .field("connect_timeout", &self.connect_timeout)
-            .field("idle_timeout", &self.connections.idle)
-            .field("preserve_header_case", &self.connections.keep_case)
+            .field("idle_timeout", &self.idle_timeout)
+            .field("preserve_header_case", &self.keep_case)
             .field("user_agent", &self.user_agent)
             .finish()
     }

@@ -7,6 +7,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http_body::Body;
 use hyper::body::Incoming;
 use std::fmt;
+use std::future::poll_fn;
 use std::io::{self, BufRead, Read};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -60,6 +61,27 @@ impl Decoded {
         }
         let gzip = packed.then(|| Box::new(MultiGzDecoder::new(Arrived::default())));
         Response::from_parts(head, Decoded { body, gzip })
+    }
+
+    /// `true` if the body has no bytes, or was read to its end.
+    pub fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    /// Reads the body to its end. Returns `None` if it has more than this many bytes.
+    ///
+    /// # Errors
+    /// The connection broke, or the compressed data is not valid.
+    pub async fn read(&mut self, most: usize) -> Result<Option<Vec<u8>>, BodyError> {
+        let mut all = Vec::new();
+        while let Some(chunk) = poll_fn(|cx| self.poll_data(cx)).await {
+            let chunk = chunk?;
+            if chunk.len() > most - all.len() {
+                return Ok(None);
+            }
+            all.extend_from_slice(&chunk);
+        }
+        Ok(Some(all))
     }
 
     /// Polls for the next bytes of the body, at most 16 KiB if they are unpacked; `None` at its end.

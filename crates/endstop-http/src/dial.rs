@@ -1,19 +1,21 @@
 //! Establishes connections: name, TCP, proxy and TLS, within one time limit.
 
-use crate::error::{Error, Stage};
+use crate::error::{Error, SettingsError, Stage};
 use crate::host::is_https;
 use crate::proxy::{Proxies, Proxy, Route, is_web};
-use crate::stream::Stream;
+use crate::stream::{Dialed, Io, Link};
 use crate::tls::{Configs, Tls, handshake};
 use crate::tunnel::{TunnelError, tunnel};
 use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiAddrs, GaiResolver, Name};
+use hyper_util::rt::TokioIo;
 use std::error::Error as _;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -31,13 +33,23 @@ pub(crate) struct Dialer {
     user_agent: Option<HeaderValue>,
 }
 
-/// A new connection.
-pub(crate) struct Dialed {
-    pub(crate) stream: Stream,
-    /// `true` if the server chose HTTP/2.
-    pub(crate) h2: bool,
-    /// The proxy that receives the requests.
-    pub(crate) forward: Option<Proxy>,
+/// The dialer, as the pool calls it.
+#[derive(Clone)]
+pub(crate) struct Connector(pub(crate) Arc<Dialer>);
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Dialed>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Dialed>, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let dialer = Arc::clone(&self.0);
+        Box::pin(async move { dialer.dial(&server).await.map(TokioIo::new) })
+    }
 }
 
 impl Dialer {
@@ -64,10 +76,14 @@ impl Dialer {
         self.tls.load().map(drop)
     }
 
+    /// Returns the way to a server.
+    pub(crate) fn route(&self, server: &Uri) -> Result<Route, SettingsError> {
+        self.proxies.route(server)
+    }
+
     /// Connects to a server.
-    pub(crate) async fn dial(&self, server: &Uri) -> Result<Dialed, Error> {
-        let route = self.proxies.route(server);
-        let route = route.map_err(|error| Error::new(Stage::Proxy, server, error))?;
+    async fn dial(&self, server: &Uri) -> Result<Dialed, Error> {
+        let route = self.route(server).map_err(|error| Error::new(Stage::Proxy, server, error))?;
         let reached = timeout(self.limit, self.reach(server, &route)).await;
         let reached = reached.unwrap_or_else(|_| Err(Error::timeout(server)));
         reached.map_err(|error| error.through(route.proxy()))
@@ -79,7 +95,7 @@ impl Dialer {
             Route::Forward(proxy) => {
                 // The proxy speaks HTTP/1.1 with everyone, also over TLS.
                 let stream = self.to_proxy(proxy, server).await?;
-                return Ok(Dialed { stream, h2: false, forward: Some(proxy.clone()) });
+                return Ok(dialed(stream, false, Some(proxy.uri.clone())));
             }
             Route::Tunnel(proxy) => {
                 let stream = self.to_proxy(proxy, server).await?;
@@ -90,16 +106,16 @@ impl Dialer {
             }
         };
         if !is_https(server) {
-            return Ok(Dialed { stream, h2: false, forward: None });
+            return Ok(dialed(stream, false, None));
         }
         let configs = self.configs(server).await?;
         let (stream, h2) = Box::pin(handshake(stream, host(server), configs.server))
             .await
             .map_err(|error| Error::new(Stage::Tls, server, error))?;
-        Ok(Dialed { stream, h2, forward: None })
+        Ok(dialed(stream, h2, None))
     }
 
-    async fn to_proxy(&self, proxy: &Proxy, server: &Uri) -> Result<Stream, Error> {
+    async fn to_proxy(&self, proxy: &Proxy, server: &Uri) -> Result<Box<dyn Io>, Error> {
         if !is_web(&proxy.uri) {
             let scheme = proxy.uri.scheme_str().unwrap_or_default().to_owned();
             return Err(Error::new(Stage::Proxy, server, TunnelError::Scheme(scheme)));
@@ -113,14 +129,14 @@ impl Dialer {
         secured.map(|(stream, _)| stream).map_err(|error| Error::new(Stage::Tls, server, error))
     }
 
-    async fn tcp(&self, to: &Uri, server: &Uri) -> Result<Stream, Error> {
+    async fn tcp(&self, to: &Uri, server: &Uri) -> Result<Box<dyn Io>, Error> {
         let mut tcp = self.tcp.clone();
         let connected = async {
             poll_fn(|cx| tcp.poll_ready(cx)).await?;
             tcp.call(to.clone()).await
         };
         match connected.await {
-            Ok(stream) => Ok(Stream::Tcp(stream.into_inner())),
+            Ok(stream) => Ok(Box::new(stream.into_inner())),
             Err(error) => {
                 let (mut stage, mut cause) = (Stage::Connect, error.source());
                 // The connector has no kinds of errors, so the causes tell the stage.
@@ -144,6 +160,10 @@ impl Dialer {
         let wrong = |error| Error::new(Stage::Tls, server, error);
         loaded.map_err(|error| Error::new(Stage::Tls, server, error))?.map_err(wrong)
     }
+}
+
+fn dialed(stream: Box<dyn Io>, h2: bool, forward: Option<Uri>) -> Dialed {
+    Dialed { stream, h2, link: Arc::new(Link { forward, answered: AtomicBool::new(false) }) }
 }
 
 fn host(uri: &Uri) -> &str {

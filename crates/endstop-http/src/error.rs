@@ -2,8 +2,10 @@
 
 use crate::host::host_port;
 use http::Uri;
+use hyper_util::client::legacy;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 /// An error of any type, as `hyper` takes and returns them.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -34,8 +36,8 @@ pub enum Stage {
 ///
 /// The text names the host and the stage, and the [source](std::error::Error::source) has the cause.
 /// Neither contains a credential, the path or the query.
-#[derive(Debug)]
-pub struct Error(Box<Inner>);
+#[derive(Clone, Debug)]
+pub struct Error(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -48,19 +50,22 @@ struct Inner {
 impl Error {
     pub(crate) fn new(stage: Stage, uri: &Uri, source: impl Into<BoxError>) -> Error {
         let source = Some(source.into());
-        Error(Box::new(Inner { stage, host: host_port(uri), proxy: None, source }))
+        Error(Arc::new(Inner { stage, host: host_port(uri), proxy: None, source }))
     }
 
     pub(crate) fn timeout(uri: &Uri) -> Error {
         let (stage, host) = (Stage::Timeout, host_port(uri));
-        Error(Box::new(Inner { stage, host, proxy: None, source: None }))
+        Error(Arc::new(Inner { stage, host, proxy: None, source: None }))
     }
 
     /// Names the proxy through which the host would have been reached.
     pub(crate) fn through(mut self, proxy: Option<&Uri>) -> Error {
-        self.0.proxy = proxy.map(|proxy| {
-            format!("{}://{}", proxy.scheme_str().unwrap_or("http"), host_port(proxy))
-        });
+        // Not shared before it is returned.
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.proxy = proxy.map(|proxy| {
+                format!("{}://{}", proxy.scheme_str().unwrap_or("http"), host_port(proxy))
+            });
+        }
         self
     }
 
@@ -121,7 +126,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_deref().map(|source| source as _)
+        let source: &(dyn std::error::Error + 'static) = self.0.source.as_deref()?;
+        // That of the pool only wraps the cause.
+        source.downcast_ref::<legacy::Error>().map_or(Some(source), legacy::Error::source)
     }
 }
 

@@ -1,53 +1,37 @@
-//! A request in progress: finds or opens a connection, and sends the request on it.
+//! A request in progress, and the stage at which it failed.
 
 use crate::body::Outgoing;
-use crate::connection::start;
-use crate::dial::Dialer;
+use crate::dial::Connector;
 use crate::error::{Error, Stage};
-use crate::link::Sent;
-use crate::pool::{Free, Origin};
-use crate::received::Received;
-use http::header::{HOST, PROXY_AUTHORIZATION};
-use http::uri::{PathAndQuery, Uri};
-use http::{Request, Response, StatusCode};
-use http_body_util::Full;
+use crate::stream::Link;
+use http::{Extensions, Request, Response, StatusCode, Uri};
+use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
+use hyper_util::client::legacy;
+use std::error::Error as _;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+
+pub(crate) type Pool = legacy::Client<Connector, Outgoing>;
 
 /// A response whose head is expected, returned by [`Client::send`](crate::Client::send). Dropping it
 /// gives the request up.
-// Written by hand: the futures of nested async functions each have room for the whole request, and
-// thousands of these may wait at the same time.
 #[must_use = "futures do nothing unless polled"]
-pub struct ResponseFuture(Result<Box<Exchange>, Option<Error>>);
+pub struct ResponseFuture(Result<Exchange, Option<Error>>);
 
 struct Exchange {
-    dialer: Arc<Dialer>,
-    origin: Arc<Origin>,
-    /// The address as given; requests have it in a form that depends on the connection.
+    sending: legacy::ResponseFuture,
     uri: Uri,
-    /// The request while it is not sent.
-    request: Option<Request<Outgoing>>,
     /// A copy of the request, if the server may receive it twice.
-    again: Option<Box<Request<Outgoing>>>,
-    /// `true` if the connection was opened for this request.
-    fresh: bool,
-    /// The proxy that receives the request.
-    proxy: Option<Uri>,
-    /// Counts what the connection reads, if it has one response at a time.
-    received: Option<Received>,
-    step: Step,
+    again: Option<Box<Again>>,
 }
 
-type Future<T> = Pin<Box<dyn std::future::Future<Output = T> + Send>>;
-
-enum Step {
-    Start,
-    Connecting(Future<Result<Free, Error>>),
-    Waiting(Future<Sent>),
+struct Again {
+    pool: Pool,
+    request: Request<Outgoing>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -55,24 +39,11 @@ enum Step {
 struct Upgraded;
 
 impl ResponseFuture {
-    pub(crate) fn new(
-        dialer: Arc<Dialer>,
-        origin: Arc<Origin>,
-        request: Request<Outgoing>,
-    ) -> ResponseFuture {
-        let (uri, request) = (request.uri().clone(), Some(request));
-        let exchange = Exchange {
-            dialer,
-            origin,
-            uri,
-            request,
-            again: None,
-            fresh: false,
-            proxy: None,
-            received: None,
-            step: Step::Start,
-        };
-        ResponseFuture(Ok(Box::new(exchange)))
+    pub(crate) fn new(pool: &Pool, request: Request<Outgoing>) -> ResponseFuture {
+        let uri = request.uri().clone();
+        let again = is_repeatable(&request)
+            .then(|| Box::new(Again { pool: pool.clone(), request: copy_of(&request) }));
+        ResponseFuture(Ok(Exchange { sending: pool.request(request), uri, again }))
     }
 
     /// A request that cannot be sent.
@@ -81,7 +52,7 @@ impl ResponseFuture {
     }
 }
 
-impl std::future::Future for ResponseFuture {
+impl Future for ResponseFuture {
     type Output = Result<Response<Incoming>, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -101,132 +72,67 @@ impl fmt::Debug for ResponseFuture {
 impl Exchange {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Incoming>, Error>> {
         loop {
-            match &mut self.step {
-                Step::Start => {
-                    if let Some(free) = self.origin.take() {
-                        self.send_on(free, false);
-                    } else {
-                        let (dialer, origin) = (Arc::clone(&self.dialer), Arc::clone(&self.origin));
-                        self.step = Step::Connecting(Box::pin(connect(dialer, origin)));
-                    }
+            let error = match ready!(Pin::new(&mut self.sending).poll(cx)) {
+                Ok(response) => return Poll::Ready(self.answered(response)),
+                Err(error) => error,
+            };
+            let link = link_of(&error);
+            // The server may have closed the connection while the request was on its way. One that fails twice
+            // without a response between is not used again.
+            let was_open =
+                link.as_ref().is_some_and(|it| it.answered.swap(false, Ordering::Relaxed));
+            match &self.again {
+                Some(again) if was_open => {
+                    self.sending = again.pool.request(copy_of(&again.request));
                 }
-                Step::Connecting(connecting) => match ready!(connecting.as_mut().poll(cx)) {
-                    Ok(free) => self.send_on(free, true),
-                    Err(error) => return Poll::Ready(Err(error)),
-                },
-                Step::Waiting(sent) => {
-                    let sent = ready!(sent.as_mut().poll(cx));
-                    if let Some(response) = self.sent(sent) {
-                        return Poll::Ready(response);
-                    }
-                }
+                _ => return Poll::Ready(Err(self.failed(error, link.as_deref()))),
             }
         }
     }
 
-    /// Sends the request on a connection, in the form that the connection requires.
-    fn send_on(&mut self, free: Free, fresh: bool) {
-        // Each step that leads here has the request.
-        let Some(mut request) = self.request.take() else { return };
-        self.fresh = fresh;
-        self.again = if fresh { None } else { copy_of(&request) };
-        self.step = Step::Waiting(match free {
-            // With HTTP/2 the address is sent as it is, and names the host.
-            Free::Shared(mut sender) => {
-                self.received = None;
-                if request.headers().get(HOST) == self.origin.host.as_ref() {
-                    request.headers_mut().remove(HOST);
-                }
-                Box::pin(sender.try_send_request(request))
-            }
-            Free::One(idle) => {
-                self.received = Some(idle.link.received.clone());
-                let headers = request.headers_mut();
-                if let Some(host) = &self.origin.host {
-                    headers.entry(HOST).or_insert_with(|| host.clone());
-                }
-                if let Some(proxy) = &idle.link.forward {
-                    // A proxy gets the whole address.
-                    self.proxy = Some(proxy.uri.clone());
-                    if let Some(login) = &proxy.login {
-                        headers.entry(PROXY_AUTHORIZATION).or_insert_with(|| login.clone());
-                    }
-                } else {
-                    let path = self.uri.path_and_query().cloned();
-                    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
-                    *request.uri_mut() = Uri::from(path);
-                }
-                Box::pin(idle.send(request))
-            }
-        });
+    fn answered(&self, mut response: Response<Incoming>) -> Result<Response<Incoming>, Error> {
+        if let Some(link) = response.extensions_mut().remove::<Arc<Link>>() {
+            link.answered.store(true, Ordering::Relaxed);
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Error::new(Stage::Receive, &self.uri, Upgraded));
+        }
+        Ok(response)
     }
 
-    /// Returns the result, or `None` if the request is sent again.
-    fn sent(&mut self, sent: Sent) -> Option<Result<Response<Incoming>, Error>> {
-        let (stage, error) = match sent {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                return Some(Err(Error::new(Stage::Receive, &self.uri, Upgraded)));
-            }
-            Ok(mut response) => {
-                if let Some(received) = self.received.take() {
-                    response.extensions_mut().insert(received);
-                }
-                return Some(Ok(response));
-            }
-            Err(mut error) => match error.take_message() {
-                // The server has closed a connection that was free.
-                Some(mut unsent) if !self.fresh => {
-                    // The next connection may need another form of the address.
-                    *unsent.uri_mut() = self.uri.clone();
-                    (self.request, self.step) = (Some(unsent), Step::Start);
-                    return None;
-                }
-                // A new connection that fails is not retried, because the next would fail, too.
-                Some(_) => (Stage::Send, error.into_error()),
-                // The server closed the connection while the request was on its way.
-                None if self.again.is_some() => {
-                    let again = self.again.take().map(|again| *again);
-                    (self.request, self.step) = (again, Step::Start);
-                    return None;
-                }
-                None => (Stage::Receive, error.into_error()),
-            },
-        };
-        Some(Err(Error::new(stage, &self.uri, error).through(self.proxy.as_ref())))
+    fn failed(&self, error: legacy::Error, link: Option<&Link>) -> Error {
+        // The dialer has named the stage itself.
+        if let Some(error) = error.source().and_then(|source| source.downcast_ref::<Error>()) {
+            return error.clone();
+        }
+        let Some(link) = link else { return Error::new(Stage::Connect, &self.uri, error) };
+        let cause = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
+        // Of a request that was not sent. The next connection would fail, too, if a new one did.
+        let unsent = cause.is_some_and(hyper::Error::is_canceled);
+        let stage = if unsent { Stage::Send } else { Stage::Receive };
+        Error::new(stage, &self.uri, error).through(link.forward.as_ref())
     }
 }
 
-/// Copies a request that may be sent twice if its connection breaks: one with a safe method and no
+/// Returns the connection of a request that failed, or `None` if there was none.
+fn link_of(error: &legacy::Error) -> Option<Arc<Link>> {
+    let mut extras = Extensions::new();
+    error.connect_info()?.get_extras(&mut extras);
+    extras.remove()
+}
+
+/// `true` for a request that may be sent twice if its connection breaks: one with a safe method and no
 /// body. Source: RFC 9110, section 9.2.2.
-fn copy_of(request: &Request<Outgoing>) -> Option<Box<Request<Outgoing>>> {
-    if !request.method().is_safe() || !request.body().is_end_stream() {
-        return None;
-    }
-    let mut copy = Request::new(Outgoing::Whole(Full::default()));
+fn is_repeatable(request: &Request<Outgoing>) -> bool {
+    request.method().is_safe() && request.body().is_end_stream()
+}
+
+fn copy_of(request: &Request<Outgoing>) -> Request<Outgoing> {
+    let mut copy = Request::new(Either::Left(Full::default()));
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.version_mut() = request.version();
     copy.headers_mut().clone_from(request.headers());
     copy.extensions_mut().clone_from(request.extensions());
-    Some(Box::new(copy))
-}
-
-/// Opens a connection, or returns the shared one that another request opens in the meantime.
-async fn connect(dialer: Arc<Dialer>, origin: Arc<Origin>) -> Result<Free, Error> {
-    let mut dialing = std::pin::pin!(dialer.dial(&origin.uri));
-    let dialed = loop {
-        // Created before the check, so that no notification is missed.
-        let shared = origin.shared.notified();
-        if let Some(shared) = origin.take_shared() {
-            return Ok(shared);
-        }
-        // A server that answers another request with HTTP/2 first saves this one its connection.
-        tokio::select! {
-            dialed = &mut dialing => break dialed?,
-            () = shared => {}
-        }
-    };
-    let proxy = dialed.forward.as_ref().map(|proxy| proxy.uri.clone());
-    let started = start(dialed, &origin).await;
-    started.map_err(|error| Error::new(Stage::Connect, &origin.uri, error).through(proxy.as_ref()))
+    copy
 }

@@ -11,8 +11,7 @@ pub(crate) fn host_port(uri: &Uri) -> String {
 }
 
 /// Returns the value that the header `host` of a request to this address has, or `None` without a host.
-/// A request that has this header before it is sent need not be given room for it later.
-pub fn host_header(uri: &Uri) -> Option<HeaderValue> {
+pub(crate) fn host_header(uri: &Uri) -> Option<HeaderValue> {
     let authority = uri.authority()?;
     // The port is omitted if the scheme implies it, also if the address names it.
     let implied = if is_https(uri) { ":443" } else { ":80" };

@@ -1,5 +1,5 @@
 //! The HTTP client of Endstop: pooled connections with proxies, private certificate authorities
-//! and timeouts, over [`hyper`].
+//! and timeouts, over [`hyper_util`].
 //!
 //! ```
 //! use bytes::Bytes;
@@ -16,23 +16,18 @@
 //!
 //! A client speaks HTTP/1.1, and HTTP/2 if a server with TLS chooses it. It follows no redirect and
 //! refuses upgrades. Responses arrive as [`hyper::body::Incoming`], undecoded; [`Decoded`] unpacks
-//! those that are compressed with gzip, and [`Received`] shows whether more than a chunk has arrived. No
-//! error and no `Debug` output contains a credential.
+//! those that are compressed with gzip. No error and no `Debug` output contains a credential.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
 mod client;
-mod connection;
 mod decoded;
 mod dial;
 mod error;
 mod exchange;
 mod host;
-mod link;
 mod no_proxy;
-mod pool;
 mod proxy;
-mod received;
 mod stream;
 mod tls;
 mod tunnel;
@@ -41,8 +36,6 @@ pub use client::{Client, ClientBuilder};
 pub use decoded::{BodyError, Decoded};
 pub use error::{Error, SettingsError, Stage};
 pub use exchange::ResponseFuture;
-pub use host::host_header;
 pub use http_body_util::Full;
 pub use no_proxy::NoProxy;
-pub use received::Received;
 pub use tls::{CertificateError, Certificates};

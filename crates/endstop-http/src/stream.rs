@@ -1,73 +1,80 @@
-//! The byte stream of a connection: TCP, or TLS over one of these.
+//! The byte stream of a connection: TCP, or TLS over another stream.
 
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 
-/// The byte stream of a connection.
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    /// TLS; nested if the proxy itself is reached over TLS.
-    Tls(Box<TlsStream<Stream>>),
+/// A stream of any kind. TLS may be nested, if the proxy itself is reached over TLS.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A new connection, as the pool takes it.
+pub(crate) struct Dialed {
+    pub(crate) stream: Box<dyn Io>,
+    /// `true` if the server chose HTTP/2.
+    pub(crate) h2: bool,
+    pub(crate) link: Arc<Link>,
 }
 
-impl AsyncRead for Stream {
+/// The part of a connection that its requests can see.
+pub(crate) struct Link {
+    /// The proxy that receives the requests.
+    pub(crate) forward: Option<Uri>,
+    /// `true` after a response, until a request fails.
+    pub(crate) answered: AtomicBool,
+}
+
+impl Connection for Dialed {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new().proxy(self.link.forward.is_some());
+        let connected = connected.extra(Arc::clone(&self.link));
+        if self.h2 { connected.negotiated_h2() } else { connected }
+    }
+}
+
+impl AsyncRead for Dialed {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, into),
-        }
+        Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for Dialed {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         from: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, from),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, from),
-        }
+        Pin::new(&mut self.stream).poll_write(cx, from)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
+    // Without these two, the head and the body of a request would be copied together.
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         from: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, from),
-            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, from),
-        }
+        Pin::new(&mut self.stream).poll_write_vectored(cx, from)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Stream::Tcp(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
-        }
+        self.stream.is_write_vectored()
     }
 }

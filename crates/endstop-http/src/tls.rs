@@ -1,7 +1,7 @@
 //! TLS: the trusted authorities, and the handshake.
 
 use crate::host::bare;
-use crate::stream::Stream;
+use crate::stream::Io;
 use rustls::ClientConfig;
 use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -134,13 +134,13 @@ impl Tls {
 
 /// Negotiates TLS. Returns the stream, and `true` if the server chose HTTP/2.
 pub(crate) async fn handshake(
-    stream: Stream,
+    stream: Box<dyn Io>,
     host: &str,
     config: Arc<ClientConfig>,
-) -> io::Result<(Stream, bool)> {
+) -> io::Result<(Box<dyn Io>, bool)> {
     let name = ServerName::try_from(bare(host).to_owned())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the host is not a valid name"))?;
     let tls = TlsConnector::from(config).connect(name, stream).await?;
     let h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok((Stream::Tls(Box::new(tls)), h2))
+    Ok((Box::new(tls), h2))
 }

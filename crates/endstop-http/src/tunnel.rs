@@ -3,7 +3,7 @@
 use crate::error::BoxError;
 use crate::host::host_port;
 use crate::proxy::Proxy;
-use crate::stream::Stream;
+use crate::stream::Io;
 use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
@@ -25,11 +25,11 @@ pub(crate) enum TunnelError {
 
 /// Asks the proxy at the other end of a stream for a connection to a server.
 pub(crate) async fn tunnel(
-    stream: Stream,
+    stream: Box<dyn Io>,
     proxy: &Proxy,
     server: &Uri,
     user_agent: Option<&HeaderValue>,
-) -> Result<Stream, BoxError> {
+) -> Result<Box<dyn Io>, BoxError> {
     let to = host_port(server);
     let mut request = Request::builder().method(Method::CONNECT).uri(&to).header(HOST, &to);
     if let Some(headers) = request.headers_mut() {

@@ -103,6 +103,7 @@ async fn refusal_of_proxy_is_named() {
         ("HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n", "407"),
         ("HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\n\r\nno\n", "502"),
         ("HTTP/1.1 200 OK\r\n\r\nunasked", "before the server was asked"),
+        ("", "connection closed"),
     ] {
         let (port, _) = tunnel(1, answer, None).await;
         let address = format!("http://me:hush@127.0.0.1:{port}");
@@ -150,4 +151,26 @@ async fn remote_proxy_is_not_used_for_this_machine() {
     let local = Client::builder().proxy(proxy.url("")).build().unwrap();
     local.send(get(&server.url("/"))).await.unwrap();
     assert_eq!((server.requests().len(), proxy.requests().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn failures_behind_proxy_name_it() {
+    let (acceptor, _) = tls(&["model.test"], &[]);
+    let server = Server::secured(acceptor).await;
+    let (port, _) = tunnel(server.port, CONNECTED, None).await;
+    let silent = Server::start("").await;
+    for (port, url, stage) in [
+        // The certificate of the server is not trusted.
+        (port, "https://model.test/", Stage::Tls),
+        // The proxy receives the request, and hangs up.
+        (silent.port, "http://model.test/", Stage::Receive),
+    ] {
+        let proxy = format!("http://me:hush@127.0.0.1:{port}");
+        let client = Client::builder().proxy(proxy).build().unwrap();
+        let error = client.send(get(url)).await.unwrap_err();
+        assert_eq!(error.stage(), stage, "{error:?}");
+        assert_eq!(error.proxy(), Some(&*format!("http://127.0.0.1:{port}")));
+        assert!(!format!("{error} {error:?}").contains("hush"), "{error:?}");
+    }
+    assert!(server.requests().is_empty());
 }

@@ -2,14 +2,16 @@
 
 use crate::server::{Server, get, listen, text, tls};
 use bytes::Bytes;
-use endstop_http::{CertificateError, Certificates, Client, Full, Received, Stage, host_header};
+use endstop_http::{CertificateError, Certificates, Client, Full, Stage};
 use http::{Request, Response, Version};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 use std::error::Error as _;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 fn trusting(authority: &str) -> Client {
@@ -77,12 +79,10 @@ async fn requests_share_connection_of_http2() {
     let (client, url) = (trusting(&authority), format!("https://localhost:{port}/v1"));
     let response = client.send(get(&url)).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_2);
-    assert!(response.extensions().get::<Received>().is_none(), "others share the connection");
     assert_eq!(text(response).await, format!("{url} None"));
     // A header with the host of the address is left out.
     let mut named = get(&url);
-    let host = host_header(named.uri()).unwrap();
-    named.headers_mut().insert("host", host);
+    named.headers_mut().insert("host", format!("localhost:{port}").parse().unwrap());
     assert_eq!(text(client.send(named).await.unwrap()).await, format!("{url} None"));
     let mut requests = JoinSet::new();
     for _ in 0..50 {
@@ -104,4 +104,65 @@ async fn first_requests_at_once_are_all_answered() {
         requests.spawn(async move { text(client.send(request).await.unwrap()).await });
     }
     assert_eq!(requests.join_all().await.len(), 20);
+}
+
+#[tokio::test]
+async fn connection_that_goes_away_is_replaced() {
+    let (acceptor, authority) = tls(&["localhost"], &["h2"]);
+    let (away, (finish, may_finish)) = (Arc::new(Notify::new()), watch::channel(false));
+    let ((tell, mut events), goes_away) = (mpsc::unbounded_channel(), Arc::clone(&away));
+    let port = listen(move |number, stream| {
+        let (acceptor, away, tell) = (acceptor.clone(), Arc::clone(&goes_away), tell.clone());
+        let may_finish = may_finish.clone();
+        async move {
+            let stream = acceptor.accept(stream).await.unwrap();
+            let began = tell.clone();
+            let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
+                let mut may_finish = may_finish.clone();
+                began.send(format!("{} on {number}", request.method())).unwrap();
+                async move {
+                    may_finish.wait_for(|may| *may).await.unwrap();
+                    let number = Bytes::from(number.to_string());
+                    Ok::<_, Infallible>(Response::new(Full::new(number)))
+                }
+            });
+            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+            tokio::select! {
+                _ = &mut connection => return,
+                () = away.notified() => {}
+            }
+            if number == 1 {
+                // Announces its end, and finishes its requests.
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
+            }
+            let _ = tell.send(format!("end of {number}"));
+        }
+    })
+    .await;
+    let (client, url) = (trusting(&authority), format!("https://localhost:{port}/"));
+    let mut next = async || events.recv().await.unwrap();
+    let send = |method: &str| {
+        let request = Request::builder().method(method).uri(&url).body(Full::<Bytes>::default());
+        client.send(request.unwrap())
+    };
+    let mut requests = JoinSet::new();
+    requests.spawn(send("POST"));
+    assert_eq!(next().await, "POST on 1");
+    away.notify_one();
+    finish.send(true).unwrap();
+    assert_eq!(text(requests.join_next().await.unwrap().unwrap().unwrap()).await, "1");
+    assert_eq!(next().await, "end of 1");
+    assert_eq!(text(send("GET").await.unwrap()).await, "2");
+    assert_eq!(next().await, "GET on 2");
+    // The end of a connection in the middle of a request is an error, because the server has seen it.
+    finish.send(false).unwrap();
+    requests.spawn(send("POST"));
+    assert_eq!(next().await, "POST on 2");
+    away.notify_one();
+    assert_eq!(next().await, "end of 2");
+    let error = requests.join_next().await.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.stage(), Stage::Receive, "{error:?}");
+    assert!(events.is_empty(), "sent once");
 }

@@ -11,10 +11,10 @@ use super::replay::{Played, RecordingReplay};
 use base64::Engine as _;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError};
-use endstop_http::{BodyError, Client, Decoded, Full, ResponseFuture, host_header};
+use endstop_http::{BodyError, Client, Decoded, Full, ResponseFuture};
 use endstop_wire::Headers;
 use endstop_wire::redact::secrets_out;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Method, Request, Uri};
 use percent_encoding::percent_decode_str;
 use std::future::Future;
@@ -36,8 +36,6 @@ pub(super) struct Address {
     pub(super) url: Url,
     /// The address in the form in which requests have it: without user, password and fragment.
     uri: Uri,
-    /// The host as a header.
-    host: Option<HeaderValue>,
     /// The user and the password of the URL as a header.
     login: Option<HeaderValue>,
 }
@@ -51,8 +49,7 @@ impl Address {
         let _ = (bare.set_username(""), bare.set_password(None));
         bare.set_fragment(None);
         let uri = Uri::try_from(bare.as_str()).unwrap_or_default();
-        let host = host_header(&uri);
-        Arc::new(Address { url, uri, host, login })
+        Arc::new(Address { url, uri, login })
     }
 
     /// Returns the address for messages.
@@ -238,13 +235,10 @@ fn unsent(error: &endstop_http::Error, url: &Url) -> ModelError {
     ModelError::new(class, format!("{what}: {message}"))
 }
 
-/// Returns these headers with those that the client adds to a request to this address.
-pub(super) fn completed(headers: &HeaderMap, address: &Address) -> HeaderMap {
+/// Returns these headers with those that the client adds to a request.
+pub(super) fn completed(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     complete(&mut headers);
-    if let Some(host) = &address.host {
-        headers.entry(HOST).or_insert_with(|| host.clone());
-    }
     headers
 }
 

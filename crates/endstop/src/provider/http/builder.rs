@@ -276,7 +276,7 @@ impl HttpProviderBuilder {
             } else {
                 Address::new(stream_url)
             },
-            sent: Arc::new(completed(&headers, &whole)),
+            sent: Arc::new(completed(&headers)),
             whole,
             headers: Arc::new(headers),
             signer: signer.map(Arc::new),

@@ -41,7 +41,7 @@ impl Provider for HttpProvider {
             Ok(more) if more.is_empty() => None,
             Ok(more) => {
                 Arc::make_mut(&mut headers).extend(more);
-                sent = Arc::new(completed(&headers, &address));
+                sent = Arc::new(completed(&headers));
                 None
             }
             // `check_params` has accepted the parameters, unless the caller did not ask.
