@@ -8,6 +8,7 @@
 
 use super::error::{McpError, McpErrorKind};
 use super::guard::Guard;
+use super::http_client::HttpError;
 use super::server::{McpServer, Place};
 use super::stdio::Process;
 use super::{answer, http};
@@ -366,27 +367,19 @@ fn other_version(theirs: &str) -> Refused {
 }
 
 /// Returns the innermost cause, for example "Connection refused", because the outer errors only
-/// wrap it. Contains no credentials, and therefore not the address that the HTTP client names.
+/// wrap it. Contains no credentials.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     loop {
-        let next = match cause.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        let next = match cause.downcast_ref::<StreamableHttpError<HttpError>>() {
             // This error does not return its cause as its `source`.
             Some(StreamableHttpError::Client(error)) => Some(error as &(dyn Error + 'static)),
             _ => cause.source(),
         };
         match next {
             Some(next) => cause = next,
-            None => break,
+            None => return excerpt(&cause.to_string()),
         }
-    }
-    match cause.downcast_ref::<reqwest::Error>() {
-        Some(error) if error.is_timeout() => "the request timed out".to_owned(),
-        Some(error) => match error.status() {
-            Some(status) => format!("HTTP {status}"),
-            None => "the request failed".to_owned(),
-        },
-        None => excerpt(&cause.to_string()),
     }
 }
 

@@ -4,18 +4,16 @@
 //! let transport = transport("https://host/mcp", &headers, false)?;
 //! ```
 
-use super::lines::LARGEST_MESSAGE;
-use crate::provider::network::{CONNECT_TIMEOUT, USER_AGENT, cleartext, is_local};
+use super::http_client::HttpClient;
+use crate::provider::network::{Connection, cleartext, client, web_address};
 use endstop_wire::redact::address;
-use reqwest::header::{HeaderName, HeaderValue};
-use reqwest::redirect::Policy;
+use http::header::{HeaderName, HeaderValue};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::SseRetryPolicy;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use url::Url;
 
 /// Retry policy for a broken event stream: four retries, after 0.25 to 2 seconds.
 #[derive(Debug)]
@@ -36,12 +34,11 @@ pub(super) fn transport(
     url: &str,
     headers: &[(String, String)],
     allow_http: bool,
-) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
+) -> Result<StreamableHttpClientTransport<HttpClient>, String> {
     let shown = address(url);
-    let parsed = Url::parse(url).map_err(|error| format!("invalid address `{shown}`: {error}"))?;
-    if !matches!(parsed.scheme(), "http" | "https") {
-        return Err(format!("invalid address `{shown}`: expected http:// or https://"));
-    }
+    let parsed = web_address(url).map_err(|error| {
+        format!("invalid address `{shown}`: {error}; expected http:// or https://")
+    })?;
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err(format!(
             "{shown}: a user name or password in the address is not supported; set a header instead"
@@ -64,31 +61,11 @@ pub(super) fn transport(
         value.set_sensitive(true);
         custom.insert(key, value);
     }
-    let mut config = StreamableHttpClientTransportConfig::with_uri(url)
-        .max_sse_event_size(LARGEST_MESSAGE)
-        .custom_headers(custom);
+    let mut config =
+        StreamableHttpClientTransportConfig::with_uri(parsed.as_str()).custom_headers(custom);
     config.retry_config = Arc::new(AFewTimes);
     config.control_request_timeout = Duration::from_secs(2);
-    let client = client(&parsed)
+    let client = client(&parsed, Connection::default())
         .map_err(|error| format!("the HTTP client could not be created: {error}"))?;
-    Ok(StreamableHttpClientTransport::with_client(client, config))
-}
-
-/// Creates a client for this address. Certificates are loaded only for https. Requests to this
-/// machine use no proxy.
-fn client(url: &Url) -> reqwest::Result<reqwest::Client> {
-    let mut builder = reqwest::Client::builder()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .user_agent(USER_AGENT)
-        // A redirect could lead the headers to another host.
-        .redirect(Policy::none());
-    if url.scheme() == "http" {
-        // Loading the system's certificates takes time, and cleartext does not need them.
-        builder = builder.tls_certs_only([]).http1_only();
-    }
-    if is_local(url) {
-        builder = builder.no_proxy();
-    }
-    builder.build()
+    Ok(StreamableHttpClientTransport::with_client(HttpClient::new(client), config))
 }

@@ -36,6 +36,7 @@ mod connection;
 mod error;
 mod guard;
 mod http;
+mod http_client;
 mod lines;
 mod log_output;
 mod server;

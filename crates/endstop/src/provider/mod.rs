@@ -12,7 +12,7 @@ pub mod http;
 pub mod layer;
 #[cfg(feature = "http")]
 mod login;
-#[cfg(any(feature = "http", feature = "mcp"))]
+#[cfg(feature = "http")]
 pub(crate) mod network;
 #[cfg(feature = "http")]
 pub mod record;

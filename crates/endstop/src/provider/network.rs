@@ -5,23 +5,20 @@
 //! let client = client(&url, Connection::default())?;
 //! ```
 
-#[cfg(feature = "http")]
 use endstop_http::{Certificates, Client, SettingsError};
 use endstop_wire::endpoint::is_loopback;
-#[cfg(feature = "http")]
 use http::{HeaderValue, Uri};
 use std::time::Duration;
 use url::Url;
 
 /// Default time limit for establishing a connection.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The user agent of requests, unless another is set.
-pub(crate) const USER_AGENT: &str = concat!("endstop/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("endstop/", env!("CARGO_PKG_VERSION"));
 
 /// The reason why a string is not the address of a server. Does not repeat the string, which may
 /// contain a password.
-#[cfg(feature = "http")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
@@ -44,7 +41,6 @@ pub enum AddressError {
 }
 
 /// The settings of a client's connections, which are valid each by itself.
-#[cfg(feature = "http")]
 #[derive(Default)]
 pub(crate) struct Connection {
     /// The proxy of all requests; `None` means those of the environment.
@@ -58,7 +54,6 @@ pub(crate) struct Connection {
 }
 
 /// Parses a URL and checks that its scheme is http or https.
-#[cfg(feature = "http")]
 pub(crate) fn web_address(address: &str) -> Result<Url, AddressError> {
     let parsed = Url::parse(address);
     let url = parsed.map_err(|error| AddressError::Syntax { problem: error.to_string() })?;
@@ -87,7 +82,6 @@ pub(crate) fn is_local(url: &Url) -> bool {
 /// Creates a client for this address. Certificates are loaded only for https. Requests to this
 /// machine bypass proxies on other machines, because a remote proxy could not reach it and must not
 /// see the data.
-#[cfg(feature = "http")]
 pub(crate) fn client(url: &Url, connection: Connection) -> Result<Client, SettingsError> {
     let mut builder = Client::builder()
         .connect_timeout(connection.connect_timeout.unwrap_or(CONNECT_TIMEOUT))

@@ -5,6 +5,8 @@ use endstop::mcp::{McpErrorKind, McpServer};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::ToolOutput;
 use endstop::{Agent, Limits};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,6 +20,10 @@ pub fn all() -> Vec<(&'static str, fn())> {
         closed_connection_is_tool_error,
         huge_http_answer_is_refused,
         address_without_mcp_is_error,
+        refusal_names_what_is_required,
+        redirect_is_not_followed,
+        packed_answer_is_unpacked,
+        huge_event_is_not_asked_for_again,
     ]
 }
 
@@ -28,15 +34,16 @@ struct Site {
 }
 
 impl Site {
-    fn new(mode: &'static str) -> Site {
+    fn new(mode: impl Into<String>) -> Site {
+        let mode = mode.into();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let heard = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&heard);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let log = Arc::clone(&log);
-                std::thread::spawn(move || serve(stream, mode, &log));
+                let (log, mode) = (Arc::clone(&log), mode.clone());
+                std::thread::spawn(move || serve(stream, &mode, &log));
             }
         });
         Site { url, heard }
@@ -85,6 +92,25 @@ fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
             let _ = send("418 I'm a teapot", "text/plain", "short and stout");
             continue;
         }
+        if mode == "locked" {
+            let _ = write!(
+                out,
+                "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer realm=\"played\"\r\ncontent-length: 0\r\n\r\n"
+            );
+            continue;
+        }
+        if let Some(to) = mode.strip_prefix("moved to ") {
+            let _ = write!(
+                out,
+                "HTTP/1.1 307 Temporary Redirect\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n"
+            );
+            continue;
+        }
+        if head.contains("last-event-id: 7\r\n") {
+            log.lock().unwrap().push((head, json!({"method": "resumed"})));
+            let _ = send("200 OK", "text/event-stream", &huge_event());
+            continue;
+        }
         if !head.starts_with("POST") {
             let _ = send("405 Method Not Allowed", "text/plain", "");
             continue;
@@ -106,7 +132,8 @@ fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
                 )
             }
             "tools/list" => {
-                let names = ["echo", "hang", "huge", "leave", "events", "broken"];
+                let names =
+                    ["echo", "hang", "huge", "leave", "events", "broken", "packed", "bulky"];
                 let tools =
                     names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
                 send("200 OK", kind, &answer(json!({"tools": tools})))
@@ -143,6 +170,18 @@ fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
                         events.push_str(&format!("event: message\ndata: {text}\n\n"));
                         send("200 OK", "text/event-stream", &events)
                     }
+                    "packed" => {
+                        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+                        packed.write_all(text.as_bytes()).unwrap();
+                        let packed = packed.finish().unwrap();
+                        let length = packed.len();
+                        let _ = write!(
+                            out,
+                            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-encoding: gzip\r\ncontent-length: {length}\r\n\r\n"
+                        );
+                        out.write_all(&packed)
+                    }
+                    "bulky" => send("200 OK", "text/event-stream", &huge_event()),
                     // The event stream begins and then breaks off.
                     _ => send("200 OK", "text/event-stream", ": nothing\n\n"),
                 }
@@ -158,6 +197,11 @@ fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
             return;
         }
     }
+}
+
+/// An event of 5 MiB, after one with an id, from which a stream can be resumed.
+fn huge_event() -> String {
+    format!("id: 7\ndata: \n\ndata: {}\n\n", "x".repeat(5 << 20))
 }
 
 async fn tools_are_called_over_http() {
@@ -225,4 +269,36 @@ async fn address_without_mcp_is_error() {
     assert_eq!(error.kind, McpErrorKind::Start, "{error}");
     assert!(error.to_string().contains("418"), "{error}");
     assert!(!error.to_string().contains("hidden"), "{error}");
+}
+
+async fn refusal_names_what_is_required() {
+    let error = Site::new("locked").server().connect().await.unwrap_err();
+    assert_eq!(error.kind, McpErrorKind::Start, "{error}");
+    assert!(error.to_string().contains("authorization required: Bearer realm"), "{error}");
+    assert!(!error.to_string().contains("hidden"), "{error}");
+}
+
+async fn redirect_is_not_followed() {
+    // The headers are for the first server.
+    let other = Site::new("good");
+    let error = Site::new(format!("moved to {}", other.url)).server().connect().await.unwrap_err();
+    assert!(error.to_string().contains("307"), "{error}");
+    assert!(other.heard.lock().unwrap().is_empty());
+}
+
+async fn packed_answer_is_unpacked() {
+    let site = Site::new("good");
+    let tools = site.server().connect().await.unwrap();
+    assert_eq!(call(&tools, "packed", "hello").await, ToolOutput::ok("hello"));
+    let heard = site.heard.lock().unwrap().clone();
+    assert!(heard.iter().all(|(head, _)| head.contains("accept-encoding: gzip\r\n")), "{heard:?}");
+}
+
+async fn huge_event_is_not_asked_for_again() {
+    let site = Site::new("good");
+    let tools = site.server().connect().await.unwrap();
+    let output = call(&tools, "bulky", "").await;
+    assert!(output.is_error(), "{output:?}");
+    assert!(site.messages("resumed").is_empty());
+    assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
