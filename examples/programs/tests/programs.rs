@@ -4,6 +4,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use endstop::testkit::{Reply, Request, Server, Turn};
+use endstop_http::{Client, Decoded, Full};
 use futures_util::{SinkExt, StreamExt, future::join_all};
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -50,6 +51,21 @@ fn said<'a>(request: &'a Request, role: &str) -> Vec<&'a str> {
     of_role.map(|message| message["content"].as_str().unwrap_or_default()).collect()
 }
 
+/// Sends a request to a service, and reads the answer.
+fn post(
+    client: &Client,
+    address: &str,
+    message: String,
+) -> impl Future<Output = (http::response::Parts, String)> + use<> {
+    let request = http::Request::post(address).body(Full::from(message)).unwrap();
+    let sending = client.send(request);
+    async move {
+        let (head, mut body) = Decoded::new(sending.await.unwrap()).into_parts();
+        let text = body.read(1 << 20).await.unwrap().unwrap();
+        (head, String::from_utf8(text).unwrap())
+    }
+}
+
 /// Repeats the messages of the user, so that a wrong history is visible in the answer.
 fn echo() -> Server {
     Server::start(|request| Reply::turn(request, &Turn::text(said(request, "user").join(" | "))))
@@ -60,10 +76,10 @@ fn echo() -> Server {
 async fn chat_service_keeps_100_users_apart() {
     let server = echo();
     let (_service, address) = service(env!("CARGO_BIN_EXE_chat_service"), &server).await;
-    let client = reqwest::Client::new();
+    let client = Client::builder().build().unwrap();
     let post = |user: usize, message: String| {
-        let request = client.post(format!("{address}/user{user}")).body(message);
-        async move { request.send().await.unwrap().text().await.unwrap() }
+        let sending = post(&client, &format!("{address}/user{user}"), message);
+        async move { sending.await.1 }
     };
     let first = join_all((0..100).map(|user| post(user, format!("I am {user}.")))).await;
     let second = join_all((0..100).map(|user| post(user, "Who am I?".to_owned()))).await;
@@ -79,10 +95,10 @@ async fn chat_service_reports_a_cut_answer_as_an_error() {
         Server::start(|request| Reply::turn(request, &Turn::text("one two").finish("length")))
             .unwrap();
     let (_service, address) = service(env!("CARGO_BIN_EXE_chat_service"), &server).await;
-    let response = reqwest::Client::new().post(format!("{address}/ada")).body("Count.");
-    let response = response.send().await.unwrap();
-    assert_eq!(response.status(), 502);
-    assert!(response.text().await.unwrap().contains("error_output_truncated"));
+    let client = Client::builder().build().unwrap();
+    let (head, text) = post(&client, &format!("{address}/ada"), "Count.".to_owned()).await;
+    assert_eq!(head.status, 502);
+    assert!(text.contains("error_output_truncated"));
 }
 
 #[tokio::test]
@@ -216,9 +232,9 @@ async fn branch_leaves_the_original_as_it_was() {
 async fn sse_streams_events_until_the_outcome() {
     let server = echo();
     let (_service, address) = service(env!("CARGO_BIN_EXE_sse"), &server).await;
-    let response = reqwest::Client::new().post(&address).body("Hello there.").send().await.unwrap();
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let text = response.text().await.unwrap();
+    let client = Client::builder().build().unwrap();
+    let (head, text) = post(&client, &address, "Hello there.".to_owned()).await;
+    assert_eq!(head.headers["content-type"], "text/event-stream");
     let events: Vec<Value> = text
         .split("\n\n")
         .filter_map(|event| event.lines().find_map(|line| line.strip_prefix("data: ")))

@@ -226,7 +226,7 @@ impl ServerSettings {
 
 /// `true` if requests to this address reach another machine unencrypted.
 fn in_clear(url: &str) -> bool {
-    reqwest::Url::parse(url)
+    url::Url::parse(url)
         .is_ok_and(|url| url.scheme() == "http" && !url.host_str().is_some_and(is_loopback))
 }
 

@@ -3,8 +3,9 @@
 //!
 //! Both work on the exporter's own thread, never on that of the run.
 
-use endstop::wire::endpoint::is_loopback;
 use endstop::wire::redact::KnownKeys;
+use endstop_http::{Decoded, Full};
+use http::HeaderValue;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{MetricExporter, SpanExporter};
@@ -14,13 +15,15 @@ use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::trace::SpanData;
-use reqwest::Url;
 use std::borrow::Cow;
+use std::error::Error;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use tokio::time::error::Elapsed;
+use url::Url;
 
 /// Maximum number of bytes that are read of an answer, whose body is not used.
 const MOST_OF_AN_ANSWER: usize = 64 << 10;
@@ -153,7 +156,9 @@ impl PushMetricExporter for Metrics {
 /// An HTTP client with its own runtime, because the exporter's thread has none.
 #[derive(Debug)]
 pub(super) struct Client {
-    http: reqwest::Client,
+    http: endstop_http::Client,
+    /// Maximum time of a request with its answer.
+    timeout: Duration,
     runtime: Runtime,
     lost: Arc<Lost>,
 }
@@ -164,60 +169,71 @@ impl Client {
         timeout: Duration,
         lost: Arc<Lost>,
     ) -> Result<Client, String> {
-        let mut builder = reqwest::Client::builder()
-            .timeout(timeout)
-            .user_agent(concat!("endstop/", env!("CARGO_PKG_VERSION")))
-            // No redirects, because the headers may contain a key for this host only.
-            .redirect(reqwest::redirect::Policy::none());
-        // Without TLS no certificates are needed, and loading them takes time.
-        if endpoint.scheme() == "http" {
-            builder = builder.tls_certs_only([]).http1_only();
-        }
-        // A proxy on another machine cannot reach a collector on this one.
-        if endpoint.host_str().is_some_and(is_loopback) {
-            builder = builder.no_proxy();
-        }
-        let http = builder
+        let not_created = |error| format!("could not create the HTTP client: {error}");
+        let http = endstop_http::Client::builder()
+            .connect_timeout(timeout)
+            .user_agent(HeaderValue::from_static(concat!("endstop/", env!("CARGO_PKG_VERSION"))))
             .build()
-            .map_err(|error| format!("could not create the HTTP client: {error}"))?;
+            .map_err(not_created)?;
+        if endpoint.scheme() == "https" {
+            http.load_certificates().map_err(not_created)?;
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| format!("could not start the async runtime: {error}"))?;
-        Ok(Client { http, runtime, lost })
+        Ok(Client { http, timeout, runtime, lost })
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        // In the runtime, whose clock the time limit needs.
         let sent = self.runtime.block_on(async {
-            let mut response = self.http.execute(request.try_into()?).await?;
-            let status = response.status();
-            let mut body = Vec::new();
-            while let Some(more) = response.chunk().await? {
-                // The rest of a long answer is dropped, because a hostile collector could fill the
-                // memory.
-                if body.len() + more.len() > MOST_OF_AN_ANSWER {
-                    break;
-                }
-                body.extend_from_slice(&more);
-            }
-            let mut whole = Response::new(Bytes::from(body));
-            *whole.status_mut() = status;
-            // The headers tell the exporter when a throttled collector accepts spans again.
-            *whole.headers_mut() = std::mem::take(response.headers_mut());
-            Ok::<_, reqwest::Error>(whole)
+            let answer = tokio::time::timeout(self.timeout, self.answer(request)).await;
+            answer.unwrap_or_else(|elapsed| Err(elapsed.into()))
         });
         let why = match &sent {
             Ok(response) if response.status().is_success() => None,
             Ok(response) => Some(format!("it answered with status {}", response.status().as_u16())),
-            // Only the kind of error is reported, because its text quotes the address.
-            Err(error) if error.is_timeout() => Some("it did not answer".to_owned()),
-            Err(error) if error.is_connect() => Some("it could not be connected to".to_owned()),
-            Err(_) => Some("the connection failed".to_owned()),
+            Err(error) => Some(reason(&**error).to_owned()),
         };
         if let Some(why) = why {
             self.lost.went_wrong(why);
         }
-        sent.map_err(|error| error.without_url().into())
+        sent
+    }
+
+    async fn answer(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let request = without_login(request)?.map(Full::new);
+        // The headers tell the exporter when a throttled collector accepts spans again.
+        let (head, mut body) = Decoded::new(self.http.send(request).await?).into_parts();
+        // A long answer is dropped, because a hostile collector could fill the memory.
+        let body = body.read(MOST_OF_AN_ANSWER).await?.unwrap_or_default();
+        Ok(Response::from_parts(head, Bytes::from(body)))
+    }
+}
+
+/// Removes the user and the password of the address, which are not sent.
+fn without_login(mut request: Request<Bytes>) -> Result<Request<Bytes>, HttpError> {
+    let mut url = Url::parse(&request.uri().to_string())?;
+    // These fail only for URLs without a host, which http and https do not have.
+    let _ = (url.set_username(""), url.set_password(None));
+    *request.uri_mut() = url.as_str().parse()?;
+    Ok(request)
+}
+
+/// Returns the kind of an error, because its text names the address.
+fn reason(error: &(dyn Error + Send + Sync + 'static)) -> &'static str {
+    let error = match error.downcast_ref::<endstop_http::Error>() {
+        None if error.is::<Elapsed>() => return "it did not answer",
+        None => return "the connection failed",
+        Some(error) => error,
+    };
+    if error.is_timeout() {
+        "it did not answer"
+    } else if error.is_connect() {
+        "it could not be connected to"
+    } else {
+        "the connection failed"
     }
 }
 

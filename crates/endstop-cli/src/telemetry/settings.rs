@@ -6,8 +6,8 @@
 use endstop::core::limits::unknown_key;
 use endstop::wire::endpoint::is_loopback;
 use endstop::wire::redact::address;
-use reqwest::Url;
 use std::time::Duration;
+use url::Url;
 
 /// Maximum time of one request, unless a variable sets another.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -434,6 +434,26 @@ fn failing_collector_does_not_delay_run() {
 }
 
 #[test]
+fn collector_is_asked_at_its_address_alone() {
+    // The user and the password of the address are not sent, and its headers go to no other host.
+    let (there, cli) = (collector(), Cli::new());
+    let away = endpoint(&there);
+    let moved = answering(move |_| {
+        Reply::new(307, "text/plain", "").header("location", &format!("{away}/v1/traces"))
+    });
+    let server = playing([Turn::text("Paris."), Turn::text("Paris.")]);
+    for (collector, lost) in [(&there, false), (&moved, true)] {
+        let with_password = endpoint(collector).replace("http://", "http://user:hunter2@");
+        let done = traced(&cli, &server, "openai-chat", &["Where?"], &with_password, &[]).exits(0);
+        assert_eq!(done.stderr.contains("it answered with status 307"), lost, "{}", done.stderr);
+        let requests = collector.requests();
+        assert_eq!(requests.len(), 2, "spans and metrics");
+        assert!(requests.iter().all(|request| !request.headers.contains_key("authorization")));
+    }
+    assert_eq!(there.requests().len(), 2, "no redirect is followed");
+}
+
+#[test]
 fn spans_need_enabling_variables() {
     let cli = Cli::new();
     let collector = collector();

@@ -196,7 +196,7 @@ fn settings_are_empty(agent: &Value) -> bool {
 /// Returns the scheme, host and port of an address, without user and path. A name with non-ASCII
 /// letters is shown in its ASCII form, so that look-alike letters are visible.
 pub(crate) fn host(url: &str) -> String {
-    let Ok(parsed) = reqwest::Url::parse(url) else { return shown(url) };
+    let Ok(parsed) = url::Url::parse(url) else { return shown(url) };
     let host = parsed.host_str().unwrap_or_default();
     let port = parsed.port().map(|port| format!(":{port}")).unwrap_or_default();
     shown(&format!("{}://{host}{port}", parsed.scheme()))
