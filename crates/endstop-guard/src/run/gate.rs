@@ -2,7 +2,7 @@
 
 use super::event::{GuardEvent, Hear};
 use super::key_sets::KeySets;
-use super::pricing::Prices;
+use super::pricing::price_of;
 use super::runs::{RunHandle, Shared};
 use super::settings::Settings;
 use crate::exchange::{Request, RunKey, RunName, Salt, Threads};
@@ -25,7 +25,6 @@ pub struct Gate {
     pub(super) salt: Salt,
     pub(super) threads: Arc<Mutex<Threads>>,
     key_sets: Arc<KeySets>,
-    prices: Prices,
     pub(super) runs: Mutex<Runs>,
     /// The run of every call, if the guard has started the only program that it serves.
     pub(super) only: Option<RunName>,
@@ -56,7 +55,6 @@ impl Gate {
             threads: Arc::new(Mutex::new(Threads::new(salt.clone()))),
             salt,
             key_sets: Arc::default(),
-            prices: Prices::default(),
             runs: Mutex::default(),
             only: None,
             hear,
@@ -152,7 +150,7 @@ impl Gate {
             return (Some(price), None);
         }
         let model = request.model.as_deref();
-        let info = model.and_then(|model| self.prices.of(request.format, host, model));
+        let info = model.and_then(|model| price_of(request.format, host, model));
         (info.as_ref().map(|info| info.price), info)
     }
 }

@@ -3,58 +3,13 @@
 use endstop_wire::catalog::prices::{self, ModelInfo};
 use endstop_wire::catalog::providers::{PROVIDERS, ProviderInfo};
 use endstop_wire::dialect::{Dialect, WireFormat, dialect, dialect_at};
-use std::collections::VecDeque;
-use std::sync::{LazyLock, Mutex, PoisonError};
-
-/// Models whose prices are remembered. A run seldom has more than its main model and one for titles.
-const REMEMBERED: usize = 8;
-
-/// Longest name of a model that is remembered, in bytes.
-const LONGEST_NAME: usize = 256;
-
-/// Looks prices up in the catalogue, which is a table of 150 kB, and remembers the last results, also for models that it
-/// does not have.
-#[derive(Default)]
-pub(super) struct Prices(Mutex<VecDeque<Known>>);
-
-struct Known {
-    format: WireFormat,
-    host: Option<String>,
-    model: String,
-    info: Option<ModelInfo>,
-}
-
-impl Prices {
-    /// Returns the price of a model, if the catalogue knows it.
-    pub(super) fn of(
-        &self,
-        format: WireFormat,
-        host: Option<&str>,
-        model: &str,
-    ) -> Option<ModelInfo> {
-        // The list is valid after a panic: each change is one call.
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = |one: &&Known| {
-            one.format == format && one.host.as_deref() == host && one.model == model
-        };
-        if let Some(one) = known.iter().find(is_same) {
-            return one.info.clone();
-        }
-        let info = price_of(format, host, model);
-        if model.len() <= LONGEST_NAME {
-            known.truncate(REMEMBERED - 1);
-            let (host, model) = (host.map(str::to_owned), model.to_owned());
-            known.push_front(Known { format, host, model, info: info.clone() });
-        }
-        info
-    }
-}
+use std::sync::LazyLock;
 
 /// Looks up the price of a model.
 ///
 /// The provider is found by the upstream's host; behind any other host (a company's gateway) the
 /// price is that of the format's own provider.
-fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> Option<ModelInfo> {
+pub(super) fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> Option<ModelInfo> {
     let by_host = host.and_then(provider_at).map(|provider| provider.id);
     let provider = by_host.or_else(|| own_provider(format))?;
     prices::lookup(provider, model)
@@ -129,40 +84,6 @@ fn own_provider(format: WireFormat) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn remembered_prices_are_those_of_the_catalogue() {
-        let prices = Prices::default();
-        let long = "m".repeat(LONGEST_NAME + 1);
-        let mut names = vec!["gpt-4o-mini", "claude-sonnet-4-5", "no-such-model", "", &long];
-        // The earlier ones are replaced.
-        names.extend(["gpt-4o", "gpt-4.1", "gpt-5", "gpt-5-mini", "o3", "o4-mini", "gpt-4o-mini"]);
-        let formats = [WireFormat::OpenAiChat, WireFormat::Anthropic];
-        let hosts = [None, Some("api.x.ai"), Some("openrouter.ai"), Some("127.0.0.1")];
-        let mut found = 0;
-        for name in names {
-            for (host, format) in
-                hosts.iter().flat_map(|host| formats.map(|format| (*host, format)))
-            {
-                let fresh = price_of(format, host, name);
-                found += usize::from(fresh.is_some());
-                for _ in 0..2 {
-                    assert_eq!(prices.of(format, host, name), fresh, "{name} at {host:?}");
-                }
-                assert!(prices.0.lock().unwrap().len() <= REMEMBERED);
-            }
-        }
-        assert!(found > 10, "{found}");
-        // A result that is not the catalogue's shows that it was remembered.
-        let (format, host, name) = (WireFormat::OpenAiChat, None, "gpt-4o");
-        assert!(prices.of(format, host, name).is_some());
-        prices.0.lock().unwrap()[0].info = None;
-        assert_eq!(prices.of(format, host, name), None);
-        // One that is too long is looked up each time.
-        let before = prices.0.lock().unwrap()[0].model.clone();
-        assert_eq!(prices.of(format, host, &long), None);
-        assert_eq!(prices.0.lock().unwrap()[0].model, before);
-    }
 
     #[test]
     fn provider_is_found_by_host() {

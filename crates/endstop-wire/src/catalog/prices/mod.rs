@@ -26,28 +26,21 @@
 //! bills, and tokens of audio. Cache writes have the price of the provider's default lifetime; for a
 //! lifetime of an hour see [`Price::hour_write`].
 //!
-//! The catalogue is a plain-text table compiled into the program. A lookup reads the lines of one
-//! provider; nothing is parsed in advance or cached. The data comes from the `genai-prices` project
+//! The catalogue is a plain-text table compiled into the program. The first lookup builds an index of
+//! its lines; a line is parsed when it was found. The data comes from the `genai-prices` project
 //! (MIT, see `data/LICENSE-genai-prices`). The test `catalogue` writes and checks it.
 
 mod argument;
+mod index;
 mod variant;
 
 pub use argument::{AmountProblem, PriceError, parse_price};
 
-use argument::nano_usd;
-use endstop_core::{NanoUsd, Price};
-use memchr::memmem;
+use endstop_core::Price;
+use index::{Found, section};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// The price table. Each provider starts with `@provider TAB fallback provider …`, followed by its
-/// models, first match first:
-/// `id TAB input TAB output TAB cached TAB cache write TAB context window TAB "~" if not exact
-/// TAB variant SPACE variant … TAB rule SPACE rule …`. Prices are dollars per million tokens. A model
-/// without an input price has no price. For the variants see the module `variant`.
-const CATALOGUE: &str = include_str!("../../../data/prices.tsv");
 
 /// Alternative names of the catalogue's providers.
 const ALIASES: &[(&str, &str)] = &[
@@ -190,37 +183,15 @@ pub(crate) fn context_window(provider: &str, model: &str) -> Option<u64> {
     find(provider, model)?.context_window()
 }
 
-/// One line of the catalogue.
-struct Found {
-    provider: &'static str,
-    line: &'static str,
-}
-
-impl Found {
-    fn field(&self, at: usize) -> &'static str {
-        self.line.split('\t').nth(at).unwrap_or("")
-    }
-
-    fn price(&self, at: usize) -> Option<NanoUsd> {
-        nano_usd(self.field(at)).ok()
-    }
-
-    fn context_window(&self) -> Option<u64> {
-        self.field(5).parse().ok()
-    }
-}
-
 /// Finds a model's line at the provider or at a provider whose models it also serves.
 fn find(provider: &str, model: &str) -> Option<Found> {
     let (provider, model) = (fold(provider), fold(model));
     let id = canonical(&provider);
     let at_provider = |model: &str| {
-        let (id, fallbacks, models) = section(id)?;
-        find_line(id, models, model).or_else(|| {
-            fallbacks.split(' ').find_map(|fallback| {
-                let (id, _, models) = section(fallback)?;
-                find_line(id, models, model)
-            })
+        let own = section(id)?;
+        own.find(model).or_else(|| {
+            let mut fallbacks = own.fallbacks.split(' ');
+            fallbacks.find_map(|fallback| section(fallback)?.find(model))
         })
     };
     // Retry with a dashed date only after an exact miss, because some ids really have dates without
@@ -234,63 +205,6 @@ fn find(provider: &str, model: &str) -> Option<Found> {
 /// Returns the catalogue's id of a provider.
 fn canonical(provider: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == provider).map_or(provider, |(_, id)| id)
-}
-
-/// Returns a provider's id, fallbacks and lines.
-fn section(id: &str) -> Option<(&'static str, &'static str, &'static str)> {
-    // Such characters could match across fields or lines of the table.
-    if id.is_empty() || id.contains(['\t', '\n']) {
-        return None;
-    }
-    let at = memmem::find(CATALOGUE.as_bytes(), format!("\n@{id}\t").as_bytes())?;
-    let rest = CATALOGUE.get(at + 2..)?;
-    let rest = &rest[..memmem::find(rest.as_bytes(), b"\n@").unwrap_or(rest.len())];
-    let (head, models) = rest.split_once('\n')?;
-    let (id, fallbacks) = head.split_once('\t')?;
-    Some((id, fallbacks, models))
-}
-
-fn find_line(provider: &'static str, models: &'static str, model: &str) -> Option<Found> {
-    models
-        .lines()
-        .find(|line| {
-            let (rest, rules) = line.rsplit_once('\t').unwrap_or((line, ""));
-            let id = rest.split('\t').next().unwrap_or("");
-            rules.split(' ').any(|rule| matches(rule, id, model))
-        })
-        .map(|line| Found { provider, line })
-}
-
-/// `true` if a model's name in lower case matches the rule:
-/// `=` the id, `=x` equals x, `^x` starts with x, `$x` ends with x, `~x` contains x,
-/// `&x` starts with x and is not a speech model, `%x` equals x with a digit for every `#`. If a
-/// `*` ends the pattern, anything may follow.
-fn matches(rule: &str, id: &str, model: &str) -> bool {
-    let Some((kind, text)) = rule.split_at_checked(1) else {
-        return false;
-    };
-    match kind {
-        "=" if text.is_empty() => id.eq_ignore_ascii_case(model),
-        "=" => model == text,
-        "^" => model.starts_with(text),
-        "$" => model.ends_with(text),
-        "~" => model.contains(text),
-        "&" => model.starts_with(text) && !is_speech(model),
-        "%" => {
-            let (pattern, open) = text.strip_suffix('*').map_or((text, false), |p| (p, true));
-            let (pattern, model) = (pattern.as_bytes(), model.as_bytes());
-            let fits = |(p, m): (&u8, &u8)| {
-                if *p == b'#' { m.is_ascii_digit() } else { p == m }
-            };
-            (model.len() == pattern.len() || (open && model.len() > pattern.len()))
-                && pattern.iter().zip(model).all(fits)
-        }
-        _ => false,
-    }
-}
-
-fn is_speech(model: &str) -> bool {
-    model.split('-').skip(1).any(|part| part == "tts")
 }
 
 /// Returns `model-2025-12-11` for `model-20251211`, because some gateways write dates without
@@ -325,6 +239,7 @@ fn fold(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use endstop_core::NanoUsd;
 
     fn usd(price: Option<NanoUsd>) -> f64 {
         price.map_or(-1.0, NanoUsd::to_usd)
@@ -403,30 +318,6 @@ mod tests {
         let acme = book.lookup("openrouter", "acme/model").unwrap();
         assert_eq!((acme.price, acme.context_window), (own, None));
         assert_eq!(book.lookup("anthropic", "claude-3-opus"), lookup("anthropic", "claude-3-opus"));
-    }
-
-    #[test]
-    fn rules_match_whole_patterns_only() {
-        for (rule, model, fits) in [
-            ("=", "the-id", true),
-            ("=", "the-id-2", false),
-            ("=other", "other", true),
-            ("^pre", "prefix", true),
-            ("$fix", "prefix", true),
-            ("~ref", "prefix", true),
-            ("&gem", "gem-pro", true),
-            ("&gem", "gem-tts-pro", false),
-            ("&gem", "gem-pro-tts", false),
-            ("&gem", "gem-ttsx", true),
-            ("%m-##", "m-12", true),
-            ("%m-##", "m-123", false),
-            ("%m-##", "m-1x", false),
-            ("%m-##", "m-1", false),
-            ("%m-##*", "m-123", true),
-            ("", "the-id", false),
-        ] {
-            assert_eq!(matches(rule, "The-Id", model), fits, "{rule} {model}");
-        }
     }
 
     #[test]
