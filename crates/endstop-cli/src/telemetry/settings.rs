@@ -41,6 +41,7 @@ impl Signal {
 
 /// The settings of an exporter.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only their presence is reported"))]
 pub(super) struct Settings {
     pub(super) endpoint: Url,
     /// Host and port for messages, because the full address may contain a password.

@@ -39,6 +39,11 @@ fn missing_part_names_its_feature() {
         let said = done.stderr + &done.stdout;
         assert!(said.contains(feature) && said.contains("is not in this build"), "{said}");
     }
+    let mut demo = cli.command(["demo", "loop"]);
+    demo.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1");
+    let said = String::from_utf8(demo.output().unwrap().stderr).unwrap();
+    assert!(said.contains("telemetry is off") && said.contains("--features otlp"), "{said}");
+    assert!(!cli.run(["demo", "loop"]).stderr.contains("telemetry"));
     // Any other word is unknown.
     for args in [&["acq"][..], &["run", "--parquet", "x"]] {
         let said = cli.run(args).exits(2).stderr;

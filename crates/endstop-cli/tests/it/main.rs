@@ -72,6 +72,7 @@ mod spend;
 #[cfg(unix)]
 mod steering;
 mod suspended;
+#[cfg(feature = "otlp")]
 mod telemetry;
 #[cfg(target_os = "linux")]
 mod terminal;
