@@ -188,7 +188,6 @@ impl LimitRow {
 macro_rules! limits {
     ($(
         $(#[doc = $doc:literal])+
-        $(#[serde($serde:ident)])?
         $limit:ident $name:ident: $type:ty = $default:expr, {
             unit: $unit:ident,
             off: $off:expr,
@@ -205,7 +204,6 @@ macro_rules! limits {
             $(
                 $(#[doc = $doc])+
                 #[doc = concat!("\n\nDefault: `", stringify!($default), "`.")]
-                $(#[serde($serde)])?
                 pub $name: $type,
             )+
         }
@@ -489,9 +487,6 @@ limits! {
     ///
     /// Counted from the first failure. The waits together never exceed it. Two retries are made
     /// even if the failed attempts themselves took longer than this.
-    // A journal written before this limit existed reads as off, because only `max_retries` applied
-    // then. Off is not looser or tighter, because then `max_retries` alone decides.
-    #[serde(default)]
     RetryFor retry_for: Option<Duration> = Some(seconds(60)), {
         unit: Time,
         off: Off::Allowed,

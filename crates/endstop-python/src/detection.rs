@@ -39,8 +39,6 @@ struct Stored {
     complete: bool,
     value_missing: bool,
     should_retry: Option<bool>,
-    // Missing in what earlier versions pickled.
-    #[serde(default)]
     service_tier: Option<ServiceTier>,
 }
 

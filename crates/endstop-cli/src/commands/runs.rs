@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
         "run", "started", "ended as", "turns", "cost"
     ));
     for run in &runs {
-        // Redacted again, because a journal of an older version may contain secrets.
+        // Redacted again, because the process that stored a run may not have known all secrets.
         let _ = output::line(&output::hidden(&line(run, now)));
     }
     Ok(0)

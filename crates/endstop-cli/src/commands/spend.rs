@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SpendArgs, as_json: bool) -> Result {
         output::note(&format!("no run is stored in {} for this period", journal.path().display()));
     }
     for line in lines(by_name(args.by), &groups, &accounts) {
-        // Redacted, because a journal of an older version may contain secrets.
+        // Redacted again, because the process that stored a run may not have known all secrets.
         let _ = output::line(&output::hidden(&line));
     }
     Ok(0)

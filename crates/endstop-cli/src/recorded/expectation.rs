@@ -181,12 +181,10 @@ fn cost(outcome: &Outcome, most: NanoUsd) -> Found {
         Some(upper) if upper == known => Found::new(upper <= most, known.to_string()),
         Some(upper) => Found::new(upper <= most, format!("{known} to {upper}"))
             .because("the provider has not counted every call, so the cost is a range".to_owned()),
-        None if outcome.cost_unknown => Found::new(false, format!("at least {known}")).because(
+        None => Found::new(false, format!("at least {known}")).because(
             "the cost is not known: set a price for the run, for example --price in=1,out=2"
                 .to_owned(),
         ),
-        // Outcomes of earlier versions have no bound.
-        None => Found::new(known <= most, known.to_string()),
     }
 }
 

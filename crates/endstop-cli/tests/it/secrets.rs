@@ -405,8 +405,8 @@ fn unlisted_keys_are_redacted() {
     cli.write("out.jsonl", &done.stdout);
     cli.run(["explain", "e.jsonl", "--html", "events.html"]).exits(0);
     cli.run(["explain", "last", "--html", "page.html", "--journal", "j.db"]).exits(0);
-    // Events of an earlier version contain the key; a page of them must not, because pages are
-    // shared.
+    // Events of a process that did not know the key contain it; a page of them must not, because pages
+    // are shared.
     let old = cli.read("e.jsonl").replace("[redacted]", KEYS[0]);
     assert!(old.contains(KEYS[0]));
     cli.write("old", old);

@@ -65,7 +65,7 @@ pub enum ImageTokens {
 }
 
 impl Default for ImageTokens {
-    /// The number of earlier versions, with which their journals are replayed.
+    /// A number for every image, for runs whose driver sets no rule.
     fn default() -> ImageTokens {
         ImageTokens::Flat(4096)
     }

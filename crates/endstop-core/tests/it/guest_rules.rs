@@ -449,7 +449,7 @@ fn events_of_guests_keep_their_form() {
     let closed = Event::new(Duration::from_secs(1), closed);
     assert_eq!(serde_json::to_string(&closed).unwrap(), text);
     assert_eq!(serde_json::from_str::<Event>(text).unwrap(), closed);
-    // Journals of earlier versions have neither turns nor a guest.
+    // No turns and no guest are not written.
     let old =
         r#"{"at":{"secs":0,"nanos":0},"event":"spent","usage":{},"cost":5,"cost_unknown":false}"#;
     let event: Event = serde_json::from_str(old).unwrap();

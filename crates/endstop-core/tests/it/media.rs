@@ -155,7 +155,6 @@ fn message_is_bounded_by_rule() {
     let rule = ImageTokens::Tiles { base: 85, tile: 170 };
     let message = Message::new(MessageId(1), Role::User, vec![part]);
     assert_eq!(message.token_bound(rule), 16 + 765);
-    // Journals of earlier versions counted 4096.
     assert_eq!(message.token_bound(ImageTokens::default()), 16 + 4096);
     let result = ToolResult {
         call_id: "c".into(),

@@ -1,9 +1,9 @@
-//! Runs that an earlier version of the kernel recorded replay to the same outcome: a journal must
-//! stay readable, and a change of the kernel must not change what it decided.
+//! Runs that were recorded before later changes of the kernel replay to the same outcome. They test that
+//! it is deterministic: a change that is not meant to must not change what it decides.
 //!
 //! `tests/recorded/VERSION.jsonl` has a run per line: its `spec`, its `events` and its `outcome`, made
 //! from the random worlds of `world/`. If a rule changes on purpose, remove the runs that it
-//! concerns, state the rule in `docs/src/departures.md`, and add runs of the new version:
+//! concerns, state the rule in `docs/src/departures.md`, and add new runs:
 //!
 //! ```sh
 //! cargo test -p endstop-core --test it record_runs -- --ignored --nocapture > NEW.jsonl

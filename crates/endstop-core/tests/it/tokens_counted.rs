@@ -127,9 +127,9 @@ fn choice_is_read_and_compared() {
     let [all, uncached, output] = TokensCounted::ALL.map(with);
     assert!(row.is_looser(&all, &uncached) && row.is_looser(&uncached, &output));
     assert!(!row.is_looser(&output, &all) && !row.is_looser(&all, &all));
-    // A journal that was written before this limit existed.
-    let old: Limits = serde_json::from_value(json!({"max_tokens": 5})).unwrap();
-    assert_eq!(old.max_tokens_counts, TokensCounted::All);
+    // A limit that is not set has its default.
+    let partial: Limits = serde_json::from_value(json!({"max_tokens": 5})).unwrap();
+    assert_eq!(partial.max_tokens_counts, TokensCounted::All);
 }
 
 #[test]

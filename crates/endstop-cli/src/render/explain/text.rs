@@ -9,7 +9,8 @@ use crate::visible::shorten;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Writes a line with secrets redacted, because a journal of an older version may contain some.
+/// Writes a line with secrets redacted again, because the process that stored the run may not have known
+/// all of them.
 fn shown(line: &str) -> std::io::Result<()> {
     output::line(&output::hidden(line))
 }
@@ -64,12 +65,10 @@ pub(crate) fn tell(timeline: &Timeline) {
     }
 }
 
-/// Formats the cost after a turn. Files of earlier versions contain 0 if no price was known.
-fn so_far(timeline: &Timeline, event: &Value) -> String {
-    let unknown = timeline.ending.as_ref().is_some_and(|outcome| outcome.cost_unknown);
+/// Formats the cost after a turn.
+fn so_far(event: &Value) -> String {
     match event["cost"].as_f64() {
         None => "no price".to_owned(),
-        Some(nano) if nano == 0.0 && unknown => "no price".to_owned(),
         Some(nano) => format!("${:.4} so far", nano / 1e9),
     }
 }
@@ -99,7 +98,7 @@ fn turn_started(timeline: &Timeline, event: &Value) -> String {
 }
 
 /// Formats the end of a turn: text, finish value, tokens and cost.
-fn turn_ended(timeline: &Timeline, event: &Value) -> String {
+fn turn_ended(event: &Value) -> String {
     let output = event["usage"]["output_tokens"].as_u64();
     format!(
         "  text {:?} ({} = {:?}, {} tokens, {})",
@@ -107,7 +106,7 @@ fn turn_ended(timeline: &Timeline, event: &Value) -> String {
         text(&event["signal"]["provider_specific"]["original_field"]),
         text(&event["signal"]["provider_specific"]["original_value"]),
         output.map_or_else(|| "unknown".to_owned(), |tokens| tokens.to_string()),
-        so_far(timeline, event),
+        so_far(event),
     )
 }
 
@@ -191,7 +190,7 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
     let short = |field: &str, most| shorten(&text(&event[field]), most);
     Some(match event["type"].as_str().unwrap_or_default() {
         "turn_started" => turn_started(timeline, event),
-        "turn_ended" => turn_ended(timeline, event),
+        "turn_ended" => turn_ended(event),
         "attempt_failed" => attempt_failed(event),
         "tool_started" => format!("  → {} {}", text(&event["name"]), short("arguments", 120)),
         "tool_ended" => tool_ended(event),

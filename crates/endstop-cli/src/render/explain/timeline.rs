@@ -283,7 +283,7 @@ impl Timeline {
     /// Adds the parts that need the whole timeline: the limits at the end, and repeats.
     fn close(&mut self) {
         self.repeats = repeats_of(&self.turns());
-        // Files of earlier versions have a cost of 0 if no price was known.
+        // Without a price the sum of the turns is 0, which would be a claim.
         let unknown = |outcome: &Outcome| outcome.known_cost().is_none();
         if self.ending.as_ref().is_some_and(unknown) {
             for repeat in &mut self.repeats {
