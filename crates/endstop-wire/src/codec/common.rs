@@ -2,9 +2,10 @@
 
 use super::billing::Bill;
 use crate::bounded::ITEMS_CAP;
+use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::redact::excerpt;
-use crate::signal::finish::Finish;
+use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{ErrorClass, NanoUsd, Part, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -19,7 +20,7 @@ pub(crate) struct Common {
     pub(crate) cost: Option<NanoUsd>,
     /// What the response reports about its bill in addition to the tokens.
     pub(crate) bill: Bill,
-    /// The last finish value that was not null.
+    /// The finish value.
     pub(crate) finish: Option<String>,
     /// `true` if the protocol's end marker arrived, or if the body is a complete JSON document.
     pub(crate) terminated: bool,
@@ -45,6 +46,22 @@ impl Common {
     /// Stores an error object inside the body, unless there was one before.
     pub(crate) fn fail(&mut self, error: impl FnOnce() -> ErrorBody) {
         self.error.get_or_insert_with(|| Box::new(error()));
+    }
+
+    /// Stores a finish value. An empty one counts only until a real one arrives, and one that says that the answer is not
+    /// whole is not replaced by one that does not. Returns `true` if it was stored.
+    pub(crate) fn finishes(&mut self, family: WireFormat, value: &str) -> bool {
+        let replaces = match self.finish.as_deref() {
+            None => true,
+            Some(_) if value.is_empty() => false,
+            Some(before) => {
+                !finish_of(family, before).is_sticky() || finish_of(family, value).is_sticky()
+            }
+        };
+        if replaces {
+            self.finish = Some(value.to_owned());
+        }
+        replaces
     }
 
     /// Stores token counts. A count that is absent keeps its last known value, because later events

@@ -5,6 +5,7 @@
 //! use endstop_wire::WireFormat;
 //! assert_eq!(finish_of(WireFormat::OpenAiChat, "length"), Finish::Length);
 //! assert_eq!(finish_of(WireFormat::Anthropic, "end_turn"), Finish::Natural);
+//! assert_eq!(finish_of(WireFormat::OpenAiChat, "STOP"), Finish::Natural);
 //! assert_eq!(finish_of(WireFormat::Anthropic, "END_TURN"), Finish::Unknown);
 //! ```
 
@@ -209,7 +210,23 @@ pub const fn known(family: WireFormat) -> &'static [(&'static str, Finish)] {
     }
 }
 
-/// Returns the meaning of `raw` in this family. Empty means missing, and case matters.
+impl Finish {
+    /// `true` if the answer is cut, filtered or failed. A later value does not undo that: a proxy that ends the stream
+    /// with a chunk of its own has not made the answer complete.
+    pub(crate) const fn is_sticky(self) -> bool {
+        matches!(
+            self,
+            Finish::Length
+                | Finish::ContextExceeded
+                | Finish::ContentFilter
+                | Finish::Error
+                | Finish::Aborted
+        )
+    }
+}
+
+/// Returns the meaning of `raw` in this family. Empty means missing. Case matters, except in the format of OpenAI's
+/// chat completions: gateways that imitate it pass on the values of the provider behind them, in any spelling.
 pub fn finish_of(family: WireFormat, raw: &str) -> Finish {
     if raw.is_empty() {
         return Finish::Missing;
@@ -219,6 +236,11 @@ pub fn finish_of(family: WireFormat, raw: &str) -> Finish {
         // the API.
         Finish::Unknown if family == WireFormat::Gemini && raw != "0" && is_number(raw) => {
             Finish::Other
+        }
+        Finish::Unknown if family == WireFormat::OpenAiChat => {
+            let mut all = [OPENAI, ANTHROPIC, GEMINI, COHERE_V2].into_iter().flatten();
+            let found = all.find(|(value, _)| value.eq_ignore_ascii_case(raw));
+            found.map_or(Finish::Unknown, |(_, finish)| *finish)
         }
         found => found,
     }

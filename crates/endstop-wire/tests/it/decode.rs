@@ -33,6 +33,52 @@ fn end(value: &str) -> Value {
 }
 
 #[test]
+fn cut_or_filtered_answer_stays_one() {
+    let text = json!({"choices": [{"delta": {"content": "Half"}}]});
+    for (values, reason) in [
+        (&["length", "stop"][..], SignalReason::TokenLimitReached),
+        (&["content_filter", "stop"], SignalReason::ContentFiltered),
+        (&["length", "tool_calls"], SignalReason::TokenLimitReached),
+        (&["MAX_TOKENS", "STOP"], SignalReason::TokenLimitReached),
+        (&["length", "content_filter"], SignalReason::ContentFiltered),
+        (&["length", ""], SignalReason::TokenLimitReached),
+        (&["stop", "length"], SignalReason::TokenLimitReached),
+        (&["stop", "stop"], SignalReason::NaturalCompletion),
+        (&["banana", "stop"], SignalReason::NaturalCompletion),
+    ] {
+        let ends = values.iter().map(|value| end(value));
+        let events: Vec<Value> = std::iter::once(text.clone()).chain(ends).collect();
+        assert_eq!(openai(&events).signal.reason, reason, "{values:?}");
+    }
+    let delta = |value| json!({"type": "message_delta", "delta": {"stop_reason": value}, "usage": {"output_tokens": 5}});
+    let start = json!({"type": "message_start", "message": {"id": "m", "role": "assistant", "content": []}});
+    let block = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Half"}});
+    let end = json!({"type": "message_stop"});
+    let body = stream(&[start, block, delta("max_tokens"), delta("end_turn"), end]);
+    let d = decode(ANTHROPIC, &body, RequestFacts::default());
+    assert_eq!(d.signal.reason, SignalReason::TokenLimitReached);
+}
+
+#[test]
+fn gateways_pass_on_values_of_other_providers() {
+    for (value, reason) in [
+        ("STOP", SignalReason::NaturalCompletion),
+        ("Stop", SignalReason::NaturalCompletion),
+        ("END_TURN", SignalReason::NaturalCompletion),
+        ("COMPLETE", SignalReason::NaturalCompletion),
+        ("MAX_TOKENS", SignalReason::TokenLimitReached),
+        ("LENGTH", SignalReason::TokenLimitReached),
+        ("SAFETY", SignalReason::ContentFiltered),
+        ("refusal", SignalReason::ContentFiltered),
+        ("STOPPED", SignalReason::Unknown),
+        (" stop", SignalReason::Unknown),
+    ] {
+        let text = json!({"choices": [{"delta": {"content": "It"}}]});
+        assert_eq!(openai(&[text, end(value)]).signal.reason, reason, "{value}");
+    }
+}
+
+#[test]
 fn parallel_calls_may_share_index_zero() {
     let d = openai(&[
         call(0, "a", "one", "{\"x\""),

@@ -271,8 +271,7 @@ fn status_without_details_is_read() {
             false,
             "finish_reason",
         ),
-        // Case matters.
-        (json!({"finish_reason": "STOP"}), R::Unknown, false, "finish_reason"),
+        (json!({"finish_reason": "STOP"}), R::NaturalCompletion, true, "finish_reason"),
         (json!({"finish_reason": " stop "}), R::Unknown, false, "finish_reason"),
     ] {
         let row = json!({"kind": "delta", "finished": false, "metadata": metadata});

@@ -79,12 +79,8 @@ impl Accumulator {
     }
 
     fn stop(&mut self, reason: &json::Str<'_>, sequence: &json::Str<'_>) {
-        // An empty value must not replace a real one, but it counts as a value if nothing else
-        // comes.
         if let Some(value) = &reason.0 {
-            if !value.is_empty() || self.common.finish.is_none() {
-                self.common.finish = Some(value.clone().into_owned());
-            }
+            self.common.finishes(WireFormat::Anthropic, value);
         }
         if let Some(text) = sequence.filled() {
             self.stop_sequence = Some(text.to_owned());

@@ -77,10 +77,7 @@ impl Accumulator {
 
     fn stop(&mut self, reason: &json::Str<'_>) {
         if let Some(value) = &reason.0 {
-            // An empty value must not replace a real one.
-            if !value.is_empty() || self.common.finish.is_none() {
-                self.common.finish = Some(value.clone().into_owned());
-            }
+            self.common.finishes(WireFormat::BedrockConverse, value);
         }
     }
 

@@ -80,12 +80,10 @@ impl Accumulator {
     }
 
     fn stop(&mut self, field: &'static str, value: &Str<'_>) {
-        // An empty value must not replace a real one.
-        if let Some(value) = &value.0 {
-            if !value.is_empty() || self.common.finish.is_none() {
-                self.common.finish = Some(value.clone().into_owned());
-                self.field = Some(field);
-            }
+        if let Some(value) = &value.0
+            && self.common.finishes(WireFormat::BedrockInvoke, value)
+        {
+            self.field = Some(field);
         }
     }
 

@@ -27,10 +27,7 @@ impl Accumulator {
     fn take(&mut self, event: &Event<'_>, text: &str, sink: DeltaSink<'_>) {
         self.common.named(None, event.generation_id.filled());
         if let Some(value) = &event.finish_reason.0 {
-            // An empty value is stored only until a real one arrives.
-            if !value.is_empty() || self.common.finish.is_none() {
-                self.common.finish = Some(value.clone().into_owned());
-            }
+            self.common.finishes(WireFormat::CohereV1, value);
         }
         if event.error.is_some_and(|e| e.get() != "null") {
             let value = self.common.finish.as_deref().unwrap_or("");

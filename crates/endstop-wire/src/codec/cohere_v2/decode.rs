@@ -61,10 +61,7 @@ impl Accumulator {
 
     fn finish(&mut self, value: &Str<'_>, usage: Option<&RawValue>) {
         if let Some(value) = &value.0 {
-            // An empty value is stored only until a real one arrives.
-            if !value.is_empty() || self.common.finish.is_none() {
-                self.common.finish = Some(value.clone().into_owned());
-            }
+            self.common.finishes(WireFormat::CohereV2, value);
         }
         if let Some(usage) = usage {
             count(usage, &mut self.common);

@@ -91,10 +91,7 @@ impl Accumulator {
             self.part(raw, sink);
         }
         if let Some(value) = &candidate.finish_reason.0 {
-            // An empty value is stored only until a real one arrives.
-            if !value.is_empty() || self.common.finish.is_none() {
-                self.common.finish = Some(value.clone().into_owned());
-            }
+            self.common.finishes(WireFormat::Gemini, value);
         }
         self.note("finishMessage", &candidate.finish_message);
         self.rate(candidate.safety_ratings);

@@ -60,7 +60,7 @@ impl Accumulator {
             // Only `done` ends a stream. A server that stops earlier has failed.
             self.common.terminated = true;
             if let Some(value) = &chunk.done_reason.0 {
-                self.common.finish = Some(value.clone().into_owned());
+                self.common.finishes(WireFormat::Ollama, value);
             }
         }
     }

@@ -3,8 +3,8 @@
 use super::partial_call::PartialCall;
 use super::usage::counts;
 use super::wire::{
-    Arguments, Call, Choice, Chunk, Content, CostDetails, Counts, Function, Logprobs, Message,
-    XGroq, filled,
+    Arguments, Call, Choice, Chunk, Content, CostDetails, Counts, Function, Logprobs,
+    Message, XGroq, filled,
 };
 use crate::bounded::made_id;
 use crate::codec::common::{Common, DecodedTurn};
@@ -104,10 +104,7 @@ impl Accumulator {
 
     fn choice(&mut self, choice: Choice<'_>, streamed: bool, sink: DeltaSink<'_>) {
         if let Some(value) = choice.finish_reason.0 {
-            // An empty value is stored only until a real one arrives.
-            if !value.is_empty() || self.common.finish.is_none() {
-                self.common.finish = Some(value.into_owned());
-            }
+            self.common.finishes(WireFormat::OpenAiChat, &value);
         }
         if let Some(native) = choice.native_finish_reason.filled() {
             self.native_finish = Some(native.to_owned());
