@@ -1,5 +1,7 @@
 //! Parser for error bodies: reads the providers' different shapes into one [`ErrorBody`].
 
+use super::hints;
+use crate::headers::Headers;
 use crate::json::without_lone_surrogates;
 use endstop_core::ErrorClass;
 use serde_json::Value;
@@ -13,7 +15,25 @@ const NUMBERED: &[(&str, &str, ErrorClass)] = &[
     ("zai", "1113", ErrorClass::QuotaExhausted),
     ("zhipu", "1301", ErrorClass::ContentPolicy),
     ("zai", "1301", ErrorClass::ContentPolicy),
+    // Allowances of hours, weeks and months, whose reset is named in the provider's local time.
+    ("zhipu", "1308", ErrorClass::QuotaExhausted),
+    ("zai", "1308", ErrorClass::QuotaExhausted),
+    ("zhipu", "1310", ErrorClass::QuotaExhausted),
+    ("zai", "1310", ErrorClass::QuotaExhausted),
+    ("zhipu", "1316", ErrorClass::QuotaExhausted),
+    ("zai", "1316", ErrorClass::QuotaExhausted),
+    (MINIMAX, "1001", ErrorClass::Timeout),
+    (MINIMAX, "1002", ErrorClass::RateLimit),
+    (MINIMAX, "1004", ErrorClass::Authentication),
+    (MINIMAX, "1008", ErrorClass::QuotaExhausted),
+    (MINIMAX, "1026", ErrorClass::ContentPolicy),
+    (MINIMAX, "1027", ErrorClass::ContentPolicy),
+    (MINIMAX, "2049", ErrorClass::Authentication),
 ];
+
+/// The provider whose errors are recognised by their shape, a `base_resp` with its own numbers, also behind a gateway.
+/// Source: <https://platform.minimax.io/docs/api-reference/errorcode>.
+const MINIMAX: &str = "minimax";
 
 /// Google's status names with their HTTP status, used if the number is missing.
 const RPC: &[(&str, u16)] = &[
@@ -70,6 +90,14 @@ pub(crate) struct ErrorBody {
     named: Option<String>,
     /// `true` if `error.code` is present, even as null. The type is then reported as the code.
     coded: bool,
+    /// `error.param`: the parameter of the request that the error is about.
+    pub(crate) param: Option<String>,
+    /// `true` if the error contains output of the model that the provider could not use.
+    pub(crate) failed_generation: bool,
+    /// `resets_in_seconds`, or `resets_at` in seconds since 1970: when an allowance comes back.
+    resets: [Option<f64>; 2],
+    /// `true` for the numbers of MiniMax.
+    is_minimax: bool,
     /// Message for a person, or the text itself if the body is not JSON.
     pub(crate) message: String,
     /// Message, code and type together in lower case, to search for known words.
@@ -112,6 +140,14 @@ impl ErrorBody {
     pub(crate) fn of(v: &Value) -> ErrorBody {
         // Some gateways wrap the object in a list of one.
         let v = v.get(0).filter(|_| v.is_array()).unwrap_or(v);
+        // MiniMax sends this with each response, and the number 0 with one that succeeded.
+        let base = v
+            .get("base_resp")
+            .filter(|base| base["status_code"].as_i64().is_some_and(|code| code != 0));
+        if let Some(base) = base {
+            let told = serde_json::json!({"error": {"code": base["status_code"], "message": base["status_msg"]}});
+            return ErrorBody { is_minimax: true, ..ErrorBody::of(&told) };
+        }
         let inner = match v.get("error") {
             Some(e @ Value::Object(_)) => e,
             _ => v,
@@ -123,6 +159,10 @@ impl ErrorBody {
         };
         body.code = inner.get("code").and_then(scalar);
         body.coded = inner.get("code").is_some();
+        body.param = inner.get("param").and_then(scalar).map(|param| param.to_lowercase());
+        body.failed_generation = inner.get("failed_generation").is_some_and(|text| !text.is_null())
+            || body.code.as_deref() == Some("tool_use_failed");
+        body.resets = ["resets_in_seconds", "resets_at"].map(|name| inner.get(name)?.as_f64());
         body.kind = ["type", "error_type"]
             .iter()
             // Anthropic's outer `"type": "error"` only marks the envelope and is not the error's
@@ -203,7 +243,17 @@ impl ErrorBody {
     /// Returns the class of a provider-specific numeric code.
     pub(crate) fn code_of(&self, provider: &str) -> Option<ErrorClass> {
         let code = self.code.as_deref()?;
+        let provider = if self.is_minimax { MINIMAX } else { provider };
         NUMBERED.iter().find(|(p, c, _)| *p == provider && *c == code).map(|(_, _, class)| *class)
+    }
+
+    /// Returns the time until a used-up allowance comes back, in milliseconds, if the error names it. A moment is
+    /// compared with the response's own `date`.
+    pub(crate) fn resets_in_ms(&self, headers: &Headers) -> Option<u64> {
+        let [seconds, at] = self.resets;
+        seconds
+            .or_else(|| Some(at? - hints::now(headers)? as f64))
+            .and_then(|seconds| hints::millis(seconds * 1000.0))
     }
 
     /// Returns the name of the field that decided the class, and its raw value.

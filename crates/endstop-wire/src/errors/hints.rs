@@ -17,7 +17,7 @@ pub fn retry_after_ms(headers: &Headers, words: &str) -> Option<u64> {
         }
         if let Some(at) = http_date(value) {
             // Without a `date` header the delay is unknown; a guess could be wrong by hours.
-            let now = headers.get("date").and_then(http_date)?;
+            let now = now(headers)?;
             return millis((at.saturating_sub(now).max(0) as f64) * 1000.0);
         }
     }
@@ -39,7 +39,7 @@ pub fn should_retry(headers: &Headers) -> Option<bool> {
 /// allowance that is not used up, or that does not state what is left, is ignored. Moments are
 /// compared with the response's own `date`.
 pub(super) fn allowance_ms(headers: &Headers) -> Option<u64> {
-    let now = headers.get("date").and_then(http_date);
+    let now = now(headers);
     let spent = |name: &str| headers.get(name).is_some_and(|left| left.trim() == "0");
     let resets = headers.iter().filter_map(|(name, value)| {
         // The matching `remaining` header has the same name with `reset` replaced.
@@ -101,21 +101,28 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719_468)
 }
 
-fn millis(ms: f64) -> Option<u64> {
+/// Returns the time of the response, in seconds since 1970.
+pub(super) fn now(headers: &Headers) -> Option<i64> {
+    headers.get("date").and_then(http_date)
+}
+
+pub(super) fn millis(ms: f64) -> Option<u64> {
     // Round up, because a retry that is a fraction too early is refused again.
     (ms.is_finite() && ms >= 0.0).then_some(ms.ceil() as u64)
 }
 
-/// Parses the delay in `try again in 1.3s`, `retry in 350ms`, `retry after 20 seconds` or
-/// `"retryDelay":"24s"`.
+/// Parses the delay in `try again in 1.3s`, `retry in 350ms`, `retry after 20 seconds`,
+/// `"retryDelay":"24s"` or `will reset after 5h12m3s`.
 fn in_words(words: &str) -> Option<u64> {
-    const LEADS: [&str; 6] = [
+    const LEADS: [&str; 8] = [
         "try again in ",
         "retry in ",
         "retry after ",
         "retrydelay\":\"",
         "wait ",
         "try again after ",
+        "reset after ",
+        "reset in ",
     ];
     LEADS.iter().find_map(|lead| {
         let at = words.find(lead)? + lead.len();

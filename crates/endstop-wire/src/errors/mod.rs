@@ -64,10 +64,12 @@ pub(crate) fn from_body(
         message,
         // Reset headers are sent with every response. They only matter if the allowance is the
         // problem.
-        retry_after_ms: retry_after_ms(headers, &body.words).or_else(|| {
-            let spent = class == ErrorClass::RateLimit;
-            spent.then(|| hints::allowance_ms(headers)).flatten()
-        }),
+        retry_after_ms: retry_after_ms(headers, &body.words)
+            .or_else(|| body.resets_in_ms(headers))
+            .or_else(|| {
+                let spent = class == ErrorClass::RateLimit;
+                spent.then(|| hints::allowance_ms(headers)).flatten()
+            }),
         original: Some((field, excerpt(&value))),
     }
 }
@@ -115,6 +117,68 @@ const CONTEXT: &[&str] = &[
     "`inputs` tokens + `max_new_tokens` must be",
     "maximum prompt length is",
     "prompt exceeds max length",
+    "context window exceeds limit",
+    "greater than the context length",
+    "model is loaded with context length of only",
+    "context length is only",
+    "but model only supports up to",
+    "model_max_prompt_tokens_exceeded",
+    "maximum allowed input length",
+    "context_exceeded",
+    "longer than the maximum model length",
+];
+
+/// Words of a message that compares a count with a limit (lower case).
+const ABOVE: &[&str] = &[
+    "exceed",
+    "too long",
+    "too large",
+    "too many",
+    "larger than",
+    "longer than",
+    "greater than",
+    "more than",
+    "above the",
+    "over the",
+    "only supports",
+    "at most",
+    "does not fit",
+    "maximum",
+    "max ",
+    "limit",
+];
+
+/// Words for the tokens of the request, of which a shorter conversation has fewer.
+const PROMPT: &[&str] = &["prompt", "input", "context", "messages", "conversation", "sequence"];
+
+/// Names of the output cap, in messages and as the parameter that an error names. A shorter conversation
+/// does not change it.
+const OUTPUT_CAP: &[&str] = &[
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "max_new_tokens",
+    "max_tokens_to_sample",
+    "maxoutputtokens",
+    "maxtokens",
+    "max_gen_len",
+    "completion tokens",
+    "output tokens",
+];
+
+/// Words for an allowance of tokens in a time window.
+const PER_TIME: &[&str] = &[
+    "per minute",
+    "per-minute",
+    "per min",
+    "per second",
+    "per hour",
+    "per day",
+    "per-day",
+    "tpm",
+    "tpd",
+    "rate limit",
+    "rate_limit",
 ];
 
 /// Words for an exhausted budget, plan or allowance.
@@ -139,6 +203,18 @@ const QUOTA: &[&str] = &[
     "usage limit for this billing cycle",
     "spend limit",
     "spending limit",
+];
+
+/// Words for an allowance that comes back at some time, for example after five hours.
+const ALLOWANCE: &[&str] = &[
+    "usage_limit_reached",
+    "usage limit reached",
+    "usage limit has been reached",
+    "usage_limit_exceeded",
+    "usage limit exceeded",
+    "exhausted your capacity",
+    "weekly limit",
+    "monthly limit",
 ];
 
 /// Words for a limit that resets soon, even if the message names a quota.
@@ -213,6 +289,29 @@ fn any(words: &str, table: &[&str]) -> bool {
     table.iter().any(|w| words.contains(w))
 }
 
+/// `true` if a message names a count of prompt tokens above a limit, in whatever words.
+fn names_long_prompt(body: &ErrorBody) -> bool {
+    let words = body.words.as_str();
+    let is_compared = words.contains("token") && any(words, PROMPT) && any(words, ABOVE);
+    is_compared
+        && !any(words, OUTPUT_CAP)
+        && !body.param.as_deref().is_some_and(|param| any(param, OUTPUT_CAP))
+        && !any(words, PER_TIME)
+        && has_two_counts(&body.message)
+}
+
+/// `true` if a text has two different numbers of at least three digits: a count and its limit.
+fn has_two_counts(text: &str) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit() || c == ',' || c == '_';
+    let numbers = text.split(|c: char| !is_digit(c)).filter_map(|part| {
+        let digits: String = part.chars().filter(char::is_ascii_digit).collect();
+        digits.parse::<u64>().ok().filter(|number| *number >= 100)
+    });
+    let mut numbers = numbers;
+    let Some(first) = numbers.next() else { return false };
+    numbers.any(|number| number != first)
+}
+
 /// Returns the class of an error. The order of the checks is: context length, quota, policy,
 /// overload, authentication, permission, rate limit, not found, and last the status alone.
 pub(crate) fn class_of(
@@ -231,8 +330,14 @@ pub(crate) fn class_of(
     }
     if any(words, CONTEXT)
         || (words.contains("current length is") && words.contains("while limit is"))
+        || (matches!(status, 400 | 413) && names_long_prompt(body))
     {
         return ErrorClass::ContextLengthExceeded;
+    }
+    // The output of the model did not have the form that the provider requires, and another attempt may
+    // have it. Source: <https://console.groq.com/docs/tool-use>.
+    if body.failed_generation {
+        return ErrorClass::ServerError;
     }
     // Inside a stream the request was already accepted, so its size cannot be the cause; the limit
     // is momentary then.
@@ -247,6 +352,11 @@ pub(crate) fn class_of(
         || (status == 402 && headers.get("retry-after").is_some());
     if any(words, QUOTA) || status == 402 || (status == 429 && daily) {
         return if window && !daily { ErrorClass::RateLimit } else { ErrorClass::QuotaExhausted };
+    }
+    // If nothing says when it comes back, the run must not wait for it.
+    if any(words, ALLOWANCE) {
+        let returns = retry_after_ms(headers, words).or(body.resets_in_ms(headers)).is_some();
+        return if returns { ErrorClass::RateLimit } else { ErrorClass::QuotaExhausted };
     }
     // Policy words on other statuses, for example 429 or 500, belong to another error.
     let refusable = matches!(status, 0 | 200 | 400 | 403 | 422 | 451);
@@ -319,7 +429,6 @@ fn in_stream(codes: &str) -> ErrorClass {
             "bad_request",
             "validation",
             "conflict_error",
-            "tool_use_failed",
             "invalid_prompt",
             "data_residency_mismatch",
             // Errors in an image of the request.
@@ -444,6 +553,156 @@ mod tests {
             (502, "<html><body>Bad Gateway</body></html>", C::ServerError),
         ] {
             assert_eq!(class(status, body), want, "{status} {body}");
+        }
+    }
+    #[test]
+    fn long_prompt_is_recognised_by_its_counts() {
+        use ErrorClass as C;
+        let told = |message: &str| serde_json::json!({"error": {"message": message}}).to_string();
+        // Wordings of servers that are in the table, and of no server.
+        for message in [
+            "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough.",
+            "invalid params, context window exceeds limit (2013)",
+            "Unable to submit request because the input token count is 1300000 but model only supports up to 1048576.",
+            "prompt token count of 83000 exceeds the limit of 64000",
+            "You passed 4097 input tokens and requested 100 output tokens. However, the model's context length is only 4096 tokens",
+            "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+            "The prompt has 131,100 tokens, more than the 131,072 that this deployment takes.",
+            "input of 9001 tokens is above the window of 8192 tokens",
+            "Conversation too long: 210000 > 200000 tokens",
+            "sequence of 40000 tokens is over the limit (32768)",
+        ] {
+            assert_eq!(class(400, &told(message)), C::ContextLengthExceeded, "{message}");
+        }
+        assert_eq!(
+            class(413, &told("The prompt of 9000 tokens is larger than 8192 tokens.")),
+            C::ContextLengthExceeded
+        );
+        // The output cap, an allowance in a time window, or another number.
+        for (status, message, want) in [
+            (
+                400,
+                "max_tokens is too large: 100000. This model supports at most 4096 completion tokens for this prompt",
+                C::InvalidRequest,
+            ),
+            (
+                400,
+                "`max_output_tokens` of 70000 exceeds the limit of 65536 tokens, whatever the input is",
+                C::InvalidRequest,
+            ),
+            (400, "too many input tokens per minute: 90000 of 60000", C::InvalidRequest),
+            (
+                429,
+                "The prompt of 9000 tokens exceeds your limit of 8000 tokens per minute",
+                C::RateLimit,
+            ),
+            (429, "The input of 9000 tokens exceeds 8192", C::RateLimit),
+            (400, "The token 50256 in `input` exceeds the vocabulary", C::InvalidRequest),
+            (400, "messages: at least one message is required", C::InvalidRequest),
+            (400, "The input has 300 images, and at most 100 are allowed", C::InvalidRequest),
+        ] {
+            assert_eq!(class(status, &told(message)), want, "{message}");
+        }
+        let cap = r#"{"error":{"message":"9000 tokens are more than 8192 in this context","param":"max_completion_tokens"}}"#;
+        assert_eq!(class(400, cap), C::InvalidRequest);
+    }
+
+    #[test]
+    fn allowance_counts_by_its_reset() {
+        use ErrorClass as C;
+        let date = [("date", "Sun, 06 Nov 1994 08:49:37 GMT")];
+        for (headers, status, body, want) in [
+            (
+                &[][..],
+                429,
+                r#"{"error":{"type":"usage_limit_reached","message":"The usage limit has been reached","resets_in_seconds":14000}}"#,
+                (C::RateLimit, Some(14_000_000)),
+            ),
+            (
+                &date,
+                429,
+                r#"{"error":{"type":"usage_limit_reached","message":"x","resets_at":784111877}}"#,
+                (C::RateLimit, Some(100_000)),
+            ),
+            // Without the time of the response, a moment is no time to wait.
+            (
+                &[],
+                429,
+                r#"{"error":{"type":"usage_limit_reached","message":"x","resets_at":784111877}}"#,
+                (C::QuotaExhausted, None),
+            ),
+            (
+                &[],
+                429,
+                r#"{"error":{"type":"usage_limit_reached","message":"The usage limit has been reached"}}"#,
+                (C::QuotaExhausted, None),
+            ),
+            (
+                &[("retry-after", "60")],
+                429,
+                r#"{"error":{"message":"Weekly limit reached"}}"#,
+                (C::RateLimit, Some(60_000)),
+            ),
+            (
+                &[],
+                429,
+                r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You have exhausted your capacity on this model. Your quota will reset after 5h12m3s."}}"#,
+                (C::RateLimit, Some(18_723_000)),
+            ),
+            (
+                &[],
+                429,
+                r#"{"error":{"code":"insufficient_quota","message":"You exceeded your current quota","resets_in_seconds":5}}"#,
+                (C::QuotaExhausted, Some(5_000)),
+            ),
+            (
+                &[],
+                429,
+                r#"{"error":{"message":"Rate limit reached. Please try again in 8s."}}"#,
+                (C::RateLimit, Some(8_000)),
+            ),
+        ] {
+            let error = classify(status, &headers.iter().copied().collect(), body, "openai");
+            assert_eq!((error.class, error.retry_after_ms), want, "{body}");
+        }
+        for code in ["1308", "1310", "1316"] {
+            let body = format!(
+                r#"{{"error":{{"code":"{code}","message":"Usage limit reached. Your limit will reset at 2026-01-02 03:04:05"}}}}"#
+            );
+            assert_eq!(classify(429, &Headers::new(), &body, "zai").class, C::QuotaExhausted);
+        }
+    }
+
+    #[test]
+    fn failed_generation_is_retried() {
+        use ErrorClass as C;
+        for body in [
+            r#"{"error":{"message":"Failed to call a function.","type":"invalid_request_error","code":"tool_use_failed","failed_generation":"<function=x"}}"#,
+            r#"{"error":{"message":"Failed to generate JSON.","type":"invalid_request_error","code":"json_validate_failed","failed_generation":"{"}}"#,
+            r#"{"error":{"code":"tool_use_failed"}}"#,
+        ] {
+            assert_eq!(class(400, body), C::ServerError, "{body}");
+            assert_eq!(class(200, body), C::ServerError, "{body}");
+        }
+        assert_eq!(class(400, r#"{"error":{"code":"tool_use","message":"x"}}"#), C::InvalidRequest);
+    }
+
+    #[test]
+    fn minimax_reports_errors_after_a_success() {
+        use ErrorClass as C;
+        for (code, want) in [
+            (1001, C::Timeout),
+            (1002, C::RateLimit),
+            (1004, C::Authentication),
+            (1008, C::QuotaExhausted),
+            (1026, C::ContentPolicy),
+            (1033, C::ServerError),
+        ] {
+            let body = format!(
+                r#"{{"id":"x","choices":null,"base_resp":{{"status_code":{code},"status_msg":"told"}}}}"#
+            );
+            let error = classify(200, &Headers::new(), &body, "openai");
+            assert_eq!((error.class, error.message.as_str()), (want, "told"), "{code}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::partial_call::PartialCall;
 use super::usage::counts;
 use super::wire::{
-    Arguments, Call, Choice, Chunk, Content, CostDetails, Counts, Function, Logprobs,
+    Arguments, BaseResp, Call, Choice, Chunk, Content, CostDetails, Counts, Function, Logprobs,
     Message, XGroq, filled,
 };
 use crate::bounded::made_id;
@@ -78,7 +78,11 @@ impl Accumulator {
             && (chunk.object.get() == "error"
                 || filled(chunk.detail).is_some()
                 || (filled(chunk.message).is_some() && filled(chunk.code).is_some()));
-        if filled(chunk.error).is_some() || flat {
+        let refused = chunk
+            .base_resp
+            .and_then(lenient::<BaseResp>)
+            .is_some_and(|status| status.status_code != 0);
+        if filled(chunk.error).is_some() || flat || refused {
             self.common.fail(|| ErrorBody::read(text));
         }
         let counted = chunk.usage.is_some();

@@ -37,6 +37,9 @@ pub(super) struct Chunk<'a, U> {
     pub(super) detail: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) code: Option<&'a RawValue>,
+    /// MiniMax: the status of each response.
+    #[serde(borrow, default)]
+    pub(super) base_resp: Option<&'a RawValue>,
 }
 
 impl<'a, U> Chunk<'a, U> {
@@ -54,6 +57,7 @@ impl<'a, U> Chunk<'a, U> {
             message: self.message,
             detail: self.detail,
             code: self.code,
+            base_resp: self.base_resp,
         }
     }
 
@@ -363,6 +367,12 @@ pub(super) struct Logprobs {
 #[derive(Deserialize)]
 pub(super) struct Logprob {
     pub(super) logprob: f64,
+}
+
+/// MiniMax's status of a response; 0 is success.
+#[derive(Deserialize)]
+pub(super) struct BaseResp {
+    pub(super) status_code: i64,
 }
 
 /// Returns the raw value, unless it is absent, null, false or empty.
