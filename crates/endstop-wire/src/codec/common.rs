@@ -64,16 +64,16 @@ impl Common {
         replaces
     }
 
-    /// Stores token counts. A count that is absent keeps its last known value, because later events
-    /// repeat some counts and omit others.
+    /// Stores token counts. Later events repeat some counts and omit others, and some gateways send zeros, so that a count
+    /// of a response never falls.
     pub(crate) fn count(&mut self, new: &Usage) {
         let to = &mut self.usage;
-        to.input_tokens = new.input_tokens.or(to.input_tokens);
-        to.output_tokens = new.output_tokens.or(to.output_tokens);
-        to.cached_input_tokens = new.cached_input_tokens.or(to.cached_input_tokens);
-        to.cache_write_tokens = new.cache_write_tokens.or(to.cache_write_tokens);
-        to.cache_write_1h_tokens = new.cache_write_1h_tokens.or(to.cache_write_1h_tokens);
-        to.reasoning_tokens = new.reasoning_tokens.or(to.reasoning_tokens);
+        to.input_tokens = new.input_tokens.max(to.input_tokens);
+        to.output_tokens = new.output_tokens.max(to.output_tokens);
+        to.cached_input_tokens = new.cached_input_tokens.max(to.cached_input_tokens);
+        to.cache_write_tokens = new.cache_write_tokens.max(to.cache_write_tokens);
+        to.cache_write_1h_tokens = new.cache_write_1h_tokens.max(to.cache_write_1h_tokens);
+        to.reasoning_tokens = new.reasoning_tokens.max(to.reasoning_tokens);
     }
 
     /// Returns the JSON object of an event, or `None` for data that carries none. Some gateways end

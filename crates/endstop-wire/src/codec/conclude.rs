@@ -31,6 +31,9 @@ pub(super) fn conclude(
         // The server reports no lifetimes, and the request asked for this one only.
         usage.cache_write_1h_tokens = usage.cache_write_tokens;
     }
+    if shows_content(&said.parts) {
+        forget_zeros(&mut usage);
+    }
     let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;
     let call_missing = said.finish == Finish::ToolUse;
     let mut signal = of_content(&said, finish.as_deref(), complete, &usage, facts);
@@ -92,6 +95,22 @@ pub(super) fn conclude(
         ..ModelTurn::new(said.parts, signal.clone())
     });
     Decoded { turn, error, signal, service_tier, streamed, complete, value_missing, should_retry }
+}
+
+/// `true` if the response has content that was generated and can be seen.
+fn shows_content(parts: &[Part]) -> bool {
+    parts.iter().any(|part| match part {
+        Part::Text { text } | Part::Refusal { text } => !text.trim().is_empty(),
+        Part::ToolCall(_) => true,
+        _ => false,
+    })
+}
+
+/// Forgets counts that cannot be true: a prompt has tokens, and so has content. A server that sends zeros reports
+/// nothing, and its responses are not free.
+fn forget_zeros(usage: &mut Usage) {
+    usage.input_tokens = usage.input_tokens.filter(|_| usage.prompt_tokens() > 0);
+    usage.output_tokens = usage.output_tokens.filter(|_| usage.generated_tokens() != Some(0));
 }
 
 fn of_content(

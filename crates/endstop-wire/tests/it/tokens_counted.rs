@@ -87,3 +87,65 @@ fn cached_tokens_never_exceed_their_prompt() {
     body["usage"]["prompt_tokens_details"]["cached_tokens"] = json!(5_000);
     assert_eq!(counted(WireFormat::OpenAiChat, &body), [1050, 50, 50]);
 }
+
+fn stream(events: &[Value]) -> String {
+    let events: Vec<String> = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    events.concat()
+}
+
+fn chat(events: &[Value]) -> (Option<u64>, Option<u64>) {
+    let facts = RequestFacts::default();
+    let body = stream(events) + "data: [DONE]\n\n";
+    let d = decode_body(
+        WireFormat::OpenAiChat.dialect(),
+        200,
+        &Headers::new(),
+        body.as_bytes(),
+        &facts,
+    );
+    let usage = d.turn.unwrap().usage;
+    (usage.input_tokens, usage.output_tokens)
+}
+
+#[test]
+fn zero_is_no_report_for_content() {
+    let said =
+        |delta: Value| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let usage = |prompt: u64, output: u64| json!({"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": output}});
+    let text = said(json!({"content": "It is Paris."}));
+    let call = said(
+        json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "ls", "arguments": "{}"}}]}),
+    );
+    for (events, counted) in [
+        (vec![text.clone(), end.clone(), usage(0, 0)], (None, None)),
+        (vec![call, end.clone(), usage(0, 0)], (None, None)),
+        (vec![text.clone(), end.clone(), usage(1500, 0)], (Some(1500), None)),
+        (vec![text.clone(), end.clone(), usage(0, 40)], (None, Some(40))),
+        (vec![text.clone(), end.clone(), usage(1500, 40)], (Some(1500), Some(40))),
+        // Nothing was said, so nothing was counted.
+        (vec![end.clone(), usage(1500, 0)], (Some(1500), Some(0))),
+        // Neither does a later zero, or a lower count, replace a count.
+        (vec![text.clone(), usage(1500, 40), end.clone(), usage(0, 0)], (Some(1500), Some(40))),
+        (vec![text, usage(1500, 40), end, usage(9, 50)], (Some(1500), Some(50))),
+    ] {
+        assert_eq!(chat(&events), counted, "{events:?}");
+    }
+}
+
+#[test]
+fn count_of_message_start_is_not_replaced_by_zero() {
+    let usage = |input: u64, output: u64| json!({"input_tokens": input, "output_tokens": output});
+    let events = [
+        json!({"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": usage(1500, 1)}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Paris"}}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage(0, 12)}),
+        json!({"type": "message_stop"}),
+    ];
+    let body = stream(&events);
+    let facts = RequestFacts::default();
+    let d =
+        decode_body(WireFormat::Anthropic.dialect(), 200, &Headers::new(), body.as_bytes(), &facts);
+    let usage = d.turn.unwrap().usage;
+    assert_eq!((usage.input_tokens, usage.output_tokens), (Some(1500), Some(12)));
+}

@@ -98,6 +98,14 @@ impl Accumulator {
         let Some(u) = lenient::<Usage<'_>>(raw) else {
             return;
         };
+        let apart = |raw: &&RawValue| {
+            lenient::<Iteration<'_>>(raw).is_some_and(|step| step.kind.get() != "message")
+        };
+        let has_iterations = u.iterations.as_ref().is_some_and(|steps| steps.iter().any(apart));
+        if has_iterations {
+            // The prompt was summarised on the way, so that these counts are those of a shorter one.
+            self.common.usage = TokenUsage::default();
+        }
         let written = u.cache_creation.and_then(lenient::<CacheCreation>);
         let details = u.output_tokens_details.and_then(lenient::<OutputDetails>);
         self.common.count(&TokenUsage {
@@ -110,6 +118,9 @@ impl Accumulator {
             ..TokenUsage::default()
         });
         self.bill(&u);
+        if has_iterations {
+            self.common.bill.apart("iterations");
+        }
     }
 
     /// Notes what the bill has in addition to the tokens
@@ -132,12 +143,6 @@ impl Accumulator {
             if some(tools.code_execution_requests) {
                 bill.apart("code_execution");
             }
-        }
-        let apart = |raw: &&RawValue| {
-            lenient::<Iteration<'_>>(raw).is_some_and(|step| step.kind.get() != "message")
-        };
-        if u.iterations.as_ref().is_some_and(|steps| steps.iter().any(apart)) {
-            bill.apart("iterations");
         }
     }
 

@@ -121,6 +121,10 @@ impl Accumulator {
     }
 
     fn usage(&mut self, u: &Usage<'_>) {
+        // The count of the prompt is an estimate in the first chunks of a stream, and may be lower in the last one.
+        if u.prompt.0 > Some(0) {
+            self.common.usage.input_tokens = None;
+        }
         self.common.count(&TokenUsage {
             input_tokens: u.prompt.0,
             output_tokens: u.candidates.0,

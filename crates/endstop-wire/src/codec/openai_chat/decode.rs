@@ -332,9 +332,9 @@ impl Accumulator {
         let prompt = u.prompt_tokens_details.unwrap_or_default();
         let output = u.completion_tokens_details.unwrap_or_default();
         let to = &mut self.common.usage;
-        // Use the first name that has a value, and keep the last known count if none has.
+        // The first name that has a value, unless an earlier count is larger.
         let last = |to: &mut Option<u64>, from: &[Count]| {
-            *to = from.iter().find_map(|c| c.0).or(*to);
+            *to = from.iter().find_map(|c| c.0).max(*to);
         };
         last(&mut to.input_tokens, &[u.prompt_tokens]);
         last(&mut to.output_tokens, &[u.completion_tokens]);
