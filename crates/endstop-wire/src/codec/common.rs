@@ -32,6 +32,10 @@ pub(crate) struct Common {
     pub(crate) confidence: Option<f64>,
 }
 
+/// Text that makes the arguments of a call unparseable, whatever is before and after it: JSON allows no control character,
+/// also within a string.
+pub(crate) const NOT_JSON: &str = "\u{1a}";
+
 impl Common {
     /// Stores the first model name and the first response id.
     pub(crate) fn named(&mut self, model: Option<&str>, id: Option<&str>) {

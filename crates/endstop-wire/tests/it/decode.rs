@@ -339,3 +339,150 @@ fn cut_after_finish_keeps_the_turn() {
     let d = decode(OPENAI_CHAT, &hole, RequestFacts::default());
     assert_eq!(d.signal.reason, SignalReason::ErrorTermination);
 }
+
+fn blocks(events: &[Value]) -> Decoded {
+    let start = json!({"type": "message_start", "message": {"id": "m", "role": "assistant", "content": []}});
+    let end = json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}});
+    let all = [&[start], events, &[end, json!({"type": "message_stop"})]].concat();
+    decode(ANTHROPIC, &stream(&all), RequestFacts::default())
+}
+
+fn begin(index: u64, block: &Value) -> Value {
+    json!({"type": "content_block_start", "index": index, "content_block": block})
+}
+
+fn tool(index: u64, id: &str, name: &str) -> Value {
+    begin(index, &json!({"type": "tool_use", "id": id, "name": name, "input": {}}))
+}
+
+fn input(index: u64, json: &str) -> Value {
+    let delta = json!({"type": "input_json_delta", "partial_json": json});
+    json!({"type": "content_block_delta", "index": index, "delta": delta})
+}
+
+fn said(index: u64, text: &str) -> Value {
+    json!({"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}})
+}
+
+fn ended(index: u64) -> Value {
+    json!({"type": "content_block_stop", "index": index})
+}
+
+fn arguments(d: &Decoded) -> Vec<String> {
+    calls(d).into_iter().map(|(_, _, arguments)| arguments).collect()
+}
+
+#[test]
+fn arguments_at_another_index_are_not_lost() {
+    let (a, b) = (r#"{"path":"a"}"#, r#"{"path":"b"}"#);
+    let first = [tool(0, "t1", "read"), input(0, a), ended(0)];
+    // The only open call takes them, in as many fragments as they have.
+    let d = blocks(&[&first[..], &[tool(1, "t2", "remove"), input(2, b), ended(1)]].concat());
+    assert_eq!(arguments(&d), [a, b]);
+    let split = [tool(1, "t2", "remove"), input(7, &b[..5]), input(7, &b[5..]), ended(1)];
+    assert_eq!(arguments(&blocks(&[&first[..], &split].concat())), [a, b]);
+    // Nobody knows whose they are: no call runs without them.
+    for events in [
+        vec![tool(0, "t1", "read"), tool(1, "t2", "remove"), input(5, b)],
+        vec![tool(0, "t1", "remove"), ended(0), input(5, b)],
+        vec![tool(0, "t1", "remove"), input(0, "{\"path\":\"x"), ended(0), input(5, "y\"}")],
+    ] {
+        let d = blocks(&events);
+        let last = arguments(&d).pop().unwrap();
+        assert!(serde_json::from_str::<Value>(&last).is_err(), "{last}");
+        assert_eq!(d.signal.provider_specific.metadata["invalid_args"], true, "{events:?}");
+    }
+    let text = [begin(0, &json!({"type": "text", "text": ""})), said(0, "I remove it.")];
+    let call = [tool(1, "t", "remove"), input(0, b), ended(1)];
+    assert_eq!(arguments(&blocks(&[&text[..], &call].concat())), [b]);
+}
+
+#[test]
+fn index_that_is_used_again_begins_another_block() {
+    let text = |d: &Decoded| {
+        let parts = &d.turn.as_ref().unwrap().parts;
+        let texts = parts.iter().filter_map(|part| match part {
+            Part::Text { text } => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("|")
+    };
+    let block = |kind: &str| {
+        begin(1, &json!({"type": kind, "text": "", "tool_use_id": "s", "content": []}))
+    };
+    let result = [block("web_search_tool_result"), ended(1)];
+    let d = blocks(
+        &[&result[..], &[block("text"), said(1, "About"), said(1, " 49"), ended(1)]].concat(),
+    );
+    assert_eq!(text(&d), "About 49");
+    // Also without the end of the first one, if it is of another type.
+    let d = blocks(&[block("web_search_tool_result"), block("text"), said(1, "Yes.")]);
+    assert_eq!(text(&d), "Yes.");
+    // Frames of equal events do not continue the block before.
+    let d = blocks(&[
+        block("text"),
+        said(1, "a"),
+        said(1, "b"),
+        said(1, "c"),
+        ended(1),
+        block("text"),
+        said(1, "d"),
+        said(1, "e"),
+        ended(1),
+    ]);
+    assert_eq!(text(&d), "abc|de");
+    // A start that a proxy repeats is that of the same block.
+    let d = blocks(&[block("text"), said(1, "a"), block("text"), said(1, "b"), ended(1)]);
+    assert_eq!(text(&d), "ab");
+    let d = blocks(&[tool(0, "t", "ls"), tool(0, "t", "ls"), input(0, "{}"), ended(0)]);
+    assert_eq!(arguments(&d), ["{}"]);
+    let d =
+        blocks(&[tool(0, "t1", "ls"), input(0, "{}"), tool(0, "t2", "ls"), input(0, "{\"a\":1}")]);
+    assert_eq!(arguments(&d), ["{}", "{\"a\":1}"]);
+    // Text in a block of reasoning is an answer all the same.
+    let thinking = begin(0, &json!({"type": "thinking", "thinking": "hm"}));
+    assert_eq!(text(&blocks(&[thinking, said(0, "It is 4.")])), "It is 4.");
+}
+
+#[test]
+fn calls_without_index_are_continued_by_id() {
+    let fragment = |id: &str, name: &str, arguments: &str| {
+        let call = json!({"id": id, "function": {"name": name, "arguments": arguments}});
+        json!({"choices": [{"delta": {"tool_calls": [call]}}]})
+    };
+    let d = openai(&[
+        fragment("a", "rm", ""),
+        fragment("b", "ls", ""),
+        fragment("a", "", r#"{"path":"#),
+        fragment("b", "", "{"),
+        fragment("a", "", r#""x"}"#),
+        fragment("b", "", "}"),
+        end("tool_calls"),
+    ]);
+    assert_eq!(arguments(&d), [r#"{"path":"x"}"#, "{}"]);
+}
+
+#[test]
+fn whole_calls_may_share_index_zero_without_ids() {
+    let d = openai(&[
+        call(0, "", "ls", r#"{"p":"a"}"#),
+        call(0, "", "cat", r#"{"p":"b"}"#),
+        end("tool_calls"),
+    ]);
+    assert_eq!(arguments(&d), [r#"{"p":"a"}"#, r#"{"p":"b"}"#]);
+    let names: Vec<_> = calls(&d).into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!(names, ["ls", "cat"]);
+}
+
+#[test]
+fn name_may_arrive_in_fragments() {
+    let name = |parts: &[(&str, &str)]| {
+        let events = parts.iter().map(|(name, arguments)| call(0, "a", name, arguments));
+        calls(&openai(&events.chain([end("tool_calls")]).collect::<Vec<_>>())).remove(0).1
+    };
+    assert_eq!(name(&[("read_", ""), ("file", ""), ("", "{}")]), "read_file");
+    // A name that is sent again, whole or so far, is no other fragment.
+    assert_eq!(name(&[("read_file", ""), ("read_file", ""), ("", "{}")]), "read_file");
+    assert_eq!(name(&[("read_", ""), ("read_file", ""), ("", "{}")]), "read_file");
+    assert_eq!(name(&[("read_file", "{"), ("read_file", "}")]), "read_file");
+}

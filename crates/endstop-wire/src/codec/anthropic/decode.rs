@@ -5,7 +5,7 @@ use super::wire::{
     ServerToolUse, Usage,
 };
 use crate::bounded::{made_id, noted};
-use crate::codec::common::{Common, DecodedTurn};
+use crate::codec::common::{Common, DecodedTurn, NOT_JSON};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::codec::text_frame::TextFrame;
 use crate::dialect::WireFormat;
@@ -31,6 +31,8 @@ pub(crate) struct Accumulator {
     frame: TextFrame,
     /// Position in `blocks` of the block that an event with this frame continues.
     framed: usize,
+    /// Indices of blocks that have ended. Their next start is that of another block.
+    ended: HashSet<u64>,
 }
 
 /// A partially received content block.
@@ -50,6 +52,7 @@ enum PartialBlock {
         json: String,
         /// The raw block, if server-side code made the call and not the model.
         by_code: Option<String>,
+        is_open: bool,
     },
     /// Any other block. Stored as it arrived, with its deltas added.
     Other {
@@ -57,6 +60,21 @@ enum PartialBlock {
         json: String,
         deltas: Vec<(&'static str, String)>,
     },
+}
+
+impl PartialBlock {
+    /// `true` if a start event has the type and the id of this block.
+    fn is_started_by(&self, raw: &RawValue) -> bool {
+        let Some(block) = lenient::<Block<'_>>(raw) else { return true };
+        match self {
+            PartialBlock::Text(_) => block.kind.get() == "text",
+            PartialBlock::Thinking { .. } => block.kind.get() == "thinking",
+            PartialBlock::ToolUse { id, .. } => {
+                block.kind.get() == "tool_use" && block.id.get() == id
+            }
+            PartialBlock::Other { raw: known, .. } => known == raw.get(),
+        }
+    }
 }
 
 impl Accumulator {
@@ -183,6 +201,7 @@ impl Accumulator {
                     input: if input == "null" { "" } else { input }.to_owned(),
                     json: String::new(),
                     by_code: caller.starts_with("code_execution").then(|| raw.get().to_owned()),
+                    is_open: true,
                 }
             }
             _ => PartialBlock::Other {
@@ -195,26 +214,87 @@ impl Accumulator {
         Some(self.blocks.len() - 1)
     }
 
-    fn delta(&mut self, index: u64, d: &WireDelta<'_>, sink: DeltaSink<'_>) {
-        let place = if let Some(place) = self.places.get(&index) {
-            *place
-        } else {
-            // A proxy dropped the start of the block. The type of its deltas tells what it was.
-            let start = match d.kind.get() {
-                "text_delta" => PartialBlock::Text(String::new()),
-                "thinking_delta" => {
-                    PartialBlock::Thinking { text: String::new(), signature: String::new() }
-                }
-                // A call cannot be reconstructed without the name and id from its start.
-                _ => return,
-            };
-            if !self.common.room(self.blocks.len()) {
-                return;
-            }
-            self.blocks.push(start);
-            self.places.insert(index, self.blocks.len() - 1);
-            self.blocks.len() - 1
+    /// Handles the start of a block, unless a proxy repeats that of a block which has not ended.
+    fn begin(&mut self, index: u64, raw: &RawValue, sink: DeltaSink<'_>) {
+        let known = self.places.get(&index).and_then(|place| self.blocks.get(*place));
+        let repeats = known.is_some_and(|known| known.is_started_by(raw));
+        if repeats && !self.ended.contains(&index) {
+            return;
+        }
+        if let Some(place) = self.start(raw, sink) {
+            self.places.insert(index, place);
+            self.ended.remove(&index);
+            // An event with the frame of the one before may continue another block now.
+            self.frame = TextFrame::default();
+        }
+    }
+
+    /// Handles the end of a block.
+    fn end(&mut self, index: u64) {
+        self.ended.insert(index);
+        let place = self.places.get(&index).copied();
+        if let Some(PartialBlock::ToolUse { is_open, .. }) =
+            place.and_then(|place| self.blocks.get_mut(place))
+        {
+            *is_open = false;
+        }
+    }
+
+    /// Handles arguments of a block that did not begin with a call. They are those of the only open call; otherwise it
+    /// is not known whose they are, and the last call must not run without them.
+    fn stray(&mut self, more: &str, sink: DeltaSink<'_>) {
+        if more.is_empty() {
+            return;
+        }
+        let is_open =
+            |block: &PartialBlock| matches!(block, PartialBlock::ToolUse { is_open: true, .. });
+        let is_call = |block: &PartialBlock| matches!(block, PartialBlock::ToolUse { .. });
+        let mut open = self.blocks.iter().enumerate().filter(|(_, block)| is_open(block));
+        let only = open.next().map(|(at, _)| at).filter(|_| open.next().is_none());
+        let at = only.or_else(|| self.blocks.iter().rposition(is_call));
+        let Some(PartialBlock::ToolUse { json, place, .. }) =
+            at.and_then(|at| self.blocks.get_mut(at))
+        else {
+            return;
         };
+        if only.is_none() {
+            json.push_str(NOT_JSON);
+        }
+        json.push_str(more);
+        sink(Delta::ToolArguments { index: *place, json: more });
+    }
+
+    fn delta(&mut self, index: u64, d: &WireDelta<'_>, sink: DeltaSink<'_>) {
+        let fits = |block: &PartialBlock| match d.kind.get() {
+            "text_delta" => matches!(block, PartialBlock::Text(_) | PartialBlock::Other { .. }),
+            "thinking_delta" => matches!(block, PartialBlock::Thinking { .. }),
+            "input_json_delta" => {
+                matches!(block, PartialBlock::ToolUse { .. } | PartialBlock::Other { .. })
+            }
+            _ => true,
+        };
+        let known = self.places.get(&index).copied();
+        let place =
+            if let Some(place) = known.filter(|place| self.blocks.get(*place).is_some_and(fits)) {
+                place
+            } else {
+                // A proxy dropped the start of the block, or sends two of them under one index. The type of the deltas
+                // tells what it is.
+                let start = match d.kind.get() {
+                    "text_delta" => PartialBlock::Text(String::new()),
+                    "thinking_delta" => {
+                        PartialBlock::Thinking { text: String::new(), signature: String::new() }
+                    }
+                    "input_json_delta" => return self.stray(d.partial_json.get(), sink),
+                    _ => return,
+                };
+                if !self.common.room(self.blocks.len()) {
+                    return;
+                }
+                self.blocks.push(start);
+                self.places.insert(index, self.blocks.len() - 1);
+                self.blocks.len() - 1
+            };
         match (&mut self.blocks[place], d.kind.get()) {
             (PartialBlock::Text(text), "text_delta") => add_text(text, d.text.get(), sink),
             (PartialBlock::Thinking { text, .. }, "thinking_delta") => {
@@ -334,15 +414,11 @@ impl Accumulate for Accumulator {
                 }
             }
             "content_block_start" => {
-                let index = event.index.0.unwrap_or(0);
-                // A proxy that repeats a block's start event does not begin another block.
-                if let (Some(raw), false) = (event.content_block, self.places.contains_key(&index))
-                {
-                    if let Some(place) = self.start(raw, sink) {
-                        self.places.insert(index, place);
-                    }
+                if let Some(raw) = event.content_block {
+                    self.begin(event.index.0.unwrap_or(0), raw, sink);
                 }
             }
+            "content_block_stop" => self.end(event.index.0.unwrap_or(0)),
             "content_block_delta" => {
                 if let Some(d) = &event.delta {
                     let index = event.index.0.unwrap_or(0);
@@ -368,7 +444,7 @@ impl Accumulate for Accumulator {
             _ if kind == "error" || event.error.is_some_and(|e| e.get() != "null") => {
                 self.common.fail(|| ErrorBody::read(data));
             }
-            // `ping`, `content_block_stop` and event types added in future versions.
+            // `ping` and event types added in future versions.
             _ => {}
         }
         Ok(())

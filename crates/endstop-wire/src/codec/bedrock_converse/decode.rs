@@ -5,7 +5,7 @@ use super::wire::{
     ServiceTier, Start, ToolUse, Usage,
 };
 use crate::bounded::{List, noted};
-use crate::codec::common::{Common, DecodedTurn};
+use crate::codec::common::{Common, DecodedTurn, NOT_JSON};
 use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
@@ -36,6 +36,8 @@ pub(crate) struct Accumulator {
     measured: bool,
     matched_stop: Option<String>,
     metadata: Map<String, Value>,
+    /// Indices of blocks that have ended. Their next start or delta is that of another block.
+    ended: HashSet<u64>,
 }
 
 /// A partially received content block.
@@ -52,6 +54,7 @@ enum PartialBlock {
         id: String,
         name: String,
         input: String,
+        is_open: bool,
     },
     /// A tool call that the server runs itself: the block's start, and the input streamed
     /// afterwards.
@@ -125,11 +128,13 @@ impl Accumulator {
         let index = event.content_block_index.0.unwrap_or(0);
         match kind {
             "contentBlockStart" => {
-                // A repeated start does not begin another block.
-                if let (Some(start), false) = (&event.start, self.places.contains_key(&index)) {
+                if let Some(start) = &event.start
+                    && !self.repeats(index, start)
+                {
                     self.start(index, start, sink);
                 }
             }
+            "contentBlockStop" => self.end(index),
             "contentBlockDelta" => {
                 if let Some(delta) = &event.delta {
                     self.delta(index, delta, sink);
@@ -153,6 +158,57 @@ impl Accumulator {
         self.common.terminated = self.stopped && self.measured;
     }
 
+    /// `true` if a start is that of a block which has not ended.
+    fn repeats(&self, index: u64, start: &Start<'_>) -> bool {
+        let known = self.places.get(&index).and_then(|place| self.blocks.get(*place));
+        let Some(known) = known.filter(|_| !self.ended.contains(&index)) else { return false };
+        match (known, start.tool_use.and_then(lenient::<ToolUse<'_>>)) {
+            (PartialBlock::ToolUse { id, .. }, Some(call)) => call.id.get() == id,
+            (PartialBlock::ServerToolUse { .. }, Some(_))
+            | (PartialBlock::ServerToolResult { .. }, None) => true,
+            _ => false,
+        }
+    }
+
+    fn end(&mut self, index: u64) {
+        self.ended.insert(index);
+        let place = self.places.get(&index).copied();
+        if let Some(PartialBlock::ToolUse { is_open, .. }) =
+            place.and_then(|place| self.blocks.get_mut(place))
+        {
+            *is_open = false;
+        }
+    }
+
+    /// Handles input of a block that did not begin with a call. It is that of the only open call; otherwise it is not
+    /// known whose it is, and the last call must not run without it.
+    fn stray(&mut self, more: &str, sink: DeltaSink<'_>) {
+        if more.is_empty() {
+            return;
+        }
+        // A call without a name is a placeholder.
+        let is_open = |block: &PartialBlock| {
+            matches!(block, PartialBlock::ToolUse { place: Some(_), is_open: true, .. })
+        };
+        let is_call =
+            |block: &PartialBlock| matches!(block, PartialBlock::ToolUse { place: Some(_), .. });
+        let mut open = self.blocks.iter().enumerate().filter(|(_, block)| is_open(block));
+        let only = open.next().map(|(at, _)| at).filter(|_| open.next().is_none());
+        let at = only.or_else(|| self.blocks.iter().rposition(is_call));
+        let Some(PartialBlock::ToolUse { input, place, .. }) =
+            at.and_then(|at| self.blocks.get_mut(at))
+        else {
+            return;
+        };
+        if only.is_none() {
+            input.push_str(NOT_JSON);
+        }
+        input.push_str(more);
+        if let Some(index) = *place {
+            sink(Delta::ToolArguments { index, json: more });
+        }
+    }
+
     fn start(&mut self, index: u64, start: &Start<'_>, sink: DeltaSink<'_>) {
         if !self.common.room(self.blocks.len()) {
             return;
@@ -167,6 +223,7 @@ impl Accumulator {
         }
         if let Some(last) = self.blocks.len().checked_sub(1) {
             self.places.insert(index, last);
+            self.ended.remove(&index);
         }
     }
 
@@ -196,6 +253,7 @@ impl Accumulator {
             id: call.id.get().to_owned(),
             name: call.name.get().to_owned(),
             input: input.to_owned(),
+            is_open: true,
         });
     }
 
@@ -204,6 +262,8 @@ impl Accumulator {
         if !self.common.room(self.blocks.len()) {
             return;
         }
+        // Text has no start, so that its first delta begins another block after the end of one.
+        let ended = self.ended.contains(&index);
         let block = self.places.get(&index).map(|place| &mut self.blocks[*place]);
         let text = delta.text.get();
         if let Some(more) = &delta.reasoning_content {
@@ -217,7 +277,7 @@ impl Accumulator {
                     }
                 }
                 Some(PartialBlock::ServerToolUse { input, .. }) => input.push_str(more),
-                _ => {}
+                _ => self.stray(more, sink),
             }
         } else if let Some(list) = &delta.tool_result {
             if let Some(PartialBlock::ServerToolResult { content, .. }) = block {
@@ -226,11 +286,12 @@ impl Accumulator {
         } else if !text.is_empty() {
             // Citations of the model's own text are not sent back.
             sink(Delta::Text(text));
-            if let Some(PartialBlock::Text(so_far)) = block {
+            if let Some(PartialBlock::Text(so_far)) = block.filter(|_| !ended) {
                 so_far.push_str(text);
             } else if self.common.room(self.blocks.len()) {
                 self.blocks.push(PartialBlock::Text(text.to_owned()));
                 self.places.insert(index, self.blocks.len() - 1);
+                self.ended.remove(&index);
             }
         }
     }

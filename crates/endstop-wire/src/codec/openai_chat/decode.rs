@@ -227,21 +227,27 @@ impl Accumulator {
     }
 
     /// Handles a call or a fragment of one. A known index continues its call, unless the fragment
-    /// names a tool under another id, because some servers give every parallel call the index 0.
-    /// Without an index, a name starts another call if the previous one is complete, even if the id
-    /// is the same.
+    /// names a tool under another id, or a whole one after a whole call without ids, because some servers give every
+    /// parallel call the index 0. Without an index, the id tells which call continues; without both, a name starts
+    /// another call if the previous one is complete.
     fn call(&mut self, call: Call<'_>, sink: DeltaSink<'_>) {
         let id = call.id.get();
         let name = call.function.as_ref().map_or("", |f| f.name.get());
         let known = match call.index.0 {
             Some(index) => self.place_of(index),
+            None if name.is_empty() && !id.is_empty() => {
+                let same = self.calls.iter().rposition(|call| call.id == id);
+                same.or_else(|| self.calls.len().checked_sub(1))
+            }
             None => self.calls.len().checked_sub(1),
         };
+        let has_arguments = call.function.as_ref().is_some_and(|f| !f.arguments.0.is_empty());
         let new = |b: &PartialCall| {
             !name.is_empty()
                 && !b.name.is_empty()
                 && (!id.is_empty() && id != b.id
-                    || call.index.0.is_none() && (id.is_empty() || b.is_whole()))
+                    || call.index.0.is_none() && (id.is_empty() || b.is_whole())
+                    || id.is_empty() && b.id.is_empty() && has_arguments && b.is_whole())
         };
         let place = match known {
             Some(place) if !new(&self.calls[place]) => place,
@@ -304,6 +310,15 @@ impl Accumulator {
 
     fn function(&mut self, place: usize, function: Function<'_>, sink: DeltaSink<'_>) {
         let call = &mut self.calls[place];
+        // A name can arrive in fragments, before the arguments. Most servers that send one again send all of it.
+        if let (false, true, Some(more)) =
+            (call.name.is_empty(), call.arguments.is_empty(), function.name.filled())
+        {
+            match more.strip_prefix(call.name.as_str()) {
+                Some(rest) => call.name.push_str(rest),
+                None => call.name.push_str(more),
+            }
+        }
         if call.name.is_empty() {
             if let Some(name) = function.name.filled() {
                 call.name.push_str(name);
