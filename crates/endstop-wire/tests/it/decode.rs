@@ -381,7 +381,7 @@ fn arguments_at_another_index_are_not_lost() {
     assert_eq!(arguments(&d), [a, b]);
     let split = [tool(1, "t2", "remove"), input(7, &b[..5]), input(7, &b[5..]), ended(1)];
     assert_eq!(arguments(&blocks(&[&first[..], &split].concat())), [a, b]);
-    // Nobody knows whose they are: no call runs without them.
+    // They may be those of several calls, or of none that is open: no call runs without them.
     for events in [
         vec![tool(0, "t1", "read"), tool(1, "t2", "remove"), input(5, b)],
         vec![tool(0, "t1", "remove"), ended(0), input(5, b)],
