@@ -52,8 +52,8 @@ impl Common {
         self.error.get_or_insert_with(|| Box::new(error()));
     }
 
-    /// Stores a finish value. An empty one counts only until a real one arrives, and one that says that the answer is not
-    /// whole is not replaced by one that does not. Returns `true` if it was stored.
+    /// Stores a finish value. An empty one counts only until a real one arrives, and one of a cut or
+    /// failed answer is only replaced by another one. Returns `true` if it was stored.
     pub(crate) fn finishes(&mut self, family: WireFormat, value: &str) -> bool {
         let replaces = match self.finish.as_deref() {
             None => true,

@@ -624,7 +624,7 @@ mod tests {
                 r#"{"error":{"type":"usage_limit_reached","message":"x","resets_at":784111877}}"#,
                 (C::RateLimit, Some(100_000)),
             ),
-            // Without the time of the response, a moment is no time to wait.
+            // Without the time of the response, a moment does not give the time to wait.
             (
                 &[],
                 429,
