@@ -31,7 +31,8 @@ pub(super) fn conclude(
         // The server reports no lifetimes, and the request asked for this one only.
         usage.cache_write_1h_tokens = usage.cache_write_tokens;
     }
-    if shows_content(&said.parts) {
+    // The text of a guardrail that blocked the prompt was not generated.
+    if said.finish != Finish::ContentFilter && shows_content(&said.parts) {
         forget_zeros(&mut usage);
     }
     let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;
