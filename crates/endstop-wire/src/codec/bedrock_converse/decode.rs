@@ -128,9 +128,8 @@ impl Accumulator {
         let index = event.content_block_index.0.unwrap_or(0);
         match kind {
             "contentBlockStart" => {
-                if let Some(start) = &event.start
-                    && !self.repeats(index, start)
-                {
+                let start = event.start.as_ref().filter(|start| !self.repeats(index, start));
+                if let Some(start) = start {
                     self.start(index, start, sink);
                 }
             }

@@ -80,9 +80,8 @@ impl Accumulator {
     }
 
     fn stop(&mut self, field: &'static str, value: &Str<'_>) {
-        if let Some(value) = &value.0
-            && self.common.finishes(WireFormat::BedrockInvoke, value)
-        {
+        let Some(value) = &value.0 else { return };
+        if self.common.finishes(WireFormat::BedrockInvoke, value) {
             self.field = Some(field);
         }
     }
