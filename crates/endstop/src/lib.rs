@@ -67,8 +67,9 @@ pub mod tool;
 pub mod verifier;
 
 pub use agent::{
-    Agent, AgentBuilder, Approval, Branch, BuildError, Lifecycle, Resume, RunHandle, RunInput,
-    Session, SessionSnapshot, StartError, SteerError, Steering, TypedHandle, TypedOutcome,
+    Agent, AgentBuilder, Approval, Branch, BuildError, Lifecycle, NoValue, Resume, RunHandle,
+    RunInput, Session, SessionSnapshot, StartError, SteerError, Steering, TypedHandle,
+    TypedOutcome,
 };
 pub use endstop_core as core;
 pub use endstop_core::{

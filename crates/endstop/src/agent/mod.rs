@@ -67,7 +67,7 @@ pub use shared::{Agent, Lifecycle};
 pub use start_error::StartError;
 pub use steering::{SteerError, Steering, check_text};
 pub use streams::{EventBytes, OwnEvents, TextStream};
-pub use typed::{TypedHandle, TypedOutcome};
+pub use typed::{NoValue, TypedHandle, TypedOutcome};
 
 /// Returns a new id for a run, for [`RunInput::id`]: ten lower-case letters and digits.
 pub fn new_run_id() -> String {

@@ -35,7 +35,7 @@ use super::start_error::StartError;
 use super::user_code::words;
 use crate::event::{AgentEvent, RequestId};
 use crate::schema::{OutputSchema, OutputType, deserialize};
-use endstop_core::{DecidedBy, Decision, Layer, Outcome, Termination, Unsuccessful};
+use endstop_core::{Outcome, Unsuccessful};
 use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
 use serde::de::DeserializeOwned;
@@ -173,8 +173,8 @@ impl<T: DeserializeOwned + Send + 'static> TypedHandle<T> {
     /// Waits for the outcome and discards all further events.
     ///
     /// The `Deserialize` of `T` runs on a thread of its own, so that one that blocks does not block
-    /// the task. If it panics, or takes longer than the run's `timeout` or `turn_timeout`, the outcome
-    /// is an `error_schema_validation` with that as its diagnostic.
+    /// the task. If it panics, or takes longer than the run's `timeout` or `turn_timeout`, there is no
+    /// value, and [`unread`](TypedOutcome::unread) is the reason.
     pub async fn outcome(self) -> TypedOutcome<T> {
         let (agent, secrets) = (self.handle.agent(), self.handle.secrets());
         let bound = agent.and_then(|agent| read_bound(&agent.config.limits));
@@ -199,15 +199,53 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for TypedHandle<T> {
 
 /// The outcome of a run whose answer is a `T`. Dereferences to the [`Outcome`].
 ///
-/// If the run is a success, there is a value.
+/// If the run is a success, there is a value, unless the type's `Deserialize` does not give the same
+/// result twice.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TypedOutcome<T> {
-    /// The outcome.
+    /// The outcome, as observers of the run have heard it.
     pub outcome: Outcome,
     /// The answer of a success.
     pub value: Option<T>,
+    /// The reason why a success has no value: its answer, which was valid, did not deserialize again.
+    pub unread: Option<String>,
 }
+
+/// The reason why a typed run has no value. Its `Debug` is its text, because a `main` that returns an error
+/// prints that.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum NoValue {
+    /// The run did not end as a success.
+    Unsuccessful(Box<Unsuccessful>),
+    /// The run is a success, but its answer did not deserialize again.
+    Unread {
+        /// The outcome, with the validated JSON in `structured`.
+        outcome: Box<Outcome>,
+        /// The error of the type's `Deserialize`.
+        problem: String,
+    },
+}
+
+impl fmt::Display for NoValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoValue::Unsuccessful(ended) => ended.fmt(f),
+            NoValue::Unread { problem, .. } => {
+                write!(f, "the answer was valid, and did not deserialize again: {problem}")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for NoValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NoValue({self})")
+    }
+}
+
+impl std::error::Error for NoValue {}
 
 impl<T> Deref for TypedOutcome<T> {
     type Target = Outcome;
@@ -223,44 +261,37 @@ impl<T> fmt::Display for TypedOutcome<T> {
 }
 
 impl<T> TypedOutcome<T> {
-    /// Returns the answer of a success, or an [`Unsuccessful`] with the outcome, to use with `?`.
+    /// Returns the answer of a success, or the reason why there is none, to use with `?`.
     ///
     /// # Errors
-    /// The run did not end as a success.
-    pub fn into_result(self) -> Result<T, Box<Unsuccessful>> {
-        self.value.ok_or(Box::new(Unsuccessful(self.outcome)))
+    /// The run did not end as a success, or its answer did not deserialize again.
+    pub fn into_result(self) -> Result<T, NoValue> {
+        let TypedOutcome { outcome, value, unread } = self;
+        value.ok_or_else(|| match unread {
+            Some(problem) => NoValue::Unread { outcome: Box::new(outcome), problem },
+            None => NoValue::Unsuccessful(Box::new(Unsuccessful(outcome))),
+        })
     }
 }
 
 impl<T: DeserializeOwned + Send + 'static> TypedOutcome<T> {
-    /// Deserializes the answer of a success. It was deserialized before, when it was validated. A
-    /// type whose `Deserialize` does not give the same result twice must not make a success without
-    /// a value.
+    /// Deserializes the answer of a success. It was deserialized before, when it was validated, so only a
+    /// type whose `Deserialize` does not give the same result twice fails here. The ending stays the
+    /// one that observers have heard.
     async fn new(outcome: Outcome, bound: Option<Duration>, keys: KnownKeys) -> TypedOutcome<T> {
-        if !outcome.is_success() {
-            return TypedOutcome { outcome, value: None };
-        }
-        let Some(answer) = outcome.structured.clone() else {
-            return TypedOutcome::failed(outcome, "there is no value".to_owned());
+        let Some(answer) = outcome.structured.clone().filter(|_| outcome.is_success()) else {
+            return TypedOutcome { outcome, value: None, unread: None };
         };
         let read = off_thread(bound, move || {
             catch_unwind(AssertUnwindSafe(|| deserialize(&answer))).unwrap_or_else(|payload| {
                 Err(format!("{ANSWER_TYPE} panicked: {}", words(&keys, payload)))
             })
         });
-        match read.await {
-            Ok(Ok(value)) => TypedOutcome { outcome, value: Some(value) },
-            Ok(Err(problem)) => TypedOutcome::failed(outcome, problem),
-            Err(error) => TypedOutcome::failed(outcome, error.to_string()),
-        }
-    }
-
-    fn failed(mut outcome: Outcome, problem: String) -> TypedOutcome<T> {
-        outcome.termination = Termination::ErrorSchemaValidation;
-        let (layer, name) = (Layer::Fault, "output_type");
-        let decision = Decision::of(layer, name);
-        outcome.decided_by = DecidedBy { layer, decision, evidence: problem.clone() };
-        outcome.error_diagnostic = Some(problem);
-        TypedOutcome { outcome, value: None }
+        let (value, unread) = match read.await {
+            Ok(Ok(value)) => (Some(value), None),
+            Ok(Err(problem)) => (None, Some(problem)),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        TypedOutcome { outcome, value, unread }
     }
 }
