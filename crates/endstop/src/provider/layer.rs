@@ -176,6 +176,9 @@ impl<L: ProviderLayer> Provider for Layered<L> {
     fn max_output(&self) -> Option<u64> {
         self.layer.max_output(&self.inner)
     }
+    fn seed(&self) -> Option<u64> {
+        self.inner.seed()
+    }
     fn image_tokens(&self) -> ImageTokens {
         self.layer.image_tokens(&self.inner)
     }
@@ -221,6 +224,9 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
     }
     fn max_output(&self) -> Option<u64> {
         (**self).max_output()
+    }
+    fn seed(&self) -> Option<u64> {
+        (**self).seed()
     }
     fn image_tokens(&self) -> ImageTokens {
         (**self).image_tokens()

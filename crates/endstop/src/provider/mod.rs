@@ -215,6 +215,12 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// Returns the seed of the waits between attempts, if the provider's calls are recorded or replayed: a
+    /// replay makes the same number of attempts only with the seed of the recorded run.
+    fn seed(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the rule by which the model counts the tokens of images. A ceiling on cost or tokens
     /// holds only if the number is not too small, so the default is the largest known.
     fn image_tokens(&self) -> ImageTokens {

@@ -62,6 +62,9 @@ pub struct Header {
     /// The maximum number of output tokens, if known.
     #[serde(default)]
     pub max_output: Option<u64>,
+    /// The seed of the waits between attempts, if known.
+    #[serde(default)]
+    pub seed: Option<u64>,
     /// The task, if the recorder was given it.
     #[serde(default)]
     pub task: Option<String>,

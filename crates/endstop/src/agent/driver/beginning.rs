@@ -222,6 +222,13 @@ impl Driver {
         }
     }
 
+    /// Returns the seed of the waits between attempts.
+    fn seed(&self) -> u64 {
+        let config = &self.shared.config;
+        let seed = config.seed.or_else(|| config.provider.seed());
+        seed.unwrap_or_else(|| crate::clock::seed(self.number))
+    }
+
     /// Returns the first event that the kernel gets. A run that was resumed has none if it does not start.
     pub(super) fn first_event(&mut self, starts: bool) -> Option<EventKind> {
         // A cancel or terminate from before the start takes precedence over it.
@@ -233,7 +240,7 @@ impl Driver {
             return self.queue.pop_front();
         }
         starts.then(|| EventKind::Start {
-            seed: self.shared.config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
+            seed: self.seed(),
             price: self.price.take().map(|price| *price),
             wall_ms: Some(crate::clock::wall_ms()),
         })

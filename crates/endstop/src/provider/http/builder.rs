@@ -294,7 +294,7 @@ impl HttpProviderBuilder {
             },
             allow_http: options.allow_http,
         };
-        Ok(HttpProvider { prepared: Arc::new(prepared), transport, recorder: None })
+        Ok(HttpProvider { prepared: Arc::new(prepared), transport, recorder: None, seed: None })
     }
 
     /// Returns the given key.

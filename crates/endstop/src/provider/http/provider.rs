@@ -18,6 +18,8 @@ pub struct HttpProvider {
     pub(super) prepared: Arc<Prepared>,
     pub(super) transport: Transport,
     pub(super) recorder: Option<Recorder>,
+    /// The seed of a run that is recorded or replayed.
+    pub(super) seed: Option<u64>,
 }
 
 impl fmt::Debug for HttpProvider {

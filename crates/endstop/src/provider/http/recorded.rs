@@ -19,6 +19,9 @@ use endstop_wire::redact::address;
 use http::header::HeaderMap;
 use std::sync::{Arc, OnceLock};
 
+/// Leaves the 53 bits of a seed that every reader of JSON keeps.
+const SEED_SHIFT: u32 = 11;
+
 impl HttpProvider {
     /// Records every exchange with this recorder.
     ///
@@ -37,8 +40,10 @@ impl HttpProvider {
             price: prepared.price,
             context_window: prepared.limits.context_window,
             max_output: prepared.limits.max_output,
+            seed: Some(crate::clock::seed(0) >> SEED_SHIFT),
             task: None,
         };
+        self.seed = header.seed;
         if !recorder.attach(header, prepared.secrets()) {
             return Err(HttpError::RecorderInUse);
         }
@@ -88,6 +93,7 @@ impl HttpProvider {
             allow_http: true,
         };
         let transport = Transport::Recording(replay.clone());
-        Ok(HttpProvider { prepared: Arc::new(prepared), transport, recorder: None })
+        let (prepared, seed) = (Arc::new(prepared), header.seed);
+        Ok(HttpProvider { prepared, transport, recorder: None, seed })
     }
 }

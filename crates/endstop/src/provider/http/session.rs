@@ -80,6 +80,10 @@ impl Provider for HttpProvider {
     fn max_output(&self) -> Option<u64> {
         self.prepared.limits.max_output
     }
+    fn seed(&self) -> Option<u64> {
+        self.seed
+    }
+
     fn image_tokens(&self) -> ImageTokens {
         media::image_tokens(self.prepared.dialect, &self.prepared.model)
     }
