@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import endstop
@@ -107,6 +108,18 @@ class FinalPatternTerminationPolicy(_OfKernel):
         return self._judge(self._settings(), result, context)
 
 
+def _number(reward: Any) -> float:
+    """Returns a reward of any number type (NumPy's, a tensor of one element, `Decimal`) or a string that
+    contains one. As in the kernel, anything else is no reward."""
+    if isinstance(reward, bool):
+        return 0.0
+    try:
+        number = float(reward)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return 0.0
+    return number if math.isfinite(number) else 0.0
+
+
 @PolicyRegistry.register_termination("reward_threshold")
 class RewardThresholdTerminationPolicy(TerminationPolicy):
     """Stops when the sum of `metrics["last_reward"]` reaches a threshold, and gives up after a streak
@@ -133,10 +146,7 @@ class RewardThresholdTerminationPolicy(TerminationPolicy):
 
     def should_terminate(self, result: Any, context: Any) -> tuple[bool, str | None]:
         settings = self._settings()
-        reward = context.metrics.get("last_reward", 0.0)
-        if isinstance(reward, bool) or not isinstance(reward, int | float):
-            # As in the kernel: what is not a number is no reward.
-            reward = 0.0
+        reward = _number(context.metrics.get("last_reward", 0.0))
         self._cumulative_reward += reward
         self._negative_streak = self._negative_streak + 1 if reward < 0 else 0
         waits = settings["require_final_action"] and result.action_type != "final"
