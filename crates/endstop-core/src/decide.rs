@@ -233,7 +233,7 @@ fn calls_of(calls: &Value) -> Result<Vec<StepCall>, String> {
             Some(Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
         };
-        Some(StepCall { name, arguments })
+        Some(StepCall { name, arguments, success: None, result: None })
     };
     calls.iter().map(|one| call(one).ok_or_else(|| wanted.to_owned())).collect()
 }

@@ -509,7 +509,7 @@ limits! {
     }
     /// Maximum number of consecutive blank answers that get a nudge.
     ///
-    /// If it is off, a blank answer is accepted as the answer.
+    /// An answer is blank if it is only reasoning, too. If the limit is off, the model is asked again until another limit ends the run.
     MaxEmptyTurns max_empty_turns: Option<u32> = Some(1), {
         unit: Turns,
         off: Off::Allowed,

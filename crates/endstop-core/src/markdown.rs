@@ -45,9 +45,30 @@ enum Place {
     Text,
 }
 
+/// Returns the places at which `find` recognises something, except those in code. `find` reads the text
+/// from each character on.
+pub(crate) fn outside_code<T>(
+    text: &str,
+    mut find: impl FnMut(&str) -> Option<T>,
+) -> Vec<(usize, T)> {
+    let mut reader = Markdown::new();
+    let mut found: Vec<Option<(usize, T)>> = Vec::new();
+    for (at, c) in text.char_indices() {
+        let here = find(&text[at..]).filter(|_| !reader.fenced());
+        let before = found.len();
+        found.extend(here.map(|what| Some((at, what))));
+        reader.feed(c, before);
+    }
+    reader.finish(found.len());
+    for range in reader.code {
+        found[range].fill_with(|| None);
+    }
+    found.into_iter().flatten().collect()
+}
+
 /// The reader.
 #[derive(Clone, Debug)]
-pub(super) struct Markdown {
+pub(crate) struct Markdown {
     place: Place,
     fence: Option<Fence>,
     /// A fence that the line opens unless a backtick follows in it.
@@ -57,11 +78,11 @@ pub(super) struct Markdown {
     /// The length of the run that is being read.
     run: usize,
     /// Calls that are code, for the caller to take.
-    pub(super) code: Vec<Range<usize>>,
+    pub(crate) code: Vec<Range<usize>>,
 }
 
 impl Markdown {
-    pub(super) fn new() -> Markdown {
+    pub(crate) fn new() -> Markdown {
         Markdown {
             place: Place::Blank,
             fence: None,
@@ -73,19 +94,19 @@ impl Markdown {
     }
 
     /// `true` if the reader is inside a fenced block.
-    pub(super) fn fenced(&self) -> bool {
+    pub(crate) fn fenced(&self) -> bool {
         self.fence.is_some()
     }
 
     /// Returns the number from which on calls may turn out to be code.
-    pub(super) fn tentative_from(&self) -> usize {
+    pub(crate) fn tentative_from(&self) -> usize {
         let run = self.runs.first().map_or(usize::MAX, |r| r.calls);
         let opening = self.opening.map_or(usize::MAX, |(_, calls)| calls);
         run.min(opening)
     }
 
     /// Reads a character; `calls` is the number of calls before it.
-    pub(super) fn feed(&mut self, c: char, calls: usize) {
+    pub(crate) fn feed(&mut self, c: char, calls: usize) {
         if let Some(fence) = self.fence {
             self.in_fence(c, fence);
             return;
@@ -128,7 +149,7 @@ impl Markdown {
     }
 
     /// Ends the text.
-    pub(super) fn finish(&mut self, calls: usize) {
+    pub(crate) fn finish(&mut self, calls: usize) {
         if self.fence.is_none() {
             self.end_of_line(calls);
             self.end_of_paragraph();

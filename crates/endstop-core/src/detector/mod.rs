@@ -10,7 +10,7 @@
 //! let mut rule_set = RuleSet::new(rules);
 //! for _ in 0..2 {
 //!     rule_set.call("read", r#"{"path": "a.txt"}"#);
-//!     rule_set.result("12 lines", false);
+//!     rule_set.result("read", "12 lines", false);
 //!     rule_set.end();
 //! }
 //! // The first rule fired at the second step; the other has not fired yet.

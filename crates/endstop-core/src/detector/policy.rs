@@ -17,7 +17,7 @@
 use super::facts::StepFacts;
 use super::rule::Rule;
 use super::state::Detector;
-use crate::policy::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::policy::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use crate::run_data::RunData;
 use serde_json::Value;
 
@@ -34,9 +34,11 @@ impl DetectorPolicy {
         DetectorPolicy { book: StepFacts::default(), detector: Detector::new(rule) }
     }
 
-    fn stop(&self, evidence: String) -> Stop {
-        let rule = self.detector.rule();
-        Stop { ends_as: rule.ends_as(), ..Stop::submitted(rule.name(), evidence) }
+    fn stop(&self, evidence: String, step: &StepResult) -> Stop {
+        let text = step.output.as_deref().unwrap_or_default();
+        let results: Vec<_> = step.results().filter(|(.., success)| *success).collect();
+        let results = results.into_iter().map(|(tool, result, _)| (tool, result));
+        self.detector.rule().stop(evidence, text, results)
     }
 }
 
@@ -67,10 +69,12 @@ impl TerminationPolicy for DetectorPolicy {
         self.detector.text(text);
         for call in &step.calls {
             self.book.call(&call.name, &call.arguments);
-            self.detector.call(&call.name);
         }
-        for output in &step.outputs {
-            self.book.result(&output.output, !output.success);
+        for (tool, result, success) in step.results() {
+            self.book.result(result, !success);
+            if success {
+                self.detector.succeeded(tool);
+            }
         }
         if let Some(reward) = context.metrics.get("last_reward").and_then(Value::as_f64) {
             self.book.reward(reward);
@@ -87,14 +91,7 @@ impl TerminationPolicy for DetectorPolicy {
             return Verdict::Continue;
         }
         let evidence = format!("{} at step {}", self.detector.rule(), facts.step);
-        let rule = self.detector.rule();
-        // A failed call gives no fallback answer; of several successful calls the last one counts.
-        let called = step.outputs.iter().rfind(|o| o.success && rule.waits_for(&o.name));
-        let stop = self.stop(evidence).or_else(called.map(|output| output.output.clone()));
-        Verdict::Stop(match (stop.ends_as, &step.output) {
-            (PolicyEnd::Submitted, Some(answer)) => stop.answer(answer.clone()),
-            _ => stop,
-        })
+        Verdict::Stop(self.stop(evidence, step))
     }
 
     fn begin_turn(&mut self) {
@@ -102,7 +99,9 @@ impl TerminationPolicy for DetectorPolicy {
     }
 
     fn on_delta(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
-        self.detector.on_delta(piece).map(|evidence| self.stop(evidence))
+        // The text that is the answer is the kernel's, because it is not complete here.
+        let evidence = self.detector.on_delta(piece)?;
+        Some(self.stop(evidence, &StepResult::default()))
     }
 
     fn reset(&mut self) {

@@ -14,7 +14,7 @@ use super::mention::Mention;
 use super::stuck::Stuck;
 use crate::nearest::did_you_mean;
 use crate::policy::config::Config;
-use crate::policy::{PolicyEnd, PolicyError};
+use crate::policy::{PolicyEnd, PolicyError, Stop};
 use crate::run_data::RunData;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -102,10 +102,12 @@ pub enum Rule {
     },
     /// The text contains a string or matches a pattern.
     TextMention(Mention),
-    /// A tool was called.
+    /// A call of a tool succeeded.
     ToolCalled {
         /// Name of the tool.
         name: String,
+        /// The tool's result is the answer of the run, which then ends as `submitted`.
+        result: bool,
     },
     /// One response repeats the same section of text again and again.
     Chanting {
@@ -153,7 +155,7 @@ const RULES: [RuleInfo; 17] = [
     info("cost", "The run has cost a number of US dollars", &["usd"]),
     info("reward", "The reward of a step has reached a threshold", &["at_least"]),
     info("text_mention", "The text contains a string or matches a pattern", &["text"]),
-    info("tool_called", "A tool was called", &["name"]),
+    info("tool_called", "A call of a tool succeeded", &["name"]),
     info(
         "chanting",
         "One response repeats the same section of text again and again",
@@ -226,8 +228,8 @@ impl Rule {
     pub fn from_config(name: &str, config: &Value) -> Result<Rule, PolicyError> {
         let config = Config::new(name, config)?;
         let info = RULES.iter().find(|rule| rule.name == name);
-        // The keys of the short form of `text_mention` are not all of its keys: it checks them itself.
-        if let Some(info) = info.filter(|_| name != "text_mention") {
+        // The keys of the short forms of these are not all of their keys: they check them themselves.
+        if let Some(info) = info.filter(|_| !matches!(name, "text_mention" | "tool_called")) {
             config.only(info.keys)?;
         }
         // A test compares these defaults with the book's chapter on detectors.
@@ -266,7 +268,9 @@ impl Rule {
                 if config.get("name").is_none() {
                     return Err(config.bad("name", "the name of a tool"));
                 }
-                Rule::ToolCalled { name: config.text("name", "")? }
+                config.only(&["name", "answer"])?;
+                let result = config.choice("answer", &["result"])?.is_some();
+                Rule::ToolCalled { name: config.text("name", "")?, result }
             }
             "chanting" => {
                 let times = whole(&config, "times", 10)?;
@@ -309,7 +313,8 @@ impl Rule {
             Rule::Cost { usd } => json!({ "usd": usd }),
             Rule::Reward { at_least } => json!({ "at_least": at_least }),
             Rule::TextMention(mention) => mention.config(),
-            Rule::ToolCalled { name } => json!({ "name": name }),
+            Rule::ToolCalled { name, result: false } => json!({ "name": name }),
+            Rule::ToolCalled { name, result: true } => json!({ "name": name, "answer": "result" }),
             Rule::Chanting { times, min_chars } => json!({"times": times, "min_chars": min_chars}),
             Rule::Stuck(stuck) => stuck.config(),
         };
@@ -344,15 +349,42 @@ impl Rule {
     pub fn ends_as(&self) -> PolicyEnd {
         match self {
             // Limits, not loops: a run that reaches one may have made progress until then.
-            Rule::MaxSteps { .. } | Rule::Cost { .. } => PolicyEnd::Halted,
+            // A call is not an answer.
+            Rule::MaxSteps { .. } | Rule::Cost { .. } | Rule::ToolCalled { result: false, .. } => {
+                PolicyEnd::Halted
+            }
             Rule::AnyError { .. } => PolicyEnd::ConsecutiveMistakes,
-            Rule::Reward { .. } | Rule::TextMention(_) | Rule::ToolCalled { .. } => {
+            Rule::Reward { .. } | Rule::TextMention(_) | Rule::ToolCalled { result: true, .. } => {
                 PolicyEnd::Submitted
             }
             // The termination is fixed before the run, so it cannot depend on the member that
             // fires.
             Rule::Any(rules) => rules.first().map_or(PolicyEnd::NoProgress, Rule::ends_as),
             _ => PolicyEnd::NoProgress,
+        }
+    }
+
+    /// Returns the stop of a run by this rule. `text` is the text of the step, and `results` are the
+    /// results of its successful calls by tool.
+    pub(crate) fn stop<'a>(
+        &self,
+        evidence: String,
+        text: &str,
+        results: impl DoubleEndedIterator<Item = (&'a str, &'a str)>,
+    ) -> Stop {
+        let stop = Stop { ends_as: self.ends_as(), ..Stop::submitted(self.name(), evidence) };
+        if stop.ends_as != PolicyEnd::Submitted {
+            return stop;
+        }
+        // Of several successful calls the last one counts.
+        let result = results
+            .rev()
+            .find(|(tool, result)| self.answers_with(tool) && !result.trim().is_empty());
+        match (self, result) {
+            (_, Some((_, result))) => stop.answer(result),
+            // The text before a call is not an answer.
+            (Rule::ToolCalled { .. }, None) => Stop { ends_as: PolicyEnd::Halted, ..stop },
+            (_, None) => stop.answer(text),
         }
     }
 
@@ -365,11 +397,12 @@ impl Rule {
         }
     }
 
-    /// `true` if the rule, or one of its alternatives, waits for this tool to be called.
-    pub(crate) fn waits_for(&self, tool: &str) -> bool {
+    /// `true` if the result of this tool is the answer of the run that the rule, or one of its
+    /// alternatives, stops.
+    pub(crate) fn answers_with(&self, tool: &str) -> bool {
         match self {
-            Rule::ToolCalled { name } => name == tool,
-            Rule::Any(rules) => rules.iter().any(|rule| rule.waits_for(tool)),
+            Rule::ToolCalled { name, result } => *result && name == tool,
+            Rule::Any(rules) => rules.iter().any(|rule| rule.answers_with(tool)),
             _ => false,
         }
     }
@@ -401,6 +434,7 @@ impl Rule {
             | Rule::SameError { .. }
             | Rule::AnyError { .. }
             | Rule::NoNew { .. }
+            | Rule::ToolCalled { .. }
             | Rule::Stuck(_) => true,
             Rule::Any(rules) => rules.iter().any(Rule::needs_results),
             _ => false,
@@ -458,7 +492,9 @@ impl fmt::Display for Rule {
             Rule::Cost { usd } => write!(f, "{name}({usd})"),
             Rule::Reward { at_least } => write!(f, "{name}({at_least:?})"),
             Rule::TextMention(mention) => self.write_text(f, mention.plain()),
-            Rule::ToolCalled { name: tool } => self.write_text(f, Some(tool)),
+            Rule::ToolCalled { name: tool, result } => {
+                self.write_text(f, Some(tool.as_str()).filter(|_| !result))
+            }
             Rule::Chanting { times, min_chars } => write!(f, "{name}({times},{min_chars})"),
             Rule::Stuck(stuck) => write!(f, "{name}({stuck})"),
             Rule::Any(rules) => {

@@ -63,16 +63,16 @@ impl RuleSet {
     /// Adds a call of the step; `arguments` is JSON.
     pub fn call(&mut self, name: &str, arguments: &str) {
         self.book.call(name, arguments);
-        for nth in &self.with_words {
-            if self.fired[*nth].is_none() {
-                self.detectors[*nth].call(name);
-            }
-        }
     }
 
     /// Adds the result of a call of the step.
-    pub fn result(&mut self, content: &str, failed: bool) {
+    pub fn result(&mut self, tool: &str, content: &str, failed: bool) {
         self.book.result(content, failed);
+        for nth in &self.with_words {
+            if !failed && self.fired[*nth].is_none() {
+                self.detectors[*nth].succeeded(tool);
+            }
+        }
     }
 
     /// Records that a message which the model did not write arrived before this step.
@@ -125,11 +125,13 @@ impl RuleSet {
         self.fired.fill(None);
     }
 
-    /// Discards the text read by [`on_delta`](Self::on_delta). Called before each response, and before every
-    /// further attempt at it.
-    pub(crate) fn begin_text(&mut self) {
+    /// Discards the text read by [`on_delta`](Self::on_delta), but for the text that the next response
+    /// continues. Called before each response, and before every further attempt at it.
+    pub(crate) fn begin_text(&mut self, before: &str) {
         for nth in &self.with_words {
             self.detectors[*nth].begin_text();
+            // What it finds there, it has found before.
+            self.detectors[*nth].on_delta(before);
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! let mut detector = Detector::new(rule);
 //! detector.text("…");                     // only rules that read text or tool names need these
-//! detector.call("read");
+//! detector.succeeded("read");
 //! if detector.step(book.end()) { … }      // the first step at which it fires
 //! ```
 
@@ -87,11 +87,15 @@ impl Detector {
         }
     }
 
-    /// Adds a call of the step.
-    pub(crate) fn call(&mut self, tool: &str) {
+    /// Adds a call of the step that succeeded.
+    pub(crate) fn succeeded(&mut self, tool: &str) {
         match (&self.rule, &mut self.state) {
-            (Rule::ToolCalled { name }, State::Seen(seen)) => *seen |= name == tool,
-            (_, State::Any(members)) => members.iter_mut().for_each(|member| member.call(tool)),
+            (Rule::ToolCalled { name, .. }, State::Seen(seen)) => *seen |= name == tool,
+            (_, State::Any(members)) => {
+                for member in members {
+                    member.succeeded(tool);
+                }
+            }
             _ => {}
         }
     }

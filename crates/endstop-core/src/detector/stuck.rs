@@ -6,7 +6,7 @@
 //! let mut rule_set = RuleSet::new([Rule::Stuck(Stuck::default())]);
 //! let mut step = |call: &str, answer: &str| {
 //!     rule_set.call(call, "{}");
-//!     rule_set.result(answer, false);
+//!     rule_set.result(call, answer, false);
 //!     rule_set.end();
 //!     rule_set.fired()[0]
 //! };

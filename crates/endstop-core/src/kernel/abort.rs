@@ -24,7 +24,7 @@ pub(super) fn abort(
             effects.push(Effect::AbortModel { id: call.id });
             settle_aborted(&call, context, effects);
             if !call.text.trim().is_empty() {
-                context.said.last_text = Some(call.text.clone());
+                context.said.last_text = Some(context.said.with(&call.text));
                 context.state.push(Role::Assistant, vec![Part::Text { text: call.text }]);
             }
         }

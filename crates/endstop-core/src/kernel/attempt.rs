@@ -110,6 +110,7 @@ pub(super) fn attempt_failed_by(
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
     let text = record_failure(call, error, partial, context, effects);
+    context.attempts.failure = Some(Box::new(error.clone()));
     // After a resume: the failure that ended the run before is replayed, and the call repeated
     // once.
     if std::mem::take(&mut context.attempts.call_again) {
@@ -189,8 +190,8 @@ fn record_failure(
         .map(ModelTurn::text)
         .filter(|text| !text.trim().is_empty())
         .or_else(|| Some(call.text.clone()).filter(|text| !text.trim().is_empty()));
-    if text.is_some() {
-        context.said.last_text.clone_from(&text);
+    if let Some(text) = &text {
+        context.said.last_text = Some(context.said.with(text));
     }
     if let Some(turn) = partial {
         turn.signal.keep_in(&mut context.state.last_signal);
@@ -234,7 +235,21 @@ fn too_late(
         "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
     );
     let ending = Ending::at_limit(Limit::Timeout, Termination::ErrorTimeout, evidence);
-    with_error(ending, error)
+    caused_by(ending, error, context)
+}
+
+/// Adds the failure that used up the time of a run to the ending by its deadline.
+pub(super) fn blame_failure(mut ending: Box<Ending>, context: &RunContext) -> Box<Ending> {
+    let Some(error) = &context.attempts.failure else { return ending };
+    let evidence = &mut ending.decided_by.evidence;
+    *evidence = format!("{evidence}; the last attempt at the model call failed: {error}");
+    caused_by(ending, error, context)
+}
+
+fn caused_by(ending: Box<Ending>, error: &ModelError, context: &RunContext) -> Box<Ending> {
+    let mut ending = with_error(ending, error);
+    ending.outranked.push(*failure(FailedBy::Provider, error, context));
+    ending
 }
 
 /// Builds the ending of a run whose model call failed for good.

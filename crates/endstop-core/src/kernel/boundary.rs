@@ -56,7 +56,10 @@ pub(super) fn start_turn(context: &mut RunContext, effects: &mut Vec<Effect>) ->
 pub(super) fn begin_turn(context: &mut RunContext) -> Flow {
     // Measurements belong to one step, so the next one starts without any.
     context.judge.context.step = i64::from(context.counts.turns);
-    context.judge.context.metrics.clear();
+    // An answer that continues is still the same step.
+    if context.said.partial.is_empty() {
+        context.judge.context.metrics.clear();
+    }
     check_limits(context)
 }
 

@@ -6,6 +6,7 @@ use super::ledger::Ceiling;
 use super::meter::Meter;
 use crate::limits::Limits;
 use crate::usage::NanoUsd;
+use crate::visible::Opening;
 use std::time::Duration;
 
 /// The name of the limit on reasoning without visible output.
@@ -22,6 +23,10 @@ pub(super) struct Call {
     /// Time at which the reasoning began that no visible output has followed yet.
     pub(super) thinks_since: Option<Duration>,
     pub(super) text: String,
+    /// Finds the visible part of the text.
+    pub(super) opening: Opening,
+    /// Policies and rules have read the visible part of the text.
+    pub(super) shown: bool,
     /// The policy requested a stop mid-stream, but the stop had to wait for the complete turn.
     pub(super) deferred_stop: bool,
     /// Number of generated characters that are not visible text (reasoning, tool arguments).
@@ -82,6 +87,21 @@ impl Call {
             }
             TurnDelta::Text(_) | TurnDelta::ToolArguments(_) => self.thinks_since = None,
         }
+    }
+
+    /// Adds a chunk of text. Returns where the part begins that policies and rules have to read, which is
+    /// empty in reasoning.
+    pub(super) fn add_text(&mut self, piece: &str) -> usize {
+        let before = self.text.len();
+        self.text.push_str(piece);
+        let hidden = self.text.len() - self.opening.read(&self.text).len();
+        let shown = std::mem::replace(&mut self.shown, hidden < self.text.len());
+        if shown { before } else { hidden }
+    }
+
+    /// The visible text that policies and rules have read.
+    pub(super) fn visible(&self) -> &str {
+        if self.shown { self.opening.clone().read(&self.text) } else { "" }
     }
 
     /// Excludes a time in which the process did not run, and therefore could not receive content.

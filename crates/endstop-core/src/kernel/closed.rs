@@ -37,7 +37,7 @@ pub(super) fn closed(
         other => {
             let unfinished = unfinished(&during(&other), detail);
             *phase = other;
-            late.unwrap_or_else(|| outrank(phase, unfinished, context))
+            late.unwrap_or_else(|| outrank(phase, unfinished, context).0)
         }
     }
 }

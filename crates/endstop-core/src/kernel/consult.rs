@@ -24,7 +24,9 @@ pub(super) fn consulted(
         context.inject_message(InjectionReason::Hook, note, effects);
     }
     let (decision, next) = match point {
-        Point::Stop(success) => return stop_hook_answered(success, answer, context, effects),
+        Point::Stop { success, .. } => {
+            return stop_hook_answered(success, answer, context, effects);
+        }
         Point::Reply(success) => return reply_answered(success, answer, context),
         Point::Background => return background::reviewed(answer, context, effects),
         Point::Prompt => (Decision::PromptHook, Next::Boundary),

@@ -7,20 +7,22 @@ use super::compactions::Compactions;
 use super::counts::Counts;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::jitter::Jitter;
-use super::judge::Judge;
+use super::judge::{Judge, SaidText};
 use super::ledger::Ledger;
 use super::models::Models;
 use super::open_work::Background;
 use super::prompt::PromptSize;
 use super::spec::RunSpec;
 use super::verdicts::Verdicts;
+use crate::error_class::ModelError;
 use crate::limits::Limits;
-use crate::message::{MessageId, Part, Role};
+use crate::message::{Message, MessageId, Part, Role};
 use crate::policy::StepContext;
 use crate::price::Price;
 use crate::state::MultiTurnState;
 use crate::streaming::StreamingState;
 use crate::usage::NanoUsd;
+use crate::visible::{append_piece, visible_text};
 use serde_json::{Map, Value};
 use std::mem::take;
 use std::time::Duration;
@@ -63,11 +65,12 @@ pub(super) struct RunContext {
     pub(super) suspended: Duration,
 }
 
-/// The text of the model so far.
+/// The text of the model so far. Only what is visible of it counts, see [`visible_text`].
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// The answer so far, if earlier turns were truncated and continued, or paused.
     pub(super) partial: String,
+    /// The last text of the run with a visible part, or else its first one. With its reasoning.
     pub(super) last_text: Option<String>,
     /// The model that answered, as the provider names it.
     pub(super) model: Option<String>,
@@ -86,6 +89,8 @@ pub(super) struct Attempts {
     /// after that call had ended it.
     pub(super) call_again: bool,
     pub(super) starved_this_turn: bool,
+    /// The failure of the last attempt, while the turn is attempted again. Boxed, because most turns have none.
+    pub(super) failure: Option<Box<ModelError>>,
     /// A response of this turn was appended to the conversation.
     pub(super) recorded: bool,
 }
@@ -96,6 +101,33 @@ pub(super) struct HandOver {
     /// The request was made, or was not possible; it is tried once.
     pub(super) tried: bool,
     pub(super) text: Option<String>,
+}
+
+impl Said {
+    /// Returns the answer so far, with another piece.
+    pub(super) fn with(&self, piece: &str) -> String {
+        let mut answer = self.partial.clone();
+        append_piece(&mut answer, piece);
+        answer
+    }
+
+    /// Returns the visible part of the piece that continues the answer so far.
+    pub(super) fn rest(&self, piece: &str) -> String {
+        let (before, whole) = (visible_text(&self.partial), self.with(piece));
+        let whole = visible_text(&whole);
+        // Only later pieces show that the first one was reasoning.
+        whole.strip_prefix(before).unwrap_or(whole).to_owned()
+    }
+
+    /// The visible text of the run that is the answer of a success without one of its own.
+    pub(super) fn visible(&self) -> Option<&str> {
+        self.last_text.as_deref().map(visible_text)
+    }
+
+    /// What policies and rules read at a step with this visible text.
+    pub(super) fn at<'a>(&'a self, text: &'a str) -> SaidText<'a> {
+        SaidText { text, last: self.last_text.as_deref() }
+    }
 }
 
 impl HandOver {
@@ -167,6 +199,12 @@ impl RunContext {
             suspended: Duration::ZERO,
             settings: spec,
         }
+    }
+
+    /// The visible text of the turn whose calls are open.
+    pub(super) fn turn_text(&self) -> String {
+        let text = self.state.messages.last().map(Message::plain_text).unwrap_or_default();
+        visible_text(&text).to_owned()
     }
 
     /// `true` if the driver does not own the loop.

@@ -26,6 +26,9 @@ pub(super) struct Counts {
     /// `finish` was refused because another call of the same turn had failed; the next one is
     /// accepted.
     pub(super) finish_refused: bool,
+    /// `finish` was refused because it had an answer and a reason why there is none; the answer of the
+    /// next one counts.
+    pub(super) contradiction_refused: bool,
 }
 
 impl Counts {

@@ -73,12 +73,12 @@ impl Ending {
         self.structured.clone_from(&answer.structured);
     }
 
-    /// Returns the answer of a success as text: the declared or validated value, else the last text.
-    pub(crate) fn answer(&self, last_text: Option<&str>) -> Option<String> {
+    /// Returns the answer of a success as text: the declared or validated value, else the visible text.
+    pub(crate) fn answer(&self, text: Option<&str>) -> Option<String> {
         match self.deliverable.as_ref().or(self.structured.as_ref()) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(value) => Some(value.to_string()),
-            None => last_text.map(str::to_owned),
+            None => text.map(str::to_owned),
         }
     }
 

@@ -7,15 +7,17 @@
 use super::counts::Counts;
 use super::decided_by::{Decision, Layer};
 use super::ending::Ending;
+use super::excerpt::excerpt;
 use super::open_calls::OpenCalls;
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 
-/// Filler values that small models write into fields that do not apply, in lower case.
+/// Filler values that small models write into fields that do not apply, in lower case and without
+/// quotes, brackets and full stops around them.
 const FILLERS: &[&str] = &[
     "n/a",
     "na",
-    "n.a.",
+    "n.a",
     "none",
     "null",
     "nil",
@@ -33,58 +35,61 @@ const FILLERS: &[&str] = &[
 /// The content of a `finish` call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Declaration {
-    /// The answer. Without a deliverable, the run's last text is the answer.
-    Answer { deliverable: Option<Value>, summary: Option<String> },
+    /// The answer. `contradicted` is the reason for which the same call states that there is none.
+    Answer { deliverable: Value, summary: Option<String>, contradicted: Option<String> },
     /// The task is not feasible, with the reason.
-    GaveUp { reason: String, deliverable: Option<Value>, summary: Option<String> },
+    GaveUp { reason: String, summary: Option<String> },
 }
 
 impl Declaration {
-    /// Parses the arguments by the tool's schema. `last_text` is the run's last text that is not
-    /// blank, if any.
+    /// Parses the arguments by the tool's schema. `text` is the visible text of the same turn, which is the
+    /// answer of a declaration without one: a text of an earlier turn may be a plan.
     ///
     /// # Errors
     /// A description of the problem for the model.
-    pub(super) fn read(
-        arguments: &Map<String, Value>,
-        last_text: Option<&str>,
-    ) -> Result<Declaration, String> {
-        // Fillers are ignored in text fields only: a deliverable of "none" may be the real answer.
-        let summary = text_of(arguments, "summary")?.filter(|text| !is_filler(text));
-        let reason = text_of(arguments, "infeasible")?.filter(|text| !text.trim().is_empty());
+    pub(super) fn read(arguments: &Map<String, Value>, text: &str) -> Result<Declaration, String> {
+        let filled = |text: &String| !text.trim().is_empty();
+        // A filler may be the real answer, but not the reason why there is none.
+        let summary = text_of(arguments, "summary")?.filter(filled);
+        let reason = text_of(arguments, "infeasible")?.filter(|text| !is_filler(text));
         let deliverable = arguments.get("deliverable").filter(|value| !is_blank(value)).cloned();
-        let reason = reason.filter(|text| !is_filler(text));
-        if let Some(reason) = reason {
-            return Ok(Declaration::GaveUp { reason, deliverable, summary });
+        let summary = summary.filter(|text| deliverable.is_none() || !is_filler(text));
+        match (deliverable, reason) {
+            (None, Some(reason)) => Ok(Declaration::GaveUp { reason, summary }),
+            (Some(deliverable), contradicted) => {
+                Ok(Declaration::Answer { deliverable, summary, contradicted })
+            }
+            (None, None) => {
+                let answer = summary.clone().or_else(|| Some(text.to_owned()).filter(filled));
+                let Some(answer) = answer else {
+                    return Err(
+                        "not finished: give the answer as `deliverable`, or the reason why there is none as `infeasible`"
+                            .to_owned(),
+                    );
+                };
+                let deliverable = Value::String(answer);
+                Ok(Declaration::Answer { deliverable, summary, contradicted: None })
+            }
         }
-        let deliverable = deliverable.or_else(|| summary.clone().map(Value::String));
-        if deliverable.is_none() && last_text.is_none() {
-            return Err(
-                "not finished: give the answer as `deliverable`, or the reason why there is none as `infeasible`"
-                    .to_owned(),
-            );
-        }
-        Ok(Declaration::Answer { deliverable, summary })
     }
 
     fn ending(self) -> Box<Ending> {
         match self {
-            Declaration::Answer { deliverable, summary } => {
+            Declaration::Answer { deliverable, summary, .. } => {
                 let mut ending = Ending::new(
                     Termination::Submitted,
                     Layer::Tool,
                     Decision::Finish,
                     "the model called `finish`",
                 );
-                ending.deliverable = deliverable;
+                ending.deliverable = Some(deliverable);
                 ending.summary = summary;
                 ending
             }
-            Declaration::GaveUp { reason, deliverable, summary } => {
+            Declaration::GaveUp { reason, summary } => {
                 let mut ending =
                     Ending::new(Termination::GaveUp, Layer::Tool, Decision::Finish, reason.clone());
                 ending.halted_reason = Some(reason);
-                ending.deliverable = deliverable;
                 ending.summary = summary;
                 ending
             }
@@ -113,7 +118,7 @@ fn is_blank(value: &Value) -> bool {
 
 fn is_filler(text: &str) -> bool {
     // Models also wrap fillers in quotes or brackets: `"N/A"`, `(none)`.
-    let text = text.trim().trim_matches(['"', '\'', '(', ')', '.']).trim().to_lowercase();
+    let text = text.trim().trim_matches(['"', '\'', '(', ')', '<', '>', '.']).trim().to_lowercase();
     text.is_empty() || FILLERS.contains(&text.as_str())
 }
 
@@ -121,7 +126,7 @@ fn is_filler(text: &str) -> bool {
 /// ends the run; every other call is answered as a mistake.
 pub(super) fn judge_finish(
     open: &mut OpenCalls,
-    last_text: Option<&str>,
+    text: &str,
     counts: &mut Counts,
 ) -> Option<Box<Ending>> {
     let pending = open.pending_finishes();
@@ -129,13 +134,29 @@ pub(super) fn judge_finish(
         // A turn without `finish` means that the model went back to work, so a later `finish`
         // is checked again.
         counts.finish_refused = false;
+        counts.contradiction_refused = false;
         return None;
     }
     let failed = open.first_failed().map(str::to_owned);
     let mut ending: Option<Box<Ending>> = None;
+    let mut contradicted = false;
     for (at, arguments) in pending {
-        match Declaration::read(&arguments, last_text) {
+        match Declaration::read(&arguments, text) {
             Err(problem) => open.refuse_finish(at, problem),
+            // Refuse once only: then the answer counts, because a filler in the other field is more
+            // likely than an answer to a task that is not feasible.
+            Ok(Declaration::Answer { contradicted: Some(reason), .. })
+                if !counts.contradiction_refused && ending.is_none() =>
+            {
+                contradicted = true;
+                let reason = excerpt(&reason);
+                open.refuse_finish(
+                    at,
+                    format!(
+                        "not finished: `deliverable` gives an answer, and `infeasible` says that there is none ({reason}). Call `finish` again with only one of them."
+                    ),
+                );
+            }
             Ok(Declaration::Answer { .. })
                 // Refuse once only: the model has now seen the failure, and may decide that it
                 // does not matter. Giving up is never refused.
@@ -158,6 +179,7 @@ pub(super) fn judge_finish(
     if failed.is_some() && ending.is_none() {
         counts.finish_refused = true;
     }
+    counts.contradiction_refused |= contradicted;
     ending
 }
 
@@ -165,15 +187,21 @@ pub(super) fn judge_finish(
 /// call is then answered as accepted.
 pub(super) fn declared_by_finish(
     open: &mut OpenCalls,
-    last_text: Option<&str>,
+    text: &str,
     counts: &Counts,
 ) -> Option<Box<Ending>> {
     if open.first_failed().is_some() && !counts.finish_refused {
         return None;
     }
     let (at, declaration) = open.pending_finishes().into_iter().find_map(|(at, arguments)| {
-        let declaration = Declaration::read(&arguments, last_text).ok()?;
-        matches!(declaration, Declaration::Answer { .. }).then_some((at, declaration))
+        let declaration = Declaration::read(&arguments, text).ok()?;
+        let stands = match &declaration {
+            Declaration::Answer { contradicted, .. } => {
+                contradicted.is_none() || counts.contradiction_refused
+            }
+            Declaration::GaveUp { .. } => false,
+        };
+        stands.then_some((at, declaration))
     })?;
     open.accept_finish(at);
     Some(declaration.ending())
@@ -184,39 +212,73 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(arguments: &Value, last_text: Option<&str>) -> Result<Declaration, String> {
-        Declaration::read(arguments.as_object().unwrap(), last_text)
+    fn read(arguments: &Value, text: &str) -> Result<Declaration, String> {
+        Declaration::read(arguments.as_object().unwrap(), text)
+    }
+
+    fn answer(deliverable: Value, summary: Option<&str>) -> Declaration {
+        let summary = summary.map(str::to_owned);
+        Declaration::Answer { deliverable, summary, contradicted: None }
     }
 
     #[test]
-    fn filler_does_not_withdraw_a_deliverable() {
-        for filler in ["N/A", "none", "", "  ", "None.", "null", "\"N/A\"", "not applicable", "-"] {
+    fn filler_is_no_reason() {
+        for filler in [
+            "N/A",
+            "none",
+            "",
+            "  ",
+            "None.",
+            "null",
+            "\"N/A\"",
+            "not applicable",
+            "-",
+            "n.a.",
+            "<none>",
+        ] {
             let arguments = json!({"deliverable": "42", "infeasible": filler, "summary": "n/a"});
-            let answer = Declaration::Answer { deliverable: Some(json!("42")), summary: None };
-            assert_eq!(read(&arguments, None), Ok(answer), "{filler}");
+            assert_eq!(read(&arguments, ""), Ok(answer(json!("42"), None)), "{filler}");
         }
-        let both = json!({"deliverable": "half", "infeasible": "no access to the disk"});
-        assert!(matches!(read(&both, None), Ok(Declaration::GaveUp { .. })));
     }
 
     #[test]
-    fn empty_declaration_needs_a_text() {
+    fn answer_with_a_reason_is_a_contradiction() {
+        for reason in ["no access to the disk", "feasible", "0", "[]", "The task is feasible."] {
+            let both = json!({"deliverable": "half", "infeasible": reason});
+            let declared = Declaration::Answer {
+                deliverable: json!("half"),
+                summary: None,
+                contradicted: Some(reason.to_owned()),
+            };
+            assert_eq!(read(&both, ""), Ok(declared));
+        }
+        let reason = json!({"infeasible": "no access", "summary": "I tried."});
+        assert!(matches!(read(&reason, "text"), Ok(Declaration::GaveUp { .. })));
+    }
+
+    #[test]
+    fn declaration_without_an_answer_needs_a_text_of_its_turn() {
         for arguments in [
             json!({}),
             json!({"deliverable": ""}),
             json!({"deliverable": null, "summary": " ", "infeasible": "none"}),
             json!({"answer": "42"}),
         ] {
-            assert!(read(&arguments, None).is_err(), "{arguments}");
-            let answer = Declaration::Answer { deliverable: None, summary: None };
-            assert_eq!(read(&arguments, Some("Paris.")), Ok(answer), "{arguments}");
+            assert!(read(&arguments, " ").is_err(), "{arguments}");
+            let text = answer(json!("Paris."), None);
+            assert_eq!(read(&arguments, "Paris."), Ok(text), "{arguments}");
         }
-        let summary = Some("All tests pass.".to_owned());
-        let answer = Declaration::Answer { deliverable: Some(json!("All tests pass.")), summary };
-        assert_eq!(read(&json!({"summary": "All tests pass."}), Some("Paris.")), Ok(answer));
         // Empty lists and objects can be the answer.
         for value in [json!([]), json!({}), json!(0), json!(false)] {
-            assert!(read(&json!({"deliverable": value}), None).is_ok());
+            assert!(read(&json!({"deliverable": value}), "").is_ok());
+        }
+    }
+
+    #[test]
+    fn lone_summary_is_the_answer() {
+        for summary in ["All tests pass.", "No.", "none", "0"] {
+            let declared = answer(json!(summary), Some(summary));
+            assert_eq!(read(&json!({"summary": summary}), "Paris."), Ok(declared));
         }
     }
 
@@ -228,7 +290,7 @@ mod tests {
             (json!({"infeasible": true}), "infeasible"),
             (json!({"deliverable": "x", "summary": 3}), "summary"),
         ] {
-            let problem = read(&arguments, Some("text")).unwrap_err();
+            let problem = read(&arguments, "text").unwrap_err();
             assert!(problem.contains(field), "{problem}");
         }
     }

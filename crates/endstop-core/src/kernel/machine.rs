@@ -2,7 +2,7 @@
 //! the handler returns until the run waits or ends.
 
 use super::asked::asked;
-use super::attempt::{attempt_failed, attempt_failed_by};
+use super::attempt::{attempt_failed, attempt_failed_by, blame_failure};
 use super::background;
 use super::boundary::{chat_params, pre_call, pre_iteration, start, start_turn};
 use super::call::CallClock;
@@ -16,9 +16,9 @@ use super::event::{Compaction, EventKind, HookDecision, TurnDelta};
 use super::guard::Flow;
 use super::ledger::Granted;
 use super::next::Next;
-use super::open_calls::{OpenCalls, earliest};
+use super::open_calls::{GIVE_UP, OpenCalls, earliest};
 use super::parked::{decided, parked};
-use super::phase::{Idle, Phase, Stage};
+use super::phase::{Idle, Phase, Point, Stage};
 use super::precheck::time_used;
 use super::request::{request_call, reserved};
 use super::response::accept_text;
@@ -81,7 +81,8 @@ impl Machine {
             EventKind::Terminate => return Break(terminated(phase, context)),
             EventKind::Cancel => return self.cancel(effects),
             EventKind::Fault { name, message } => {
-                return Break(faulted(phase, context, name, message));
+                let next = faulted(phase, name, message, context, effects)?;
+                return self.perform(next, effects);
             }
             // Booked in every phase, because the money is spent even if the run is ending.
             EventKind::Spent { usage, cost, cost_unknown, unreported, turns } => {
@@ -107,7 +108,7 @@ impl Machine {
             EventKind::Resumed(with) => {
                 // The timer was in the old driver.
                 self.armed = None;
-                let next = resumed(phase.take(), *with, context, effects);
+                let next = resumed(phase.take(), *with, context, effects)?;
                 self.perform(next, effects)?;
                 return match self.answer_again()? {
                     Some(next) => self.perform(next, effects),
@@ -125,7 +126,7 @@ impl Machine {
         if let Some(ending) = self.deadline_passed(&event) {
             self.stop(ending, effects)?;
             // The tools still have to end, and this event may be the result of one of them.
-            let next = stopping(self.phase.take(), &event, &self.context, effects);
+            let next = stopping(self.phase.take(), &event, &mut self.context, effects)?;
             return self.perform(next, effects);
         }
         if self.hand_over_is_late(&event) {
@@ -149,7 +150,7 @@ impl Machine {
     /// answer that arrived in time is evaluated to the end: validation may finish after the
     /// deadline.
     fn deadline_passed(&self, event: &EventKind) -> Option<Box<Ending>> {
-        let deadline = self.context.deadline()?;
+        let deadline = self.deadline()?;
         let now = self.context.now;
         let late = match event {
             // A guest that asks continues its loop, so its last answer was none; the limits are
@@ -169,7 +170,8 @@ impl Machine {
         let over = matches!(self.phase, Phase::Stopping { .. } | Phase::WrappingUp(_));
         if late && !over && !matches!(self.phase, Phase::New) {
             let evidence = time_used(&self.context, deadline);
-            return Some(Ending::at_limit(Limit::Timeout, Termination::ErrorTimeout, evidence));
+            let ending = Ending::at_limit(Limit::Timeout, Termination::ErrorTimeout, evidence);
+            return Some(blame_failure(ending, &self.context));
         }
         None
     }
@@ -226,7 +228,7 @@ impl Machine {
                 return self.answer_again();
             }
             EventKind::ToolEnded { .. } if matches!(phase, Phase::Stopping { .. }) => {
-                stopping(phase.take(), &event, context, effects)
+                stopping(phase.take(), &event, context, effects)?
             }
             EventKind::ToolEnded { tool, report } => match phase.take_calls() {
                 Some(calls) => tool_ended(calls, tool, report, context, effects),
@@ -405,7 +407,7 @@ impl Machine {
                 Continue(Some(Next::Wait(phase)))
             }
             Phase::Stopping { until, .. } if *until <= now => {
-                Continue(Some(stopping(phase.take(), &EventKind::Tick, context, effects)))
+                Continue(Some(stopping(phase.take(), &EventKind::Tick, context, effects)?))
             }
             _ => Continue(None),
         }
@@ -487,11 +489,26 @@ impl Machine {
 
     /// Ends the run with this ending as soon as its running tools have ended.
     fn stop(&mut self, ending: Box<Ending>, effects: &mut Vec<Effect>) -> Flow {
-        stop(&mut self.phase, ending, &self.context, effects)?;
+        let next = stop(&mut self.phase, ending, &mut self.context, effects)?;
         // The old tick is void: during a stop only the grace period counts, and it may end later
         // than the armed tick.
         self.armed = None;
-        Continue(())
+        self.perform(next, effects)
+    }
+
+    /// The time at which the run stops. A stop hook that is asked about an answer which outranks the ending
+    /// of the run has the time of a tool that is stopped to say so.
+    fn deadline(&self) -> Option<Duration> {
+        let deadline = self.context.deadline();
+        match &self.phase {
+            Phase::Consulting { point: Point::Stop { success, asked }, .. }
+                if !success.outranked.is_empty() =>
+            {
+                let grace = self.context.settings.limits.cancel_grace.saturating_add(GIVE_UP);
+                deadline.map(|deadline| deadline.max(asked.saturating_add(grace)))
+            }
+            _ => deadline,
+        }
     }
 
     /// Requests a tick for the next deadline, if it is earlier than the one already requested.
@@ -516,7 +533,7 @@ impl Machine {
             Phase::Stopping { .. } => phase,
             // The hand-over may use the time that was kept for it.
             Phase::WrappingUp(_) => earliest(settings.limits.timeout, phase),
-            _ => earliest(self.context.deadline(), phase),
+            _ => earliest(self.deadline(), phase),
         };
         let next = match &self.phase {
             Phase::New | Phase::Stopping { .. } => next,

@@ -12,6 +12,7 @@ use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
 use crate::usage::{NanoUsd, Unreported, Usage};
 use crate::usd_json::{optional_usd, usd};
+use crate::visible::visible_text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
@@ -281,12 +282,17 @@ impl Outcome {
         if self.is_success() { Ok(self) } else { Err(Box::new(Unsuccessful(self))) }
     }
 
-    /// Returns the answer: the deliverable, else the structured value, else the last text.
+    /// Returns the answer of a success: the deliverable, else the structured value, else the visible part
+    /// of the last text. `None` if the run is not a success; its [`last_text`](Self::last_text) is then
+    /// whatever the model said last.
     pub fn answer(&self) -> Option<String> {
+        if !self.is_success() {
+            return None;
+        }
         match self.deliverable.as_ref().or(self.structured.as_ref()) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(value) => Some(value.to_string()),
-            None => self.last_text.clone(),
+            None => self.last_text.as_deref().map(|text| visible_text(text).to_owned()),
         }
     }
 

@@ -90,7 +90,11 @@ pub(super) enum Point {
     PreCall,
     /// About the result of a background call.
     Background,
-    Stop(Box<Ending>),
+    /// About a success, since this time.
+    Stop {
+        success: Box<Ending>,
+        asked: Duration,
+    },
     Reply(Box<Ending>),
 }
 

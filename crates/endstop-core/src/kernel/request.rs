@@ -20,6 +20,7 @@ use super::quote::{USUAL_SHARED_OUTPUT, ask, does_not_fit, own_cap, usual_output
 use super::spec::RunSpec;
 use crate::streaming::StreamingState;
 use crate::usage::NanoUsd;
+use crate::visible::{Opening, visible_text};
 use std::ops::ControlFlow::{Break, Continue};
 
 /// Prepares a model call: reserve its worst cost, then make it. Retries also come through here, so
@@ -158,7 +159,7 @@ fn call(
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
     // Before the call is counted, because a policy that panics here prevents the call.
-    context.judge.begin_response()?;
+    context.judge.begin_response(visible_text(&context.said.partial))?;
     let id = context.effect_id();
     let prompt_bound = context.prompt_bound();
     context.attempts.attempt += 1;
@@ -185,6 +186,8 @@ fn call(
         last_content: None,
         thinks_since: None,
         text: String::new(),
+        opening: Opening::after(&context.said.partial),
+        shown: false,
         deferred_stop: false,
         hidden: 0,
         own_cap,

@@ -19,7 +19,7 @@ use super::open_calls::OpenCalls;
 use super::phase::{Phase, Point};
 use super::results::answer_unrun;
 use super::steering::continue_with_messages;
-use super::success::{end_or_succeed, succeed};
+use super::success::{end_or_succeed, succeed, validated};
 use crate::limits::Limit;
 use crate::message::Part;
 use crate::signal::{SignalReason, TerminationSignal};
@@ -34,7 +34,10 @@ const MOST_PAUSES: u32 = 5;
 
 /// A response that was appended to the conversation, as far as its evaluation needs it.
 pub(super) struct Response {
+    /// The visible text. Of a continued or paused answer, all parts so far.
     pub(super) text: String,
+    /// This response adds nothing to the visible text.
+    pub(super) blank: bool,
     pub(super) signal: TerminationSignal,
     pub(super) unparseable: Option<String>,
     pub(super) has_calls: bool,
@@ -119,7 +122,7 @@ pub(super) fn judge_response(
         _ if *has_calls => begin_response_tools(&response, calls, context, effects),
         _ => {
             context.state.streaming.abort();
-            answered_in_text(&response.text, &finish_value(), fault, context, effects)
+            answered_in_text(&response, &finish_value(), fault, context, effects)
         }
     }
 }
@@ -161,8 +164,7 @@ fn begin_response_tools(
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
     if !response.declared_by_finish {
-        let has_text = context.said.last_text.is_some();
-        let facts = Facts::Calls { text: &response.text, has_text };
+        let facts = Facts::Calls { said: context.said.at(&response.text) };
         if let Some(ending) = context.judge.step(facts, effects).any_ending() {
             context.state.streaming.abort();
             return end_or_succeed(ending, calls, context);
@@ -247,32 +249,33 @@ fn lost_call(
 
 /// Handles a complete turn without calls: decides whether its text is the answer.
 fn answered_in_text(
-    text: &str,
+    response: &Response,
     shown: &str,
     fault: Option<Box<Ending>>,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
     context.counts.lost_calls = 0;
-    // With continuations, `text` is only the last part; the answer is all parts together.
-    let whole = std::mem::take(&mut context.said.partial);
     let answer = || Ending::new(Termination::Stop, Layer::Turn, Decision::NaturalCompletion, shown);
     let step = Step {
         turn: context.counts.turns,
-        text,
+        said: context.said.at(&response.text),
         calls: &[],
         counted: &[],
-        answer: (!whole.trim().is_empty()).then(answer),
+        // An answer that was cut or paused is not complete if the rest of it is blank.
+        answer: (!response.blank).then(answer),
         fault,
-        has_text: context.said.last_text.is_some(),
         tools: &context.settings.tools,
         cost: context.known_cost(),
         warn_before: None,
     };
     let Judgement { ending, told, nudges, .. } = context.judge.step(Facts::Step(step), effects);
+    if !response.blank || ending.is_some() || told.is_some() {
+        context.said.partial.clear();
+    }
     match ending {
         Some(ending) if ending.termination == Termination::Stop => {
-            return accept_text(ending, whole, context);
+            return accept_text(ending, response.text.clone(), context);
         }
         Some(ending) => return end_or_succeed(ending, OpenCalls::default(), context),
         None => {}
@@ -282,23 +285,43 @@ fn answered_in_text(
         context.inject_nudges(nudges, effects);
         return Continue(Next::Boundary);
     }
-    // With a schema, a blank answer is repaired like any other answer that violates it.
-    let max = context.settings.limits.max_empty_turns.filter(|_| !context.settings.output_schema);
-    let Some(max) = max else { return accept_text(answer(), whole, context) };
+    if context.settings.output_schema {
+        // Repaired like any other answer that violates the schema, which may accept an empty string.
+        context.said.partial.clear();
+        return validated(answer(), Err("the answer is blank".to_owned()), context, effects);
+    }
+    blank_answer(shown, nudges, context, effects)
+}
+
+/// Handles a blank answer, or a blank rest of an answer: the model is asked again, or the run ends.
+fn blank_answer(
+    shown: &str,
+    nudges: Vec<String>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
     context.counts.empty_turns += 1;
-    let ending = Ending::at_limit(
-        Limit::MaxEmptyTurns,
-        Termination::ErrorNoProgress,
-        format!("{} blank answers in a row ({shown})", context.counts.empty_turns),
-    );
-    if context.counts.empty_turns > max {
+    let evidence = format!("{} blank answers in a row ({shown})", context.counts.empty_turns);
+    let cut = !context.said.partial.trim().is_empty() && context.counts.continuations > 0;
+    let (ending, message) = if cut {
+        let evidence = format!("the answer was cut, and its rest is blank: {evidence}");
+        let (termination, decision) =
+            (Termination::ErrorOutputTruncated, Decision::TokenLimitReached);
+        (
+            Ending::new(termination, Layer::Turn, decision, evidence),
+            "Your last response was empty. Continue your answer exactly where it stopped.",
+        )
+    } else {
+        (
+            Ending::at_limit(Limit::MaxEmptyTurns, Termination::ErrorNoProgress, evidence),
+            "Your last response was empty. Continue the task, or give your answer.",
+        )
+    };
+    let max = context.settings.limits.max_empty_turns;
+    if max.is_some_and(|max| context.counts.empty_turns > max) {
         return Break(ending);
     }
-    context.inject_message(
-        InjectionReason::Empty,
-        "Your last response was empty. Continue the task, or give your answer.".to_owned(),
-        effects,
-    );
+    context.inject_message(InjectionReason::Empty, message.to_owned(), effects);
     context.inject_nudges(nudges, effects);
     Continue(Next::Again(ending))
 }

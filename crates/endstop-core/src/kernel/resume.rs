@@ -13,6 +13,7 @@ use super::effect::{Effect, EffectId, ToolStart};
 use super::ending::Ending;
 use super::event::{EventKind, Resumption};
 use super::fallback::resume_models;
+use super::guard::Flow;
 use super::next::Next;
 use super::open_calls::OpenCalls;
 use super::phase::{Idle, Phase};
@@ -21,6 +22,7 @@ use super::spec::{Permission, restrict_tools};
 use super::stopping::stopping;
 use super::wrap_up::given_up;
 use crate::termination::Termination;
+use std::ops::ControlFlow::Continue;
 
 /// Handles a resumption: applies its changes, then repeats or answers what was lost.
 pub(super) fn resumed(
@@ -28,7 +30,7 @@ pub(super) fn resumed(
     mut with: Resumption,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
-) -> Next {
+) -> Flow<Next> {
     let price = with.price;
     resume_models(&mut with, context);
     let Resumption { lost, call_again, limits, tools, .. } = with;
@@ -55,15 +57,15 @@ pub(super) fn resumed(
     // Only the client of a guest can repeat a call.
     context.attempts.call_again = call_again && guest.is_none();
     background::mark_lost(&lost, context, effects);
-    match phase {
+    Continue(match phase {
         Phase::Calling(call) if lost.contains(&call.id) => {
             context.state.streaming.abort();
             settle_aborted(&call, context, effects);
             if guest.is_some() {
-                return Next::Wait(Phase::Guest(lost_call(call)));
+                return Continue(Next::Wait(Phase::Guest(lost_call(call))));
             }
             if !call.text.trim().is_empty() {
-                context.said.last_text = Some(call.text);
+                context.said.last_text = Some(context.said.with(&call.text));
             }
             Next::Call
         }
@@ -87,7 +89,7 @@ pub(super) fn resumed(
                 emit_ended(&calls, at, context.now.saturating_sub(started), effects);
             }
             let phase = Phase::Stopping { ending, calls, until };
-            stopping(phase, &EventKind::Tick, context, effects)
+            stopping(phase, &EventKind::Tick, context, effects)?
         }
         // The ending was decided, and the hand-over is tried once.
         Phase::WrappingUp(wrap_up) => {
@@ -95,7 +97,7 @@ pub(super) fn resumed(
             Next::End { ending, calls: OpenCalls::default() }
         }
         other => Next::Wait(other),
-    }
+    })
 }
 
 /// The wait of a guest whose model call was lost.

@@ -314,7 +314,7 @@ impl Run {
                 Point::ChatParams => RunPhase::ConsultingChatParams,
                 Point::PreCall => RunPhase::ConsultingPreCall,
                 Point::Background => RunPhase::ConsultingBackground,
-                Point::Stop(_) => RunPhase::ConsultingStop,
+                Point::Stop { .. } => RunPhase::ConsultingStop,
                 Point::Reply(_) => RunPhase::ConsultingReply,
             },
             Phase::Reserving { .. } => RunPhase::Reserving,

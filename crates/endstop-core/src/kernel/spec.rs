@@ -40,7 +40,8 @@ pub struct ToolPolicy {
     pub name: String,
     /// `true` if calls may run at the same time as other calls; otherwise each call runs alone.
     pub parallel_safe: bool,
-    /// `true` if the tool runs code. Policies then see its output as a step of type `code`.
+    /// `true` if the tool runs the model's code. Its output may then declare the answer, and policies
+    /// see it as a step of type `code`. What other tools return is data.
     pub runs_code: bool,
     /// `true` if an interrupted call may be repeated unchanged, because it is idempotent.
     pub repeatable: bool,

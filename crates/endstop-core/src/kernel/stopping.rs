@@ -1,6 +1,7 @@
 //! Commands and failures that end a run in any phase: cancel, terminate, a deadline, a halt, a fault.
 //! Running tools get a grace period; a declared answer stands.
 
+use super::abort::abort;
 use super::context::RunContext;
 use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, RunEvent};
@@ -9,9 +10,10 @@ use super::event::EventKind;
 use super::finish::declared_by_finish;
 use super::guard::{Flow, fault};
 use super::next::Next;
-use super::open_calls::GIVE_UP;
+use super::open_calls::{GIVE_UP, OpenCalls};
 use super::phase::{Phase, Point};
 use super::results::{emit_ended, withhold_results};
+use super::success::end_or_succeed;
 use crate::termination::Termination;
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -23,7 +25,7 @@ pub(super) fn terminated(phase: &mut Phase, context: &RunContext) -> Box<Ending>
         Decision::Terminate,
         "the loop was terminated",
     );
-    let mut ending = outrank(phase, ending, context);
+    let (mut ending, _) = outrank(phase, ending, context);
     // Terminate during a stop: the run ends now, but keeps the answer and the cause it already had.
     let earlier = match phase {
         Phase::Stopping { ending, .. } => Some(&**ending),
@@ -52,11 +54,12 @@ pub(super) fn cancelled() -> Box<Ending> {
 /// carried out.
 pub(super) fn faulted(
     phase: &mut Phase,
-    context: &RunContext,
     name: String,
     message: String,
-) -> Box<Ending> {
-    match phase.take() {
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    Break(match phase.take() {
         Phase::Stopping { mut ending, calls, .. } => {
             // `conclude` closes calls in the `Tools` phase, so hand them over there.
             *phase = Phase::Tools(calls);
@@ -74,37 +77,57 @@ pub(super) fn faulted(
         }
         other => {
             *phase = other;
-            outrank(phase, fault(name, message), context)
+            let (ending, checked) = outrank(phase, fault(name, message), context);
+            if !checked {
+                return check(phase, ending, context, effects);
+            }
+            ending
         }
-    }
+    })
+}
+
+/// Validates an answer that outranks the ending of the run, and asks the stop hook, as for any other
+/// answer. If they refuse it, the ending that it outranks decides.
+fn check(
+    phase: &mut Phase,
+    answer: Box<Ending>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let termination = answer.termination;
+    abort(phase.take(), termination, context, effects);
+    end_or_succeed(answer, OpenCalls::default(), context)
 }
 
 /// Resolves a conflict between an ending and an answer that was declared before it: the answer
 /// stands. Only the caller's cancel and terminate outrank it, and they carry the answer along. So does
 /// every ending if the answer still needs a verdict.
 ///
-/// An answer that is still being validated may not be one; it is carried as well.
+/// An answer that is still being validated may not be one; it is carried as well. Returns `false` with an
+/// answer that neither the schema nor the stop hook has seen.
 pub(super) fn outrank(
     phase: &mut Phase,
     mut ending: Box<Ending>,
     context: &RunContext,
-) -> Box<Ending> {
+) -> (Box<Ending>, bool) {
+    let checked =
+        !matches!(phase, Phase::Tools(_) | Phase::Consulting { point: Point::Reply(_), .. });
     let by_caller = matches!(ending.termination, Termination::Cancelled | Termination::Terminated);
     // With verification rounds an answer is a success only if the verifier has accepted it.
     match declared(phase, context) {
         Some(answer) if by_caller || context.needs_verdict() => {
             ending.carry(&answer);
-            ending
+            (ending, true)
         }
         Some(mut answer) => {
             answer.outranked.push(*ending);
-            answer
+            (answer, checked)
         }
         None => {
             if let Phase::Validating { success, .. } = phase {
                 ending.carry(success);
             }
-            ending
+            (ending, true)
         }
     }
 }
@@ -113,15 +136,16 @@ pub(super) fn outrank(
 /// `finish` is valid while other calls of its turn still run, or a guest may call again.
 fn declared(phase: &mut Phase, context: &RunContext) -> Option<Box<Ending>> {
     match phase {
-        Phase::Consulting { point: Point::Stop(answer) | Point::Reply(answer), .. }
+        Phase::Consulting {
+            point: Point::Stop { success: answer, .. } | Point::Reply(answer),
+            ..
+        }
         | Phase::Verifying { success: answer, .. } => Some(answer.clone()),
         // An answer of a guest's run that waits for the end of the loop.
         Phase::Guest(idle) => {
             idle.provisional.clone().filter(|ending| ending.termination.is_success())
         }
-        Phase::Tools(open) => {
-            declared_by_finish(open, context.said.last_text.as_deref(), &context.counts)
-        }
+        Phase::Tools(open) => declared_by_finish(open, &context.turn_text(), &context.counts),
         _ => None,
     }
 }
@@ -130,15 +154,18 @@ fn declared(phase: &mut Phase, context: &RunContext) -> Option<Box<Ending>> {
 pub(super) fn stop(
     phase: &mut Phase,
     ending: Box<Ending>,
-    context: &RunContext,
+    context: &mut RunContext,
     effects: &mut Vec<Effect>,
-) -> Flow {
-    let ending = outrank(phase, ending, context);
+) -> Flow<Next> {
+    let (ending, checked) = outrank(phase, ending, context);
     let mut open = match phase.take() {
         // Without running tools there is nothing to wait for.
         Phase::Tools(open) if !open.running().is_empty() && context.stops_tools() => open,
         other => {
             *phase = other;
+            if !checked {
+                return check(phase, ending, context, effects);
+            }
             return Break(ending);
         }
     };
@@ -154,8 +181,7 @@ pub(super) fn stop(
     // Dismiss the approval prompts of calls that will not be made.
     effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
     let until = context.now.saturating_add(grace).saturating_add(GIVE_UP);
-    *phase = Phase::Stopping { ending, calls: open, until };
-    Continue(())
+    Continue(Next::Wait(Phase::Stopping { ending, calls: open, until }))
 }
 
 /// Handles an event while the run is being stopped: tools end, or are abandoned after the grace
@@ -163,12 +189,12 @@ pub(super) fn stop(
 pub(super) fn stopping(
     phase: Phase,
     event: &EventKind,
-    context: &RunContext,
+    context: &mut RunContext,
     effects: &mut Vec<Effect>,
-) -> Next {
+) -> Flow<Next> {
     let (ending, mut calls, until) = match phase {
         Phase::Stopping { ending, calls, until } => (ending, calls, until),
-        other => return Next::Wait(other),
+        other => return Continue(Next::Wait(other)),
     };
     if let EventKind::ToolEnded { tool, report } = event {
         if let Some((at, started)) = calls.report(*tool, &mut report.clone()) {
@@ -180,7 +206,10 @@ pub(super) fn stopping(
         }
     }
     if !calls.running().is_empty() && context.now < until {
-        return Next::Wait(Phase::Stopping { ending, calls, until });
+        return Continue(Next::Wait(Phase::Stopping { ending, calls, until }));
     }
-    Next::End { ending, calls }
+    if ending.termination.is_success() {
+        return check(&mut Phase::Tools(calls), ending, context, effects);
+    }
+    Continue(Next::End { ending, calls })
 }

@@ -9,6 +9,7 @@ use super::guard::Flow;
 use super::judge::Facts;
 use super::phase::Phase;
 use crate::error_class::{ErrorClass, ModelError};
+use crate::visible::visible_text;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
@@ -33,12 +34,15 @@ pub(super) fn delta(
             return used_up.map_or(Continue(()), Break);
         }
     };
-    call.text.push_str(&piece);
+    let new = call.add_text(&piece);
+    if new == call.text.len() {
+        return used_up.map_or(Continue(()), Break);
+    }
+    let said = &context.said;
     let facts = Facts::Delta {
-        piece: &piece,
-        text: &call.text,
+        piece: &call.text[new..],
         turn: context.counts.turns + 1,
-        has_text: context.said.last_text.is_some(),
+        answer: &|| said.at(visible_text(&said.with(&call.text))).answer(),
         // With a schema, a stop hook or a verifier the answer can still be rejected, and they need
         // the whole turn.
         may_stop: !context.settings.output_schema
@@ -49,7 +53,7 @@ pub(super) fn delta(
     call.deferred_stop |= judgement.deferred;
     // The text streamed so far becomes the last text, unless a policy panicked on it.
     if judgement.ending.is_some() && !call.text.trim().is_empty() {
-        context.said.last_text = Some(call.text.clone());
+        context.said.last_text = Some(context.said.with(&call.text));
     }
     // A policy's decision comes first: an answer that is complete stands.
     match judgement.any_ending().or(used_up) {

@@ -35,9 +35,14 @@ pub(super) fn end_or_succeed(
     // They must be answered in any case, because a call without a result makes the conversation
     // invalid.
     answer_unrun(calls, "the run ended", context);
-    let text = || context.said.last_text.clone().map(Value::String);
-    let candidate = ending.deliverable.clone().or_else(text).unwrap_or(Value::Null);
+    let candidate = candidate(&ending, context);
     succeed(ending, candidate, context)
+}
+
+/// Returns the answer that is validated: the declared one, or else the text.
+fn candidate(ending: &Ending, context: &RunContext) -> Value {
+    let text = || context.said.visible().map(Value::from);
+    ending.deliverable.clone().or_else(text).unwrap_or(Value::Null)
 }
 
 /// Handles a run that would end as a success: validates it against the schema, then asks the stop
@@ -98,8 +103,11 @@ fn ask_stop_hook(ending: Box<Ending>, context: &RunContext) -> Flow<Next> {
     if !context.settings.hooks.stop || context.counts.vetoes >= MOST_VETOES {
         return ask_verifier(ending, context);
     }
-    let answer = ending.answer(context.said.last_text.as_deref());
-    Continue(Next::Consult { point: Point::Stop(ending), ask: ConsultPoint::Stop { answer } })
+    let answer = ending.answer(context.said.visible());
+    Continue(Next::Consult {
+        point: Point::Stop { success: ending, asked: context.now },
+        ask: ConsultPoint::Stop { answer },
+    })
 }
 
 /// Handles the reply to a text answer: the run continues with it, or ends if there is none.
@@ -127,7 +135,7 @@ pub(super) fn reply_answered(
         }
         HookDecision::Proceed | HookDecision::OutputCap(_) | HookDecision::WithNote { .. } => {}
     }
-    let candidate = context.said.last_text.clone().map_or(Value::Null, Value::String);
+    let candidate = candidate(&ending, context);
     succeed(ending, candidate, context)
 }
 

@@ -10,7 +10,7 @@ use super::open_calls::{CallState, OpenCalls};
 use super::results::{emit_ended, record_results};
 use super::spec::RunSpec;
 use super::success::end_or_succeed;
-use crate::message::{Message, ToolCall, ToolResult, ToolStatus};
+use crate::message::{ToolCall, ToolResult, ToolStatus};
 use crate::streaming::StreamingState;
 use std::ops::ControlFlow::Continue;
 use std::time::Duration;
@@ -26,23 +26,21 @@ pub(super) fn tools_done(
 ) -> Flow<Next> {
     context.stream(StreamingState::Resuming);
     let finishes = open.pending_finishes();
-    let last_text = context.said.last_text.as_deref();
-    let answer = judge_finish(&mut open, last_text, &mut context.counts);
+    let text = context.turn_text();
+    let answer = judge_finish(&mut open, &text, &mut context.counts);
     for (at, _) in finishes {
         emit_ended(&open, at, Duration::ZERO, effects);
     }
-    let text = context.state.messages.last().map(Message::plain_text).unwrap_or_default();
     let (calls, counted) = answered_calls(&open, &context.settings);
     context.counts.count_results(&calls);
     let limits = &context.settings.limits;
     let step = Step {
         turn: context.counts.turns,
-        text: &text,
+        said: context.said.at(&text),
         calls: &calls,
         counted: &counted,
         answer,
         fault: None,
-        has_text: context.said.last_text.is_some(),
         tools: &context.settings.tools,
         cost: context.known_cost(),
         warn_before: limits.max_unproductive_turns.filter(|_| context.settings.nudge),

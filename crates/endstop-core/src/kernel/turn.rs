@@ -22,6 +22,7 @@ use crate::message::{ModelTurn, Part, Role, ToolCall};
 use crate::signal::SignalReason;
 use crate::termination::Termination;
 use crate::usage::Usage;
+use crate::visible::{append_piece, unclosed_reasoning, visible_text};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::ops::ControlFlow::{Break, Continue};
@@ -43,9 +44,12 @@ pub(super) fn turn_ended(
     // The server's own cap, if the response reports it, is the one that cut the output.
     let cap = turn.output_cap.or(call.cap);
     let has_calls = turn.tool_calls().next().is_some();
-    if !has_calls && turn.text().trim().is_empty() && starved(&turn, cap) {
+    let blank = || context.said.rest(&turn.text()).trim().is_empty();
+    if !has_calls && starved(&turn, cap) && blank() {
         return retry_starved(cut_by, &turn, cap, context, effects);
     }
+    // The beginning of a continued answer, which the policy has read before this response.
+    let before = visible_text(&context.said.partial).to_owned();
     let (response, calls) = record_response(turn, usage, (cap, cut_by), context, effects);
     // Open the calls first: if a policy panics below, they still get results, and the conversation
     // stays valid.
@@ -55,15 +59,14 @@ pub(super) fn turn_ended(
     let judgement = if response.declared_by_finish {
         Judgement::default()
     } else {
-        let facts = Facts::Text {
-            text: &response.text,
-            streamed: (!call.deferred_stop).then_some(call.text.as_str()),
-            has_text: context.said.last_text.is_some(),
-        };
+        let streamed = before + call.visible();
+        let streamed = (!call.deferred_stop).then_some(streamed.as_str());
+        let facts = Facts::Text { streamed, said: context.said.at(&response.text) };
         context.judge.step(facts, effects)
     };
     if let Some(ending) = judgement.ending {
         context.state.streaming.abort();
+        context.said.partial.clear();
         return end_or_succeed(ending, calls, context);
     }
     match judgement.fault {
@@ -111,16 +114,33 @@ fn record_response(
     // The provider's count covers the messages sent so far, plus this answer if it is appended.
     let covered = context.state.messages.len();
     context.attempts.recorded = true;
-    let no_answer = no_answer(&turn, &text, has_calls, context);
+    context.attempts.failure = None;
+    let rest = context.said.rest(&text);
+    let blank = rest.trim().is_empty();
+    let said_before = context.said.partial.len();
+    append_piece(&mut context.said.partial, &text);
+    let visible = visible_text(&context.said.partial).to_owned();
+    let no_answer = no_answer(&turn, &visible, has_calls, context);
+    // A text is neither a mistake nor a repetition, so what is counted in a row begins again.
+    if !has_calls && !blank && no_answer.is_none() {
+        context.counts.mistakes = 0;
+    }
     let paused = turn.signal.reason == SignalReason::Paused;
     let (calls, answer) = append_turn(turn.parts, paused, context);
     if counted {
         context.prompt.count_request(&usage);
         context.prompt.known = Some((usage.total_tokens(), covered + usize::from(answer)));
     }
-    if !text.trim().is_empty() {
+    // A turn that only reasons takes no text away.
+    if !blank || context.said.last_text.is_none() && !text.trim().is_empty() {
         context.said.last_text =
             Some(if has_calls { text.clone() } else { context.said.partial.clone() });
+    }
+    if has_calls {
+        context.said.partial.clear();
+    } else if blank && unclosed_reasoning(&context.said.partial).is_none() {
+        // The next piece continues what was said, not the blanks.
+        context.said.partial.truncate(said_before);
     }
     if !context.is_unobserved() {
         effects.push(Effect::Emit(RunEvent::TurnEnded {
@@ -153,7 +173,8 @@ fn record_response(
         declared_by_finish: whole
             && context.settings.finish_tool
             && calls.iter().any(|call| call.name == "finish"),
-        text,
+        text: visible,
+        blank,
         signal: turn.signal,
         unparseable: turn.unparseable,
         has_calls,
@@ -166,26 +187,22 @@ fn record_response(
     (response, calls)
 }
 
-/// Adds the text to the answer so far. Returns the reason why that is not an answer, if any.
+/// Returns the reason why the text so far is not an answer, if any.
 fn no_answer(
     turn: &ModelTurn,
-    text: &str,
+    visible: &str,
     has_calls: bool,
     context: &mut RunContext,
 ) -> Option<NoAnswer> {
     if has_calls {
-        context.said.partial.clear();
         context.counts.lost_calls = 0;
         return None;
     }
-    context.said.partial.push_str(text);
     // With `finish` as the only tool, a lost call can only have declared what the text says, so the
     // text is accepted as the answer.
     let settings = &context.settings;
-    // The tools of a guest's client are not known, so any text may contain a lost call.
-    let calls = settings.finish_tool || !settings.tools.is_empty() || context.is_guest();
     let only_finish = settings.finish_tool && settings.tools.is_empty();
-    NoAnswer::of(turn, &context.said.partial, calls)
+    NoAnswer::of(turn, &context.said.partial, visible, settings)
         .filter(|why| !only_finish || *why != NoAnswer::Announced)
 }
 

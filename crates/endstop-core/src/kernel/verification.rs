@@ -49,7 +49,7 @@ pub(super) fn request_verdict(
     effects: &mut Vec<Effect>,
 ) -> Next {
     let id = context.effect_id();
-    let answer = success.answer(context.said.last_text.as_deref());
+    let answer = success.answer(context.said.visible());
     let round = context.verdicts.count().saturating_add(1);
     effects.push(Effect::Verify { id, round, answer });
     Next::Wait(Phase::Verifying { id, success, since: context.now })

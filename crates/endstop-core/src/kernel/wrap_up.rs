@@ -27,6 +27,7 @@ use crate::message::{ModelTurn, Part, Role};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
+use crate::visible::Opening;
 use std::ops::ControlFlow::{Break, Continue};
 
 /// Ends the run with this ending, or asks for a hand-over first.
@@ -152,6 +153,8 @@ fn call(
         last_content: None,
         thinks_since: None,
         text: String::new(),
+        opening: Opening::default(),
+        shown: false,
         deferred_stop: false,
         hidden: 0,
         own_cap: Some(cap),

@@ -118,9 +118,7 @@ impl Composite {
             stops.iter().map(|s| format!("{}: {}", s.policy, s.evidence)).collect();
         let answered =
             stops.iter().position(|s| s.answer.as_deref().is_some_and(|a| !a.trim().is_empty()));
-        let fallback = stops.iter().find_map(|stop| stop.fallback.clone());
         let mut chosen = stops.into_iter().nth(answered.unwrap_or(0))?;
-        chosen.fallback = chosen.fallback.or(fallback);
         chosen.evidence = evidence.join("; ");
         Some(chosen)
     }

@@ -58,6 +58,16 @@ impl RewardThreshold {
     }
 }
 
+/// Reads a reward, also one that is written as a string. Other strings, and values that are no finite
+/// number, are none.
+fn number(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::String(text) => text.trim().parse().ok(),
+        other => other.as_f64(),
+    };
+    number.filter(|number: &f64| number.is_finite())
+}
+
 impl TerminationPolicy for RewardThreshold {
     fn name(&self) -> &str {
         NAME
@@ -76,7 +86,7 @@ impl TerminationPolicy for RewardThreshold {
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
-        let reward = context.metrics.get("last_reward").and_then(Value::as_f64).unwrap_or(0.0);
+        let reward = context.metrics.get("last_reward").and_then(number).unwrap_or(0.0);
         self.total += reward;
         self.streak = if reward < 0.0 { self.streak.saturating_add(1) } else { 0 };
         // The sum is not reset while the stop is held back, so that a later final action stops the

@@ -24,8 +24,9 @@ pub struct StepResult {
     /// Tool calls of the step, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<StepCall>,
-    /// Outputs of the step's tools, in call order. Only live runs fill this; a recorded step has
-    /// the single [`output`](Self::output).
+    /// Outputs of the step's own code, in call order. In a live run these are the results of successful
+    /// calls of tools that the caller marks as code; what other tools return is data, which is in
+    /// [`calls`](Self::calls). A recorded step has the single [`output`](Self::output).
     #[serde(default)]
     pub outputs: Vec<StepOutput>,
 }
@@ -37,6 +38,12 @@ pub struct StepCall {
     pub name: String,
     /// The arguments, as JSON text.
     pub arguments: String,
+    /// `true` if the call succeeded; `None` if its result is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub success: Option<bool>,
+    /// The result of the call, for the model. It is data: a file or a page may say anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
 }
 
 /// The output of one tool of a step.
@@ -100,6 +107,20 @@ pub enum PolicyEnd {
     Halted,
 }
 
+impl StepResult {
+    /// Iterates over the results of the step's tools: the tool's name, the text, and `true` if the call
+    /// succeeded. A step without results of its calls has its [`outputs`](Self::outputs).
+    pub(crate) fn results(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        let known = self.calls.iter().filter_map(|call| {
+            Some((call.name.as_str(), call.result.as_deref().unwrap_or_default(), call.success?))
+        });
+        let outputs = self.outputs.iter();
+        let outputs = outputs.map(|o| (o.name.as_str(), o.output.as_str(), o.success));
+        let unknown = self.calls.iter().all(|call| call.success.is_none());
+        known.chain(outputs.filter(move |_| unknown))
+    }
+}
+
 impl From<PolicyEnd> for Termination {
     fn from(end: PolicyEnd) -> Termination {
         match end {
@@ -120,10 +141,6 @@ pub struct Stop {
     pub answer: Option<String>,
     /// The answer as a JSON value if it is more than a string (`SUBMIT(…)` gives an object).
     pub deliverable: Option<Value>,
-    /// The answer to use if neither the policy nor the run has another one: the result of the tool
-    /// that the `tool_called` rule waited for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fallback: Option<String>,
     /// Name of the policy that decided; in a composite, the deciding member.
     pub policy: String,
     /// The reason, for a person to read.
@@ -137,7 +154,6 @@ impl Stop {
             ends_as: PolicyEnd::Submitted,
             answer: None,
             deliverable: None,
-            fallback: None,
             policy: policy.into(),
             evidence: evidence.into(),
         }
@@ -147,13 +163,6 @@ impl Stop {
     #[must_use]
     pub fn answer(mut self, answer: impl Into<String>) -> Stop {
         self.answer = Some(answer.into());
-        self
-    }
-
-    /// Sets the answer to use if there is no other.
-    #[must_use]
-    pub fn or_else(mut self, fallback: Option<String>) -> Stop {
-        self.fallback = fallback;
         self
     }
 

@@ -114,7 +114,10 @@ fn holds(rule: &Rule, run: &[Made], t: usize) -> bool {
         Rule::MaxSteps { steps } => t >= *steps as usize,
         Rule::Reward { at_least } => run[t - 1].reward.is_some_and(|reward| reward >= *at_least),
         Rule::TextMention(_) => run[t - 1].text.starts_with("FINAL:"),
-        Rule::ToolCalled { name } => run[t - 1].calls.iter().any(|(tool, _)| tool == name),
+        Rule::ToolCalled { name, .. } => {
+            let results = run[t - 1].calls.iter().zip(&run[t - 1].results);
+            results.into_iter().any(|((tool, _), (_, failed))| tool == name && !failed)
+        }
         Rule::Any(rules) => rules.iter().any(|rule| holds(rule, run, t)),
         Rule::Cost { .. } | Rule::Chanting { .. } | Rule::Stuck(_) => false,
     }
@@ -125,6 +128,7 @@ fn rules() -> Vec<Rule> {
         json!({"max_steps": {"steps": 4}}),
         json!({"reward": {"at_least": 0.5}}),
         json!({"tool_called": {"name": "b"}}),
+        json!({"tool_called": {"name": "b", "answer": "result"}}),
         json!({"text_mention": {"pattern": r"(?m)^[ \t]*\**FINAL(?: ANSWER)?\**[ \t]*:"}}),
         json!({"any": [{"repeat_call": {"times": 3}}, {"same_error": {"times": 2}}, "alternate"]}),
     ];
@@ -165,8 +169,9 @@ proptest! {
                 for (name, arguments) in &step.calls {
                     rule_set.call(name, arguments);
                 }
-                for (said, failed) in &step.results {
-                    rule_set.result(said, *failed);
+                for (nth, (said, failed)) in step.results.iter().enumerate() {
+                    let tool = step.calls.get(nth).map_or("", |(name, _)| name);
+                    rule_set.result(tool, said, *failed);
                 }
                 if let Some(reward) = step.reward {
                     rule_set.reward(reward);
@@ -198,6 +203,7 @@ fn rule_specification_round_trips() {
         (json!({"text_mention": {}}), "`text` must be a string (or give `pattern`)"),
         (json!({"text_mention": {"pattern": "(?=x)"}}), "pattern `(?=x)`"),
         (json!({"tool_called": {}}), "`name` must be the name of a tool"),
+        (json!({"tool_called": {"name": "b", "answer": "text"}}), "`answer` must be \"result\""),
         (json!({"any": []}), "`any` needs at least one rule"),
         (json!({"chanting": {"times": 1}}), "`times` must be at least 2"),
         (json!({"cost": {"usd": 0}}), "`usd` must be more than 0"),

@@ -343,8 +343,23 @@ pub fn shortened(messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message
         .collect()
 }
 
-/// Every outcome has a valid conversation and a deciding component, and does not contradict itself.
-pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
+/// Every outcome has a valid conversation and a deciding component, and does not contradict itself. A
+/// success has what it owes; `schema` is `true` if that includes a validated value.
+pub fn check_outcome(outcome: &Outcome, schema: bool) -> Result<(), String> {
+    let answer = outcome.answer();
+    if outcome.is_success() {
+        if schema && outcome.structured.is_none() {
+            return Err(format!("{} without a validated value", outcome.termination));
+        }
+        if outcome.termination == Termination::Submitted && outcome.deliverable.is_none() {
+            return Err("submitted without a deliverable".to_owned());
+        }
+        if answer.is_none_or(|answer| visible_text(&answer).trim().is_empty()) {
+            return Err(format!("{} with a blank answer", outcome.termination));
+        }
+    } else if answer.is_some() {
+        return Err(format!("{} with an answer", outcome.termination));
+    }
     check_history(&outcome.messages)?;
     for part in outcome.messages.iter().flat_map(|message| &message.parts) {
         if let Part::ToolResult(result) = part

@@ -1,7 +1,7 @@
 //! Turns that look complete but are not an answer: without a finish value, with a lost tool call,
 //! or ending inside their reasoning.
 
-use crate::hand::{Hand, calls, spec, stop};
+use crate::hand::{Hand, calls, said, spec, stop};
 use endstop_core::*;
 use std::sync::Arc;
 
@@ -96,4 +96,86 @@ fn reasoning_alone_is_not_sent_back() {
     hand.answer(paused);
     assert_eq!(hand.run().messages().len(), 2);
     assert_eq!(hand.run().messages()[1].role, Role::Assistant);
+}
+
+#[test]
+fn reasoning_alone_is_a_blank_answer() {
+    for text in [
+        "<think>I should list the files.</think>",
+        "I should call ls.</think>",
+        "<think>a</think>\n<think>b</think>",
+    ] {
+        let mut hand = Hand::start(spec(), None);
+        hand.answer(stop(text));
+        assert_eq!(hand.run().phase().as_str(), "calling", "{text}");
+        hand.answer(stop(text));
+        assert_eq!(hand.ended(), Termination::ErrorNoProgress, "{text}");
+        assert_eq!(hand.outcome().answer(), None);
+    }
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(stop("<think>So.</think>\n\nIt is 4."));
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(hand.outcome().answer().as_deref(), Some("It is 4."));
+    assert_eq!(hand.outcome().last_text.as_deref(), Some("<think>So.</think>\n\nIt is 4."));
+}
+
+#[test]
+fn blank_rest_completes_no_answer() {
+    let limits = Limits { max_continuations: 1, ..Limits::default() };
+    for rest in ["", " ", "<think>Done.</think>"] {
+        let mut hand = Hand::start(RunSpec { limits: limits.clone(), ..spec() }, None);
+        hand.answer(said("The total is 4", SignalReason::TokenLimitReached));
+        hand.answer(stop(rest));
+        let told = hand.run().messages().last().map(Message::plain_text).unwrap_or_default();
+        assert!(told.contains("exactly where it stopped"), "{told}");
+        hand.answer(stop(rest));
+        assert_eq!(hand.ended(), Termination::ErrorOutputTruncated, "{rest}");
+
+        let mut hand = Hand::start(RunSpec { limits: limits.clone(), ..spec() }, None);
+        hand.answer(said("The total is 4", SignalReason::TokenLimitReached));
+        hand.answer(stop(rest)).answer(stop("2."));
+        assert_eq!(hand.outcome().answer().as_deref(), Some("The total is 42."));
+
+        let mut hand = Hand::start(spec(), None);
+        hand.answer(said("Searching the web…", SignalReason::Paused)).answer(stop(rest));
+        hand.answer(stop(rest));
+        assert_eq!(hand.ended(), Termination::ErrorNoProgress, "{rest}");
+    }
+}
+
+#[test]
+fn blank_answer_is_never_accepted() {
+    // Without a limit the model is asked again, until another limit ends the run.
+    let limits = Limits { max_empty_turns: None, max_turns: Some(3), ..Limits::default() };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    hand.answer(stop("")).answer(stop(" ")).answer(stop(""));
+    assert_eq!(hand.ended(), Termination::ErrorMaxTurns);
+    // A schema may accept an empty string.
+    let mut hand = Hand::start(RunSpec { output_schema: true, ..spec() }, None);
+    hand.answer(stop("<think>Hm.</think>"));
+    let told = hand.run().messages().last().map(Message::plain_text).unwrap_or_default();
+    assert!(told.contains("the answer is blank"), "{told}");
+}
+
+/// Documentation about calls, given as an answer by a model that has tools, is an answer.
+#[test]
+fn pages_of_the_book_are_answers() {
+    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src");
+    let names = ["shell", "read_file", "write_file", "ls", "read", "search", "deploy"];
+    let tools = names.map(|name| ToolPolicy { name: name.into(), ..ToolPolicy::default() });
+    let mut pages = 0;
+    for page in std::fs::read_dir(book).unwrap() {
+        let path = page.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        pages += 1;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let run = RunSpec { finish_tool: true, tools: tools.to_vec().into(), ..spec() };
+        let mut hand = Hand::start(run, None);
+        hand.answer(stop(&text));
+        assert_eq!(hand.ended(), Termination::Stop, "{}", path.display());
+        assert_eq!(hand.outcome().answer().as_deref(), Some(text.as_str()), "{}", path.display());
+    }
+    assert!(pages > 30, "{pages}");
 }

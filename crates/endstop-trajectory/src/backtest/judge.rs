@@ -338,7 +338,14 @@ pub(crate) fn show(rule_set: &mut RuleSet, step: &Step<'_>) {
     for call in &step.calls {
         rule_set.call(&call.name, &call.arguments);
     }
-    for result in &step.results {
-        rule_set.result(&result.content, result.is_error);
+    for (nth, result) in step.results.iter().enumerate() {
+        // A result without the id of its call is that of the call at the same place.
+        let id = result.call_id.as_deref();
+        let call = match id {
+            Some(_) => step.calls.iter().find(|call| call.id.as_deref() == id),
+            None => step.calls.get(nth),
+        };
+        let tool = call.map_or("", |call| &call.name);
+        rule_set.result(tool, &result.content, result.is_error);
     }
 }

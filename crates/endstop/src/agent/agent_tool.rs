@@ -146,10 +146,14 @@ fn told(ended: &Result<Outcome, String>) -> ToolOutput {
         Ok(outcome) => outcome,
         Err(problem) => return ToolOutput::error(format!("the agent: {problem}")),
     };
-    let said = outcome.answer().or_else(|| outcome.last_text.clone());
     if outcome.is_success() {
-        return ToolOutput::ok(said.unwrap_or_default());
+        return ToolOutput::ok(outcome.answer().unwrap_or_default());
     }
+    let said = outcome.deliverable.as_ref().map(|value| match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    });
+    let said = said.or_else(|| outcome.last_text.clone());
     let decided = &outcome.decided_by;
     let mut problem = format!(
         "the agent ended as {} ({}): {}",

@@ -176,7 +176,8 @@ impl<A, F> FunctionTool<A, F> {
         self
     }
 
-    /// Declares that the tool runs code.
+    /// Declares that the tool runs the model's code, whose output may declare the answer; see
+    /// [`Tool::runs_code`].
     #[must_use]
     pub fn runs_code(mut self) -> Self {
         self.runs_code = true;

@@ -69,7 +69,9 @@ pub trait Tool: Send + Sync {
         false
     }
 
-    /// `true` if the tool runs code. Its output then counts as a step of type `code`.
+    /// `true` if the tool runs code that the model has written, and its output is only what that code prints.
+    /// A policy may then take a declaration in the output for the model's own: `FINAL('42')`. What any
+    /// other tool returns is data, because a file, a page or a program may say anything.
     fn runs_code(&self) -> bool {
         false
     }

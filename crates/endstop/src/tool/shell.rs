@@ -98,9 +98,6 @@ impl Tool for Shell {
         }
         schema
     }
-    fn runs_code(&self) -> bool {
-        true
-    }
     fn touches_machine(&self) -> bool {
         true
     }

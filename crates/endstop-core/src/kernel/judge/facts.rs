@@ -5,33 +5,52 @@ use crate::kernel::spec::ToolPolicy;
 use crate::message::{ToolCall, ToolResult};
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
+use crate::visible::visible_text;
 
 /// The facts that the judge reads, by the point at which it is asked.
 pub(crate) enum Facts<'a> {
-    /// A chunk of a response has arrived; `text` is the response so far.
+    /// A chunk of visible text has arrived.
     Delta {
         piece: &'a str,
-        text: &'a str,
         turn: u32,
-        /// The run has a text that could be the answer, from an earlier response.
-        has_text: bool,
+        /// Returns the answer of a stop without one of its own: the visible text so far.
+        answer: &'a dyn Fn() -> Option<String>,
         /// A stop may end the run now. Otherwise the answer can still be rejected, so a stop waits
         /// for the complete turn.
         may_stop: bool,
     },
-    /// A response is complete. `streamed` is the part of it that the policy has read as deltas;
+    /// A response is complete. `streamed` is the part of its text that the policy has read as deltas;
     /// `None` if it must read the whole text again.
-    Text { text: &'a str, streamed: Option<&'a str>, has_text: bool },
+    Text { streamed: Option<&'a str>, said: SaidText<'a> },
     /// The tools of a complete response are about to run.
-    Calls { text: &'a str, has_text: bool },
+    Calls { said: SaidText<'a> },
     /// A step is complete: a text, or calls with their results.
     Step(Step<'a>),
+}
+
+/// The visible text of the model: policies and rules read it, and it is the answer of a stop that
+/// has no answer of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct SaidText<'a> {
+    /// The text of the step. Of a continued or paused answer, all parts so far.
+    pub(crate) text: &'a str,
+    /// The last text of the run, from this step or an earlier one.
+    pub(crate) last: Option<&'a str>,
+}
+
+impl SaidText<'_> {
+    /// Returns the text that is the answer, unless it is blank.
+    pub(crate) fn answer(self) -> Option<String> {
+        let texts = [Some(self.text), self.last.map(visible_text)];
+        let text = texts.into_iter().flatten().find(|text| !text.trim().is_empty());
+        text.map(str::to_owned)
+    }
 }
 
 /// A complete step.
 pub(crate) struct Step<'a> {
     pub(crate) turn: u32,
-    pub(crate) text: &'a str,
+    pub(crate) said: SaidText<'a>,
     pub(crate) calls: &'a [(&'a ToolCall, &'a ToolResult)],
     /// The calls that count as progress or repetition; calls that only waited do not.
     pub(crate) counted: &'a [(&'a ToolCall, &'a ToolResult)],
@@ -39,7 +58,6 @@ pub(crate) struct Step<'a> {
     pub(crate) answer: Option<Box<Ending>>,
     /// The ending of a policy that panicked on the text of the step.
     pub(crate) fault: Option<Box<Ending>>,
-    pub(crate) has_text: bool,
     pub(crate) tools: &'a [ToolPolicy],
     /// The cost of the run so far, if every part of it has a known price.
     pub(crate) cost: Option<NanoUsd>,

@@ -21,7 +21,7 @@ use super::guard::{Flow, guarded};
 use super::outcome::NoProgressSnapshot;
 use super::watch::{RuleHit, Watch};
 use crate::policy::{StepContext, TerminationPolicy, Verdict};
-pub(super) use facts::{Facts, Judgement, Step};
+pub(super) use facts::{Facts, Judgement, SaidText, Step};
 use policy::{step_result, stop_ending};
 use precedence::{Source, decide};
 use progress::Progress;
@@ -62,12 +62,11 @@ impl Judge {
     /// Judges the facts: the only entry point, called once at each point of a turn.
     pub(super) fn step(&mut self, facts: Facts<'_>, effects: &mut Vec<Effect>) -> Judgement {
         match facts {
-            Facts::Delta { piece, text, turn, has_text, may_stop } => {
-                let has_text = || has_text || !text.trim().is_empty();
-                self.delta(piece, turn, may_stop, has_text, effects)
+            Facts::Delta { piece, turn, answer, may_stop } => {
+                self.delta(piece, turn, may_stop, answer, effects)
             }
-            Facts::Text { text, streamed, has_text } => self.text(text, streamed, has_text),
-            Facts::Calls { text, has_text } => self.before_calls(text, has_text),
+            Facts::Text { streamed, said } => self.text(streamed, said),
+            Facts::Calls { said } => self.before_calls(said),
             Facts::Step(step) => self.complete_step(step, effects),
         }
     }
@@ -80,15 +79,21 @@ impl Judge {
         }
     }
 
-    /// Resets what was read of a response, for a new one or for another attempt at it.
-    pub(super) fn begin_response(&mut self) -> Flow {
+    /// Resets what was read of a response, for a new one or for another attempt at it. `before` is the
+    /// visible text that the response continues.
+    pub(super) fn begin_response(&mut self, before: &str) -> Flow {
         if let Some(watchers) = &mut self.watchers {
-            watchers.begin_text();
+            watchers.begin_text(before);
         }
-        match &mut self.policy {
-            Some(policy) => guarded(policy.name().to_owned(), || policy.begin_turn()),
-            None => Continue(()),
-        }
+        let Some(policy) = &mut self.policy else { return Continue(()) };
+        let context = &self.context;
+        guarded(policy.name().to_owned(), || {
+            policy.begin_turn();
+            if !before.is_empty() {
+                // A stop in what was read before did not end the run then, and does not now.
+                policy.on_delta(before, context);
+            }
+        })
     }
 
     /// The number of consecutive turns without progress.
@@ -116,7 +121,7 @@ impl Judge {
         piece: &str,
         turn: u32,
         may_stop: bool,
-        has_text: impl Fn() -> bool,
+        answer: &dyn Fn() -> Option<String>,
         effects: &mut Vec<Effect>,
     ) -> Judgement {
         if self.watches.iter().any(|watch| watch.rule.reads_stream()) {
@@ -126,23 +131,23 @@ impl Judge {
         if let Some(stop) =
             watchers.and_then(|watchers| watchers.on_delta(piece, turn, may_stop, effects))
         {
-            return Judgement::end(stop_ending(stop, "in mid-stream", has_text()));
+            return Judgement::end(stop_ending(stop, "in mid-stream", answer));
         }
         let Some(policy) = &mut self.policy else { return Judgement::default() };
         match guarded(policy.name().to_owned(), || policy.on_delta(piece, &self.context)) {
             Break(fault) => Judgement::fault(fault),
             Continue(Some(stop)) if may_stop => {
-                Judgement::end(stop_ending(stop, "in mid-stream", has_text()))
+                Judgement::end(stop_ending(stop, "in mid-stream", answer))
             }
             Continue(stop) => Judgement { deferred: stop.is_some(), ..Judgement::default() },
         }
     }
 
     /// Shows the policy the part of a complete response that it has not read.
-    fn text(&mut self, text: &str, streamed: Option<&str>, has_text: bool) -> Judgement {
+    fn text(&mut self, streamed: Option<&str>, said: SaidText<'_>) -> Judgement {
         let Some(policy) = &mut self.policy else { return Judgement::default() };
         let context = &self.context;
-        let rest = streamed.and_then(|streamed| text.strip_prefix(streamed));
+        let rest = streamed.and_then(|streamed| said.text.strip_prefix(streamed));
         let stop = guarded(policy.name().to_owned(), || {
             if let Some(rest) = rest {
                 return policy.on_delta(rest, context);
@@ -150,22 +155,22 @@ impl Judge {
             // The policy had already requested a stop that was deferred, or the final text differs
             // from the streamed one. Start over with the whole text.
             policy.begin_turn();
-            policy.on_delta(text, context)
+            policy.on_delta(said.text, context)
         });
         match stop {
             Break(fault) => Judgement::fault(fault),
-            Continue(Some(stop)) => Judgement::end(stop_ending(stop, "", has_text)),
+            Continue(Some(stop)) => Judgement::end(stop_ending(stop, "", || said.answer())),
             Continue(None) => Judgement::default(),
         }
     }
 
     /// Asks the policy about the complete text of a turn whose tools are about to run.
-    fn before_calls(&mut self, text: &str, has_text: bool) -> Judgement {
+    fn before_calls(&mut self, said: SaidText<'_>) -> Judgement {
         let Some(policy) = &mut self.policy else { return Judgement::default() };
         let context = &self.context;
-        match guarded(policy.name().to_owned(), || policy.on_text_complete(text, context)) {
+        match guarded(policy.name().to_owned(), || policy.on_text_complete(said.text, context)) {
             Break(fault) => Judgement::fault(fault),
-            Continue(Some(stop)) => Judgement::end(stop_ending(stop, "", has_text)),
+            Continue(Some(stop)) => Judgement::end(stop_ending(stop, "", || said.answer())),
             Continue(None) => Judgement::default(),
         }
     }
@@ -173,8 +178,13 @@ impl Judge {
     /// Judges a complete step.
     fn complete_step(&mut self, mut step: Step<'_>, effects: &mut Vec<Effect>) -> Judgement {
         let unproductive = match step.counted {
-            [] => 0,
-            counted => self.progress.record(step.text, counted),
+            [] => {
+                if step.calls.is_empty() {
+                    self.progress.said(step.said.text);
+                }
+                0
+            }
+            counted => self.progress.record(step.said.text, counted),
         };
         let verdict = match step.fault.take() {
             Some(fault) => Break(fault),
@@ -191,20 +201,22 @@ impl Judge {
         // text as an answer, but not an answer that was declared.
         let declared = step.is_declared();
         let refused = of_text || matches!(verdict, Continue(Verdict::Tell(_)));
-        let answer = step.answer.filter(|_| declared || !refused);
+        let declaration = step.answer.filter(|_| declared || !refused);
+        let said = step.said;
+        let answer = || said.answer();
         let mut found = Vec::new();
         let mut told = None;
         match verdict {
             Continue(Verdict::Stop(stop)) => {
-                found.push((Source::Policy, stop_ending(stop, "", step.has_text)));
+                found.push((Source::Policy, stop_ending(stop, "", answer)));
             }
             Continue(Verdict::Tell(text)) => told = Some(text),
             Continue(Verdict::Continue) => {}
             Break(fault) => found.push((Source::Policy, fault)),
         }
-        found.extend(stop.map(|stop| (Source::Rule, stop_ending(stop, "", step.has_text))));
+        found.extend(stop.map(|stop| (Source::Rule, stop_ending(stop, "", answer))));
         let source = if declared { Source::Finish } else { Source::Answer };
-        found.extend(answer.map(|answer| (source, answer)));
+        found.extend(declaration.map(|answer| (source, answer)));
         let ending = decide(found);
         let told = told.filter(|_| ending.is_none());
         let warning = self.progress.warning(unproductive, step.warn_before);

@@ -43,14 +43,28 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
+    /// Records a turn of text alone, for example an answer that was rejected. A new text is progress.
+    pub(super) fn said(&mut self, text: &str) {
+        if self.is_new(text) {
+            self.unproductive = 0;
+            self.last = None;
+        }
+    }
+
+    /// `true` for a text that is not blank and that the run has not said before.
+    fn is_new(&mut self, text: &str) -> bool {
+        let text = text.trim();
+        // All texts of the run count, not only the recent ones: alternating between two texts is
+        // not progress.
+        !text.is_empty() && self.texts.insert(hash_of(text))
+    }
+
     /// Records a turn that called tools; returns the number of consecutive unproductive turns.
     pub(super) fn record(&mut self, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> u32 {
         let fingerprint = fingerprint(calls);
         let repeated = self.recent.contains(&Some(fingerprint));
         let trimmed = text.trim();
-        // All texts of the run count, not only the recent ones: alternating between two texts is
-        // not progress.
-        let new_text = !trimmed.is_empty() && self.texts.insert(hash_of(trimmed));
+        let new_text = self.is_new(trimmed);
         self.recent[self.next] = Some(fingerprint);
         self.next = (self.next + 1) % WINDOW;
         if repeated && !new_text {

@@ -7,7 +7,7 @@ use crate::kernel::excerpt::excerpt;
 use crate::kernel::watch::{RuleHit, Watch};
 use crate::kernel::watch_mode::WatchMode;
 use crate::message::{ToolCall, ToolResult};
-use crate::policy::{PolicyEnd, StepContext, Stop};
+use crate::policy::{StepContext, Stop};
 use serde_json::Value;
 
 /// The rules of one run, at least one, and their state.
@@ -39,10 +39,10 @@ impl Watchers {
         Watchers { rule_set, watches, ..Watchers::default() }
     }
 
-    /// Resets the text state for a new response, or for another attempt at it.
-    pub(super) fn begin_text(&mut self) {
+    /// Resets the text state for a new response, or for another attempt at it, that continues this text.
+    pub(super) fn begin_text(&mut self, before: &str) {
         self.nudges.clear();
-        self.rule_set.begin_text();
+        self.rule_set.begin_text(before);
     }
 
     /// Shows the rules the next part of a response. Returns the stop of a rule that ends the run
@@ -56,8 +56,7 @@ impl Watchers {
     ) -> Option<Stop> {
         for (nth, evidence) in self.rule_set.on_delta(piece) {
             let Some(watch) = self.watches.get(nth) else { continue };
-            let (mode, name) = (watch.mode, watch.rule.name());
-            let ends_as = watch.rule.ends_as();
+            let mode = watch.mode;
             let fired = RuleHit { rule: watch.rule.to_string(), mode, turn, evidence };
             let shown = fired.evidence.clone();
             effects.push(Effect::Emit(RunEvent::RuleHit(fired.clone())));
@@ -67,7 +66,8 @@ impl Watchers {
                 // A response is not interrupted to tell the model something.
                 WatchMode::Nudge => self.nudges.push(shown),
                 WatchMode::Stop if may_stop => {
-                    return Some(Stop { ends_as, ..Stop::submitted(name, shown) });
+                    // The text that is the answer is not complete here.
+                    return Some(watch.rule.stop(shown, "", std::iter::empty()));
                 }
                 // The text may still be rejected (schema, stop hook), so the stop waits; the first
                 // one counts.
@@ -119,10 +119,10 @@ impl Watchers {
     /// Ends the step of the rules. Returns the rules that fire at it.
     fn end_step(&mut self, step: &Step<'_>, context: &StepContext) -> Vec<usize> {
         let rule_set = &mut self.rule_set;
-        rule_set.text(step.text);
+        rule_set.text(step.said.text);
         for (call, result) in step.calls {
             rule_set.call(&call.name, &call.arguments);
-            rule_set.result(&result.content, result.status.is_error());
+            rule_set.result(&call.name, &result.content, result.status.is_error());
         }
         // The reward is an observation of the caller under this name; policies read the same one.
         if let Some(reward) = context.metrics.get("last_reward").and_then(Value::as_f64) {
@@ -143,13 +143,9 @@ impl Watchers {
         let found = self.fired.iter().find(|one| one.rule == rule.to_string());
         let at = self.rule_set.facts().step;
         let evidence = found.map_or_else(|| format!("at step {at}"), |one| one.evidence.clone());
-        let stop = Stop { ends_as: rule.ends_as(), ..Stop::submitted(rule.name(), evidence) };
-        // A rule that waits for a tool delivers that tool's last successful result as the answer.
-        let waits_for = |call: &ToolCall| rule.waits_for(&call.name);
-        let called =
-            step.calls.iter().rfind(|(call, result)| !result.status.is_error() && waits_for(call));
-        let stop = stop.or_else(called.map(|(_, result)| result.content.clone()));
-        if stop.ends_as == PolicyEnd::Submitted { stop.answer(step.text) } else { stop }
+        let succeeded = step.calls.iter().filter(|(_, result)| !result.status.is_error());
+        let results = succeeded.map(|(call, result)| (call.name.as_str(), result.content.as_str()));
+        rule.stop(evidence, step.said.text, results)
     }
 }
 

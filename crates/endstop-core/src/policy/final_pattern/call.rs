@@ -25,8 +25,8 @@ use super::argument;
 use super::brackets::{Brackets, Closed};
 use super::callee::Callee;
 use super::declaration::{Declaration, Pick, ScannerOptions};
-use super::markdown::Markdown;
 use super::opening::Openings;
+use crate::markdown::Markdown;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

@@ -21,7 +21,6 @@ mod brackets;
 mod call;
 mod callee;
 mod declaration;
-mod markdown;
 mod opening;
 mod pattern;
 mod python;

@@ -87,7 +87,7 @@ impl Client {
         records: &[Recorded],
     ) -> Result<(), String> {
         if !outcome.messages.is_empty() && self.asks > 0 {
-            check_outcome(outcome)?;
+            check_outcome(outcome, false)?;
             check_history(&outcome.messages)?;
         }
         if outcome.turns > self.fresh + self.nested_turns {

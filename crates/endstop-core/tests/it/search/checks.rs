@@ -99,7 +99,7 @@ impl World<'_> {
 
     /// Checks a run that ends.
     pub(super) fn check_ending(&self, outcome: &Outcome, before: &Before) -> Result<(), String> {
-        check_outcome(outcome)?;
+        check_outcome(outcome, self.output_schema)?;
         check_spent(&self.limits, outcome)?;
         let left =
             self.open.iter().find(|open| !matches!(open, Open::Tool { told_to_stop: true, .. }));

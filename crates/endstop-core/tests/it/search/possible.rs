@@ -197,7 +197,10 @@ impl Before {
                 _ => layer == "policy",
             },
             Termination::ErrorMaxStructuredOutputRetries | Termination::ErrorSchemaValidation => {
+                // A blank answer needs no validation.
                 matches!(event, EventKind::Validated { result: Err(_), .. })
+                    || matches!(event, EventKind::TurnEnded { turn, .. }
+                        if turn.text().trim().is_empty())
             }
             Termination::ErrorNotVerified => match event {
                 EventKind::Verified { passed, .. } => !passed,
@@ -224,6 +227,8 @@ impl Before {
                 // cap.
                 EventKind::TurnEnded { turn, .. } => {
                     turn.signal.reason == SignalReason::TokenLimitReached
+                        // The rest of an answer that was cut before.
+                        || limits.max_continuations > 0 && turn.text().trim().is_empty()
                         || turn.tool_calls().next().is_some()
                             && turn.usage.generated_tokens().is_some_and(|out| out > 5)
                 }

@@ -105,6 +105,7 @@ pub(super) struct World<'a> {
     pub(super) config: &'a Config,
     pub(super) limits: Limits,
     pub(super) verifier: bool,
+    pub(super) output_schema: bool,
     /// The run that this one branches from.
     pub(super) branched_from: Option<BranchPoint>,
     /// Names of the tools whose calls run in the background.
@@ -169,12 +170,13 @@ impl fmt::Debug for World<'_> {
 impl<'a> World<'a> {
     pub(super) fn new(config: &'a Config) -> World<'a> {
         let (run, seen) = config.run();
-        let RunSpec { limits, verifier, tools, branched_from, .. } = (config.spec)();
+        let RunSpec { limits, verifier, output_schema, tools, branched_from, .. } = (config.spec)();
         let background = tools.iter().filter(|tool| tool.background).map(|tool| tool.name.clone());
         World {
             config,
             limits,
             verifier,
+            output_schema,
             models: ModelLaw::of(&run),
             branched_from: branched_from.map(|point| *point),
             background: background.collect(),

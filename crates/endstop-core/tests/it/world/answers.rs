@@ -116,7 +116,12 @@ impl World {
             3 => "done [halt]".to_owned(),
             4 => "oh [panic]".to_owned(),
             5..=12 => "well [tell]".to_owned(),
-            13..=80 => String::new(),
+            13 => "<think>I could [submit]</think>".to_owned(),
+            14 => "<think>I never".to_owned(),
+            15 => format!("<think>so</think>answer {}", self.reasons),
+            16 => "I look\n</think>\n".to_owned(),
+            17 => "<tool_call>{\"name\": \"read\", \"arguments\": {}}</tool_call>".to_owned(),
+            18..=80 => String::new(),
             81..=110 => "again".to_owned(),
             _ => format!("thought {}", self.reasons),
         }
@@ -128,6 +133,8 @@ impl World {
             1..=3 => TurnDelta::Reasoning(self.rng.below(20)),
             4 => TurnDelta::ToolArguments(self.rng.below(20)),
             5 if self.rng.chance(20) => self.piece("[sub"),
+            5 if self.rng.chance(30) => self.piece("<think>"),
+            5 if self.rng.chance(50) => self.piece("</think>"),
             6 => self.piece("mit]"),
             _ => self.piece("word "),
         }

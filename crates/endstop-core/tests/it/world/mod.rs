@@ -288,7 +288,7 @@ fn play_from(
             }
             Step::Ended(outcome) => {
                 check_spent(&highest, &outcome)?;
-                check_outcome(&outcome)?;
+                check_outcome(&outcome, setup.output_schema)?;
                 only_reviewed(setup.hooks, &outcome)?;
                 check_declared(phase, &kind, &outcome, setup.verifies())?;
                 check_verified(setup.verifier, &setup.limits, &outcome)?;

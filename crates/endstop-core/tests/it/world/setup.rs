@@ -102,6 +102,7 @@ pub struct Setup {
     pub window: u64,
     pub hooks: Hooks,
     pub verifier: bool,
+    pub output_schema: bool,
     /// `true` if the run has fallback models.
     pub falls_back: bool,
     pub branched_from: Option<BranchPoint>,
@@ -262,10 +263,21 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             tool.background = rng.chance(50);
         }
     }
-    let (hooks, verifier) = (spec.hooks, spec.verifier);
+    let RunSpec { hooks, verifier, output_schema, .. } = spec;
     let falls_back = !spec.fallbacks.is_empty();
     let branched_from = spec.branched_from.as_deref().cloned();
-    (spec, Setup { price, limits, shared, window, hooks, verifier, falls_back, branched_from })
+    let setup = Setup {
+        price,
+        limits,
+        shared,
+        window,
+        hooks,
+        verifier,
+        output_schema,
+        falls_back,
+        branched_from,
+    };
+    (spec, setup)
 }
 
 /// A fallback model. It has a price if the own model has one, because a cost ceiling needs both.

@@ -333,7 +333,7 @@ impl TerminationPolicy for Watches {
         "watches"
     }
     fn should_terminate(&mut self, step: &StepResult, _: &StepContext) -> Verdict {
-        let place = if step.outputs.is_empty() { "step of text" } else { "step of tools" };
+        let place = if step.calls.is_empty() { "step of text" } else { "step of tools" };
         self.at(place).map_or(Verdict::Continue, Verdict::Stop)
     }
     fn begin_turn(&mut self) {
