@@ -5,6 +5,7 @@ use super::accumulator::accumulator;
 use super::common::{DecodeFailure, is_cut};
 use super::conclude::conclude;
 use super::decoded::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts};
+use super::halves::{Event, Halves};
 use crate::dialect::{Dialect, Framing};
 use crate::errors::{self, ErrorBody};
 use crate::headers::Headers;
@@ -13,6 +14,7 @@ use crate::stream::elements::Elements;
 use crate::stream::eventstream;
 use crate::stream::sse;
 use endstop_core::{ErrorClass, ModelError};
+use serde::de::IgnoredAny;
 
 /// Maximum number of bytes of a JSON body.
 const BODY_CAP: usize = 64 << 20;
@@ -67,6 +69,7 @@ enum Kind {
 /// Receiver of events. It passes them to the format's accumulator.
 struct Feed {
     turn: Box<dyn Accumulate>,
+    halves: Halves,
     /// Lines outside the protocol.
     lines: String,
     events: u64,
@@ -97,7 +100,7 @@ impl StreamDecoder {
             held: Vec::new(),
             total: 0,
             generated: 0,
-            feed: Feed::new(dialect),
+            feed: Feed::new(dialect, &facts),
         }
     }
 
@@ -247,7 +250,7 @@ impl StreamDecoder {
             _ => false,
         };
         conclude(
-            self.feed.turn,
+            self.feed.into_turn(),
             self.dialect,
             (self.status, &self.headers),
             &self.facts,
@@ -307,8 +310,14 @@ impl StreamDecoder {
 }
 
 impl Feed {
-    fn new(dialect: &'static Dialect) -> Feed {
-        Feed { turn: accumulator(dialect), lines: String::new(), events: 0, at_end: false }
+    fn new(dialect: &'static Dialect, facts: &RequestFacts) -> Feed {
+        Feed {
+            turn: accumulator(dialect, facts),
+            halves: Halves::default(),
+            lines: String::new(),
+            events: 0,
+            at_end: false,
+        }
     }
 
     /// Takes a complete JSON body. Returns `false` if its lines were events after all.
@@ -344,6 +353,9 @@ impl Feed {
 
     fn take(&mut self, item: sse::Item<'_>, sink: DeltaSink<'_>) {
         match item {
+            sse::Item::Event { name, data, .. } if are_events(data) => {
+                data.lines().for_each(|line| self.event(name, line, sink));
+            }
             sse::Item::Event { name, data, .. } => self.event(name, data, sink),
             sse::Item::Line(line) => {
                 if let Some(error) = line.strip_prefix("error:") {
@@ -366,6 +378,14 @@ impl Feed {
             return;
         }
         self.events += 1;
+        for event in self.halves.next(name, data).into_iter().flatten() {
+            self.read(&event, sink);
+        }
+    }
+
+    /// Passes an event to the format's accumulator.
+    fn read(&mut self, event: &Event<'_>, sink: DeltaSink<'_>) {
+        let Event { name, data } = event;
         if let Err(e) = self.turn.event(name, data, sink) {
             // A turn with a finish value is complete, even if the data after it is cut off.
             if self.at_end && is_cut(&e, data) && self.finished() {
@@ -373,6 +393,14 @@ impl Feed {
             }
             self.broken(DecodeFailure::json(&e, data));
         }
+    }
+
+    /// Returns the turn after the last event.
+    fn into_turn(mut self) -> Box<dyn Accumulate> {
+        if let Some(event) = self.halves.last() {
+            self.read(&event, &mut |_| ());
+        }
+        self.turn
     }
 
     /// Takes one object of an object stream. A line that is not an object marks the stream as
@@ -462,6 +490,13 @@ impl Feed {
     }
 }
 
+/// `true` if the lines of an event's data are events: some servers send no blank lines between them. If the first line
+/// is a whole object, all of them together are not JSON.
+fn are_events(data: &str) -> bool {
+    let Some((first, _)) = data.trim_start().split_once('\n') else { return false };
+    first.starts_with('{') && serde_json::from_str::<IgnoredAny>(first).is_ok()
+}
+
 /// Decodes a complete response.
 pub fn decode_body(
     dialect: &'static Dialect,
@@ -477,10 +512,10 @@ pub fn decode_body(
     };
     if kind == Kind::Json && body.len() <= BODY_CAP {
         // Parse in place instead of copying the body.
-        let mut feed = Feed::new(dialect);
+        let mut feed = Feed::new(dialect, facts);
         let streamed = !feed.json(body);
         return conclude(
-            feed.turn,
+            feed.into_turn(),
             dialect,
             (status, headers),
             facts,
