@@ -6,10 +6,11 @@ use super::common::{DecodeFailure, is_cut};
 use super::conclude::conclude;
 use super::decoded::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts};
 use super::halves::{Event, Halves};
-use crate::dialect::{Dialect, Framing};
+use crate::dialect::{Dialect, Framing, WireFormat};
 use crate::errors::{self, ErrorBody};
 use crate::headers::Headers;
 use crate::redact::excerpt;
+use crate::signal::finish::{Finish, finish_of, finish_of_any};
 use crate::stream::elements::Elements;
 use crate::stream::eventstream;
 use crate::stream::sse;
@@ -174,9 +175,27 @@ impl StreamDecoder {
         self.feed.turn.common().terminated
     }
 
-    /// `true` if the finish value arrived. Usage and the protocol's end marker may follow.
+    /// `true` if a finish value arrived, known or not. Usage and the protocol's end marker may follow.
     pub fn has_finish_value(&mut self) -> bool {
-        self.feed.turn.common().finish.is_some()
+        self.feed.turn.common().finish.as_deref().is_some_and(|value| !value.is_empty())
+    }
+
+    /// `true` if the last finish value means that the model has ended the turn. A server that keeps the connection open
+    /// may send usage and the protocol's end marker later, or never.
+    pub fn has_ended_turn(&mut self) -> bool {
+        let Some(value) = self.feed.turn.common().finish.as_deref() else { return false };
+        let meaning = match self.dialect.family {
+            // The format inside the envelope is that of any vendor.
+            WireFormat::BedrockInvoke => finish_of_any(value),
+            family => finish_of(family, value),
+        };
+        !matches!(meaning, Finish::Missing | Finish::Unknown | Finish::InProgress)
+    }
+
+    /// `true` if the counts of the prompt and of the output arrived. Zeros are not a report.
+    pub fn has_usage(&mut self) -> bool {
+        let usage = &self.feed.turn.common().usage;
+        usage.prompt_tokens() > 0 && usage.generated_tokens() > Some(0)
     }
 
     /// Ends the body and returns the decoded turn.
