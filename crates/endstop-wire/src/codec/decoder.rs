@@ -397,14 +397,16 @@ impl Feed {
             return;
         }
         self.events += 1;
-        for event in self.halves.next(name, data).into_iter().flatten() {
-            self.read(&event, sink);
+        if self.halves.passes(data) {
+            return self.read(name, data, sink);
+        }
+        for Event { name, data } in self.halves.next(name, data).into_iter().flatten() {
+            self.read(&name, &data, sink);
         }
     }
 
     /// Passes an event to the format's accumulator.
-    fn read(&mut self, event: &Event<'_>, sink: DeltaSink<'_>) {
-        let Event { name, data } = event;
+    fn read(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) {
         if let Err(e) = self.turn.event(name, data, sink) {
             // A turn with a finish value is complete, even if the data after it is cut off.
             if self.at_end && is_cut(&e, data) && self.finished() {
@@ -416,8 +418,8 @@ impl Feed {
 
     /// Returns the turn after the last event.
     fn into_turn(mut self) -> Box<dyn Accumulate> {
-        if let Some(event) = self.halves.last() {
-            self.read(&event, &mut |_| ());
+        if let Some(Event { name, data }) = self.halves.last() {
+            self.read(&name, &data, &mut |_| ());
         }
         self.turn
     }

@@ -30,6 +30,11 @@ pub(super) struct Halves {
 }
 
 impl Halves {
+    /// `true` if an event is read as it is, which is the case for almost all.
+    pub(super) fn passes(&self, data: &str) -> bool {
+        self.held.is_none() && !has_surrogate(data)
+    }
+
     /// Takes an event, and returns the events to read now: the one that was held, and this one unless it is held.
     pub(super) fn next<'a>(&mut self, name: &'a str, data: &'a str) -> [Option<Event<'a>>; 2] {
         let mut event = Event { name: name.into(), data: data.into() };
@@ -55,11 +60,14 @@ impl Halves {
 
 /// `true` if a string of the event ends in a first half.
 fn ends_in_half(event: &str) -> bool {
+    has_surrogate(event) && strings(event).iter().any(|string| string.first_half(event).is_some())
+}
+
+/// `true` if there is an escape of a surrogate.
+fn has_surrogate(event: &str) -> bool {
     let bytes = event.as_bytes();
-    let surrogate = |at: usize| matches!(bytes.get(at + 1..at + 3), Some(b"ud" | b"uD"));
-    // Few events have escapes, and fewer have these.
-    memchr::memchr_iter(b'\\', bytes).any(surrogate)
-        && strings(event).iter().any(|string| string.first_half(event).is_some())
+    let is_one = |at: usize| matches!(bytes.get(at + 1..at + 3), Some(b"ud" | b"uD"));
+    memchr::memchr_iter(b'\\', bytes).any(is_one)
 }
 
 /// Moves second halves at the beginning of strings of the second event behind the first halves in the first one.
