@@ -3,7 +3,9 @@
 use crate::recordings::{data, rows};
 use endstop_core::{ErrorClass, Message, MessageId, NanoUsd, Part, Role, SignalReason};
 use endstop_wire::dialect::{Dialect, OPENAI_RESPONSES, dialect};
-use endstop_wire::{Decoded, Encoder, Headers, RequestFacts, RequestSpec, decode_body};
+use endstop_wire::{
+    Decoded, Delta, Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, decode_body,
+};
 use serde_json::{Value, json};
 
 fn decode(dialect: &'static Dialect, body: &str) -> Decoded {
@@ -371,6 +373,35 @@ fn arguments_under_other_item_ids_do_not_vanish() {
         let all: Vec<Value> = events.iter().cloned().chain([last]).collect();
         assert_eq!(called(&stream(&all)), want, "{events:?}");
     }
+}
+
+#[test]
+fn call_under_other_item_ids_starts_once() {
+    let item = |id: &str, arguments: &str| call_item(id, "c", arguments, "completed");
+    let output = json!({"type": "function_call_output", "id": "3", "call_id": "d", "output": "x"});
+    let events = [
+        json!({"type": "response.output_item.added", "item": item("1", "")}),
+        json!({"type": "response.output_item.done", "item": item("2", "{}")}),
+        json!({"type": "response.output_item.done", "item": call_item("4", "d", "{}", "completed")}),
+        json!({"type": "response.output_item.done", "item": output}),
+        json!({"type": "response.completed", "response": {"status": "completed"}}),
+    ];
+    let mut decoder =
+        StreamDecoder::new(OPENAI_RESPONSES, 200, Headers::new(), RequestFacts::default());
+    let mut started = Vec::new();
+    for event in events {
+        let event = format!("data: {event}\n\n");
+        let started = &mut started;
+        let mut sink = |delta: Delta<'_>| {
+            if let Delta::ToolCallStarted { id, .. } = delta {
+                started.push(id.to_owned());
+            }
+        };
+        decoder.push(event.as_bytes(), &mut sink).unwrap();
+    }
+    assert_eq!(started, ["c", "d"]);
+    // The server ran the other one.
+    assert_eq!(called(&decoder.finish(Eof::Clean)), [("c".into(), "{}".into())]);
 }
 
 #[test]

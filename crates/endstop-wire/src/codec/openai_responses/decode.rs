@@ -21,7 +21,7 @@ pub(crate) struct Accumulator {
     dialect: &'static Dialect,
     common: Common,
     items: Vec<PartialBlock>,
-    /// Position in `items` of each output index. `ids` does the same for item ids.
+    /// Position in `items` of each output index. `ids` does the same for item ids and call ids.
     places: HashMap<u64, usize>,
     ids: HashMap<String, usize>,
     /// Number of calls that were reported to the sink.
@@ -187,14 +187,16 @@ impl Accumulator {
         }
     }
 
-    /// Returns the position of the item with this output index, or with this id if the event has no
+    /// Returns the position of the item with this output index, or with this id or call id if the event has no
     /// index. A new item is created.
-    fn place(&mut self, at: Option<u64>, id: &str) -> Option<usize> {
+    fn place(&mut self, at: Option<u64>, id: &str, call_id: &str) -> Option<usize> {
         let known = match at {
             Some(at) => self.places.get(&at).copied(),
             // An event with neither index nor id continues the latest item.
-            None if id.is_empty() => self.items.len().checked_sub(1),
-            None => self.ids.get(id).copied(),
+            None if id.is_empty() => {
+                self.ids.get(call_id).copied().or_else(|| self.items.len().checked_sub(1))
+            }
+            None => self.ids.get(id).or_else(|| self.ids.get(call_id)).copied(),
         };
         if known.is_some() || !self.common.room(self.items.len()) {
             return known;
@@ -202,7 +204,7 @@ impl Accumulator {
         let (at, new) = (at.unwrap_or_else(|| self.next()), self.items.len());
         self.items.push(PartialBlock { at, ..PartialBlock::default() });
         self.places.insert(at, new);
-        if !id.is_empty() {
+        for id in [id, call_id].into_iter().filter(|id| !id.is_empty()) {
             self.ids.insert(id.to_owned(), new);
         }
         Some(new)
@@ -221,7 +223,7 @@ impl Accumulator {
         let id = item.id.filled().unwrap_or(id);
         // An item with neither index nor id is a new one.
         let at = at.or_else(|| id.is_empty().then(|| self.next()));
-        let Some(place) = self.place(at, id) else {
+        let Some(place) = self.place(at, id, call_id(&item)) else {
             return;
         };
         // A repeated `added` event does not start the item again.
@@ -237,8 +239,12 @@ impl Accumulator {
         };
         let id = item.id.filled().unwrap_or(id);
         // An item with neither index nor id is the last one or, if that is done, a new one.
-        let another = id.is_empty() && self.items.last().is_some_and(|b| b.done);
-        let Some(place) = self.place(at.or_else(|| another.then(|| self.next())), id) else {
+        let call_id = call_id(&item);
+        let another = id.is_empty()
+            && !self.ids.contains_key(call_id)
+            && self.items.last().is_some_and(|b| b.done);
+        let at = at.or_else(|| another.then(|| self.next()));
+        let Some(place) = self.place(at, id, call_id) else {
             return;
         };
         self.finish_item(place, &item, raw, sink);
@@ -298,7 +304,7 @@ impl Accumulator {
         if more.is_empty() {
             return;
         }
-        let Some(place) = self.place(event.output_index.0, event.item_id.get()) else {
+        let Some(place) = self.place(event.output_index.0, event.item_id.get(), "") else {
             return;
         };
         let building = &mut self.items[place];
@@ -434,6 +440,11 @@ impl Accumulate for Accumulator {
         };
         (self.common, said)
     }
+}
+
+/// Returns the id of a call, which its result repeats; empty for other items.
+fn call_id<'a>(item: &'a Item<'_>) -> &'a str {
+    items::answer_of(item.kind.get()).map_or("", |_| item.call_id.get())
 }
 
 /// Returns the status that the name of a stream's last event implies.
