@@ -303,6 +303,7 @@ fn items_with_one_call_id_are_one_call() {
         (vec![item("c", "{}"), item("c", full)], &[("c", full)][..]),
         (vec![item("c", full), item("c", "{}")], &[("c", full)]),
         (vec![item("c", full), item("c", "")], &[("c", full)]),
+        (vec![item("c", full), item("c", "null")], &[("c", full)]),
         (vec![item("c", full), item("c", spaced)], &[("c", spaced)]),
         (vec![item("c", full), item("d", full), item("c", full)], &[("d", full), ("c", full)]),
         (vec![item("", full), item("", full)], &[("i", full), ("i_1", full)]),

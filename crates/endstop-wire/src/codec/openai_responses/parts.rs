@@ -221,9 +221,9 @@ fn arguments_of(block: &PartialBlock, item: &Item<'_>, answer: Answer) -> String
     if arguments.is_empty() { block.arguments.clone() } else { arguments }
 }
 
-/// `true` if a call has arguments: not none, an empty object, or an empty input of a custom tool.
+/// `true` if a call has arguments: not none, `null`, an empty object, or an empty input of a custom tool.
 fn has_arguments(arguments: &str) -> bool {
-    let is_empty = |value: Value| value == json!({}) || value == json!({"input": ""});
+    let is_empty = |value: Value| [json!(null), json!({}), json!({"input": ""})].contains(&value);
     !arguments.trim().is_empty() && !serde_json::from_str(arguments).is_ok_and(is_empty)
 }
 
