@@ -80,6 +80,8 @@ impl<'a> Input<'a> {
             facts: RequestFacts {
                 stop_strings: request & 1 != 0,
                 output_cap: (cap > 0).then_some(cap),
+                has_alternatives: cuts & 1 == 1,
+                ..RequestFacts::default()
             },
             headers,
             cuts,

@@ -110,6 +110,47 @@ impl<'de, T: Deserialize<'de> + Indexed> Deserialize<'de> for First<T> {
     }
 }
 
+/// Maximum number of choices of one event. A request cannot ask for more.
+const CHOICES_CAP: usize = 128;
+
+/// The choices of an event, of which there is almost always one. Those beyond the cap are parsed one at a time and
+/// discarded.
+#[derive(Debug)]
+pub(crate) struct Choices<T> {
+    pub(crate) first: Option<T>,
+    pub(crate) more: Vec<T>,
+}
+
+impl<T> IntoIterator for Choices<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.more)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Choices<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Choices<T>, D::Error> {
+        struct Items<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+            type Value = Choices<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Choices<T>, A::Error> {
+                let mut choices = Choices { first: seq.next_element()?, more: Vec::new() };
+                while let Some(item) = seq.next_element()? {
+                    if choices.more.len() + 1 < CHOICES_CAP {
+                        choices.more.push(item);
+                    }
+                }
+                Ok(choices)
+            }
+        }
+        d.deserialize_seq(Items(PhantomData))
+    }
+}
+
 /// Returns a value to store next to the signal, or `None` for `null`. A value that is too large or
 /// too deep to be printed and parsed again is replaced by an excerpt of its text.
 pub(crate) fn noted(raw: &RawValue) -> Option<Value> {
@@ -196,6 +237,15 @@ mod tests {
         assert_eq!(read(&list(ITEMS_CAP)).unwrap(), ITEMS_CAP);
         let e = read(&list(ITEMS_CAP + 1)).unwrap_err();
         assert!(e.to_string().contains("more than 16384"), "{e}");
+    }
+
+    #[test]
+    fn choices_beyond_cap_are_discarded() {
+        let text = format!("[{}0]", "1,".repeat(1_000));
+        let choices: Choices<u8> = serde_json::from_str(&text).unwrap();
+        assert_eq!(choices.into_iter().collect::<Vec<_>>(), [1; CHOICES_CAP]);
+        let none: Choices<u8> = serde_json::from_str("[]").unwrap();
+        assert_eq!(none.into_iter().count(), 0);
     }
 
     #[test]

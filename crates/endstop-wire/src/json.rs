@@ -9,6 +9,7 @@
 
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
@@ -103,6 +104,27 @@ pub(crate) fn value(out: &mut Vec<u8>, v: &impl Serialize) {
 /// Parses the value, or returns `None` if it has another shape.
 pub(crate) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
+}
+
+/// `true` if there is an error, and it states something. Some servers send an object whose members are all empty with
+/// each event.
+pub(crate) fn is_error(error: Option<&RawValue>) -> bool {
+    error.filter(|raw| raw.get() != "null").is_some_and(|raw| {
+        // An error that is too deep to be parsed is one.
+        serde_json::from_str(raw.get()).map_or(true, |error| states_error(&error))
+    })
+}
+
+/// `true` if an error states something.
+pub(crate) fn states_error(error: &Value) -> bool {
+    match error {
+        Value::Null => false,
+        Value::Bool(is_error) => *is_error,
+        Value::Number(code) => code.as_f64() != Some(0.0),
+        Value::String(text) => !text.trim().is_empty(),
+        Value::Array(list) => list.iter().any(states_error),
+        Value::Object(members) => members.values().any(states_error),
+    }
 }
 
 /// Returns the content of a JSON string that was parsed with its quotes, or `None` if it is not one.
@@ -425,7 +447,7 @@ pub fn without_lone_surrogates(data: &str) -> Option<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::{Map, Value};
+    use serde_json::Map;
 
     #[test]
     fn escaped_string_parses_back() {

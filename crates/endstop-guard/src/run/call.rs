@@ -42,10 +42,11 @@ pub(super) struct CallFacts {
 
 /// The reading of a response, as a later call of the same client sees it.
 pub(super) trait OpenCall: Send {
-    /// Ends the call if the whole message has passed, although the exchange has not ended. Returns `true` if it
-    /// remains open and only its usage may follow. Reads what was put off; if that ends the run in the middle of the
+    /// Ends the call if the whole message has passed, although the exchange has not ended. If the caller has waited for
+    /// the end of the message, its finish value and its usage are enough. Returns `true` if the call remains open and
+    /// only its usage may follow. Reads what was put off; if that ends the run in the middle of the
     /// message, the exchange is aborted.
-    fn end_if_complete(&mut self) -> bool;
+    fn end_if_complete(&mut self, has_waited: bool) -> bool;
 }
 
 /// The open call of an exchange; gone once the exchange has ended.

@@ -94,7 +94,7 @@ impl Gate {
             }
         };
         // Before the call is placed, because the ids in responses place later requests.
-        if let Some(run) = self.end_complete_calls(&facts, line, &request)
+        if let Some(run) = self.end_complete_calls(&facts, line, &request, !may_wait)
             && may_wait
         {
             return Err(run);
@@ -134,7 +134,11 @@ impl Gate {
             kind: placed.kind,
             is_known_agent: facts.client.is_some(),
             reply,
-            request: RequestFacts { output_cap: request.output_cap, ..RequestFacts::default() },
+            request: RequestFacts {
+                output_cap: request.output_cap,
+                has_alternatives: request.choices > 1,
+                ..RequestFacts::default()
+            },
             dialect: dialect_of(spoken(request), url.host()),
             catalogue,
         });
@@ -173,6 +177,7 @@ impl Gate {
         facts: &ClientFacts,
         line: &Line,
         request: &Request<'_>,
+        has_waited: bool,
     ) -> Option<RunHandle> {
         let key = lock(&self.threads).likely_run(facts, line, request)?;
         let run = lock(&self.runs).by_key.get(&key).cloned()?;
@@ -181,7 +186,7 @@ impl Gate {
             return None;
         }
         for (number, reading) in readings {
-            let has_finished = observer::lock(&reading).end_if_complete();
+            let has_finished = observer::lock(&reading).end_if_complete(has_waited);
             if has_finished {
                 run.0.lock().has_finished(number);
             }

@@ -211,7 +211,7 @@ impl Reading {
 
     fn client_gone(&mut self) -> ReadOn {
         self.shared.lock().client_gone(&self.ticket);
-        self.end_if_complete();
+        self.end_if_complete(false);
         ReadOn::default()
     }
 
@@ -246,20 +246,22 @@ impl Reading {
 }
 
 impl OpenCall for Reading {
-    fn end_if_complete(&mut self) -> bool {
-        if self.decoder.as_mut().is_some_and(|decoder| decoder.is_complete()) {
+    fn end_if_complete(&mut self, has_waited: bool) -> bool {
+        let Some(decoder) = &mut self.decoder else { return false };
+        let needs_nothing = has_waited && decoder.has_ended_turn() && decoder.has_usage();
+        if decoder.is_complete() || needs_nothing {
             self.report_end(&End::Complete);
             return false;
         }
-        self.decoder.as_mut().is_some_and(|decoder| decoder.has_finish_value())
+        decoder.has_finish_value()
     }
 }
 
-/// The response of a connection that ended too early. A decoder that has seen the end of the message
-/// has a whole response all the same.
+/// The response of a connection that ended too early. A decoder that has seen the end of the message or its finish
+/// value has a whole response all the same.
 fn broken(decoder: Option<Box<StreamDecoder>>, facts: &CallFacts, why: &str) -> Response {
     let is_complete = |mut decoder: Box<StreamDecoder>| {
-        let complete = decoder.is_complete();
+        let complete = decoder.is_complete() || decoder.has_ended_turn();
         (decoder, complete)
     };
     match decoder.map(is_complete) {

@@ -1,6 +1,6 @@
 //! Selects the decoder of a wire format.
 
-use super::decoded::Accumulate;
+use super::decoded::{Accumulate, RequestFacts};
 use super::{
     anthropic, bedrock_converse, bedrock_invoke, cohere_v1, cohere_v2, gemini, ollama, openai_chat,
     openai_responses,
@@ -8,9 +8,11 @@ use super::{
 use crate::dialect::{Dialect, WireFormat};
 
 /// Returns an empty accumulator for the dialect's wire format.
-pub(super) fn accumulator(dialect: &'static Dialect) -> Box<dyn Accumulate> {
+pub(super) fn accumulator(dialect: &'static Dialect, facts: &RequestFacts) -> Box<dyn Accumulate> {
     match dialect.family {
-        WireFormat::OpenAiChat => Box::new(openai_chat::Accumulator::new(dialect)),
+        WireFormat::OpenAiChat => {
+            Box::new(openai_chat::Accumulator::new(dialect, facts.has_alternatives))
+        }
         WireFormat::Anthropic => Box::new(anthropic::Accumulator::new()),
         WireFormat::Gemini => Box::new(gemini::Accumulator::new()),
         WireFormat::OpenAiResponses => Box::new(openai_responses::Accumulator::new(dialect)),

@@ -4,6 +4,7 @@ use super::billing::Bill;
 use crate::bounded::ITEMS_CAP;
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
+use crate::json::Count;
 use crate::redact::excerpt;
 use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{ErrorClass, NanoUsd, Part, Usage};
@@ -78,6 +79,27 @@ impl Common {
         to.cache_write_tokens = new.cache_write_tokens.max(to.cache_write_tokens);
         to.cache_write_1h_tokens = new.cache_write_1h_tokens.max(to.cache_write_1h_tokens);
         to.reasoning_tokens = new.reasoning_tokens.max(to.reasoning_tokens);
+    }
+
+    /// Returns the tokens that only the total of a response has, without those of the cache. Some proxies count the
+    /// cached tokens in addition to the prompt, which shows if the prompt has fewer, or if they are the whole rest.
+    pub(crate) fn in_total_only(
+        &mut self,
+        total: Count,
+        prompt: Count,
+        output: Count,
+    ) -> Option<u64> {
+        let counted = prompt.0.unwrap_or(0).saturating_add(output.0.unwrap_or(0));
+        let rest = total.0?.checked_sub(counted)?;
+        let usage = &mut self.usage;
+        let count = |count: Option<u64>| count.unwrap_or(0);
+        let cached =
+            count(usage.cached_input_tokens).saturating_add(count(usage.cache_write_tokens));
+        let is_whole_rest = rest == cached && usage.reasoning_tokens != Some(rest);
+        let is_apart =
+            cached > 0 && rest >= cached && (is_whole_rest || cached > count(usage.input_tokens));
+        usage.cache_apart |= is_apart;
+        Some(if is_apart { rest - cached } else { rest })
     }
 
     /// Returns the JSON object of an event, or `None` for data that carries none. Some gateways end

@@ -23,7 +23,8 @@ pub(super) fn conclude(
     failed: Option<ModelError>,
     (streamed, eof): (bool, Eof),
 ) -> Decoded {
-    let (common, said) = turn.conclude(facts);
+    let (common, mut said) = turn.conclude(facts);
+    said.parts.iter_mut().for_each(read_null_arguments);
     let should_retry = errors::should_retry(headers);
     let complete = common.terminated || said.finish != Finish::Missing;
     let Common { model, id, mut usage, cost, bill, finish, error, broken, confidence, .. } = common;
@@ -105,6 +106,15 @@ fn shows_content(parts: &[Part]) -> bool {
         Part::ToolCall(_) => true,
         _ => false,
     })
+}
+
+/// Reads the arguments `null` as none, as of a tool without parameters.
+fn read_null_arguments(part: &mut Part) {
+    if let Part::ToolCall(call) = part {
+        if call.arguments.trim() == "null" {
+            call.arguments.clear();
+        }
+    }
 }
 
 /// Forgets counts that cannot be true: a prompt has tokens, and so has content. A server that sends zeros reports

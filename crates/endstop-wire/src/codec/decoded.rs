@@ -15,6 +15,9 @@ pub struct RequestFacts {
     pub output_cap: Option<u64>,
     /// `true` if the request asked for a cache entry that lives for an hour.
     pub cached_for_hour: bool,
+    /// `true` if the request asked for several alternatives (`n`), of which the first one counts. Without it, the
+    /// choices of a response are one answer.
+    pub has_alternatives: bool,
 }
 
 /// An increment of a streamed turn.

@@ -5,14 +5,17 @@ use super::accumulator::accumulator;
 use super::common::{DecodeFailure, is_cut};
 use super::conclude::conclude;
 use super::decoded::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts};
-use crate::dialect::{Dialect, Framing};
+use super::halves::{Event, Halves};
+use crate::dialect::{Dialect, Framing, WireFormat};
 use crate::errors::{self, ErrorBody};
 use crate::headers::Headers;
 use crate::redact::excerpt;
+use crate::signal::finish::{Finish, finish_of, finish_of_any};
 use crate::stream::elements::Elements;
 use crate::stream::eventstream;
 use crate::stream::sse;
 use endstop_core::{ErrorClass, ModelError};
+use serde::de::IgnoredAny;
 
 /// Maximum number of bytes of a JSON body.
 const BODY_CAP: usize = 64 << 20;
@@ -67,6 +70,7 @@ enum Kind {
 /// Receiver of events. It passes them to the format's accumulator.
 struct Feed {
     turn: Box<dyn Accumulate>,
+    halves: Halves,
     /// Lines outside the protocol.
     lines: String,
     events: u64,
@@ -97,7 +101,7 @@ impl StreamDecoder {
             held: Vec::new(),
             total: 0,
             generated: 0,
-            feed: Feed::new(dialect),
+            feed: Feed::new(dialect, &facts),
         }
     }
 
@@ -171,9 +175,27 @@ impl StreamDecoder {
         self.feed.turn.common().terminated
     }
 
-    /// `true` if the finish value arrived. Usage and the protocol's end marker may follow.
+    /// `true` if a finish value arrived, known or not. Usage and the protocol's end marker may follow.
     pub fn has_finish_value(&mut self) -> bool {
-        self.feed.turn.common().finish.is_some()
+        self.feed.turn.common().finish.as_deref().is_some_and(|value| !value.is_empty())
+    }
+
+    /// `true` if the last finish value means that the model has ended the turn. A server that keeps the connection open
+    /// may send usage and the protocol's end marker later, or never.
+    pub fn has_ended_turn(&mut self) -> bool {
+        let Some(value) = self.feed.turn.common().finish.as_deref() else { return false };
+        let meaning = match self.dialect.family {
+            // The format inside the envelope is that of any vendor.
+            WireFormat::BedrockInvoke => finish_of_any(value),
+            family => finish_of(family, value),
+        };
+        !matches!(meaning, Finish::Missing | Finish::Unknown | Finish::InProgress)
+    }
+
+    /// `true` if the counts of the prompt and of the output arrived. Zeros are not a report.
+    pub fn has_usage(&mut self) -> bool {
+        let usage = &self.feed.turn.common().usage;
+        usage.prompt_tokens() > 0 && usage.generated_tokens() > Some(0)
     }
 
     /// Ends the body and returns the decoded turn.
@@ -247,7 +269,7 @@ impl StreamDecoder {
             _ => false,
         };
         conclude(
-            self.feed.turn,
+            self.feed.into_turn(),
             self.dialect,
             (self.status, &self.headers),
             &self.facts,
@@ -307,8 +329,14 @@ impl StreamDecoder {
 }
 
 impl Feed {
-    fn new(dialect: &'static Dialect) -> Feed {
-        Feed { turn: accumulator(dialect), lines: String::new(), events: 0, at_end: false }
+    fn new(dialect: &'static Dialect, facts: &RequestFacts) -> Feed {
+        Feed {
+            turn: accumulator(dialect, facts),
+            halves: Halves::default(),
+            lines: String::new(),
+            events: 0,
+            at_end: false,
+        }
     }
 
     /// Takes a complete JSON body. Returns `false` if its lines were events after all.
@@ -344,6 +372,9 @@ impl Feed {
 
     fn take(&mut self, item: sse::Item<'_>, sink: DeltaSink<'_>) {
         match item {
+            sse::Item::Event { name, data, .. } if are_events(data) => {
+                data.lines().for_each(|line| self.event(name, line, sink));
+            }
             sse::Item::Event { name, data, .. } => self.event(name, data, sink),
             sse::Item::Line(line) => {
                 if let Some(error) = line.strip_prefix("error:") {
@@ -366,6 +397,16 @@ impl Feed {
             return;
         }
         self.events += 1;
+        if self.halves.passes(data) {
+            return self.read(name, data, sink);
+        }
+        for Event { name, data } in self.halves.next(name, data).into_iter().flatten() {
+            self.read(&name, &data, sink);
+        }
+    }
+
+    /// Passes an event to the format's accumulator.
+    fn read(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) {
         if let Err(e) = self.turn.event(name, data, sink) {
             // A turn with a finish value is complete, even if the data after it is cut off.
             if self.at_end && is_cut(&e, data) && self.finished() {
@@ -373,6 +414,14 @@ impl Feed {
             }
             self.broken(DecodeFailure::json(&e, data));
         }
+    }
+
+    /// Returns the turn after the last event.
+    fn into_turn(mut self) -> Box<dyn Accumulate> {
+        if let Some(Event { name, data }) = self.halves.last() {
+            self.read(&name, &data, &mut |_| ());
+        }
+        self.turn
     }
 
     /// Takes one object of an object stream. A line that is not an object marks the stream as
@@ -462,6 +511,13 @@ impl Feed {
     }
 }
 
+/// `true` if the lines of an event's data are events: some servers send no blank lines between them. If the first line
+/// is a whole object, all of them together are not JSON.
+fn are_events(data: &str) -> bool {
+    let Some((first, _)) = data.trim_start().split_once('\n') else { return false };
+    first.starts_with('{') && serde_json::from_str::<IgnoredAny>(first).is_ok()
+}
+
 /// Decodes a complete response.
 pub fn decode_body(
     dialect: &'static Dialect,
@@ -477,10 +533,10 @@ pub fn decode_body(
     };
     if kind == Kind::Json && body.len() <= BODY_CAP {
         // Parse in place instead of copying the body.
-        let mut feed = Feed::new(dialect);
+        let mut feed = Feed::new(dialect, facts);
         let streamed = !feed.json(body);
         return conclude(
-            feed.turn,
+            feed.into_turn(),
             dialect,
             (status, headers),
             facts,

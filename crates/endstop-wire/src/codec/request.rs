@@ -62,6 +62,7 @@ impl RequestSpec {
             stop_strings: !self.stop.is_empty(),
             output_cap: output_cap.or(self.max_output_tokens),
             cached_for_hour: self.cache.marks.is_some_and(|marks| marks.hour),
+            has_alternatives: self.extra.get("n").is_some_and(asks_for_several),
         }
     }
 
@@ -85,6 +86,11 @@ impl RequestSpec {
         }
         system
     }
+}
+
+/// `true` if this value of `n` asks for more than one choice.
+pub(crate) fn asks_for_several(n: &Value) -> bool {
+    n.as_u64().is_some_and(|n| n > 1)
 }
 
 impl NamedSchema {

@@ -13,7 +13,7 @@
 pub mod detector;
 
 use crate::bounded::depth;
-use crate::codec::{Decoded, RequestFacts, decode_body};
+use crate::codec::{Decoded, RequestFacts, asks_for_several, decode_body};
 use crate::dialect::{UnknownApi, WireFormat, dialect};
 use crate::headers::Headers;
 use crate::stream::sniff::formats;
@@ -229,6 +229,7 @@ pub fn request_facts(request: &Value) -> RequestFacts {
             .or_else(|| ["maxOutputTokens", "maxTokens"].iter().find_map(|k| config[*k].as_u64()))
             .or_else(|| options["num_predict"].as_u64()),
         cached_for_hour: false,
+        has_alternatives: asks_for_several(&request["n"]),
     }
 }
 

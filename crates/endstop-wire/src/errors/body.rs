@@ -2,7 +2,7 @@
 
 use super::hints;
 use crate::headers::Headers;
-use crate::json::without_lone_surrogates;
+use crate::json::{states_error, without_lone_surrogates};
 use endstop_core::ErrorClass;
 use serde_json::Value;
 
@@ -154,7 +154,7 @@ impl ErrorBody {
         };
         let mut body = ErrorBody {
             by_type: v.get("type").and_then(Value::as_str) == Some("error"),
-            found: v.get("error").is_some_and(|e| !e.is_null()),
+            found: v.get("error").is_some_and(states_error),
             ..ErrorBody::default()
         };
         body.code = inner.get("code").and_then(scalar);

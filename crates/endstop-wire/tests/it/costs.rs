@@ -299,3 +299,56 @@ fn reported_cost_is_in_its_unit() {
     let unknown = byok(json!({"upstream_inference_cost": null}));
     assert_eq!(cost("openrouter", unknown), (None, Some(33), Billing::More));
 }
+
+#[test]
+fn cache_in_addition_to_the_prompt_is_priced_once() {
+    let price = endstop_core::Price::usd_per_million_tokens(3.0, 15.0).cached_input_usd(0.3);
+    // Prompt, output, total, cached, written, reasoning; then the dollars.
+    for (counts, usd) in [
+        ([10, 20, 1_000_030, 1_000_000, 0, 0], 0.30033),
+        ([10, 20, 1_000_030, 600_000, 400_000, 0], 0.00033 + 0.18 + 1.2),
+        ([10, 20, 130, 0, 100, 0], 0.00033 + 0.0003),
+        // Also if the cache is smaller than the prompt.
+        ([1_000, 20, 1_520, 500, 0, 0], 0.003 + 0.00015 + 0.0003),
+        // With reasoning in addition.
+        ([10, 20, 1_130, 1_000, 0, 100], 0.00003 + 0.0003 + 120.0 * 15e-6),
+        // The rest is reasoning.
+        ([1_000, 20, 1_520, 500, 0, 500], 0.0015 + 0.00015 + 520.0 * 15e-6),
+        ([1_000, 20, 1_420, 500, 0, 0], 0.0015 + 0.00015 + 420.0 * 15e-6),
+        // The cache is a part of the prompt.
+        ([1_000, 20, 1_020, 900, 0, 0], 0.0003 + 0.00027 + 0.0003),
+        ([1_000, 20, 1_020, 1_000, 0, 0], 0.0003 + 0.0003),
+        // It is not known, so that all of it is booked.
+        ([10, 20, 30, 1_000, 0, 0], 0.0003 + 0.0003),
+    ] {
+        let [prompt, output, total, cached, written, reasoning] = counts;
+        let body = json!({
+            "choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": total,
+                "cache_read_input_tokens": cached, "cache_creation_input_tokens": written,
+                "completion_tokens_details": {"reasoning_tokens": reasoning}},
+        });
+        let one =
+            Recorded { api: "openai-chat", provider: "", flavor: "", model: String::new(), body };
+        let cost = price.cost(&one.decode().turn.unwrap().usage);
+        assert!((cost.to_usd() - usd).abs() < 1e-9, "{counts:?}: {cost:?}, not {usd}");
+        if reasoning > 0 || total == 1_420 {
+            continue;
+        }
+        let body = json!({
+            "status": "completed",
+            "output": [{"type": "message", "content": [{"type": "output_text", "text": "Yes."}]}],
+            "usage": {"input_tokens": prompt, "output_tokens": output, "total_tokens": total,
+                "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written}},
+        });
+        let one = Recorded {
+            api: "openai-responses",
+            provider: "",
+            flavor: "",
+            model: String::new(),
+            body,
+        };
+        let cost = price.cost(&one.decode().turn.unwrap().usage);
+        assert!((cost.to_usd() - usd).abs() < 1e-9, "responses, {counts:?}: {cost:?}, not {usd}");
+    }
+}

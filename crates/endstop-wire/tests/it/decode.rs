@@ -486,3 +486,241 @@ fn name_may_arrive_in_fragments() {
     assert_eq!(name(&[("read_", ""), ("read_file", ""), ("", "{}")]), "read_file");
     assert_eq!(name(&[("read_file", "{"), ("read_file", "}")]), "read_file");
 }
+
+/// Decodes the choices as a body, and as streams: one event for all, and one for each.
+fn in_choices(choices: &[Value], facts: RequestFacts) -> [Decoded; 3] {
+    let deltas: Vec<Value> = choices
+        .iter()
+        .map(|choice| {
+            let mut choice = choice.clone();
+            choice["delta"] = choice["message"].take();
+            choice
+        })
+        .collect();
+    let body = json!({"choices": choices}).to_string();
+    let one = stream(&[json!({"choices": deltas})]);
+    let each: Vec<Value> = (0..)
+        .zip(deltas)
+        .map(|(at, mut choice): (u64, Value)| {
+            choice["index"] = choice.get("index").cloned().unwrap_or_else(|| at.into());
+            json!({"choices": [choice]})
+        })
+        .collect();
+    [body, one, stream(&each)].map(|body| decode(OPENAI_CHAT, &body, facts))
+}
+
+#[test]
+fn choices_are_one_answer() {
+    let ls = |id: &str| json!({"id": id, "type": "function", "function": {"name": "ls", "arguments": "{}"}});
+    let text =
+        |text: &str, finish: &str| json!({"message": {"content": text}, "finish_reason": finish});
+    let calls = |calls: &[Value], finish: &str| json!({"message": {"content": null, "tool_calls": calls}, "finish_reason": finish});
+    let at = |index: u64, mut choice: Value| {
+        choice["index"] = index.into();
+        choice
+    };
+    let both = |content: &str, id: &str| json!({"message": {"content": content, "tool_calls": [ls(id)]}, "finish_reason": "tool_calls"});
+    let legacy = json!({"message": {"function_call": {"name": "ls", "arguments": "{}"}}, "finish_reason": "function_call"});
+    let thinks = json!({"message": {"reasoning_content": "Hm."}, "finish_reason": null});
+    let (tool_use, natural) = (SignalReason::ToolUse, SignalReason::NaturalCompletion);
+    for (choices, reason, ids, said) in [
+        (
+            vec![text("I look.", "tool_calls"), calls(&[ls("a")], "tool_calls")],
+            tool_use,
+            &["a"][..],
+            "I look.",
+        ),
+        (
+            vec![calls(&[ls("a")], "tool_calls"), text("I look.", "stop")],
+            tool_use,
+            &["a"],
+            "I look.",
+        ),
+        (
+            vec![at(0, text("I look.", "stop")), at(1, calls(&[ls("a"), ls("b")], "tool_calls"))],
+            tool_use,
+            &["a", "b"],
+            "I look.",
+        ),
+        (
+            vec![at(0, text("I look.", "stop")), at(0, calls(&[ls("a")], "tool_calls"))],
+            tool_use,
+            &["a"],
+            "I look.",
+        ),
+        (
+            vec![calls(&[ls("a")], "tool_calls"), calls(&[ls("b")], "tool_calls")],
+            tool_use,
+            &["a", "b"],
+            "",
+        ),
+        (vec![thinks, text("Hi", "stop")], natural, &[], "Hi"),
+        (vec![calls(&[], "stop"), text("Hi", "stop")], natural, &[], "Hi"),
+        (vec![both("I look.", "a"), both("Or so.", "b")], tool_use, &["a", "b"], "I look."),
+        (vec![text("I look.", "stop"), legacy], tool_use, &["call_turn_0"], "I look."),
+        // The same call again, and text that contradicts the first one.
+        (vec![both("I look.", "a"), both("I look.", "a")], tool_use, &["a"], "I look."),
+        (vec![text("Yes", "stop"), text("No", "stop")], natural, &[], "Yes"),
+        (
+            vec![text("Yes", "stop"), text("No", "length")],
+            SignalReason::TokenLimitReached,
+            &[],
+            "Yes",
+        ),
+    ] {
+        for d in in_choices(&choices, RequestFacts::default()) {
+            assert_eq!(d.signal.reason, reason, "{choices:?}");
+            let found: Vec<String> = self::calls(&d).into_iter().map(|(id, ..)| id).collect();
+            assert_eq!(found, ids, "{choices:?}");
+            assert_eq!(d.turn.unwrap().text(), said, "{choices:?}");
+        }
+    }
+}
+
+#[test]
+fn first_of_several_alternatives_counts() {
+    let facts = RequestFacts { has_alternatives: true, ..RequestFacts::default() };
+    let call = json!([{"id": "a", "function": {"name": "ls", "arguments": "{}"}}]);
+    let choices = [
+        json!({"index": 1, "message": {"content": "No", "tool_calls": call}, "finish_reason": "tool_calls"}),
+        json!({"index": 0, "message": {"content": "Yes"}, "finish_reason": "stop"}),
+        json!({"index": 2, "message": {"content": "Perhaps"}, "finish_reason": "length"}),
+    ];
+    for d in in_choices(&choices, facts) {
+        assert_eq!(d.signal.reason, SignalReason::NaturalCompletion);
+        assert_eq!(d.turn.unwrap().parts, [Part::Text { text: "Yes".into() }]);
+    }
+    // Also if the events of another one have a common frame.
+    let more = |index: u64| json!({"choices": [{"index": index, "delta": {"content": "x"}}]});
+    let events: Vec<Value> =
+        [0, 1, 1, 1, 1, 0].map(more).into_iter().chain([end("stop")]).collect();
+    let d = decode(OPENAI_CHAT, &stream(&events), facts);
+    assert_eq!(d.turn.unwrap().text(), "xx");
+    assert_eq!(openai(&events).turn.unwrap().text(), "xx");
+}
+
+#[test]
+fn calls_of_two_choices_are_told_apart() {
+    let piece = |choice: u64, call: Value| json!({"choices": [{"index": choice, "delta": {"tool_calls": [call]}}]});
+    let start = |choice, id: &str, name: &str| {
+        piece(choice, json!({"index": 0, "id": id, "function": {"name": name, "arguments": ""}}))
+    };
+    let more =
+        |choice, json: &str| piece(choice, json!({"index": 0, "function": {"arguments": json}}));
+    let events = [
+        start(0, "a", "ls"),
+        start(1, "b", "rm"),
+        more(0, "{\"x\""),
+        more(1, "{\"y\""),
+        more(0, ":1}"),
+        more(1, ":2}"),
+        end("tool_calls"),
+    ];
+    assert_eq!(
+        calls(&openai(&events)),
+        [
+            ("a".into(), "ls".into(), r#"{"x":1}"#.into()),
+            ("b".into(), "rm".into(), r#"{"y":2}"#.into())
+        ]
+    );
+}
+
+#[test]
+fn error_without_content_is_none() {
+    for (error, is_error) in [
+        (json!(null), false),
+        (json!({"code": null, "message": null}), false),
+        (json!({"code": 0, "message": "", "details": []}), false),
+        (json!({"error": {"message": null}}), false),
+        (json!(""), false),
+        (json!(false), false),
+        (json!({"code": null, "message": "Overloaded"}), true),
+        (json!({"code": 500, "message": null}), true),
+        (json!("Overloaded"), true),
+        (json!(true), true),
+    ] {
+        let chat = stream(&[
+            json!({"choices": [{"delta": {"content": "Hi"}, "error": error}], "error": error, "x_groq": {"error": error}}),
+            json!({"choices": [{"delta": {}, "finish_reason": "stop"}], "error": error}),
+        ]) + "data: [DONE]\n\n"
+            + &stream(&[json!({"error": error})]);
+        let anthropic = stream(&[
+            json!({"type": "ping", "error": error}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}, "error": error}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "error": error}),
+            json!({"type": "message_stop"}),
+        ]);
+        let gemini = stream(&[
+            json!({"candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}], "error": error}),
+        ]);
+        let cohere = stream(&[
+            json!({"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": "Hi"}}}, "error": error}),
+            json!({"type": "message-end", "delta": {"finish_reason": "COMPLETE"}}),
+        ]);
+        let ollama = json!({"message": {"content": "Hi"}, "done": true, "done_reason": "stop", "error": error}).to_string();
+        let responses = json!({"status": "completed", "error": error, "output": [
+            {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}]})
+        .to_string();
+        for (api, body) in [
+            ("openai-chat", chat),
+            ("anthropic-messages", anthropic),
+            ("gemini", gemini),
+            ("cohere-v2", cohere),
+            ("ollama", ollama),
+            ("openai-responses", responses),
+        ] {
+            let d = decode(dialect(api).unwrap(), &body, RequestFacts::default());
+            assert_eq!(d.error.is_some(), is_error, "{api}: {error}");
+            let text = d.turn.map(|turn| turn.text()).unwrap_or_default();
+            assert!(is_error || text == "Hi", "{api}: {error}");
+        }
+    }
+}
+
+#[test]
+fn null_arguments_are_none() {
+    for (arguments, want) in [
+        (json!("null"), ""),
+        (json!(" null\n"), ""),
+        (json!(null), ""),
+        (json!("nul"), "nul"),
+        (json!("\"null\""), "\"null\""),
+    ] {
+        let call =
+            json!({"index": 0, "id": "a", "function": {"name": "ls", "arguments": arguments}});
+        let d =
+            openai(&[json!({"choices": [{"delta": {"tool_calls": [call]}}]}), end("tool_calls")]);
+        assert_eq!(calls(&d)[0].2, want, "{arguments}");
+    }
+}
+
+#[test]
+fn lines_of_data_can_be_events() {
+    let text = |text: &str| json!({"choices": [{"delta": {"content": text}}]}).to_string();
+    let done = "[DONE]".to_owned();
+    for (lines, said) in [
+        (vec![text("Hel"), text("lo"), end("stop").to_string(), done.clone()], Some("Hello")),
+        (vec![text("Hel"), String::new(), text("lo"), end("stop").to_string()], Some("Hello")),
+        (vec![text("Hello"), end("stop").to_string(), "{\"choi".into()], Some("Hello")),
+        // One object over several lines, as the specification has it.
+        (
+            vec![
+                "{\"choices\":".into(),
+                "[{\"delta\":{\"content\":\"Hi\"}, \"finish_reason\":\"stop\"}]}".into(),
+            ],
+            Some("Hi"),
+        ),
+        (vec![text("Hello"), "{\"choi".into()], None),
+        (vec![text("Hello"), "oops {".into(), end("stop").to_string(), done], Some("Hello")),
+        (vec!["oops".into(), text("Hello")], None),
+    ] {
+        let body = format!("data: {}\n", lines.join("\ndata: "));
+        let d = decode(OPENAI_CHAT, &body, RequestFacts::default());
+        match said {
+            Some(said) => {
+                assert_eq!((d.error, d.turn.unwrap().text()), (None, said.into()), "{body}");
+            }
+            None => assert!(d.error.is_some(), "{body}"),
+        }
+    }
+}

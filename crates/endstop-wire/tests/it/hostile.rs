@@ -218,6 +218,92 @@ fn lone_surrogate_costs_one_character() {
 }
 
 #[test]
+fn halves_of_a_character_join_over_events() {
+    let events = |family, text: &str, piece: &str| -> String {
+        let quoted = format!("\"{piece}\"");
+        match family {
+            WireFormat::OpenAiChat => format!(
+                r#"data: {{"id":"c","choices":[{{"index":0,"delta":{{"{text}":{quoted}}}}}]}}"#
+            ),
+            WireFormat::Anthropic | WireFormat::BedrockInvoke => format!(
+                r#"data: {{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":{quoted}}}}}"#
+            ),
+            WireFormat::Gemini => format!(
+                r#"data: {{"candidates":[{{"content":{{"parts":[{{"text":{quoted}}}]}}}}]}}"#
+            ),
+            WireFormat::OpenAiResponses => format!(
+                r#"data: {{"type":"response.output_text.delta","output_index":0,"delta":{quoted}}}"#
+            ),
+            WireFormat::CohereV2 => format!(
+                r#"data: {{"type":"content-delta","index":0,"delta":{{"message":{{"content":{{"text":{quoted}}}}}}}}}"#
+            ),
+            WireFormat::CohereV1 => {
+                format!(r#"{{"event_type":"text-generation","text":{quoted}}}"#)
+            }
+            WireFormat::Ollama => {
+                format!(r#"{{"message":{{"content":{quoted}}},"done":false}}"#)
+            }
+            WireFormat::BedrockConverse => format!(
+                r#"data: {{"contentBlockDelta":{{"contentBlockIndex":0,"delta":{{"text":{quoted}}}}}}}"#
+            ),
+            other => panic!("{other}"),
+        }
+    };
+    for family in WireFormat::ALL {
+        let Some([_, whole]) = answer(*family) else { panic!("{family}") };
+        // The events after the text.
+        let rest = whole.replace('@', "").lines().skip(1).collect::<Vec<_>>().join("\n") + "\n\n";
+        let rest = if *family == WireFormat::OpenAiResponses {
+            // Without the text, which would replace what was streamed.
+            r#"data: {"type":"response.completed","response":{"status":"completed"}}"#.to_owned()
+        } else {
+            rest
+        };
+        for (pieces, want) in [
+            (&["ok \\ud83d", "\\ude00 done"][..], "ok 😀 done"),
+            (&["\\uD83D", "\\uDE00"], "😀"),
+            (&["\\ud83d", "\\ude00\\ud83d", "\\ude01"], "😀😁"),
+            (&["\\ud83d\\ude00", "!"], "😀!"),
+            (&["a", "b\\ud83d", "\\ude00c", "d", "e"], "ab😀cde"),
+            (&["\\ud83d", "x"], "\u{fffd}x"),
+            (&["\\ud83d", "\\ud83d\\ude00"], "\u{fffd}😀"),
+            (&["x", "\\ude00"], "x\u{fffd}"),
+            (&["\\\\ud83d", "\\ude00"], "\\ud83d\u{fffd}"),
+            (&["ok \\ud83d"], "ok \u{fffd}"),
+        ] {
+            let text: String =
+                pieces.iter().map(|piece| events(*family, "content", piece) + "\n\n").collect();
+            let d = decode(*family, (text + &rest).as_bytes());
+            assert_eq!(self::text(&d), want, "{family}: {pieces:?} {d:?}");
+        }
+    }
+}
+
+#[test]
+fn halves_join_in_arguments_and_reasoning() {
+    let chat = |delta: &str| format!("data: {{\"choices\":[{{\"delta\":{delta}}}]}}\n\n");
+    let call = |index: u64, name: &str, json: &str| {
+        chat(&format!(
+            r#"{{"tool_calls":[{{"index":{index},"function":{{"name":"{name}","arguments":"{json}"}}}}]}}"#
+        ))
+    };
+    let body = [
+        chat(r#"{"reasoning_content":"Hm \ud83d"}"#),
+        chat(r#"{"reasoning_content":"\ude00"}"#),
+        call(0, "write", r#"{\"a\":\"\ud83d"#),
+        call(0, "", r#"\ude01\"}"#),
+        call(1, "write", r#"{\"a\":\"\ud83d"#),
+        call(1, "", r#"\ude02\"}"#),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let d = decode(WireFormat::OpenAiChat, body.concat().as_bytes());
+    let turn = d.turn.unwrap();
+    let arguments: Vec<&str> = turn.tool_calls().map(|call| call.arguments.as_str()).collect();
+    assert_eq!(arguments, [r#"{"a":"😁"}"#, r#"{"a":"😂"}"#]);
+    assert_eq!(turn.parts[0], Part::Reasoning { text: "Hm 😀".into() });
+}
+
+#[test]
 fn unreadable_part_is_reported() {
     for family in WireFormat::ALL {
         for body in answer(*family).into_iter().flatten() {

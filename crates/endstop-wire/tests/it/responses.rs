@@ -3,7 +3,9 @@
 use crate::recordings::{data, rows};
 use endstop_core::{ErrorClass, Message, MessageId, NanoUsd, Part, Role, SignalReason};
 use endstop_wire::dialect::{Dialect, OPENAI_RESPONSES, dialect};
-use endstop_wire::{Decoded, Encoder, Headers, RequestFacts, RequestSpec, decode_body};
+use endstop_wire::{
+    Decoded, Delta, Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, decode_body,
+};
 use serde_json::{Value, json};
 
 fn decode(dialect: &'static Dialect, body: &str) -> Decoded {
@@ -270,4 +272,172 @@ fn output(body: &str) -> Vec<Value> {
         events.filter(|event| event["type"] == "response.output_item.done").collect();
     done.sort_by_key(|event| event["output_index"].as_u64());
     done.into_iter().map(|mut event| event["item"].take()).collect()
+}
+
+fn call_item(id: &str, call_id: &str, arguments: &str, status: &str) -> Value {
+    json!({"type": "function_call", "id": id, "call_id": call_id, "name": "ls", "arguments": arguments,
+        "status": status})
+}
+
+/// Returns the id and the arguments of each call; `!` for those that do not parse.
+fn called(d: &Decoded) -> Vec<(String, String)> {
+    let turn = d.turn.as_ref().unwrap();
+    let shown = |arguments: &str| match serde_json::from_str::<Value>(arguments) {
+        Err(_) if !arguments.is_empty() => "!".to_owned(),
+        _ => arguments.to_owned(),
+    };
+    turn.tool_calls().map(|call| (call.id.clone(), shown(&call.arguments))).collect()
+}
+
+#[test]
+fn items_with_one_call_id_are_one_call() {
+    let item = |call_id, arguments| call_item("i", call_id, arguments, "completed");
+    let cut = |call_id, arguments| call_item("i", call_id, arguments, "incomplete");
+    let named = |name: &str| {
+        let mut item = item("c", r#"{"a":1}"#);
+        item["name"] = name.into();
+        item
+    };
+    let (full, spaced) = (r#"{"a":1}"#, r#"{ "a": 1 }"#);
+    for (output, want) in [
+        (vec![item("c", "{}"), item("c", full)], &[("c", full)][..]),
+        (vec![item("c", full), item("c", "{}")], &[("c", full)]),
+        (vec![item("c", full), item("c", "")], &[("c", full)]),
+        (vec![item("c", full), item("c", "null")], &[("c", full)]),
+        (vec![item("c", full), item("c", spaced)], &[("c", spaced)]),
+        (vec![item("c", full), item("d", full), item("c", full)], &[("d", full), ("c", full)]),
+        (vec![item("", full), item("", full)], &[("i", full), ("i_1", full)]),
+        (vec![item("c", "{}"), item("c", "{}")], &[("c", "{}")]),
+        // They contradict each other.
+        (vec![item("c", full), item("c", r#"{"a":2}"#)], &[("c", "!")]),
+        (vec![named("ls"), named("rm")], &[("c", "!")]),
+        (vec![item("c", full), item("c", r#"{"a":2}"#), item("c", full)], &[("c", "!")]),
+        // Of one that is not complete the other counts, unless only it has arguments.
+        (vec![cut("c", r#"{"a":"#), item("c", full)], &[("c", full)]),
+        (vec![item("c", full), cut("c", full)], &[("c", full)]),
+        (vec![cut("c", full), item("c", "")], &[("c", "!")]),
+        (vec![cut("c", full)], &[("c", "!")]),
+        (vec![cut("c", "")], &[("c", "!")]),
+        (vec![cut("c", ""), item("d", full)], &[("c", "!"), ("d", full)]),
+        (vec![call_item("i", "c", full, "in_progress")], &[("c", full)]),
+    ] {
+        let want: Vec<(String, String)> =
+            want.iter().map(|(id, arguments)| ((*id).into(), (*arguments).into())).collect();
+        let whole = body(&json!({"id": "r", "status": "completed", "output": output}));
+        assert_eq!(called(&whole), want, "{output:?}");
+        let last = json!({"type": "response.completed", "response": {"status": "completed", "output": []}});
+        let events = output.iter().enumerate().map(|(at, item)| {
+            json!({"type": "response.output_item.done", "output_index": at, "item": item})
+        });
+        let streamed = stream(&events.chain([last]).collect::<Vec<_>>());
+        assert_eq!(called(&streamed), want, "{output:?}");
+    }
+}
+
+#[test]
+fn arguments_under_other_item_ids_do_not_vanish() {
+    let added = |id, call_id| {
+        let item = call_item(id, call_id, "", "in_progress");
+        json!({"type": "response.output_item.added", "item": item})
+    };
+    let delta = |id: &str, more: &str| json!({"type": "response.function_call_arguments.delta", "item_id": id, "delta": more});
+    let done = |id, call_id, arguments| {
+        let item = call_item(id, call_id, arguments, "completed");
+        json!({"type": "response.output_item.done", "item": item})
+    };
+    let full = r#"{"a":1}"#;
+    for (events, want) in [
+        (vec![added("1", "c"), delta("2", full), done("3", "c", full)], &[("c", full)][..]),
+        (vec![added("1", "c"), delta("2", full), done("3", "c", "")], &[("c", full)]),
+        (vec![added("1", "c"), delta("2", r#"{"a""#), delta("3", ":1}")], &[("c", full)]),
+        (
+            vec![added("1", "c"), delta("2", full), added("3", "d"), delta("4", "{}")],
+            &[("c", full), ("d", "{}")],
+        ),
+        (
+            vec![added("1", "c"), delta("2", full), done("3", "c", full), done("4", "d", "")],
+            &[("c", full), ("d", "")],
+        ),
+        (vec![delta("2", full), done("3", "c", "")], &[("c", full)]),
+        (vec![done("1", "c", "{}"), delta("2", full)], &[("c", full)]),
+        (vec![done("1", "c", full), delta("2", full), delta("3", full)], &[("c", full)]),
+        // It is not known whose they are.
+        (vec![added("1", "c"), added("2", "d"), delta("3", full)], &[("c", "!"), ("d", "!")]),
+        (
+            vec![added("1", "c"), added("2", "d"), delta("3", full), delta("4", full)],
+            &[("c", "!"), ("d", "!")],
+        ),
+    ] {
+        let want: Vec<(String, String)> =
+            want.iter().map(|(id, arguments)| ((*id).into(), (*arguments).into())).collect();
+        let last = json!({"type": "response.completed", "response": {"status": "completed"}});
+        let all: Vec<Value> = events.iter().cloned().chain([last]).collect();
+        assert_eq!(called(&stream(&all)), want, "{events:?}");
+    }
+}
+
+#[test]
+fn call_under_other_item_ids_starts_once() {
+    let item = |id: &str, arguments: &str| call_item(id, "c", arguments, "completed");
+    let output = json!({"type": "function_call_output", "id": "3", "call_id": "d", "output": "x"});
+    let events = [
+        json!({"type": "response.output_item.added", "item": item("1", "")}),
+        json!({"type": "response.output_item.done", "item": item("2", "{}")}),
+        json!({"type": "response.output_item.done", "item": call_item("4", "d", "{}", "completed")}),
+        json!({"type": "response.output_item.done", "item": output}),
+        json!({"type": "response.completed", "response": {"status": "completed"}}),
+    ];
+    let mut decoder =
+        StreamDecoder::new(OPENAI_RESPONSES, 200, Headers::new(), RequestFacts::default());
+    let mut started = Vec::new();
+    for event in events {
+        let event = format!("data: {event}\n\n");
+        let started = &mut started;
+        let mut sink = |delta: Delta<'_>| {
+            if let Delta::ToolCallStarted { id, .. } = delta {
+                started.push(id.to_owned());
+            }
+        };
+        decoder.push(event.as_bytes(), &mut sink).unwrap();
+    }
+    assert_eq!(started, ["c", "d"]);
+    // The server ran the other one.
+    assert_eq!(called(&decoder.finish(Eof::Clean)), [("c".into(), "{}".into())]);
+}
+
+#[test]
+fn final_response_adds_what_was_not_streamed() {
+    let reasoning = json!({"type": "reasoning", "id": "q", "summary": []});
+    let call = |id, call_id| call_item(id, call_id, "{}", "completed");
+    let done = |item: &Value| json!({"type": "response.output_item.done", "item": item});
+    let thinks =
+        json!({"type": "response.reasoning_text.delta", "output_index": 0, "delta": "Hm."});
+    for (events, output, calls, text) in [
+        (vec![done(&reasoning)], vec![call("f", "c")], &["c"][..], ""),
+        (
+            vec![done(&reasoning), done(&call("f", "c"))],
+            vec![call("f", "c"), call("g", "d")],
+            &["c", "d"],
+            "",
+        ),
+        (vec![done(&reasoning)], vec![said("Hi")], &[], "Hi"),
+        (vec![thinks], vec![said("Hi")], &[], "Hi"),
+        (vec![done(&said("Hi")), done(&reasoning)], vec![call("f", "c")], &["c"], "Hi"),
+        // Other ids, and as many items: they are those that were streamed.
+        (vec![done(&call("f", "c"))], vec![call("g", "d")], &["c"], ""),
+        (vec![done(&said("Hi")), done(&reasoning)], vec![said("Ho")], &[], "Hi"),
+        (
+            vec![text_delta("Hi"), done(&reasoning), done(&call("f", "c"))],
+            vec![said("Hi")],
+            &["c"],
+            "Hi",
+        ),
+    ] {
+        let response = json!({"status": "completed", "output": output});
+        let last = json!({"type": "response.completed", "response": response});
+        let d = stream(&events.iter().cloned().chain([last]).collect::<Vec<_>>());
+        let ids: Vec<String> = called(&d).into_iter().map(|(id, _)| id).collect();
+        assert_eq!(ids, calls, "{events:?}");
+        assert_eq!(d.turn.unwrap().text(), text, "{events:?}");
+    }
 }

@@ -84,6 +84,7 @@ impl Opened {
             output_schema: opened.schema.as_ref().map(|schema| schema.as_value().clone()),
             context_window: config.context_window,
             streaming: config.streaming,
+            stall_timeout: config.limits.stall_timeout,
             params: opened.params.clone(),
         };
         let reopens = config.limits.wrap_up || !config.fallbacks.is_empty();

@@ -92,6 +92,9 @@ pub struct SessionSpec {
     pub context_window: Option<u64>,
     /// `true` to stream responses.
     pub streaming: bool,
+    /// The run's [`stall_timeout`](crate::Limits::stall_timeout). A response whose end the server does not send must be
+    /// complete before it.
+    pub stall_timeout: Option<std::time::Duration>,
     /// Parameters of the requests. [`Provider::check_params`] has accepted them, except
     /// [`Caching::Off`] for a session of a single request.
     pub params: ModelParams,

@@ -423,6 +423,135 @@ async fn bytes_after_stream_end_are_ignored() {
     }
 }
 
+/// Answers each request with the next of these responses, in chunks, each after a pause in milliseconds; then it sends
+/// pings, and never ends the body.
+fn never_ends(responses: Vec<Vec<(u64, String)>>) -> Raw {
+    let taken = AtomicUsize::new(0);
+    Raw::start(move |connection| {
+        let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+        if !connection.request() {
+            return;
+        }
+        let pieces = &responses[taken.fetch_add(1, Ordering::SeqCst).min(responses.len() - 1)];
+        connection.say("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n");
+        for (pause, piece) in pieces {
+            std::thread::sleep(Duration::from_millis(*pause));
+            connection.say(chunk(piece));
+        }
+        let ping = chunk(": still here\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n");
+        while connection.say(&ping) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    })
+}
+
+#[tokio::test]
+async fn complete_turn_on_open_connection_is_success() {
+    let text = piece(&json!({"content": "It is 42."}));
+    let more = piece(&json!({"content": " Or 43."}));
+    let end = |value: &str| {
+        format!(
+            "data: {}\n\n",
+            json!({"choices": [{"index": 0, "delta": {}, "finish_reason": value}]})
+        )
+    };
+    let usage = format!(
+        "data: {}\n\n",
+        json!({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 5}})
+    );
+    let claude = body("anthropic-messages", &Turn::text("It is 42."));
+    let (claude, _) = claude.split_once("event: message_stop").unwrap();
+    let stop = end("stop");
+    let cases = [
+        ("anthropic-messages", vec![(0, claude.to_owned())], 60_000, 2_000, Some("It is 42.")),
+        (
+            "openai-chat",
+            vec![(0, text.clone()), (0, stop.clone()), (0, usage.clone())],
+            60_000,
+            2_000,
+            Some("It is 42."),
+        ),
+        // Late usage is waited for; without it a stall would come first.
+        (
+            "openai-chat",
+            vec![(0, text.clone()), (0, stop.clone()), (1_500, usage.clone())],
+            60_000,
+            2_000,
+            Some("It is 42."),
+        ),
+        (
+            "openai-chat",
+            vec![(0, text.clone()), (0, stop.clone())],
+            2_000,
+            1_700,
+            Some("It is 42."),
+        ),
+        // More content than the finish value announced.
+        (
+            "openai-chat",
+            vec![(0, text.clone()), (0, stop + &usage), (1_000, more)],
+            2_000,
+            2_700,
+            Some("It is 42. Or 43."),
+        ),
+        ("openai-chat", vec![(0, text.clone() + &end("banana") + &usage)], 1_000, 1_000, None),
+        ("openai-chat", vec![(0, text + &usage)], 1_000, 1_000, None),
+    ];
+    let case = |(api, pieces, stall, least, text): (
+        &'static str,
+        Vec<(u64, String)>,
+        _,
+        _,
+        Option<&'static str>,
+    )| async move {
+        let reports = pieces.iter().any(|(_, piece)| piece.contains("tokens"));
+        let server = never_ends(vec![pieces.clone()]);
+        let stall_timeout = Some(Duration::from_millis(stall));
+        let outcome = run(&server.url(), api, Limits { stall_timeout, ..patient() }).await;
+        let case = format!("{pieces:?} {outcome:?}");
+        match text {
+            Some(text) => {
+                assert_eq!(outcome.termination, Termination::Stop, "{case}");
+                assert_eq!(outcome.last_text.as_deref(), Some(text), "{case}");
+                assert_eq!(outcome.usage.output_tokens.is_some(), reports, "{case}");
+            }
+            None => failed(&outcome, "stall_timeout"),
+        }
+        assert_eq!(server.requests().len(), 1, "{case}");
+        let least = Duration::from_millis(least);
+        assert!(outcome.duration >= least && outcome.duration < least + SOON / 5, "{case}");
+        server.left_alone().await;
+    };
+    let mut runs: tokio::task::JoinSet<()> = cases.map(case).into_iter().collect();
+    while let Some(run) = runs.join_next().await {
+        run.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn unfinished_connection_is_not_used_again() {
+    let call = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "act", "arguments": "{}"}}]});
+    let end = |value: &str| {
+        let usage = json!({"prompt_tokens": 9, "completion_tokens": 5});
+        format!(
+            "data: {}\n\n",
+            json!({"choices": [{"index": 0, "delta": {}, "finish_reason": value}], "usage": usage})
+        )
+    };
+    let server = never_ends(vec![
+        vec![(0, piece(&call) + &end("tool_calls"))],
+        vec![(0, piece(&json!({"content": "Done."})) + &end("stop"))],
+    ]);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let agent =
+        at(&server.url(), "openai-chat").tool(act(&calls, Duration::ZERO)).limits(patient());
+    let outcome = agent.build().unwrap().run("hi").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!((calls.load(Ordering::SeqCst), outcome.model_calls), (1, 2), "{outcome:?}");
+    assert_eq!(server.shared.accepted.load(Ordering::SeqCst), 2);
+    server.left_alone().await;
+}
+
 /// Two lengths, or a length and chunks: the end of the body must not depend on interpretation.
 #[tokio::test]
 async fn conflicting_lengths_never_forge_success() {

@@ -3,17 +3,19 @@
 
 use super::support::{Guard, price};
 use crate::proxy::support::{Conn, header, post, run, upstream};
-use endstop_core::{Limits, Termination};
+use endstop_core::{Limits, Outcome, Termination};
 use endstop_guard::run::Settings;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// The event after which an upstream sends nothing more, and does not end the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
     Finish,
+    Usage,
     Marker,
 }
 
@@ -46,9 +48,11 @@ async fn endless(last: Last) -> (SocketAddr, Arc<AtomicU32>) {
                 chunk(&json!({"tool_calls": [call(turn)]}), None),
                 chunk(&json!({}), Some("tool_calls")),
             ];
-            if last == Last::Marker {
+            if last != Last::Finish {
                 let usage = json!({"prompt_tokens": 10, "completion_tokens": 5});
                 events.push(format!("data: {}\n\n", json!({"choices": [], "usage": usage})));
+            }
+            if last == Last::Marker {
                 events.push("data: [DONE]\n\n".into());
             }
             for event in events {
@@ -87,7 +91,11 @@ async fn three_calls(last: Last, leaves: bool) -> u64 {
     for turn in 0..2 {
         let mut client = Conn::to(guard.address).await;
         client.send(request(turn)).await;
-        let end: &[u8] = if last == Last::Marker { b"[DONE]" } else { b"\"tool_calls\"}]" };
+        let end: &[u8] = match last {
+            Last::Finish => b"\"tool_calls\"}]",
+            Last::Usage => b"usage",
+            Last::Marker => b"[DONE]",
+        };
         client.until(end).await.expect("an event");
         if leaves {
             drop(client);
@@ -104,7 +112,7 @@ async fn three_calls(last: Last, leaves: bool) -> u64 {
     let run = guard.run("e").expect("a run");
     let outcome = run.ended().await;
     assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
-    if last == Last::Marker {
+    if last != Last::Finish {
         let counted = (outcome.turns, outcome.model_calls, outcome.tool_calls);
         assert_eq!(counted, (2, 2, 2), "leaves: {leaves}");
         assert_eq!(run.counts().threads, 1, "no call was parallel");
@@ -117,6 +125,8 @@ fn message_that_has_passed_is_a_turn() {
     run(async {
         for leaves in [false, true] {
             assert_eq!(three_calls(Last::Marker, leaves).await, 30);
+            // Without the end of the message, but with all that it needs.
+            assert_eq!(three_calls(Last::Usage, leaves).await, 30);
         }
     });
 }
@@ -126,6 +136,77 @@ fn finish_value_that_has_passed_is_a_turn() {
     run(async {
         for leaves in [false, true] {
             three_calls(Last::Finish, leaves).await;
+        }
+    });
+}
+
+/// Starts an upstream that sends these events, each after a pause in milliseconds, and never ends the body.
+async fn open_ended(events: Vec<(u64, String)>) -> SocketAddr {
+    let events = Arc::new(events);
+    upstream(move |mut conn: Conn| {
+        let events = Arc::clone(&events);
+        async move {
+            let head = String::from_utf8(conn.until(b"\r\n\r\n").await.expect("a head")).expect("text");
+            let length = header(&head, "content-length").expect("a length");
+            conn.exact(length.parse().expect("a length")).await.expect("a body");
+            conn.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .await;
+            for (pause, event) in events.iter() {
+                tokio::time::sleep(Duration::from_millis(*pause)).await;
+                conn.send(format!("{:x}\r\n{event}\r\n", event.len())).await;
+            }
+            std::future::pending::<()>().await;
+        }
+    })
+    .await
+}
+
+/// Reads a response up to this text, leaves, and returns the outcome of the run.
+async fn read_until(events: Vec<(u64, String)>, last: &str) -> Arc<Outcome> {
+    let address = open_ended(events).await;
+    let settings = Settings { price: Some(price()), ..Settings::default() };
+    let guard = Guard::start(settings, address).await;
+    let mut client = Conn::to(guard.address).await;
+    client.send(request(0)).await;
+    client.until(last.as_bytes()).await.expect("the whole response passes");
+    drop(client);
+    let run = guard.run("e").expect("a run");
+    run.idle().await;
+    run.close(true, "")
+}
+
+#[test]
+fn complete_turn_on_open_connection_counts() {
+    run(async {
+        let text = || (0, chunk(&json!({"content": "It is 42."}), None));
+        let stop = || (0, chunk(&json!({}), Some("stop")));
+        let usage = |pause| {
+            let usage = json!({"prompt_tokens": 10, "completion_tokens": 5});
+            (pause, format!("data: {}\n\n", json!({"choices": [], "usage": usage})))
+        };
+        let more = || (1_000, chunk(&json!({"content": " Or 43."}), Some("stop")));
+        for (events, last, said, tokens) in [
+            (vec![text(), stop(), usage(0)], "usage", "It is 42.", Some(15)),
+            (vec![text(), stop()], "\"stop\"", "It is 42.", None),
+            // The client still reads, or has left, when the usage comes.
+            (vec![text(), stop(), usage(3_000)], "usage", "It is 42.", Some(15)),
+            (vec![text(), stop(), usage(1_000)], "\"stop\"", "It is 42.", Some(15)),
+            (vec![text(), stop(), usage(0), more()], "43.", "It is 42. Or 43.", Some(15)),
+        ] {
+            let outcome = read_until(events.clone(), last).await;
+            let case = format!("{events:?} {outcome:?}");
+            assert_eq!(outcome.termination, Termination::Stop, "{case}");
+            assert_eq!(outcome.last_text.as_deref(), Some(said), "{case}");
+            assert_eq!(outcome.cost_unknown, tokens.is_none(), "{case}");
+            if let Some(tokens) = tokens {
+                assert_eq!(outcome.usage.total_tokens(), tokens, "{case}");
+            }
+        }
+        // A finish value that is not known, or none, does not complete it.
+        for finish in [Some("banana"), None] {
+            let end = (0, chunk(&json!({}), finish));
+            let outcome = read_until(vec![text(), end, usage(0)], "usage").await;
+            assert!(!outcome.termination.is_success(), "{finish:?} {outcome:?}");
         }
     });
 }

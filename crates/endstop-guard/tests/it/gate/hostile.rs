@@ -7,6 +7,7 @@ use endstop_core::Limits;
 use endstop_guard::proxy::ProxyOptions;
 use endstop_guard::run::Settings;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn answer() -> Choose {
     Arc::new(|_| Manner::Answer)
@@ -161,5 +162,36 @@ fn secrets_are_found_only_upstream() {
         for text in [answers, events, ending] {
             assert!(!text.contains(SECRET), "{text}");
         }
+    });
+}
+
+#[test]
+fn exhausted_allowance_passes_on() {
+    run(async {
+        let told =
+            r#"{"error":{"type":"usage_limit_reached","message":"x","resets_in_seconds":14000}}"#;
+        let address = upstream(move |mut conn: Conn| async move {
+            let head =
+                String::from_utf8(conn.until(b"\r\n\r\n").await.expect("a head")).expect("text");
+            let length = header(&head, "content-length").expect("a length");
+            conn.exact(length.parse().expect("a length")).await.expect("a body");
+            let head =
+                format!("HTTP/1.1 429 Too Many Requests\r\nContent-Length: {}\r\n\r\n", told.len());
+            conn.send(head + told).await;
+        })
+        .await;
+        let guard = Guard::start(limited(), address).await;
+        let body = br#"{"model":"m","messages":[{"role":"user","content":"Say it."}]}"#;
+        // The client decides if it calls again.
+        for _ in 0..2 {
+            let (status, body) =
+                call(guard.address, &post("/run/q/v1/chat/completions", body)).await;
+            assert_eq!((status, body.expect("a body").as_str()), (429, told));
+        }
+        let run = guard.run("q").expect("a run");
+        assert!(run.outcome().is_none(), "the run has ended");
+        let outcome = run.close(false, "");
+        assert_eq!(outcome.retry_after, Some(Duration::from_secs(14_000)), "{outcome:?}");
+        assert_eq!(outcome.cost, endstop_core::NanoUsd::ZERO);
     });
 }

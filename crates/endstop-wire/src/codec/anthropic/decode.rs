@@ -441,7 +441,7 @@ impl Accumulate for Accumulator {
                 self.note("context_management", event.context_management);
             }
             "message_stop" => self.common.terminated = true,
-            _ if kind == "error" || event.error.is_some_and(|e| e.get() != "null") => {
+            _ if kind == "error" || json::is_error(event.error) => {
                 self.common.fail(|| ErrorBody::read(data));
             }
             // `ping` and event types added in future versions.
@@ -454,7 +454,7 @@ impl Accumulate for Accumulator {
         let mut repaired = String::new();
         let m: Message<'_> = json::event(text, &mut repaired)?;
         self.message(&m);
-        if m.error.is_some_and(|e| e.get() != "null") || m.kind.get() == "error" {
+        if json::is_error(m.error) || m.kind.get() == "error" {
             self.common.fail(|| ErrorBody::read(text));
             return Ok(());
         }

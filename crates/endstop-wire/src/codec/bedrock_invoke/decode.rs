@@ -4,8 +4,9 @@
 use super::text;
 use super::wire::{Chunk, Mark, Metrics};
 use crate::bounded::noted;
-use crate::codec::common::{Common, DecodedTurn};
+use crate::codec::common::{Common, DecodeFailure, DecodedTurn};
 use crate::codec::decoded::{Accumulate, DeltaSink, Parsed, RequestFacts};
+use crate::codec::halves::Halves;
 use crate::codec::{anthropic, bedrock_converse, openai_chat};
 use crate::dialect::OPENAI_CHAT;
 use crate::errors::ErrorBody;
@@ -25,6 +26,8 @@ pub(crate) struct Accumulator {
     /// Decoder of the model's format. Anthropic's is used until the data shows another format.
     turn: Box<dyn Accumulate>,
     told: bool,
+    /// Halves of characters in the events inside the envelope.
+    halves: Halves,
     /// Reused buffer for an event decoded from Base64.
     unpacked: Vec<u8>,
     /// `true` if the guardrail intervened. Its findings are in `metadata`.
@@ -37,6 +40,7 @@ impl Accumulator {
         Accumulator {
             turn: Box::new(anthropic::Accumulator::new()),
             told: false,
+            halves: Halves::default(),
             unpacked: Vec::new(),
             intervened: false,
             metadata: Map::new(),
@@ -47,8 +51,11 @@ impl Accumulator {
     fn chunk(&mut self, bytes: &str, unpacked: &mut Vec<u8>, sink: DeltaSink<'_>) -> Parsed {
         STANDARD.decode_vec(bytes, unpacked).map_err(serde_json::Error::custom)?;
         let inner = std::str::from_utf8(unpacked).map_err(serde_json::Error::custom)?;
-        self.look(inner)?;
-        self.turn.event("", inner, sink)
+        for event in self.halves.next("", inner).into_iter().flatten() {
+            self.look(&event.data)?;
+            self.turn.event("", &event.data, sink)?;
+        }
+        Ok(())
     }
 
     /// Detects the model's format if it is still unknown, and reads the fields that Bedrock added.
@@ -102,7 +109,7 @@ impl Accumulator {
         let turn: Box<dyn Accumulate> = if let Some(choices) = &m.choices {
             match choices.first() {
                 Some(first) if first.text.0.is_some() => Box::new(text::Accumulator::default()),
-                _ => Box::new(openai_chat::Accumulator::new(OPENAI_CHAT)),
+                _ => Box::new(openai_chat::Accumulator::new(OPENAI_CHAT, false)),
             }
         } else if nova.iter().any(|field| field.is_some()) {
             Box::new(bedrock_converse::Accumulator::new())
@@ -163,7 +170,13 @@ impl Accumulate for Accumulator {
         self.turn.common()
     }
 
-    fn conclude(self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn) {
+    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, DecodedTurn) {
+        if let Some(event) = self.halves.last() {
+            if let Err(e) = self.turn.event("", &event.data, &mut |_| ()) {
+                let failure = DecodeFailure::json(&e, &event.data);
+                self.turn.common().broken.get_or_insert(failure);
+            }
+        }
         let (mut common, mut said) = self.turn.conclude(facts);
         said.metadata.extend(self.metadata);
         let failed = matches!(said.finish, Finish::Error | Finish::Aborted);

@@ -29,7 +29,7 @@ impl Accumulator {
         if let Some(value) = &event.finish_reason.0 {
             self.common.finishes(WireFormat::CohereV1, value);
         }
-        if event.error.is_some_and(|e| e.get() != "null") {
+        if json::is_error(event.error) {
             let value = self.common.finish.as_deref().unwrap_or("");
             let body = ErrorBody::read(text);
             let body = match finish_of(WireFormat::CohereV1, value) {

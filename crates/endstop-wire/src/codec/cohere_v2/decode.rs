@@ -203,11 +203,7 @@ impl Accumulate for Accumulator {
         let event: Event<'_> = json::event(data, &mut repaired)?;
         // An error body has a `message` string and no type.
         let bare = event.kind.filled().is_none() && event.message.filled().is_some();
-        if name == "error"
-            || event.kind.get() == "error"
-            || bare
-            || event.error.is_some_and(|e| e.get() != "null")
-        {
+        if name == "error" || event.kind.get() == "error" || bare || json::is_error(event.error) {
             self.common.fail(|| ErrorBody::read(data));
             return Ok(());
         }
@@ -225,7 +221,7 @@ impl Accumulate for Accumulator {
         let message = body.message.and_then(|raw| self.common.read::<Message<'_>>(raw));
         // In an error `message` is a string; in an answer it is an object.
         let words = body.message.is_some_and(|m| m.get().starts_with('"'));
-        if words || body.error.is_some_and(|e| e.get() != "null") {
+        if words || json::is_error(body.error) {
             self.common.fail(|| ErrorBody::read(text));
         } else if message.is_none() {
             return Err(serde_json::Error::custom("`message` is missing"));

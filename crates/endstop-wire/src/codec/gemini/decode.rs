@@ -64,7 +64,7 @@ impl Accumulator {
 
     fn chunk(&mut self, chunk: Chunk<'_>, text: &str, sink: DeltaSink<'_>) {
         self.common.named(chunk.model_version.filled(), chunk.response_id.filled());
-        if chunk.error.is_some_and(|e| e.get() != "null") {
+        if json::is_error(chunk.error) {
             self.common.fail(|| ErrorBody::read(text));
         }
         if let Some(usage) = chunk.usage_metadata.and_then(lenient::<Usage<'_>>) {

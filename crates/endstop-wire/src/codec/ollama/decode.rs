@@ -33,7 +33,7 @@ impl Accumulator {
 
     fn chunk(&mut self, chunk: &Chunk<'_>, text: &str, sink: DeltaSink<'_>) {
         self.common.named(chunk.model.filled(), None);
-        if chunk.error.is_some_and(|e| e.get() != "null") {
+        if json::is_error(chunk.error) {
             self.common.fail(|| ErrorBody::read(text));
         }
         // The first object decides, because every object has a later time.

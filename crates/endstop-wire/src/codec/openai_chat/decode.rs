@@ -18,7 +18,7 @@ use endstop_core::{NanoUsd, Part, ToolCall};
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// A partially received turn.
 pub(crate) struct Accumulator {
@@ -30,8 +30,15 @@ pub(crate) struct Accumulator {
     calls: Vec<PartialCall>,
     /// Position in `calls` of each stream index that is not the position itself.
     places: HashMap<u64, usize>,
-    /// Position of the call in the old `function_call` form.
-    legacy: Option<usize>,
+    /// Position of the call in the old `function_call` form, and its choice.
+    legacy: Option<(u64, usize)>,
+    /// `true` if only the first choice counts. Otherwise all of them are one answer.
+    has_alternatives: bool,
+    /// Index of the choice that is read.
+    choice: u64,
+    /// Index of the first choice with text, and of the first one with reasoning. That of the others contradicts it.
+    text_from: Option<u64>,
+    reasoning_from: Option<u64>,
     /// `reasoning_details` as raw JSON items, joined by commas.
     details: String,
     /// Number of calls that were reported to the sink.
@@ -44,7 +51,7 @@ pub(crate) struct Accumulator {
 }
 
 impl Accumulator {
-    pub(crate) fn new(dialect: &'static Dialect) -> Accumulator {
+    pub(crate) fn new(dialect: &'static Dialect, has_alternatives: bool) -> Accumulator {
         Accumulator {
             dialect,
             common: Common::default(),
@@ -54,6 +61,10 @@ impl Accumulator {
             calls: Vec::new(),
             places: HashMap::new(),
             legacy: None,
+            has_alternatives,
+            choice: 0,
+            text_from: None,
+            reasoning_from: None,
             details: String::new(),
             shown: 0,
             matched_stop: None,
@@ -82,7 +93,7 @@ impl Accumulator {
             .base_resp
             .and_then(lenient::<BaseResp>)
             .is_some_and(|status| status.status_code != 0);
-        if filled(chunk.error).is_some() || flat || refused {
+        if json::is_error(chunk.error) || flat || refused {
             self.common.fail(|| ErrorBody::read(text));
         }
         let counted = chunk.usage.is_some();
@@ -94,14 +105,22 @@ impl Accumulator {
             if let Some(usage) = filled(x.usage).filter(|_| !counted).and_then(counts) {
                 self.usage(usage);
             }
-            if let Some(e) = filled(x.error) {
+            if let Some(e) = x.error.filter(|_| json::is_error(x.error)) {
                 // Restore the object around the field, because `ErrorBody` expects a complete error
                 // body.
                 let text = format!("{{\"error\":{}}}", e.get());
                 self.common.fail(|| ErrorBody::read(&text));
             }
         }
-        if let Some(choice) = chunk.choices.and_then(|first| first.0) {
+        let mut choices = chunk.choices.into_iter().flatten();
+        if self.has_alternatives {
+            if let Some(choice) = choices.find(|choice| choice.index.0.unwrap_or(0) == 0) {
+                self.choice(choice, streamed, sink);
+            }
+            return;
+        }
+        for (at, choice) in (0..).zip(choices) {
+            self.choice = choice.index.0.unwrap_or(at);
             self.choice(choice, streamed, sink);
         }
     }
@@ -122,7 +141,7 @@ impl Accumulator {
         if let Some(usage) = filled(choice.usage).and_then(counts) {
             self.usage(usage);
         }
-        if let Some(e) = filled(choice.error) {
+        if let Some(e) = choice.error.filter(|_| json::is_error(choice.error)) {
             let text = format!("{{\"error\":{}}}", e.get());
             self.common.fail(|| ErrorBody::read(&text));
         }
@@ -201,14 +220,14 @@ impl Accumulator {
     }
 
     fn say(&mut self, text: &str, sink: DeltaSink<'_>) {
-        if !text.is_empty() {
+        if !text.is_empty() && *self.text_from.get_or_insert(self.choice) == self.choice {
             self.text.push_str(text);
             sink(Delta::Text(text));
         }
     }
 
     fn think(&mut self, text: &str, sink: DeltaSink<'_>) {
-        if !text.is_empty() {
+        if !text.is_empty() && *self.reasoning_from.get_or_insert(self.choice) == self.choice {
             self.reasoning.push_str(text);
             sink(Delta::Reasoning(text));
         }
@@ -233,7 +252,10 @@ impl Accumulator {
     fn call(&mut self, call: Call<'_>, sink: DeltaSink<'_>) {
         let id = call.id.get();
         let name = call.function.as_ref().map_or("", |f| f.name.get());
-        let known = match call.index.0 {
+        // Each choice counts its calls from 0.
+        let index =
+            call.index.0.map(|index| index.saturating_add(self.choice.saturating_mul(1 << 32)));
+        let known = match index {
             Some(index) => self.place_of(index),
             None if name.is_empty() && !id.is_empty() => {
                 let same = self.calls.iter().rposition(|call| call.id == id);
@@ -246,7 +268,7 @@ impl Accumulator {
             !name.is_empty()
                 && !b.name.is_empty()
                 && (!id.is_empty() && id != b.id
-                    || call.index.0.is_none() && (id.is_empty() || b.is_whole())
+                    || index.is_none() && (id.is_empty() || b.is_whole())
                     || id.is_empty() && b.id.is_empty() && has_arguments && b.is_whole())
         };
         let place = match known {
@@ -255,9 +277,9 @@ impl Accumulator {
                 if !self.common.room(self.calls.len()) {
                     return;
                 }
-                self.calls.push(PartialCall::default());
+                self.calls.push(PartialCall::of(self.choice));
                 let place = self.calls.len() - 1;
-                if let Some(index) = call.index.0 {
+                if let Some(index) = index {
                     self.set_place(index, place);
                 }
                 place
@@ -295,16 +317,16 @@ impl Accumulator {
     /// Handles the old `function_call` form, which allows one call.
     fn legacy(&mut self, function: Function<'_>, sink: DeltaSink<'_>) {
         let place = match self.legacy {
-            Some(place) => place,
-            None if function.name.filled().is_none() || !self.common.room(self.calls.len()) => {
+            Some((choice, place)) if choice == self.choice => place,
+            _ if function.name.filled().is_none() || !self.common.room(self.calls.len()) => {
                 return;
             }
-            None => {
-                self.calls.push(PartialCall::default());
+            _ => {
+                self.calls.push(PartialCall::of(self.choice));
                 self.calls.len() - 1
             }
         };
-        self.legacy = Some(place);
+        self.legacy = Some((self.choice, place));
         self.function(place, function, sink);
     }
 
@@ -365,10 +387,10 @@ impl Accumulator {
         );
         last(&mut to.cache_write_tokens, &[prompt.cache_write, u.cache_creation_input_tokens]);
         last(&mut to.reasoning_tokens, &[output.reasoning, u.reasoning_tokens]);
-        // xAI and Gemini bill reasoning in addition to the completion: only the total includes it.
-        let counted =
-            u.prompt_tokens.0.unwrap_or(0).saturating_add(u.completion_tokens.0.unwrap_or(0));
-        if let Some(rest) = u.total_tokens.0.and_then(|total| total.checked_sub(counted)) {
+        let rest = self.common.in_total_only(u.total_tokens, u.prompt_tokens, u.completion_tokens);
+        let to = &mut self.common.usage;
+        if let Some(rest) = rest {
+            // xAI and Gemini bill reasoning in addition to the completion: only the total includes it.
             to.reasoning_apart = rest > 0;
             to.reasoning_tokens = Some(rest).filter(|rest| *rest > 0).or(to.reasoning_tokens);
         }
@@ -417,9 +439,10 @@ impl Accumulator {
     }
 
     fn tool_calls(&mut self) -> Vec<ToolCall> {
-        let mut ids = HashSet::new();
+        // The choice and the position of each id.
+        let mut ids: HashMap<String, (u64, usize)> = HashMap::new();
         let alone = self.calls.len() == 1;
-        let mut out = Vec::with_capacity(self.calls.len());
+        let mut out: Vec<ToolCall> = Vec::with_capacity(self.calls.len());
         for (n, call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
             if call.name.is_empty() {
                 // A call without a name is a placeholder.
@@ -429,9 +452,20 @@ impl Accumulator {
             if id.is_empty() {
                 id = made_id("call_", self.common.id.as_deref(), n);
             }
+            let twin = ids.get(&id).filter(|(choice, _)| *choice != call.choice);
+            if twin
+                .map(|(_, at)| &out[*at])
+                .is_some_and(|twin| twin.name == call.name && twin.arguments == call.arguments)
+            {
+                // Another choice repeats the call.
+                continue;
+            }
             // Ids must be unique, because results are matched to calls by them.
-            while !alone && !ids.insert(id.clone()) {
+            while ids.contains_key(&id) {
                 id = format!("{id}_{n}");
+            }
+            if !alone {
+                ids.insert(id.clone(), (call.choice, out.len()));
             }
             out.push(ToolCall { id, name: call.name, arguments: call.arguments });
         }
@@ -490,7 +524,8 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let chunk = super::usage::chunk(json::object(data, &mut repaired)?)?;
-        self.frame.learn(data, chunk.only_text());
+        let text = chunk.only_text().filter(|_| !self.has_alternatives);
+        self.frame.learn(data, text);
         self.chunk(chunk, data, true, sink);
         Ok(())
     }

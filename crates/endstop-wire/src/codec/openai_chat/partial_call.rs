@@ -19,11 +19,18 @@ pub(super) struct PartialCall {
     whole: OnceLock<bool>,
     /// Position among the reported calls. A call without a name is never reported.
     pub(super) shown: Option<usize>,
+    /// Index of the choice that the call is in.
+    pub(super) choice: u64,
     /// `true` if the stream index of the call is its position.
     pub(super) in_place: bool,
 }
 
 impl PartialCall {
+    /// Creates a call of a choice.
+    pub(super) fn of(choice: u64) -> PartialCall {
+        PartialCall { choice, ..PartialCall::default() }
+    }
+
     /// Appends arguments.
     pub(super) fn more(&mut self, arguments: Cow<'_, str>) {
         let closed = self.nesting.push(&arguments);

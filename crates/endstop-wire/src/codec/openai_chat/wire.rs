@@ -1,7 +1,7 @@
 //! JSON shapes of Chat Completions. Parsing is lenient: a field of an unexpected type counts as
 //! missing.
 
-use crate::bounded::{First, Indexed, List};
+use crate::bounded::{Choices, List};
 use crate::json::{Count, Str, unescaped};
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
@@ -22,7 +22,7 @@ pub(super) struct Chunk<'a, U> {
     #[serde(borrow, default)]
     pub(super) service_tier: Str<'a>,
     #[serde(borrow, default)]
-    pub(super) choices: Option<First<Choice<'a>>>,
+    pub(super) choices: Option<Choices<Choice<'a>>>,
     // Boxed because serde moves the fields several times, and most chunks of a stream have none.
     #[serde(default = "Option::default", bound(deserialize = "U: Deserialize<'de>"))]
     pub(super) usage: Option<Box<U>>,
@@ -65,7 +65,7 @@ impl<'a, U> Chunk<'a, U> {
     /// with any text. The values that a chunk sets, such as its service tier, are set again to the same.
     pub(super) fn only_text(&self) -> Option<&str> {
         let Chunk {
-            choices: Some(First(Some(choice))),
+            choices: Some(Choices { first: Some(choice), more }),
             usage: None,
             error: None,
             x_groq: None,
@@ -85,6 +85,9 @@ impl<'a, U> Chunk<'a, U> {
         else {
             return None;
         };
+        if !more.is_empty() {
+            return None;
+        }
         let silent = |content: &Content<'_>| match content {
             Content::None => true,
             Content::Text(text) => text.is_empty(),
@@ -127,12 +130,6 @@ pub(super) struct Choice<'a> {
     pub(super) error: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) native_finish_reason: Str<'a>,
-}
-
-impl Indexed for Choice<'_> {
-    fn index(&self) -> Option<u64> {
-        self.index.0
-    }
 }
 
 #[derive(Debug, Deserialize, Default)]

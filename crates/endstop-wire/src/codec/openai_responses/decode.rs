@@ -14,14 +14,14 @@ use endstop_core::{NanoUsd, Part, Usage as TokenUsage};
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A partially received turn.
 pub(crate) struct Accumulator {
     dialect: &'static Dialect,
     common: Common,
     items: Vec<PartialBlock>,
-    /// Position in `items` of each output index. `ids` does the same for item ids.
+    /// Position in `items` of each output index. `ids` does the same for item ids and call ids.
     places: HashMap<u64, usize>,
     ids: HashMap<String, usize>,
     /// Number of calls that were reported to the sink.
@@ -52,7 +52,7 @@ impl Accumulator {
         if let Some(usage) = filled(r.usage) {
             self.usage(usage);
         }
-        if filled(r.error).is_some() {
+        if json::is_error(r.error) {
             // The final response's error replaces that of an earlier event, because it is more
             // specific.
             self.common.error = None;
@@ -101,6 +101,44 @@ impl Accumulator {
                 ..PartialBlock::default()
             };
             self.items = (0..).zip(output).map(whole).collect();
+        } else {
+            self.add_missing(output, sink);
+        }
+    }
+
+    /// Adds the items of the final response that were not streamed, if it has more of their type. Their ids do not tell,
+    /// because those of some servers differ from event to event.
+    fn add_missing(&mut self, output: &[&RawValue], sink: DeltaSink<'_>) {
+        let mut known: HashSet<String> = HashSet::new();
+        // How many items of a type were streamed.
+        let mut streamed: HashMap<String, usize> = HashMap::new();
+        for block in self.items.iter().filter(|block| !block.is_stray()) {
+            let item: Item<'_> = serde_json::from_str(&block.raw).unwrap_or_default();
+            // The start of an item with text can be lost.
+            let is_reasoning = block.said.text.is_empty() && !block.said.reasoning.is_empty();
+            let lost = if is_reasoning { "reasoning" } else { "message" };
+            *streamed.entry(item.kind.filled().unwrap_or(lost).to_owned()).or_default() += 1;
+            known.extend(item.call_id.filled().map(str::to_owned));
+        }
+        let items: Vec<(u64, &RawValue, Item<'_>)> = (0..)
+            .zip(output)
+            .filter_map(|(at, raw)| Some((at, *raw, self.common.read(raw)?)))
+            .collect();
+        let mut missing: HashMap<&str, usize> = HashMap::new();
+        for (_, _, item) in &items {
+            *missing.entry(item.kind.get()).or_default() += 1;
+        }
+        for (kind, count) in &mut missing {
+            *count = count.saturating_sub(streamed.get(*kind).copied().unwrap_or(0));
+        }
+        for (at, raw, item) in &items {
+            let Some(count @ 1..) = missing.get_mut(item.kind.get()) else { continue };
+            if known.contains(item.call_id.get()) || !self.common.room(self.items.len()) {
+                continue;
+            }
+            *count -= 1;
+            self.items.push(PartialBlock { at: *at, ..PartialBlock::default() });
+            self.finish_item(self.items.len() - 1, item, raw, sink);
         }
     }
 
@@ -129,6 +167,7 @@ impl Accumulator {
             reasoning_tokens: output.reasoning.0,
             ..TokenUsage::default()
         });
+        self.common.in_total_only(u.total_tokens, u.input_tokens, u.output_tokens);
         if self.dialect.reports_cost {
             let usd = filled(u.cost).and_then(lenient::<f64>).map(NanoUsd::from_usd);
             // A tick is a ten-billionth of a dollar, so ten of them are a nano-dollar. Round up to
@@ -148,14 +187,16 @@ impl Accumulator {
         }
     }
 
-    /// Returns the position of the item with this output index, or with this id if the event has no
+    /// Returns the position of the item with this output index, or with this id or call id if the event has no
     /// index. A new item is created.
-    fn place(&mut self, at: Option<u64>, id: &str) -> Option<usize> {
+    fn place(&mut self, at: Option<u64>, id: &str, call_id: &str) -> Option<usize> {
         let known = match at {
             Some(at) => self.places.get(&at).copied(),
             // An event with neither index nor id continues the latest item.
-            None if id.is_empty() => self.items.len().checked_sub(1),
-            None => self.ids.get(id).copied(),
+            None if id.is_empty() => {
+                self.ids.get(call_id).copied().or_else(|| self.items.len().checked_sub(1))
+            }
+            None => self.ids.get(id).or_else(|| self.ids.get(call_id)).copied(),
         };
         if known.is_some() || !self.common.room(self.items.len()) {
             return known;
@@ -163,7 +204,7 @@ impl Accumulator {
         let (at, new) = (at.unwrap_or_else(|| self.next()), self.items.len());
         self.items.push(PartialBlock { at, ..PartialBlock::default() });
         self.places.insert(at, new);
-        if !id.is_empty() {
+        for id in [id, call_id].into_iter().filter(|id| !id.is_empty()) {
             self.ids.insert(id.to_owned(), new);
         }
         Some(new)
@@ -182,7 +223,7 @@ impl Accumulator {
         let id = item.id.filled().unwrap_or(id);
         // An item with neither index nor id is a new one.
         let at = at.or_else(|| id.is_empty().then(|| self.next()));
-        let Some(place) = self.place(at, id) else {
+        let Some(place) = self.place(at, id, call_id(&item)) else {
             return;
         };
         // A repeated `added` event does not start the item again.
@@ -198,17 +239,26 @@ impl Accumulator {
         };
         let id = item.id.filled().unwrap_or(id);
         // An item with neither index nor id is the last one or, if that is done, a new one.
-        let another = id.is_empty() && self.items.last().is_some_and(|b| b.done);
-        let Some(place) = self.place(at.or_else(|| another.then(|| self.next())), id) else {
+        let call_id = call_id(&item);
+        let another = id.is_empty()
+            && !self.ids.contains_key(call_id)
+            && self.items.last().is_some_and(|b| b.done);
+        let at = at.or_else(|| another.then(|| self.next()));
+        let Some(place) = self.place(at, id, call_id) else {
             return;
         };
-        self.show(place, &item, sink);
+        self.finish_item(place, &item, raw, sink);
+    }
+
+    /// Takes the complete item at a place.
+    fn finish_item(&mut self, place: usize, item: &Item<'_>, raw: &RawValue, sink: DeltaSink<'_>) {
+        self.show(place, item, sink);
         let building = &mut self.items[place];
         raw.get().clone_into(&mut building.raw);
         building.done = true;
         // Report content that was not streamed.
         if building.said.is_empty() {
-            let said = words(&item, &mut |_| ());
+            let said = words(item, &mut |_| ());
             for delta in [
                 Delta::Reasoning(&said.reasoning),
                 Delta::Text(&said.text),
@@ -226,7 +276,7 @@ impl Accumulator {
             // Deltas of a custom call are plain text, so its arguments are reported here as one
             // JSON object.
             if answer == Answer::Custom || building.arguments.is_empty() {
-                let json = items::arguments(&item, raw.get(), answer);
+                let json = items::arguments(item, raw.get(), answer);
                 sink(Delta::ToolArguments { index, json: &json });
             }
         }
@@ -254,7 +304,7 @@ impl Accumulator {
         if more.is_empty() {
             return;
         }
-        let Some(place) = self.place(event.output_index.0, event.item_id.get()) else {
+        let Some(place) = self.place(event.output_index.0, event.item_id.get(), "") else {
             return;
         };
         let building = &mut self.items[place];
@@ -317,7 +367,7 @@ impl Accumulate for Accumulator {
                     None => self.common.finish = named.map(str::to_owned),
                 }
             }
-            _ if kind == "error" || filled(event.error).is_some() => {
+            _ if kind == "error" || json::is_error(event.error) => {
                 self.error(event.error, data);
             }
             // Start events carry the response too. All other events repeat what the deltas contain.
@@ -337,7 +387,7 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let r: Response<'_> = json::event(text, &mut repaired)?;
-        if r.kind.get() == "error" || r.output.is_none() && filled(r.error).is_some() {
+        if r.kind.get() == "error" || r.output.is_none() && json::is_error(r.error) {
             self.error(r.error, text);
         }
         let response = r.output.is_some() || r.status.filled().is_some();
@@ -390,6 +440,11 @@ impl Accumulate for Accumulator {
         };
         (self.common, said)
     }
+}
+
+/// Returns the id of a call, which its result repeats; empty for other items.
+fn call_id<'a>(item: &'a Item<'_>) -> &'a str {
+    items::answer_of(item.kind.get()).map_or("", |_| item.call_id.get())
 }
 
 /// Returns the status that the name of a stream's last event implies.

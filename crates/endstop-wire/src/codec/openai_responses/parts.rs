@@ -7,12 +7,13 @@
 use super::items::{self, Answer};
 use super::wire::{Item, Logprob, Piece, filled};
 use crate::bounded::{List, made_id};
-use crate::codec::common::DecodeFailure;
+use crate::codec::common::{DecodeFailure, NOT_JSON};
 use crate::dialect::{Dialect, WireFormat};
 use crate::json::{self, lenient};
 use endstop_core::{Part, ToolCall};
 use serde_json::value::RawValue;
-use std::collections::HashSet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A partially received output item.
 #[derive(Default)]
@@ -28,6 +29,13 @@ pub(super) struct PartialBlock {
     pub(super) arguments: String,
     /// Position among the reported calls.
     pub(super) call: Option<usize>,
+}
+
+impl PartialBlock {
+    /// `true` for arguments of which no item began: the server names another item in each event.
+    pub(super) fn is_stray(&self) -> bool {
+        self.raw.is_empty() && !self.arguments.is_empty()
+    }
 }
 
 /// Text content of an item.
@@ -85,20 +93,149 @@ pub(super) fn parts_of(mut blocks: Vec<PartialBlock>, end: &ResponseEnd<'_>) -> 
     let kept = if end.cut { items.iter().rposition(led_to).unwrap_or(0) } else { items.len() };
     let mut builder = PartsBuilder::new(end, items.len());
     builder.billed_apart = items.iter().filter_map(|item| fee(item.kind.get())).collect();
+    let answers: Vec<Option<Answer>> = items
+        .iter()
+        .map(|item| {
+            let answer = items::answer_of(item.kind.get()).filter(|answer| match answer {
+                Answer::ToolSearch => item.execution.get() == "client",
+                Answer::Custom => !end.dialect.runs_custom_tools,
+                _ => true,
+            });
+            answer.filter(|_| !answered.contains(item.call_id.get()))
+        })
+        .collect();
+    let mut calls = calls_of(&blocks, &items, &answers);
     for (n, (block, item)) in blocks.iter().zip(&items).enumerate() {
-        let answer = items::answer_of(item.kind.get()).filter(|answer| match answer {
-            Answer::ToolSearch => item.execution.get() == "client",
-            Answer::Custom => !end.dialect.runs_custom_tools,
-            _ => true,
-        });
-        match (answer.filter(|_| !answered.contains(item.call_id.get())), item.kind.get()) {
-            (Some(answer), _) => builder.call(n, block, item, answer),
+        match (answers[n], item.kind.get()) {
+            (Some(answer), _) => {
+                if let Some(arguments) = calls.remove(&n) {
+                    builder.call(n, (block, item), answer, arguments);
+                }
+            }
             (None, "message" | "reasoning" | "") => builder.text(block, item, n < kept),
             (None, _) if end.stored => builder.parts.push(opaque(block.raw.clone())),
             (None, _) => {}
         }
     }
     builder.finish()
+}
+
+/// Returns the position of the item that counts of each call, with the arguments. Items with one call id are one call.
+fn calls_of(
+    blocks: &[PartialBlock],
+    items: &[Item<'_>],
+    answers: &[Option<Answer>],
+) -> BTreeMap<usize, String> {
+    let mut calls: BTreeMap<usize, String> = BTreeMap::new();
+    // The position of the item that counts of each call id.
+    let mut counting: HashMap<&str, usize> = HashMap::new();
+    for (n, (block, item)) in blocks.iter().zip(items).enumerate() {
+        let Some(answer) = answers[n] else { continue };
+        let mut arguments = arguments_of(block, item, answer);
+        let other = item.call_id.filled().and_then(|id| counting.insert(id, n));
+        if let Some((other, before)) = other.and_then(|other| calls.remove_entry(&other)) {
+            let rank = |at: usize, arguments: &str| {
+                (has_arguments(arguments), blocks[at].done && !is_incomplete(&items[at]))
+            };
+            let (old, new) = (rank(other, &before), rank(n, &arguments));
+            let names = (items[other].name.get(), item.name.get());
+            if old == (true, true)
+                && new == old
+                && (names.0 != names.1 || !is_same(&before, &arguments))
+            {
+                // They contradict each other, and the call must not run as one of them.
+                arguments.push_str(NOT_JSON);
+            } else if old > new {
+                counting.insert(item.call_id.get(), other);
+                calls.insert(other, before);
+                continue;
+            }
+        }
+        calls.insert(n, arguments);
+    }
+    give_strays(blocks, items, &counting, &mut calls);
+    for (n, arguments) in &mut calls {
+        if is_incomplete(&items[*n]) {
+            arguments.push_str(NOT_JSON);
+        }
+    }
+    calls
+}
+
+/// Gives arguments of which no item began to the call in front of them. If that has its own, they repeat them; if
+/// several calls in front of them have none, it is not known whose they are, and none of them must run without.
+fn give_strays(
+    blocks: &[PartialBlock],
+    items: &[Item<'_>],
+    counting: &HashMap<&str, usize>,
+    calls: &mut BTreeMap<usize, String>,
+) {
+    let mut strays = String::new();
+    let mut open: Vec<usize> = Vec::new();
+    let mut has_calls = false;
+    for at in 0..=blocks.len() {
+        let block = blocks.get(at);
+        if let Some(block) = block.filter(|block| block.is_stray()) {
+            strays.push_str(&block.arguments);
+            continue;
+        }
+        if !strays.is_empty() {
+            match open[..] {
+                // They may have come before their call.
+                [] if !has_calls => {}
+                [] => strays.clear(),
+                [only] => {
+                    let is_custom = items[only].kind.get() == "custom_tool_call";
+                    let given = if is_custom { items::custom(&strays) } else { strays };
+                    calls.insert(only, given);
+                    strays = String::new();
+                }
+                _ => {
+                    for call in &open {
+                        calls.entry(*call).or_default().push_str(NOT_JSON);
+                    }
+                    strays.clear();
+                }
+            }
+            open.clear();
+        }
+        let Some(item) = items.get(at) else { break };
+        let call = item.call_id.filled().and_then(|id| counting.get(id)).copied().unwrap_or(at);
+        match calls.get(&call) {
+            None => continue,
+            Some(arguments) if has_arguments(arguments) => open.clear(),
+            Some(_) if open.last() != Some(&call) => open.push(call),
+            Some(_) => {}
+        }
+        has_calls = true;
+    }
+}
+
+/// Returns the arguments of a call as its item has them, or as they were streamed.
+fn arguments_of(block: &PartialBlock, item: &Item<'_>, answer: Answer) -> String {
+    let arguments = match answer {
+        Answer::Custom if !block.done => items::custom(&block.arguments),
+        Answer::Function if !block.done && !block.arguments.is_empty() => block.arguments.clone(),
+        _ => items::arguments(item, &block.raw, answer),
+    };
+    if arguments.is_empty() { block.arguments.clone() } else { arguments }
+}
+
+/// `true` if a call has arguments: not none, `null`, an empty object, or an empty input of a custom tool.
+fn has_arguments(arguments: &str) -> bool {
+    let is_empty = |value: Value| [json!(null), json!({}), json!({"input": ""})].contains(&value);
+    !arguments.trim().is_empty() && !serde_json::from_str(arguments).is_ok_and(is_empty)
+}
+
+/// `true` if two arguments are the same JSON.
+fn is_same(one: &str, other: &str) -> bool {
+    let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+    one == other || read(one).is_some_and(|one| Some(one) == read(other))
+}
+
+/// `true` if the server did not finish the item. Such a call does not run.
+fn is_incomplete(item: &Item<'_>) -> bool {
+    item.status.get() == "incomplete"
 }
 
 struct PartsBuilder<'a> {
@@ -126,19 +263,17 @@ impl<'a> PartsBuilder<'a> {
     }
 
     /// Adds a call that the client must answer. `n` is the position of its item.
-    fn call(&mut self, n: usize, block: &PartialBlock, item: &Item<'_>, answer: Answer) {
+    fn call(
+        &mut self,
+        n: usize,
+        (block, item): (&PartialBlock, &Item<'_>),
+        answer: Answer,
+        arguments: String,
+    ) {
         let name = items::tool_name(item, answer);
         if name.is_empty() {
             return;
         }
-        let arguments = match answer {
-            Answer::Custom if !block.done => items::custom(&block.arguments),
-            Answer::Function if !block.done && !block.arguments.is_empty() => {
-                block.arguments.clone()
-            }
-            _ => items::arguments(item, &block.raw, answer),
-        };
-        let arguments = if arguments.is_empty() { block.arguments.clone() } else { arguments };
         let own = items::call_id(item);
         let made = || made_id("call_", self.end.response, n);
         let mut id = if own.is_empty() { made() } else { own.to_owned() };

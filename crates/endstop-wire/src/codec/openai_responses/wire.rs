@@ -121,6 +121,8 @@ pub(super) struct Usage<'a> {
     pub(super) input_tokens: Count,
     #[serde(default)]
     pub(super) output_tokens: Count,
+    #[serde(default)]
+    pub(super) total_tokens: Count,
     #[serde(borrow, default)]
     pub(super) input_tokens_details: Option<&'a RawValue>,
     #[serde(borrow, default)]

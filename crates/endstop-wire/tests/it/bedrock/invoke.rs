@@ -217,3 +217,26 @@ fn unreadable_chunk_breaks_the_stream() {
         }
     }
 }
+
+#[test]
+fn halves_of_a_character_join_in_the_envelope() {
+    let inner = |text: &str| {
+        let json = format!(
+            r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}}}}"#
+        );
+        event("chunk", &json!({"bytes": STANDARD.encode(json)}))
+    };
+    let end = chunk(&json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}));
+    for (pieces, want) in [
+        (&[r"ok \ud83d", r"\ude00 done"][..], "ok 😀 done"),
+        (&[r"ok \ud83d"], "ok \u{fffd}"),
+        (&[r"\ud83d", "x"], "\u{fffd}x"),
+    ] {
+        let mut bytes: Vec<u8> = pieces.iter().flat_map(|piece| inner(piece)).collect();
+        bytes.extend(&end);
+        assert_eq!(decode("bedrock-invoke", &bytes).turn.unwrap().text(), want, "{pieces:?}");
+    }
+    // The last event of a stream that was cut.
+    let cut = decode("bedrock-invoke", &inner(r"ok \ud83d"));
+    assert_eq!(cut.turn.unwrap().text(), "ok \u{fffd}");
+}

@@ -21,6 +21,7 @@ use endstop_wire::redact::KnownKeys;
 use endstop_wire::{Encoder, RequestFacts};
 use http::header::HeaderMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Provider for HttpProvider {
     fn name(&self) -> &str {
@@ -31,6 +32,7 @@ impl Provider for HttpProvider {
     }
     fn open(&self, spec: SessionSpec) -> Box<dyn ModelSession> {
         let params = spec.params.clone();
+        let stall_timeout = spec.stall_timeout;
         let more = self.more_headers(&spec);
         let mut request = self.request(spec);
         let applied = params.apply(self.prepared.dialect, &mut request).and(more);
@@ -58,6 +60,7 @@ impl Provider for HttpProvider {
             headers,
             sent,
             refused,
+            stall_timeout,
         })
     }
     fn check_params(&self, spec: &SessionSpec) -> Result<(), ParamError> {
@@ -125,6 +128,7 @@ struct HttpSession {
     sent: Arc<HeaderMap>,
     /// The reason that the parameters cannot be sent.
     refused: Option<String>,
+    stall_timeout: Option<Duration>,
 }
 
 impl ModelSession for HttpSession {
@@ -154,7 +158,8 @@ impl ModelSession for HttpSession {
         let facts = RequestFacts { output_cap, ..self.facts };
         let details = call.details;
         let mut call = HttpCall::new(tap, Arc::clone(prepared), Arc::clone(&self.address), facts)
-            .details(details);
+            .details(details)
+            .stall_timeout(self.stall_timeout);
         match self.refused.clone().map_or(signed, Err) {
             Ok(()) => call.send(Unsent { headers, body }, &self.provider.transport),
             Err(problem) => call.fail(ModelError::new(ErrorClass::InvalidRequest, problem)),

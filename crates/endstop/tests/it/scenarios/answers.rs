@@ -10,7 +10,7 @@ use endstop::{Agent, Category, Limits, Outcome, Termination};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
@@ -338,6 +338,42 @@ async fn endless_rate_limits_end_run() {
     let outcome = over(&server, "openai-chat").build().unwrap().run("hi").unwrap().await;
     assert_eq!(outcome.retry_after, Some(Duration::from_secs(3600)), "{outcome:?}");
     assert_eq!(outcome.model_calls, 1);
+}
+
+#[tokio::test]
+async fn exhausted_allowance_ends_run_at_once() {
+    let allowance = |more: Value| {
+        let mut error =
+            json!({"type": "usage_limit_reached", "message": "The usage limit has been reached"});
+        error.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "error": error })
+    };
+    let quota = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED",
+        "message": "You have exhausted your capacity on this model. Your quota will reset after 5h12m3s."}});
+    let spent = json!({"choices": null, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}});
+    for (status, body, retry_after, class) in [
+        (429, allowance(json!({"resets_in_seconds": 14_000})), Some(14_000), "rate_limit"),
+        (429, quota, Some(18_723), "rate_limit"),
+        (429, allowance(json!({})), None, "quota_exhausted"),
+        (
+            429,
+            json!({"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}),
+            None,
+            "quota_exhausted",
+        ),
+        (200, spent, None, "quota_exhausted"),
+    ] {
+        let reply = Reply::new(status, "application/json", body.to_string());
+        let server = Server::start(move |_| reply.clone()).unwrap();
+        let began = Instant::now();
+        let outcome = over(&server, "openai-chat").build().unwrap().run("hi").unwrap().await;
+        assert!(outcome.termination.is_error(), "{outcome:?}");
+        assert_eq!(outcome.retry_after, retry_after.map(Duration::from_secs), "{outcome:?}");
+        let told = format!("{:?}", outcome.error_diagnostic);
+        assert!(told.contains(class), "{class} in {told}");
+        assert_eq!((outcome.model_calls, server.requests().len()), (1, 1), "{body}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{body}");
+    }
 }
 
 /// A chat completion stream with this text, and this finish value if there is one.
