@@ -33,6 +33,7 @@ mod compare_runs;
 mod connection;
 mod fallback;
 mod features;
+mod field_cases;
 #[cfg(target_os = "linux")]
 mod guard;
 #[cfg(target_os = "linux")]
