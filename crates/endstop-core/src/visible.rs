@@ -46,27 +46,44 @@ const HEADERS: &[&str] =
 /// was never opened. Tags in code are text. A text without reasoning is returned unchanged; after
 /// reasoning, the blanks before the visible text are removed.
 pub fn visible_text(text: &str) -> &str {
-    let mut opening = Opening::default();
-    let visible = opening.read(text);
-    if let Some(tag) = opening.inside {
-        // The only closing tag is one that the reasoning quotes.
-        let closed = find(&text[opening.begun..], tag.close);
-        return closed.map_or("", |end| text[opening.begun + end + tag.close.len()..].trim_start());
-    }
-    match opening.read {
-        // A part of a tag is text.
-        0 => never_opened(text).map_or(text, |end| text[end..].trim_start()),
-        read if visible.is_empty() => text[read..].trim_start(),
-        _ => visible,
-    }
+    read_whole(text).0
 }
 
 /// Returns the opening tag of the reasoning that a text never closes.
 pub(crate) fn unclosed_reasoning(text: &str) -> Option<&'static str> {
-    let mut opening = Opening::default();
-    opening.read(text);
-    let tag = opening.inside?;
-    find(&text[opening.begun..], tag.close).is_none().then_some(tag.open)
+    read_whole(text).1
+}
+
+/// Number of blocks of reasoning without an opening tag that are looked for. Each needs a search of the whole
+/// text.
+const MOST_NEVER_OPENED: usize = 8;
+
+/// Returns the visible part of a complete text, and the opening tag of reasoning that it never closes.
+fn read_whole(text: &str) -> (&str, Option<&'static str>) {
+    let mut rest = text;
+    for _ in 0..MOST_NEVER_OPENED {
+        let mut opening = Opening::default();
+        let visible = opening.read(rest);
+        if let Some(tag) = opening.inside {
+            // The only closing tag may be one that the reasoning quotes.
+            let Some(end) = find(&rest[opening.begun..], tag.close) else {
+                return ("", Some(tag.open));
+            };
+            rest = rest[opening.begun + end + tag.close.len()..].trim_start();
+            continue;
+        }
+        // A part of a tag is text.
+        rest = match opening.read {
+            0 => rest,
+            read if visible.is_empty() => rest[read..].trim_start(),
+            _ => visible,
+        };
+        match never_opened(rest) {
+            Some(end) => rest = rest[end..].trim_start(),
+            None => break,
+        }
+    }
+    (rest, None)
 }
 
 /// Appends a part of a continued answer to the parts before it, without its own reasoning.
@@ -215,6 +232,9 @@ mod tests {
         ("<think>a</think><thi", "<thi"),
         // The opening tag was in the prompt.
         ("a\n</think>\n\nFour.", "Four."),
+        ("a</think><think>b", ""),
+        ("a\n</think>\nb\n</think>\nFour.", "Four."),
+        ("<think>a<think>b</think>c</think>Four.", "Four."),
         ("a</think>Four.", "Four."),
         ("a </think>{\"a\": 1}", "{\"a\": 1}"),
         ("I should call ls.</think>", ""),
@@ -234,6 +254,7 @@ mod tests {
     fn reasoning_is_not_visible() {
         for (text, visible) in TEXTS {
             assert_eq!(visible_text(text), *visible, "{text:?}");
+            assert_eq!(visible_text(visible), *visible, "{text:?}");
         }
     }
 
@@ -245,7 +266,8 @@ mod tests {
             let mut opening = Opening::default();
             for (end, _) in text.char_indices().chain([(text.len(), ' ')]) {
                 let read = opening.read(&text[..end]);
-                let known = visible.starts_with(read) || never_opened(text).is_some();
+                let shown = Opening::default().read(text);
+                let known = visible.starts_with(read) || never_opened(shown).is_some();
                 assert!(known, "{text:?} up to {end}: {read:?}");
             }
         }
