@@ -265,7 +265,7 @@ fn stopping_policy_is_named() {
     assert!(!row(&done, "next").contains("above"), "{done:#?}");
     followed(&cli, &done);
     // The answer is the tool's result here, which the model did not submit.
-    let policy = r#"tool_called={"name": "shell"}"#;
+    let policy = r#"tool_called={"name": "shell", "answer": "result"}"#;
     let done = run(&cli, &busy(), &["--tool", "shell", "--policy", policy]).exits(0);
     assert_eq!(row(&done, "why"), "the policy `tool_called` accepted the answer");
 }
