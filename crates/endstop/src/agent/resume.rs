@@ -191,7 +191,6 @@ fn find(
     if let Some(answer) = &how.answer {
         log = Some(decide(journal, &mut recorded, log.take(), answer, &keys)?);
     }
-    let parks = ParkHistory::of(&recorded.events);
     let with = resumption(&recorded, now, opened.price(config));
     let past = Past { config, how, recorded, with };
     let (resumes, input) = (how.run.clone(), past.input());
@@ -208,6 +207,7 @@ fn find(
             let (step, at) = (Step::Ended(outcome), Duration::ZERO);
             let (perform, recorder) = (Vec::new(), Box::new(recorder));
             let id = how.run.clone();
+            let parks = ParkHistory::default();
             return Ok(Again { opened, step, perform, at, recorder, resumes, id, input, parks });
         }
         recorder.ended(&mut outcome);
@@ -217,6 +217,7 @@ fn find(
         Some(log) => past.same_run(log)?,
         None => past.new_run(journal, header)?,
     };
+    let parks = ParkHistory::of(&on.events);
     let mut recorder = Recorder::new(journal, log, keys);
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
     past.record(&mut recorder, &on, spec);
