@@ -261,7 +261,9 @@ impl std::error::Error for CannotGoOn {}
 /// because a policy cannot be cloned.
 ///
 /// # Errors
-/// The run was a success, or had ended and would end again at once; or it was the run of a guest.
+/// The run was a success, or had ended and would end again at once as a failure; or it was the run
+/// of a guest. A run that ends at once as a success is not an error: the changed limits accept its
+/// answer.
 pub fn go_on(
     spec: impl Fn() -> RunSpec,
     recorded: Vec<Event>,
@@ -333,7 +335,10 @@ pub fn go_on(
         feed(&mut again, Event::new(at, EventKind::Resumed(Box::new(resumed))));
     }
     match finish(again, events, kept, perform)? {
-        GoesOn { step: Step::Ended(outcome), .. } => Err(CannotGoOn::EndsAgain(outcome)),
+        // A change of the limits may accept the answer that was refused before.
+        GoesOn { step: Step::Ended(outcome), .. } if !outcome.is_success() => {
+            Err(CannotGoOn::EndsAgain(outcome))
+        }
         on => Ok(on),
     }
 }

@@ -415,7 +415,7 @@ fn next(done: &Done) -> Option<String> {
             "raise the output limit of the program"
         }
         (_, Decision::UnknownFinish) => "check the answer: its finish value is not known",
-        _ => return Some(Facts::of(&done.outcome).next(None)),
+        _ => return Some(Facts::of(&done.outcome).next(None, None)),
     };
     Some(step.to_owned())
 }

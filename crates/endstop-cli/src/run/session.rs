@@ -246,7 +246,7 @@ impl RunSession {
             }
             if let Ok(id) = journal.find(id) {
                 let named = self.named_journal.as_deref();
-                if facts.asks_for_resume()
+                if facts.remedy().is_some()
                     && let Ok(recorded) = journal.load(&id)
                 {
                     again = Again::of(facts, &recorded, &id, named);
@@ -257,7 +257,7 @@ impl RunSession {
         }
         let mut next = match diverged {
             Some(_) => AFTER_DIVERGENCE.to_owned(),
-            None => facts.next(again.as_ref()),
+            None => facts.next(again.as_ref(), self.named_journal.as_deref()),
         };
         if self.demo && facts.is_failure() {
             next = of_demo(&next);

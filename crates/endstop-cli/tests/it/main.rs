@@ -50,6 +50,7 @@ mod killed;
 mod limits;
 #[cfg(unix)]
 mod mcp;
+mod next_step;
 mod outputs;
 #[cfg(target_os = "linux")]
 mod packed_bombs;
