@@ -50,6 +50,7 @@ mod killed;
 mod limits;
 #[cfg(unix)]
 mod mcp;
+#[cfg(unix)]
 mod next_step;
 mod outputs;
 #[cfg(target_os = "linux")]
@@ -89,3 +90,5 @@ mod verify;
 #[cfg(feature = "restate")]
 mod worker;
 mod wrap_up;
+#[cfg(target_os = "linux")]
+mod write_errors;

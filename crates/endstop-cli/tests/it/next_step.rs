@@ -372,7 +372,6 @@ fn follow(ending: Termination, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-#[cfg(unix)]
 #[test]
 fn next_of_each_ending_works() {
     let mut wrong = Vec::new();
