@@ -23,7 +23,8 @@ use std::path::PathBuf;
 #[command(name = "endstop", version, about, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 success, 10 retryable, 20 capacity (a limit), 30 fatal, \
     75 parked, 130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, or an expectation \
-    of `assert` does not hold, 2 usage or bad input, 70 an internal fault.")]
+    of `assert` does not hold, 2 usage or bad input, 70 an internal fault, 74 standard output or --events could not be \
+    written.")]
 pub(crate) struct Args {
     /// Print JSON instead of text.
     #[arg(long, global = true)]

@@ -5,7 +5,7 @@
 pub(crate) struct Failure {
     /// The error message: the place, the problem, and the fix.
     pub(crate) message: String,
-    /// The exit status. 2: usage or bad input; 70: an internal fault.
+    /// The exit status. 2: usage or bad input; 70: an internal fault; 74: a write error.
     pub(crate) status: u8,
 }
 
@@ -19,6 +19,15 @@ impl Failure {
     pub(crate) fn fault(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), status: 70 }
     }
+}
+
+/// An exit status, by the process that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Describes how the command itself, or its run, ended.
+    OfCommand(u8),
+    /// The status of the program that `endstop guard` ran.
+    OfProgram(u8),
 }
 
 /// The exit status, or the error that replaces it.

@@ -2,6 +2,7 @@
 //! input.
 
 use crate::failure::{Failure, Result};
+use crate::output;
 use endstop::core::bounded_json;
 use serde_json::Value;
 use std::fs::File;
@@ -78,7 +79,7 @@ impl Source {
     }
 
     /// Calls `line` with each line and its number, from 1. Lines are bytes, so that the caller can
-    /// report invalid UTF-8 for one line and continue.
+    /// report invalid UTF-8 for one line and continue. Ends early if standard output takes no more text.
     pub(crate) fn each_line(&self, mut line: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut reader = self.open()?;
         let mut bytes = Vec::new();
@@ -96,6 +97,10 @@ impl Source {
                 );
             }
             line(number, bytes.trim_ascii_end())?;
+            // Input may have no end, and a result for the next line would not be read.
+            if output::has_ended() {
+                return Ok(());
+            }
         }
     }
 }

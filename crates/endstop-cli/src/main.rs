@@ -34,6 +34,7 @@ use endstop_report::visible;
 use args::{Args, Command, ConfigCommand};
 use clap::Parser;
 use clap::error::ErrorKind;
+use failure::Status;
 use std::borrow::Cow;
 use std::process::ExitCode;
 
@@ -59,10 +60,17 @@ fn main() -> ExitCode {
             // help itself, without an `error:` prefix.
             let status = if error.use_stderr() { 2 } else { 0 };
             if status == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-                let _ = error.print();
+                if status == 0 {
+                    let text = error.render();
+                    let colored = output::shows_colours(&std::io::stdout());
+                    let text = if colored { text.ansi().to_string() } else { text.to_string() };
+                    output::raw(&text);
+                } else {
+                    let _ = error.print();
+                }
                 if error.kind() == ErrorKind::DisplayVersion && has_argument("--verbose") {
                     for line in features::table().lines() {
-                        let _ = output::raw_line(line);
+                        output::raw_line(line);
                     }
                 }
             } else if let Some(problem) = features::left_out(&error) {
@@ -71,14 +79,14 @@ fn main() -> ExitCode {
                 let text = error.to_string();
                 output::problem(text.trim_start_matches("error: ").trim_end(), asks_for_json());
             }
-            return ExitCode::from(status);
+            return finish(Ok(Status::OfCommand(status)), false);
         }
     };
     let json = args.json;
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run, json),
         Command::Branch(branch) => commands::branch::run(&branch, json),
-        Command::Guard(guard) => commands::guard::run(&guard, json),
+        Command::Guard(guard) => return finish(commands::guard::run(&guard, json), json),
         #[cfg(feature = "acp")]
         Command::Acp(acp) => commands::acp::run(&acp, json),
         Command::Serve(serve) => commands::serve::run(&serve, json),
@@ -106,13 +114,16 @@ fn main() -> ExitCode {
         #[cfg(feature = "pages")]
         Command::Pages { folder } => commands::pages::run(&folder),
     };
-    match result {
-        Ok(status) => ExitCode::from(status),
-        Err(failure) => {
-            output::problem(&failure.message, json);
-            ExitCode::from(failure.status)
-        }
-    }
+    finish(result.map(Status::OfCommand), json)
+}
+
+/// Reports the error of a command, and returns the exit status of the process.
+fn finish(result: failure::Result<Status>, json: bool) -> ExitCode {
+    let status = result.unwrap_or_else(|failure| {
+        output::problem(&failure.message, json);
+        Status::OfCommand(failure.status)
+    });
+    ExitCode::from(output::exit_status(status))
 }
 
 /// Removes secrets from the report of a panic, whose message may quote any value.

@@ -47,7 +47,7 @@ impl NewFile {
 
     /// Writes the whole text.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
-        let wrong = |error: io::Error| self.failure(&error.to_string());
+        let wrong = |error: io::Error| Failure { status: 74, ..self.failure(&error.to_string()) };
         self.create()?.write_all(text.as_bytes()).map_err(wrong)
     }
 

@@ -25,7 +25,8 @@
 //! A journal is the list of these events, with the deltas of a turn merged.
 
 use crate::kernel::{
-    Effect, EffectId, Event, EventKind, Outcome, Resumption, Run, RunPhase, RunSpec, Step,
+    Effect, EffectId, Event, EventKind, Outcome, ParkDecision, Resumption, Run, RunPhase, RunSpec,
+    Step,
 };
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
@@ -253,13 +254,16 @@ impl std::error::Error for CannotGoOn {}
 /// - **Ended, or its ending was decided**: the events before the decision stay valid, and so do
 ///   tool results that arrived while the run was being stopped. The response, failure or result
 ///   that ended the run is evaluated again under the limits in `with`. A model call that failed is
-///   repeated, and a failed compaction is requested again.
+///   repeated, and a failed compaction is requested again. If the run was cancelled or terminated, a
+///   decision about a request that was still open is void, and the request is made again.
 ///
 /// A run that was stopped before it began still needs its `Start` event. `spec` is called twice,
 /// because a policy cannot be cloned.
 ///
 /// # Errors
-/// The run was a success, or had ended and would end again at once; or it was the run of a guest.
+/// The run was a success, or had ended and would end again at once as a failure; or it was the run
+/// of a guest. A run that ends at once as a success is not an error: the changed limits accept its
+/// answer.
 pub fn go_on(
     spec: impl Fn() -> RunSpec,
     recorded: Vec<Event>,
@@ -286,10 +290,13 @@ pub fn go_on(
     let mut again = Replay::new(spec());
     let mut events = recorded;
     let rest = events.split_off(decided);
+    let is_withdrawn = rest
+        .first()
+        .is_some_and(|event| matches!(event.kind, EventKind::Cancel | EventKind::Terminate));
+    let kept = if is_withdrawn { without_open_decisions(&mut events) } else { events.len() };
     for event in &events {
         again.feed(event.clone());
     }
-    let kept = events.len();
     // Calls that were running before the decision. Some of their results may follow in `rest`.
     let before = again.lost();
     let mut perform = again.questions();
@@ -328,9 +335,34 @@ pub fn go_on(
         feed(&mut again, Event::new(at, EventKind::Resumed(Box::new(resumed))));
     }
     match finish(again, events, kept, perform)? {
-        GoesOn { step: Step::Ended(outcome), .. } => Err(CannotGoOn::EndsAgain(outcome)),
+        // A change of the limits may accept the answer that was refused before.
+        GoesOn { step: Step::Ended(outcome), .. } if !outcome.is_success() => {
+            Err(CannotGoOn::EndsAgain(outcome))
+        }
         on => Ok(on),
     }
+}
+
+/// Removes the decisions about requests that were still open: the user who stopped the run withdrew
+/// them, so the resumed run asks again. An expired request stays expired. Returns the number of
+/// events before the first removed one.
+fn without_open_decisions(events: &mut Vec<Event>) -> usize {
+    let answered: Vec<EffectId> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Answered { id, .. } => Some(id),
+            _ => None,
+        })
+        .collect();
+    let is_open = |event: &Event| match &event.kind {
+        EventKind::Decided { id, decision, .. } => {
+            *decision != ParkDecision::Expired && !answered.contains(id)
+        }
+        _ => false,
+    };
+    let kept = events.iter().position(is_open).unwrap_or(events.len());
+    events.retain(|event| !is_open(event));
+    kept
 }
 
 /// Returns `true` if a recorded event from the decision on also belongs to the resumed run.

@@ -92,7 +92,7 @@ const TABLE: [Row; 23] = [
     row(
         Termination::ErrorSchemaValidation,
         "the output could not be parsed",
-        "run again, raise `max_structured_output_retries`, or loosen the schema",
+        "run again; if a call was lost, configure the server's tool parser; if an answer broke the schema, raise `max_structured_output_retries`",
     ),
     row(
         Termination::ErrorContentFiltered,

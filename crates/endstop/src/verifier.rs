@@ -105,6 +105,13 @@ impl CommandVerifier {
         CommandVerifier { command: command.into(), dir: None }
     }
 
+    /// Returns `true` if the command is blank: it has only spaces and comments of the shell, for
+    /// example because a variable was empty. A shell would report success without a check, so a
+    /// blank command rejects every answer.
+    pub fn is_blank(&self) -> bool {
+        self.command.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'))
+    }
+
     /// Runs the command in this folder.
     #[must_use]
     pub fn in_dir(mut self, dir: impl Into<PathBuf>) -> CommandVerifier {
@@ -113,6 +120,11 @@ impl CommandVerifier {
     }
 
     async fn run(&self) -> Verification {
+        if self.is_blank() {
+            return Verification::rejected(
+                "the verifier's command is blank, so nothing was checked",
+            );
+        }
         let mut line = CommandLine::new(&self.command).whole_environment();
         if let Some(dir) = &self.dir {
             line = line.in_dir(dir);

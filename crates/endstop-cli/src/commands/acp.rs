@@ -13,8 +13,12 @@ use crate::run::retention::Retention;
 use crate::run::signals::{Signals, StopSignal};
 use crate::telemetry::Telemetry;
 use endstop_acp::{AcpServer, OpenError, OpenedSession, SessionRequest};
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::AsyncWrite;
 use tokio_util::sync::CancellationToken;
 
 /// The tools of a session whose settings name none.
@@ -40,7 +44,7 @@ async fn serve(args: &AcpArgs) -> Result {
     let stop = CancellationToken::new();
     let shared = Arc::new(args.clone());
     let server = AcpServer::new(move |request| opened(Arc::clone(&shared), request));
-    let serving = server.serve(tokio::io::stdin(), tokio::io::stdout(), stop.clone());
+    let serving = server.serve(tokio::io::stdin(), Stdout(tokio::io::stdout()), stop.clone());
     tokio::pin!(serving);
     let mut heard = StopSignal::Nothing;
     let served = loop {
@@ -59,9 +63,32 @@ async fn serve(args: &AcpArgs) -> Result {
     match heard {
         StopSignal::Interrupt => Ok(130),
         StopSignal::Terminate => Ok(143),
+        // The error was reported as that of the output.
+        StopSignal::Nothing if output::has_ended() => Ok(0),
         StopSignal::Nothing => {
             served.map(|()| 0).map_err(|error| Failure::fault(error.to_string()))
         }
+    }
+}
+
+/// Standard output of the connection, whose write errors count for the exit status.
+struct Stdout(tokio::io::Stdout);
+
+impl AsyncWrite for Stdout {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes).map_err(output::stdout_failed)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context).map_err(output::stdout_failed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context).map_err(output::stdout_failed)
     }
 }
 

@@ -29,13 +29,13 @@ pub(crate) fn run(args: &AssertArgs, as_json: bool) -> Result {
         file.write(&output::hidden(&junit::document(&assertion)))?;
     }
     if as_json {
-        let _ = output::json_without(&assertion, output::keys());
+        output::json_without(&assertion, output::keys());
     } else {
         for problem in &timeline.problems {
             output::note(&format!("⚠ {}", shorten(problem, 600)));
         }
         for line in assertion.lines() {
-            let _ = output::line(&output::hidden(&line));
+            output::line(&output::hidden(&line));
         }
     }
     Ok(u8::from(!assertion.passed))

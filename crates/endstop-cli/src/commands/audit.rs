@@ -56,10 +56,10 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         file.write(&page(&found, &escaper()))?;
     }
     if as_json {
-        let _ = output::json_without(&json(&found), &keys);
+        output::json_without(&json(&found), &keys);
     } else {
         for line in lines(&found) {
-            let _ = output::line(&keys.out_of_text(&line));
+            output::line(&keys.out_of_text(&line));
         }
     }
     if let Some(file) = &report {

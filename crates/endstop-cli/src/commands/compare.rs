@@ -35,13 +35,10 @@ fn report(
         output::note(&format!("written: {}", file.path().display()));
     }
     if as_json {
-        let _ = output::json_without(&json::json(&compared), &keys);
+        output::json_without(&json::json(&compared), &keys);
     } else {
         for line in text::report(&compared) {
-            // The reader of standard output is gone, for example `head`.
-            if output::raw_line(&line).is_err() {
-                break;
-            }
+            output::raw_line(&line);
         }
     }
     Ok(0)

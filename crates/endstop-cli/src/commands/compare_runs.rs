@@ -28,14 +28,11 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
         output::note(&format!("written: {}", file.path().display()));
     }
     if as_json {
-        let _ = output::json_without(&json::json(&compared), output::keys());
+        output::json_without(&json::json(&compared), output::keys());
         return Ok(0);
     }
     for line in text::report(&compared) {
-        // The reader of standard output is gone, for example `head`.
-        if output::raw_line(&output::hidden(&line)).is_err() {
-            break;
-        }
+        output::raw_line(&output::hidden(&line));
     }
     Ok(0)
 }

@@ -31,7 +31,7 @@ pub(crate) fn show(args: &RunArgs, json: bool) -> Result {
             .map(|entry| json!({"key": entry.name, "overridden_by": given.get(entry.sets())}))
             .collect();
         let rows: Vec<Value> = rows.into_iter().map(Row::json).collect();
-        let _ = output::json(&json!({
+        output::json(&json!({
             "type": "config",
             "files": {
                 "user": layers.user.as_ref().map(|file| &file.name),
@@ -44,7 +44,7 @@ pub(crate) fn show(args: &RunArgs, json: bool) -> Result {
         return Ok(0);
     }
     for row in rows {
-        let _ = output::line(&row.text());
+        output::line(&row.text());
     }
     if let Some(folder) = layers.folder.as_ref().filter(|_| !refused.is_empty()) {
         let names: Vec<String> =

@@ -16,15 +16,13 @@ pub(crate) fn run(args: &DecideArgs) -> Result {
         match decider.line(line) {
             None => {}
             Some(Ok(verdict)) => {
-                let _ = output::json(&verdict);
+                output::json(&verdict);
             }
             Some(Err(error)) => {
                 // An invalid line still prints one line of output, so that input and output lines
                 // stay aligned.
                 status = 2;
-                let _ = output::json(
-                    &json!({"type": "error", "line": number, "error": error.to_string()}),
-                );
+                output::json(&json!({"type": "error", "line": number, "error": error.to_string()}));
                 output::note_of_line(&source.name(), &error);
             }
         }

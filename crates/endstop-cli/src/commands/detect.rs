@@ -30,7 +30,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
             // The error names the field of a line; on the command line it is a flag.
             Failure::usage(error.to_string().replacen("`api` is", "--api is", 1))
         })?;
-        let _ = output::json(&seen.object);
+        output::json(&seen.object);
         if let Some(family) = seen.looks_like {
             output::note(&format!("endstop: this looks like {family}; pass --api {family}"));
         }
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
         }
         let id = row.as_ref().ok().and_then(|row| row.get("id").cloned());
         let found = row.and_then(|row| detect::detect(&row).map_err(|error| error.to_string()));
-        let _ = match found {
+        match found {
             Ok(found) => output::json(&found),
             Err(problem) => {
                 // One invalid line does not hide the others: reading continues, and the status
@@ -63,9 +63,9 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
                     "line": number,
                     "signal": null,
                     "error": {"message": problem},
-                }))
+                }));
             }
-        };
+        }
         Ok(())
     })?;
     Ok(status)

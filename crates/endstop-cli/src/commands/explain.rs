@@ -20,7 +20,7 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
         }
     }
     if as_json {
-        let _ = output::json_without(&timeline, output::keys());
+        output::json_without(&timeline, output::keys());
         return Ok(0);
     }
     text::tell(&timeline);

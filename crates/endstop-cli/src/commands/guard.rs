@@ -8,7 +8,7 @@ use crate::config::settings::Settings as Configured;
 use crate::config::trust::Origin;
 use crate::control::Control;
 use crate::control::guarded::OneGuarded;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Status};
 use crate::new_file::NewFile;
 use crate::output;
 use crate::render::advice::{Facts, in_journal};
@@ -44,12 +44,12 @@ const READ_ON: Duration = Duration::from_secs(3);
 const NO_COMMAND: &str =
     "no program: give it after `--`, for example `endstop guard --max-turns 50 -- claude -p \"…\"`";
 
-pub(crate) fn run(args: &GuardArgs, json: bool) -> Result {
+pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     if let Some(shell) = &args.print_env {
-        return print_env::run(args, shell);
+        return print_env::run(args, shell).map(Status::OfCommand);
     }
     if let Some(address) = &args.listen {
-        return guard_listen::run(args, address, json);
+        return guard_listen::run(args, address, json).map(Status::OfCommand);
     }
     if args.command.is_empty() {
         return Err(Failure::usage(NO_COMMAND));
@@ -415,7 +415,7 @@ fn next(done: &Done) -> Option<String> {
             "raise the output limit of the program"
         }
         (_, Decision::UnknownFinish) => "check the answer: its finish value is not known",
-        _ => return Some(Facts::of(&done.outcome).next(None)),
+        _ => return Some(Facts::of(&done.outcome).next(None, None)),
     };
     Some(step.to_owned())
 }
@@ -426,7 +426,7 @@ fn report(
     limits: &Limits,
     run: Option<String>,
     (json, color): (bool, bool),
-) -> u8 {
+) -> Status {
     let Done { outcome, program, counts, .. } = done;
     let own = program.end.how();
     if !json {
@@ -456,12 +456,12 @@ fn report(
         let shown = Outcome { model_calls, ..outcome.clone() };
         output::painted_note(&format!("\n{}", card(&shown, limits, &beside, color)));
     }
-    match done.verified {
+    Status::OfCommand(match done.verified {
         StopSignal::Terminate => 143,
         StopSignal::Interrupt => 130,
         StopSignal::Nothing if outcome.verified == Some(false) => 1,
         StopSignal::Nothing if program.exit.is_some() => program.exit_code(),
         StopSignal::Nothing if done.ended_by_us || args.strict => outcome.exit_status(),
-        StopSignal::Nothing => program.exit_code(),
-    }
+        StopSignal::Nothing => return Status::OfProgram(program.exit_code()),
+    })
 }

@@ -212,7 +212,7 @@ async fn serve(
 fn announce(local: SocketAddr, metrics: Option<SocketAddr>, json: bool) {
     if json {
         let line = json!({"type": "listening", "address": local, "metrics": metrics});
-        let _ = output::json(&line);
+        output::json(&line);
         return;
     }
     output::note(&format!("endstop guard: listening on http://{local}"));
@@ -303,7 +303,7 @@ impl Watch {
             let line = json!({
                 "type": "run_started", "profile": &*profile, "run_id": run.record_id(), "name": run.id(),
             });
-            let _ = output::json(&line);
+            output::json(&line);
         }
         self.ended.spawn(async move {
             let outcome = run.ended().await;
@@ -322,7 +322,7 @@ impl Watch {
             {
                 line.extend(fields);
             }
-            let _ = output::json_without(&line, output::keys());
+            output::json_without(&line, output::keys());
             return;
         }
         output::note(&format!(

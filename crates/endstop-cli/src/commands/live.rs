@@ -11,7 +11,7 @@ pub(crate) fn list(json: bool) -> Result {
     let all = live()?;
     if json {
         for found in &all {
-            let _ = output::json(&found.run);
+            output::json(&found.run);
         }
         return Ok(0);
     }
@@ -19,7 +19,7 @@ pub(crate) fn list(json: bool) -> Result {
         output::note("no run is live");
         return Ok(0);
     }
-    let _ = output::line(&format!(
+    output::line(&format!(
         "{:<24}  {:<16}  {:<8}  {:>5}  {:>9}  {:>8}  {:>7}  {:>8}",
         "run", "kind", "phase", "turns", "cost", "elapsed", "calls", "process"
     ));
@@ -31,7 +31,7 @@ pub(crate) fn list(json: bool) -> Result {
             run.profile.as_ref().map_or(run.kind.clone(), |one| format!("{}:{one}", run.kind));
         let cost = run.cost_usd.map_or_else(|| "–".to_owned(), |usd| format!("${usd:.4}"));
         let elapsed = format!("{} s", run.elapsed_ms / 1000);
-        let _ = output::line(&format!(
+        output::line(&format!(
             "{:<24}  {:<16}  {:<8}  {:>5}  {cost:>9}  {elapsed:>8}  {:>7}  {:>8}",
             one_line(&run.run_id, 60),
             one_line(&kind, 60),
@@ -90,10 +90,10 @@ pub(crate) fn limits(args: &LiveLimitsArgs, json: bool) -> Result {
 fn done(what: &str, run: &str, json: bool) {
     use crate::output;
     if json {
-        let _ = output::json(&serde_json::json!({"type": what, "run_id": run}));
+        output::json(&serde_json::json!({"type": what, "run_id": run}));
     } else {
         let what = what.replace('_', " ");
-        let _ = output::line(&format!("{}: {what}", crate::visible::visible(run)));
+        output::line(&format!("{}: {what}", crate::visible::visible(run)));
     }
 }
 

@@ -19,40 +19,40 @@ pub(crate) fn run(as_json: bool) -> u8 {
                 })
             })
             .collect();
-        let _ = output::json(&policies);
+        output::json(&policies);
         return 0;
     }
     for policy in registry.policies() {
         let mark = if policy.name == registry.default_name() { " (default)" } else { "" };
         // Printed from the registry and not from a list, so that the output cannot differ from the
         // code.
-        let _ = output::line(&format!("{}{mark}\n  {}", policy.name, policy.description));
+        output::line(&format!("{}{mark}\n  {}", policy.name, policy.description));
         if let Some(config) = policy.default_config.as_object() {
             for (key, value) in config {
-                let _ = output::line(&format!("    {key} = {value}"));
+                output::line(&format!("    {key} = {value}"));
             }
         }
     }
-    let _ = output::line(
+    output::line(
         "\nA run has no policy unless you set one with --policy NAME. A specification without a name selects the default.",
     );
-    let _ = output::line(
+    output::line(
         "Combine them: --policy '{\"any\": [\"final_pattern\", {\"confidence\": {\"confidence_threshold\": 0.9}}]}'",
     );
-    let _ = output::line(
+    output::line(
         "\nDetectors: policies like those above, or rules that watch a run, --watch MODE:RULE (observe, warn, nudge, stop). `stuck` observes every run by default.\n",
     );
     for rule in Rule::known() {
-        let _ = output::line(&format!("{}\n  {}", rule.name, rule.description));
+        output::line(&format!("{}\n  {}", rule.name, rule.description));
         match Rule::from_config(rule.name, &Value::Null).map(|made| made.spec()) {
             Ok(spec) => {
                 for (key, value) in spec[rule.name].as_object().into_iter().flatten() {
-                    let _ = output::line(&format!("    {key} = {value}"));
+                    output::line(&format!("    {key} = {value}"));
                 }
             }
             // A rule without a default names the key that it needs.
             Err(PolicyError::BadValue { key, expected, .. }) => {
-                let _ = output::line(&format!("    {key} = (required: {expected})"));
+                output::line(&format!("    {key} = (required: {expected})"));
             }
             Err(_) => {}
         }

@@ -57,7 +57,7 @@ pub(super) fn run(args: &GuardArgs, shell: &str) -> Result {
         files: &DiskFiles,
     });
     let lines = print_env(shell, &wiring.env, &wiring.cleared);
-    let _ = output::raw_line(lines.trim_end());
+    output::raw_line(lines.trim_end());
     Ok(0)
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
     match (&args.name, as_json) {
         (None, true) => {
             let all: Vec<Value> = PROVIDERS.iter().map(as_value).collect();
-            let _ = output::json(&all);
+            output::json(&all);
         }
         (None, false) => list(),
         (Some(name), true) => {
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
                 value["models"] =
                     models::known(found.id).map(|id| model_value(found, id)).collect();
             }
-            let _ = output::json(&value);
+            output::json(&value);
         }
         (Some(name), false) => {
             let found = find(name)?;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
             show_credentials(found);
             show_formats(found);
             if !found.notes.is_empty() {
-                let _ = output::line(&format!("  note       {}", found.notes));
+                output::line(&format!("  note       {}", found.notes));
             }
             if args.models {
                 show_models(found);
@@ -59,48 +59,45 @@ fn list() {
     let wide = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
     let (id, apis, url) = (wide(0), wide(1), wide(2));
     for row in &rows {
-        let _ = output::line(&format!(
-            "{:<id$}  {:<apis$}  {:<url$}  {}",
-            row[0], row[1], row[2], row[3]
-        ));
+        output::line(&format!("{:<id$}  {:<apis$}  {:<url$}  {}", row[0], row[1], row[2], row[3]));
     }
-    let _ = output::line(
+    output::line(
         "\nUse one as --model PROVIDER/MODEL; any OpenAI-compatible server with --base-url URL.",
     );
 }
 
 /// Prints the parts of a provider's URL and the variables that set them.
 fn show_address(found: &ProviderInfo) {
-    let _ = output::line(&format!("{} ({})", found.name, found.id));
-    let _ = output::line(&format!("  endpoint   {}", found.base_url));
+    output::line(&format!("{} ({})", found.name, found.id));
+    output::line(&format!("  endpoint   {}", found.base_url));
     for variable in [found.base_url_var, found.wider_url_var].into_iter().flatten() {
-        let _ = output::line(&format!("             {variable} overrides it"));
+        output::line(&format!("             {variable} overrides it"));
     }
     for variable in found.region_vars {
-        let _ = output::line(&format!("  region     {variable}"));
+        output::line(&format!("  region     {variable}"));
     }
     for vars in found.places {
-        let _ = output::line(&format!("  {}…", vars.models));
-        let _ = output::line(&format!("    endpoint {} overrides it", vars.base_url));
-        let _ = output::line(&format!("    project  {}", vars.project.join(" or ")));
-        let _ = output::line(&format!("    location {}", vars.location.join(" or ")));
+        output::line(&format!("  {}…", vars.models));
+        output::line(&format!("    endpoint {} overrides it", vars.base_url));
+        output::line(&format!("    project  {}", vars.project.join(" or ")));
+        output::line(&format!("    location {}", vars.location.join(" or ")));
     }
     if let Some(variable) = found.version_var {
-        let _ = output::line(&format!("  version    {variable}, else the newest"));
+        output::line(&format!("  version    {variable}, else the newest"));
     }
 }
 
 fn show_credentials(found: &ProviderInfo) {
     for key in found.key_vars {
-        let _ = output::line(&format!("  key        {}", key.name));
+        output::line(&format!("  key        {}", key.name));
     }
     if let Some(pair) = found.signing {
-        let _ = output::line(&format!("             or, to sign, {} and {}", pair.id, pair.secret));
-        let _ = output::line(&format!("             with {} for temporary keys", pair.session));
+        output::line(&format!("             or, to sign, {} and {}", pair.id, pair.secret));
+        output::line(&format!("             with {} for temporary keys", pair.session));
     }
     if let Some(login) = found.login {
-        let _ = output::line(&format!("             or the file that {} names", login.file));
-        let _ = output::line(&format!("             or what `{}` left", login.command));
+        output::line(&format!("             or the file that {} names", login.file));
+        output::line(&format!("             or what `{}` left", login.command));
     }
 }
 
@@ -108,13 +105,13 @@ fn show_credentials(found: &ProviderInfo) {
 /// use it, and each sends some of them.
 fn show_formats(found: &ProviderInfo) {
     for endpoint in found.endpoints {
-        let _ = output::line(&format!("  api        {} at {}", endpoint.api, endpoint.path));
-        let _ = output::line(&format!(
+        output::line(&format!("  api        {} at {}", endpoint.api, endpoint.path));
+        output::line(&format!(
             "    {:<32} {:<22} {:<10} the run ends as",
             "finish value of the format", "reason", "confidence"
         ));
         for (raw, signal) in finish_values(endpoint.api) {
-            let _ = output::line(&format!(
+            output::line(&format!(
                 "    {raw:<32} {:<22} {:<10} {}",
                 signal.reason.as_str(),
                 signal.confidence.as_str(),
@@ -122,7 +119,7 @@ fn show_formats(found: &ProviderInfo) {
             ));
         }
     }
-    let _ = output::line(
+    output::line(
         "  A provider may send only some values of its format. Unless a policy, a hook or a limit decides.\n  \
          A tool call outranks a natural end; errors are retried first if that may help.",
     );
@@ -130,10 +127,10 @@ fn show_formats(found: &ProviderInfo) {
 
 fn show_models(found: &ProviderInfo) {
     let tokens = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
-    let _ = output::line(&format!("\n{:>14} {:>11}  model", "context window", "output cap"));
+    output::line(&format!("\n{:>14} {:>11}  model", "context window", "output cap"));
     for id in models::known(found.id) {
         let limits = models::limits(found.id, id);
-        let _ = output::line(&format!(
+        output::line(&format!(
             "{:>14} {:>11}  {id}",
             tokens(limits.context_window),
             tokens(limits.max_output)

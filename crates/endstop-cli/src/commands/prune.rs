@@ -24,7 +24,7 @@ pub(crate) fn run(args: &PruneArgs, as_json: bool) -> Result {
     };
     let pruned = journal.prune(&spec).map_err(wrong)?;
     if as_json {
-        let _ = output::json(&json!({
+        output::json(&json!({
             "type": "pruned",
             "dry_run": args.dry_run,
             "removed": pruned.removed,
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &PruneArgs, as_json: bool) -> Result {
         }));
         return Ok(0);
     }
-    let _ = output::line(&summary(&pruned, args.dry_run));
+    output::line(&summary(&pruned, args.dry_run));
     if pruned.spared > 0 {
         // Explains why a bound is still exceeded.
         let hint = if args.unfinished {
@@ -44,8 +44,7 @@ pub(crate) fn run(args: &PruneArgs, as_json: bool) -> Result {
         } else {
             "they have not ended, and can be resumed; --unfinished removes those that no process is driving"
         };
-        let _ =
-            output::line(&format!("{} beyond the bound stay: {hint}", count(pruned.spared, "run")));
+        output::line(&format!("{} beyond the bound stay: {hint}", count(pruned.spared, "run")));
     }
     Ok(0)
 }

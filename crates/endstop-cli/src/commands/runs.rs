@@ -23,7 +23,7 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
     let runs = journal.runs(args.number).map_err(|error| Failure::usage(error.to_string()))?;
     if as_json {
         for run in &runs {
-            let _ = output::json_without(run, output::keys());
+            output::json_without(run, output::keys());
         }
         return Ok(0);
     }
@@ -32,13 +32,13 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
         return Ok(0);
     }
     let now = now_ms();
-    let _ = output::line(&format!(
+    output::line(&format!(
         "{:<10}  {:>12}  {:<28}  {:>5}  {:>9}  task",
         "run", "started", "ended as", "turns", "cost"
     ));
     for run in &runs {
         // Redacted again, because the process that stored a run may not have known all secrets.
-        let _ = output::line(&output::hidden(&line(run, now)));
+        output::line(&output::hidden(&line(run, now)));
     }
     Ok(0)
 }

@@ -257,7 +257,7 @@ async fn serve(
 
 fn announce(local: SocketAddr, agents: &[String], json: bool) {
     if json {
-        let _ = output::json(&json!({"type": "listening", "address": local, "agents": agents}));
+        output::json(&json!({"type": "listening", "address": local, "agents": agents}));
         return;
     }
     output::note(&format!(

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
     if !args.jsonl {
         let outcome = one(&source.json()?, &registry)
             .map_err(|problem| Failure::usage(format!("{}: {problem}", source.name())))?;
-        let _ = output::json(&outcome);
+        output::json(&outcome);
         return Ok(0);
     }
     let mut status = 0;
@@ -34,14 +34,14 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
                 None => Err("missing field `scenario`; expected an object {\"id\", \"scenario\"}"
                     .to_owned()),
             });
-        let _ = match outcome {
+        match outcome {
             Ok(outcome) => {
                 let mut object = serde_json::Map::new();
                 object.insert("id".to_owned(), id.unwrap_or(Value::Null));
                 if let Value::Object(fields) = outcome {
                     object.extend(fields);
                 }
-                output::json(&object)
+                output::json(&object);
             }
             Err(problem) => {
                 // One invalid line does not hide the others: reading continues, and the status
@@ -49,9 +49,9 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
                 status = 2;
                 let problem = format!("line {number}: {problem}");
                 output::note_of_line(&source.name(), &problem);
-                output::json(&json!({"id": id, "type": "error", "line": number, "error": problem}))
+                output::json(&json!({"id": id, "type": "error", "line": number, "error": problem}));
             }
-        };
+        }
         Ok(())
     })?;
     Ok(status)

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &TrustArgs, json: bool) -> Result {
         format!("{path} asks for:\n{}", asks.text())
     };
     if !json {
-        let _ = output::line(&text);
+        output::line(&text);
     } else if !was && !args.yes && io::stdin().is_terminal() {
         // The user must see what the question is about; standard output is for the JSON.
         output::note(&text);
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &TrustArgs, json: bool) -> Result {
         store.add(&folder.path, &folder.file.sha256)?;
     }
     if json {
-        let _ = output::json(&json!({
+        output::json(&json!({
             "type": "trust", "path": folder.path.display().to_string(),
             "sha256": folder.file.sha256, "trusted": true, "asks_for": asks,
         }));
@@ -96,7 +96,7 @@ fn agreed(path: &str) -> Result<()> {
 fn list(json: bool) -> Result {
     let all = Store::of_user()?.all()?;
     if json {
-        let _ = output::json(&json!({"type": "trust_list", "trusted": all}));
+        output::json(&json!({"type": "trust_list", "trusted": all}));
         return Ok(0);
     }
     for one in &all {
@@ -106,7 +106,7 @@ fn list(json: bool) -> Result {
             Ok(None) => "  (deleted)",
             Err(_) => "  (not readable: not trusted)",
         };
-        let _ = output::line(&format!("{}  {}{now}", one.at, shown(&one.path)));
+        output::line(&format!("{}  {}{now}", one.at, shown(&one.path)));
     }
     if all.is_empty() {
         output::note("endstop: no settings file is trusted");
@@ -121,7 +121,7 @@ fn revoke(folder: &Path, json: bool) -> Result {
     let was = Store::of_user()?.remove(&path)?;
     let name = path.display().to_string();
     if json {
-        let _ = output::json(&json!({"type": "trust", "path": name, "trusted": false, "was": was}));
+        output::json(&json!({"type": "trust", "path": name, "trusted": false, "was": was}));
     } else {
         let now = if was { "is no longer trusted" } else { "was not trusted" };
         output::note(&format!("endstop: {} {now}", shown(&name)));

@@ -53,7 +53,7 @@ fn export(run: &str, store: &Store, args: &WorkerArgs, json: bool) -> Result {
     })?;
     export_run(store, run, &journal).map_err(|error| Failure::usage(error.to_string()))?;
     if json {
-        let _ = output::json(&json!({"type": "exported", "run": run, "journal": journal.path()}));
+        output::json(&json!({"type": "exported", "run": run, "journal": journal.path()}));
         return Ok(0);
     }
     output::note(&format!("{run} is in {}", journal.path().display()));
@@ -134,8 +134,7 @@ async fn serve(
     let worker = Worker::open(agents, store, options, report)
         .map_err(|error| Failure::usage(error.to_string()))?;
     if json {
-        let _ =
-            output::json(&json!({"type": "listening", "address": args.listen, "agents": names}));
+        output::json(&json!({"type": "listening", "address": args.listen, "agents": names}));
     } else {
         let names = names.join(", ");
         output::note(&format!("endstop worker: http://{} (agents: {names})", args.listen));

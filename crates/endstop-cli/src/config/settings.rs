@@ -18,6 +18,7 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::RunHeader;
 use endstop::mcp::McpServer;
 use endstop::schema::OutputSchema;
+use endstop::verifier::CommandVerifier;
 use endstop::wire::catalog::prices::parse_price;
 use endstop::{
     Limits, ModelParams, Price, Watch,
@@ -207,7 +208,11 @@ impl Settings {
         take(&mut settings.api, &args.api);
         take(&mut settings.base_url, &args.base_url);
         take(&mut settings.system, &args.system);
-        take(&mut settings.verify, &args.verify);
+        if let Some(command) = &args.verify {
+            let command = verifier(command.clone());
+            settings.verify =
+                Some(command.map_err(|problem| Failure::usage(format!("--verify: {problem}")))?);
+        }
         take(&mut settings.project, &args.project);
         if let Some(text) = &args.price {
             // The error already begins with `price:`, so that `--` in front makes it the flag's
@@ -315,7 +320,7 @@ impl Settings {
             "base_url" => self.base_url = Some(text()?),
             "allow_http" => self.allow_http = switch()?,
             "system" => self.system = Some(text()?),
-            "verify" => self.verify = Some(text()?),
+            "verify" => self.verify = Some(verifier(text()?).map_err(wrong)?),
             "price" => {
                 let text = price_text(value).ok_or_else(|| wrong(PRICE_EXPECTED))?;
                 let price = parse_price(&text).map_err(|error| {
@@ -534,4 +539,12 @@ pub(crate) fn policy(spec: &str) -> Result<BoxPolicy> {
             .map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
     }
     registry.build_text(spec).map_err(|error| Failure::usage(format!("--policy: {error}")))
+}
+
+/// Checks the command of a verifier.
+fn verifier(command: String) -> std::result::Result<String, &'static str> {
+    if CommandVerifier::new(&command).is_blank() {
+        return Err("the command is blank, so it would accept every answer; set a command");
+    }
+    Ok(command)
 }

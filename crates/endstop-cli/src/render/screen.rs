@@ -41,8 +41,6 @@ pub(crate) struct Screen {
     flow: Flow,
     /// Events that arrive while a question is open; shown after the answer.
     held: Option<Vec<AgentEvent>>,
-    /// `true` if standard output was closed by its reader.
-    pub(crate) closed: bool,
     /// `true` if the text of turns is not shown.
     pub(crate) answer_only: bool,
     /// Calls that a resumed run made before it was resumed: name and arguments by id.
@@ -88,7 +86,6 @@ impl Screen {
             status: Status::Nowhere,
             flow: Flow::default(),
             held: None,
-            closed: false,
             answer_only: false,
             earlier: HashMap::new(),
         }
@@ -287,8 +284,7 @@ impl Screen {
             // Text in a pipe does not touch the status line.
             self.clear_status();
         }
-        let mut out = io::stdout().lock();
-        self.closed |= out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err();
+        output::raw(&text);
         self.at_line_start = text.ends_with('\n');
         match text.rsplit_once('\n') {
             Some((_, line)) => self.column = line.chars().count(),
@@ -303,8 +299,7 @@ impl Screen {
     pub(crate) fn end_line(&mut self) {
         self.clear_status();
         if !self.at_line_start {
-            let mut out = io::stdout().lock();
-            self.closed |= out.write_all(b"\n").and_then(|()| out.flush()).is_err();
+            output::raw("\n");
             self.at_line_start = true;
             self.column = 0;
         }

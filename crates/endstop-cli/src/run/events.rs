@@ -65,19 +65,21 @@ impl EventFile {
             writeln!(self.file, "{}", self.secrets.out_of_json_text(line))?;
             if keep == Keep::Soon { Ok(()) } else { self.file.flush() }
         });
-        // Reported once, because a full disk fails every line.
-        if let Err(error) = written
-            && !std::mem::replace(&mut self.failed, true)
-        {
-            output::note(&format!(
-                "endstop: --events {}: {error}; the run continues without this file",
-                self.path.display()
-            ));
-        }
+        self.check(written);
     }
 
     pub(crate) fn finish(&mut self) {
-        // A failure was reported by the last `write`, which flushed the ending.
-        let _ = self.file.flush();
+        let flushed = self.file.flush();
+        self.check(flushed);
+    }
+
+    /// Reports the first error only, because a full disk fails every line.
+    fn check(&mut self, written: io::Result<()>) {
+        if let Err(error) = written
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            let file = format!("--events {}", self.path.display());
+            output::write_failed(&file, &error, "; the run continues, and this file is incomplete");
+        }
     }
 }

@@ -108,7 +108,7 @@ fn write(
             file.write(&line, Keep::Now);
         }
         if json {
-            let _ = output::json_without(&line, &keys);
+            output::json_without(&line, &keys);
         }
         // Other holders of the channel may live longer.
         if is_last {

@@ -187,7 +187,7 @@ impl RunSession {
         }
         let beside = self.beside(&outcome, diverged.as_ref(), unverified);
         if self.json {
-            let _ = output::json_without(&ended, &self.secrets);
+            output::json_without(&ended, &self.secrets);
         } else {
             show_answer(&outcome, self.answer_only);
             let card = card(&outcome, &view.limits, &beside, view.screen.color());
@@ -215,7 +215,7 @@ impl RunSession {
             events.finish();
         }
         if self.json {
-            let _ = output::json_without(&line, &self.secrets);
+            output::json_without(&line, &self.secrets);
         } else if let Some(journal) = &self.journal {
             let named = self.named_journal.as_deref();
             let resume = resume_command(journal, run_id, named);
@@ -246,7 +246,7 @@ impl RunSession {
             }
             if let Ok(id) = journal.find(id) {
                 let named = self.named_journal.as_deref();
-                if facts.asks_for_resume()
+                if facts.remedy().is_some()
                     && let Ok(recorded) = journal.load(&id)
                 {
                     again = Again::of(facts, &recorded, &id, named);
@@ -257,7 +257,7 @@ impl RunSession {
         }
         let mut next = match diverged {
             Some(_) => AFTER_DIVERGENCE.to_owned(),
-            None => facts.next(again.as_ref()),
+            None => facts.next(again.as_ref(), self.named_journal.as_deref()),
         };
         if self.demo && facts.is_failure() {
             next = of_demo(&next);
@@ -274,7 +274,7 @@ impl RunSession {
                 events.write(&warning, Keep::Now);
             }
             if self.json {
-                view.screen.closed |= output::json_without(&warning, &self.secrets).is_err();
+                output::json_without(&warning, &self.secrets);
             }
             view.screen.end_line();
             output::note(&format!("⚠ {}", visible(&warning.message)));
@@ -290,7 +290,6 @@ impl RunSession {
         (signals, messages): (&mut Signals, &mut Messages),
     ) -> Result<(Stopped, StopSignal)> {
         let mut heard = StopSignal::Nothing;
-        let mut told = false;
         let mut questions = self.questions.take();
         let mut asked: Option<Asked> = None;
         let mut redraw = tokio::time::interval(Duration::from_millis(200));
@@ -324,9 +323,6 @@ impl RunSession {
                     }
                     Some(event) => {
                         self.show(event, view);
-                        if view.screen.closed {
-                            cancel_unread(agent, &mut told);
-                        }
                     }
                     None => return Ok((Stopped::of(handle.status())?, heard)),
                 },
@@ -391,7 +387,7 @@ impl RunSession {
             events.write(line, if delta { Keep::Soon } else { Keep::Now });
         }
         if self.json {
-            view.screen.closed |= output::json_without(line, &self.secrets).is_err();
+            output::json_without(line, &self.secrets);
         }
     }
 }
@@ -407,14 +403,6 @@ fn steer(handle: &RunHandle, message: Steered, screen: &mut Screen) {
         Ok(()) => output::note("· the message is sent with the next model call"),
         Err(problem) => output::note(&format!("⚠ the message was not sent: {problem}")),
     }
-}
-
-/// Cancels a run whose output was closed: the rest of it would be paid for without a reader.
-fn cancel_unread(agent: &Agent, told: &mut bool) {
-    if !std::mem::replace(told, true) {
-        output::note("endstop: standard output was closed; the run is cancelled");
-    }
-    agent.cancel();
 }
 
 /// The first signal cancels the runs of the agent; any later one terminates them.
@@ -450,6 +438,6 @@ fn show_answer(outcome: &Outcome, alone: bool) {
     if alone || outcome.last_text.as_deref() != Some(answer.as_str()) {
         // A pipe gets the answer unchanged, because a program reads it.
         let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
-        let _ = output::raw_line(&shown);
+        output::raw_line(&shown);
     }
 }

@@ -369,7 +369,6 @@ fn advice_matches_the_card() {
             20,
             "describe the obstacle in the task",
         ),
-        (Turn::text("Half an").finish("length"), &[], 20, "raise --max-output-tokens, or allow"),
         (Turn::error(401, "{}"), &[], 30, "check the key: `endstop providers"),
     ] {
         let cli = Cli::new();

@@ -332,6 +332,10 @@ fn bad_scenarios() -> Vec<(Value, Vec<&'static str>)> {
     let answer = json!([{"text": "Yes."}]);
     vec![
         (json!([]), vec!["a scenario is an object", "`turns`"]),
+        (
+            json!({"limits": {"verify_rounds": 2}, "turns": []}),
+            vec!["limits.verify_rounds", "no effect without a verifier", "`verdicts`"],
+        ),
         (json!({}), vec!["missing field `turns`"]),
         (json!({"turns": 5}), vec!["`turns`", "expected a sequence"]),
         (json!({"turns": [{"text": 5}]}), vec!["`turns[0].text`", "expected a string"]),

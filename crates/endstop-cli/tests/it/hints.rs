@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Returns a row of the card, with its continuation lines.
-fn row(done: &Done, name: &str) -> String {
+pub(crate) fn row(done: &Done, name: &str) -> String {
     row_of(&done.stderr, name)
 }
 
-fn row_of(text: &str, name: &str) -> String {
+pub(crate) fn row_of(text: &str, name: &str) -> String {
     let (_, card) = text.rsplit_once("── stopped: ").unwrap_or_else(|| panic!("{text}"));
     let mut lines = card.lines().skip_while(|line| !line.starts_with(&format!("  {name:<9}")));
     let first = lines.next().map(|line| line[11..].to_owned());
@@ -26,14 +26,14 @@ fn row_of(text: &str, name: &str) -> String {
 }
 
 /// Returns the commands in a text.
-fn commands(text: &str) -> Vec<String> {
+pub(crate) fn commands(text: &str) -> Vec<String> {
     let starts = text.match_indices("endstop ").map(|(at, _)| &text[at..]);
     let ends = |command: &str| command.find([';', ')', '`']).unwrap_or(command.len());
     starts.map(|command| command[..ends(command)].to_owned()).collect()
 }
 
 /// Runs a command in a shell.
-fn shell(cli: &Cli, command: &str) -> Done {
+pub(crate) fn shell(cli: &Cli, command: &str) -> Done {
     let rest = command.strip_prefix("endstop ").unwrap();
     let mut shell = Command::new("sh");
     shell
@@ -175,14 +175,8 @@ fn refused_key_names_its_variable() {
 #[test]
 fn recurring_ending_has_no_command() {
     let filtered = Turn::text("I would rather ").finish("content_filter");
-    let cut = Turn::text("Half an ans").finish("length");
-    let same = Turn::call("shell", &json!({"command": "true"}));
-    let failing = Turn::call("nothing", &json!({}));
     for (turn, args, status, words) in [
         (filtered, &[][..], 30, "the same wording will be refused again"),
-        (cut, &[], 20, "raise --max-output-tokens, or allow --max-continuations"),
-        (same, &["--tool", "shell"], 20, "describe the obstacle in the task"),
-        (failing, &["--tool", "shell"], 20, "read the tool errors"),
         (Turn::error(400, r#"{"error": {"message": "no"}}"#), &[], 30, "fix the request"),
         (Turn::error(404, r#"{"error": {"message": "no"}}"#), &[], 30, "the model name"),
     ] {
@@ -192,6 +186,23 @@ fn recurring_ending_has_no_command() {
         assert!(followed(&cli, &done).is_empty(), "{done:#?}");
         assert!(!row(&done, "next").contains("max-retries"), "{done:#?}");
     }
+}
+
+#[test]
+fn accepted_answer_is_not_paid_again() {
+    let cli = Cli::new();
+    let server = playing([Turn::text("It is whole.").finish("brand_new"), Turn::text("Other.")]);
+    let done = run(&cli, &server, &[]).exits(10);
+    let followed = followed(&cli, &done);
+    followed[0].outcome_is("stop");
+    assert_eq!(followed[0].stdout, "It is whole.\n");
+    assert_eq!(server.requests().len(), 1);
+    // Another resume has nothing to do, and the first run keeps its ending.
+    let resume = ["run", "--resume", "last", "--journal", JOURNAL, "--trust-journal"];
+    cli.run(resume).exits(2).notes(&["already ended as stop"]);
+    let runs = cli.run(["runs", "--json", "--journal", JOURNAL]).exits(0).lines();
+    let endings: Vec<_> = runs.iter().map(|run| run["termination"].as_str().unwrap()).collect();
+    assert_eq!(endings, ["stop", "error_during_execution"]);
 }
 
 #[test]

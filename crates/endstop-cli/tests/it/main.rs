@@ -51,6 +51,8 @@ mod killed;
 mod limits;
 #[cfg(unix)]
 mod mcp;
+#[cfg(unix)]
+mod next_step;
 mod outputs;
 #[cfg(target_os = "linux")]
 mod packed_bombs;
@@ -89,3 +91,5 @@ mod verify;
 #[cfg(feature = "restate")]
 mod worker;
 mod wrap_up;
+#[cfg(target_os = "linux")]
+mod write_errors;

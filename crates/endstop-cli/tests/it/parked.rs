@@ -153,6 +153,27 @@ fn parked_run_can_be_cancelled() {
 }
 
 #[test]
+fn cancel_withdraws_decision() {
+    for decision in [&["--approve"][..], &["--deny", "no"]] {
+        let cli = Cli::new();
+        let server = removing();
+        park(&cli, &server, &[]);
+        let id = pending(&cli)[0]["run_id"].as_str().unwrap().to_owned();
+        answer(&cli, decision).exits(0);
+        cli.run(["cancel", &id, "--journal", "j.db"]).exits(0);
+        // Also after another resume, which reads the history of the first one.
+        for _ in 0..2 {
+            resume(&cli, &[]).exits(75);
+            assert!(!cli.path("log.txt").exists(), "the withdrawn call ran");
+        }
+        assert_eq!(server.requests().len(), 1, "the model received a denial");
+        answer(&cli, &["--approve"]).exits(0);
+        resume(&cli, &[]).exits(0);
+        assert_eq!(cli.read("log.txt"), "removed\n");
+    }
+}
+
+#[test]
 fn expired_request_is_a_timeout() {
     let cli = Cli::new();
     let server = removing();

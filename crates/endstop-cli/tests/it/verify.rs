@@ -118,3 +118,28 @@ fn verifier_secrets_stay_here() {
         assert!(!text.contains(crate::cli::OPENAI_KEY), "{text}");
     }
 }
+
+#[test]
+fn blank_verifier_is_refused() {
+    let cli = Cli::new();
+    let server = playing([Turn::text("Done.")]);
+    for blank in ["", " ", "\t\n", "# cargo test", " \n  # one\n# two\n"] {
+        for more in [&[][..], &["--verify-rounds", "2"]] {
+            let args = [&["Go.", "--verify", blank], more].concat();
+            cli.agent(&server, "openai-chat", &args)
+                .exits(2)
+                .notes(&["--verify: the command is blank"]);
+        }
+        cli.run(["guard", "--verify", blank, "--", "true"])
+            .exits(2)
+            .notes(&["--verify: the command"]);
+        cli.write("own.toml", format!("verify = {}\n", json!(blank)));
+        let args = ["Go.", "--config", "own.toml"];
+        cli.agent(&server, "openai-chat", &args)
+            .exits(2)
+            .notes(&["`verify`: the command is blank"]);
+    }
+    assert_eq!(server.requests().len(), 0);
+    let commented = ["Go.", "--verify", "# the tests\nfalse"];
+    cli.agent(&server, "openai-chat", &commented).exits(1);
+}

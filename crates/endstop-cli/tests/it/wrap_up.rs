@@ -1,9 +1,10 @@
 //! `--wrap-up` and `--tell-remaining`: a hand-over when a ceiling ends the run.
 
-use crate::cli::{Cli, FORMATS, playing};
+use crate::cli::{Cli, FORMATS, Started, agent_args, answering, eventually, playing};
 use crate::run::last_message;
-use endstop::testkit::Turn;
+use endstop::testkit::{Reply, Turn};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 #[test]
 fn hand_over_is_no_answer() {
@@ -54,6 +55,31 @@ fn resumed_run_drops_the_hand_over() {
     assert_eq!(outcome["model_calls"], 2);
     let requests = server.requests();
     assert!(!requests[2].body.to_string().contains("hand-over"));
+}
+
+#[test]
+fn run_killed_in_hand_over_keeps_ending() {
+    let cli = Cli::new();
+    cli.write("a.txt", "the content");
+    let server = answering(|request| match request.number {
+        1 => Reply::turn(request, &Turn::call("read_file", &json!({"path": "a.txt"}))),
+        2 => Reply::turn(request, &Turn::text("Read a.txt.")).after(Duration::from_secs(100)),
+        _ => Reply::turn(request, &Turn::text("All done.")),
+    });
+    let args = ["Go.", "--tool", "read_file", "--max-turns", "1", "--wrap-up", "--journal", "j.db"];
+    let mut started = Started::new(cli.command(agent_args(&server, "openai-chat", &args)), "");
+    eventually("the hand-over", || server.requests().len() == 2);
+    started.child.kill().unwrap();
+    drop(started);
+    let resume = ["run", "--resume", "last", "--journal", "j.db", "--trust-journal"];
+    let resume = |more: &[&str]| cli.run(resume.iter().chain(more));
+    resume(&[]).exits(20).outcome_is("error_max_turns");
+    assert_eq!(server.requests().len(), 2);
+    let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
+    assert_eq!((runs.len(), &runs[0]["termination"]), (1, &json!("error_max_turns")));
+    // From now on it is a run like any other that reached its limit.
+    resume(&[]).exits(2).notes(&["would end again at once"]);
+    resume(&["--max-turns", "2"]).exits(0).outcome_is("stop");
 }
 
 #[test]

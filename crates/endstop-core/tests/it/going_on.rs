@@ -227,3 +227,34 @@ fn failed_call_is_repeated_and_booked() {
         on.perform
     );
 }
+
+#[test]
+fn lower_limit_stops_repeated_call() {
+    let spec = || RunSpec::new(Vec::new());
+    let at = |ms, kind| Event::new(Duration::from_millis(ms), kind);
+    let start = at(0, EventKind::Start { seed: 1, price: None, wall_ms: None });
+    let failed = at(
+        9,
+        EventKind::TurnFailed {
+            call: EffectId(1),
+            error: ModelError::new(ErrorClass::Authentication, "no such key"),
+            partial: None,
+        },
+    );
+    let under = |max_turns| {
+        let limits = Limits { max_turns: Some(max_turns), ..Limits::default() };
+        Resumption { limits: Some(limits), ..Resumption::default() }
+    };
+    // The process died during the call.
+    let on = go_on(spec, vec![start.clone()], under(1)).unwrap();
+    assert_eq!(running(&on).phase().as_str(), "calling");
+    let Step::Ended(outcome) = go_on(spec, vec![start.clone()], under(0)).unwrap().step else {
+        panic!("the call is repeated without a turn left")
+    };
+    assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+    // The call had failed, and ended the run.
+    let events = vec![start, failed];
+    assert!(go_on(spec, events.clone(), under(1)).is_ok());
+    let refused = go_on(spec, events, under(0));
+    assert!(matches!(refused, Err(CannotGoOn::EndsAgain(_))), "{:?}", refused.err());
+}

@@ -44,7 +44,7 @@ use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
 use crate::park::{Answer, AnswerRefused, ParkHistory, decided};
 use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
-use endstop_core::replay::{GoesOn, close, go_on};
+use endstop_core::replay::{CannotGoOn, GoesOn, close, go_on};
 use endstop_core::{Event, MessageId, Outcome, Price, Replay, Resumption, RunSpec, Step};
 use endstop_wire::redact::KnownKeys;
 use std::sync::Arc;
@@ -191,7 +191,6 @@ fn find(
     if let Some(answer) = &how.answer {
         log = Some(decide(journal, &mut recorded, log.take(), answer, &keys)?);
     }
-    let parks = ParkHistory::of(&recorded.events);
     let with = resumption(&recorded, now, opened.price(config));
     let past = Past { config, how, recorded, with };
     let (resumes, input) = (how.run.clone(), past.input());
@@ -203,11 +202,13 @@ fn find(
         for event in &events {
             recorder.keep(event, &[], None);
         }
-        // A success needs no continuation: store the outcome and return it.
-        if outcome.is_success() {
+        // A success needs no continuation, and a run whose cause of its ending has not changed has
+        // none: store the outcome and return it.
+        if outcome.is_success() || past.ends_again() {
             let (step, at) = (Step::Ended(outcome), Duration::ZERO);
             let (perform, recorder) = (Vec::new(), Box::new(recorder));
             let id = how.run.clone();
+            let parks = ParkHistory::default();
             return Ok(Again { opened, step, perform, at, recorder, resumes, id, input, parks });
         }
         recorder.ended(&mut outcome);
@@ -217,6 +218,7 @@ fn find(
         Some(log) => past.same_run(log)?,
         None => past.new_run(journal, header)?,
     };
+    let parks = ParkHistory::of(&on.events);
     let mut recorder = Recorder::new(journal, log, keys);
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
     past.record(&mut recorder, &on, spec);
@@ -333,6 +335,12 @@ impl Past<'_> {
         go_on(spec, self.recorded.events.clone(), self.with.clone())
             .map_err(|why| StartError::Ended { run: self.how.run.clone(), why })
             .map(|on| (on, spec()))
+    }
+
+    /// `true` if the run would end again at once.
+    fn ends_again(&self) -> bool {
+        let again = self.at_interruption(&self.how.run);
+        matches!(again, Err(StartError::Ended { why: CannotGoOn::EndsAgain(_), .. }))
     }
 
     /// Continues the run under its id.

@@ -264,7 +264,13 @@ impl Scenario {
         })?;
         // The limits are checked here and not only when the run begins, so that every mistake in a
         // file is reported by the function that reads it.
-        scenario.limits()?;
+        if scenario.limits()?.verify_rounds.is_some() && scenario.verdicts.is_empty() {
+            return Err(ScenarioError {
+                field: "limits.verify_rounds".to_owned(),
+                problem: "it has no effect without a verifier; set `verdicts`, or remove it"
+                    .to_owned(),
+            });
+        }
         let negative = |turn: &ScriptedTurn| turn.cost.is_some_and(|cost| cost < 0.0);
         if let Some(at) = scenario.turns.iter().position(negative) {
             return Err(ScenarioError {

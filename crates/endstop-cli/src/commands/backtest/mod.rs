@@ -65,7 +65,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         if let (Some(chosen), Some(all)) = (&chosen, value.as_object_mut()) {
             all.insert("branches".to_owned(), chosen.as_ref().map(branches::json).into());
         }
-        let _ = output::json(&value);
+        output::json(&value);
     } else {
         let more = match &chosen {
             Some(Some(chosen)) => branches::lines(chosen),
@@ -76,10 +76,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         for line in
             lines(&report, output::shows_colours(&std::io::stdout())).into_iter().chain(more)
         {
-            // The reader of standard output is gone, for example `head`.
-            if output::raw_line(&line).is_err() {
-                break;
-            }
+            output::raw_line(&line);
         }
     }
     Ok(0)

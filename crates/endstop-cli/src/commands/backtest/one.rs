@@ -53,13 +53,11 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
     }
     let found = look.found()?;
     if as_json {
-        let _ = output::json(&found.json(candidates));
+        output::json(&found.json(candidates));
         return Ok(0);
     }
     for line in found.lines(candidates) {
-        if output::raw_line(&line).is_err() {
-            break;
-        }
+        output::raw_line(&line);
     }
     Ok(0)
 }

@@ -1,9 +1,10 @@
-//! The meaning of an outcome's ending, and whether its run can be resumed.
+//! The meaning of an outcome's ending, and the change with which its run can continue.
 
 use crate::visible::visible;
 use endstop::{
     Outcome, Termination,
     core::{Decision, Layer, Limit},
+    provider::ErrorClass,
 };
 use endstop_report::advice::meaning;
 
@@ -64,33 +65,49 @@ impl<'a> Facts<'a> {
         !self.0.is_success() || self.0.verified == Some(false)
     }
 
-    /// `true` if resuming the run is the right response to its ending.
-    pub(crate) fn asks_for_resume(self) -> bool {
-        self.is_raised()
-            || matches!(self.0.termination, Termination::Cancelled | Termination::Terminated)
-            // A resume repeats the failed call. A fault in the code would only happen again.
-            || self.0.termination == Termination::ErrorDuringExecution
-                && matches!(self.0.decided_by.layer, Layer::Provider | Layer::Caller)
-    }
-
-    /// The limit that must be raised before the run can be resumed.
-    pub(crate) fn limit(self) -> Option<&'a str> {
-        self.is_raised().then(|| self.0.decided_by.decision.as_str())
-    }
-
-    fn is_raised(self) -> bool {
-        let by = &self.0.decided_by;
-        by.layer == Layer::Limit
-            && matches!(
-                self.0.termination,
-                Termination::ErrorMaxTurns
-                    | Termination::ErrorMaxBudgetUsd
-                    | Termination::ErrorMaxTokens
-                    | Termination::ErrorTimeout
-                    | Termination::ErrorMaxStructuredOutputRetries
-                    | Termination::ErrorNotVerified
+    /// Returns the change with which the run can continue, by the decision that ended it. `None` if
+    /// no change of the settings helps.
+    pub(crate) fn remedy(self) -> Option<Remedy> {
+        let Outcome { termination, decided_by, .. } = self.0;
+        if termination.is_success() {
+            return None;
+        }
+        match &decided_by.decision {
+            Decision::Limit(limit) => Some(Remedy::Limit(*limit)),
+            Decision::UnknownFinish => Some(Remedy::Limit(Limit::AcceptUnknownFinish)),
+            Decision::TokenLimitReached => Some(Remedy::Limit(Limit::MaxContinuations)),
+            Decision::ThinkingStarved => Some(Remedy::OutputCap),
+            // These calls are repeated, and a compaction is tried again. The other errors of a
+            // provider, and faults of the code, would recur.
+            Decision::CallFailed(ErrorClass::QuotaExhausted)
+            | Decision::Compaction
+            | Decision::Cancel
+            | Decision::Terminate => Some(Remedy::Nothing),
+            Decision::CallFailed(_) => matches!(
+                termination,
+                Termination::ErrorDuringExecution | Termination::ErrorProviderAuth
             )
-            // A shared budget is not a flag of this run, so the resume command could not raise it.
-            && by.decision != Decision::SharedBudget
+            .then_some(Remedy::Nothing),
+            _ => None,
+        }
     }
+
+    /// The limit that ended the run.
+    pub(crate) fn limit(self) -> Option<Limit> {
+        match self.0.decided_by.decision {
+            Decision::Limit(limit) => Some(limit),
+            _ => None,
+        }
+    }
+}
+
+/// A change with which a run can continue after its ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// The run continues under the same settings, because its cause may have passed.
+    Nothing,
+    /// The run continues under a higher limit, or with a switch that is off.
+    Limit(Limit),
+    /// The last turn is repeated in a branch, with a higher output cap.
+    OutputCap,
 }

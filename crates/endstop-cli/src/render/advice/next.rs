@@ -1,20 +1,23 @@
 //! The next step after a run: the command that resumes it, or the advice of the table, made
 //! specific by the facts.
 
-use super::facts::Facts;
-use super::resume::Again;
+use super::facts::{Facts, Remedy};
+use super::resume::{Again, in_journal};
 use crate::render::amounts::seconds;
 use crate::visible::visible;
-use endstop::core::limits::LimitRow;
 use endstop::{
     NanoUsd, Outcome, Termination,
-    core::{Decision, Layer},
+    core::{Decision, Layer, Limit},
     provider::ErrorClass,
 };
 use endstop_report::advice::advice;
+use std::path::Path;
 
 /// Advice about a replay that diverged from its recording.
 pub(crate) const AFTER_DIVERGENCE: &str = "give the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence exits with the status of the replayed run";
+
+/// Advice about an account whose quota is used up.
+const QUOTA: &str = "check the plan and the billing of the provider's account";
 
 /// Advice about a run of `endstop demo`, which has no flags of its own.
 pub(crate) fn of_demo(next: &str) -> String {
@@ -23,24 +26,13 @@ pub(crate) fn of_demo(next: &str) -> String {
 
 impl Facts<'_> {
     /// Returns the next step. `again` is a command that resumes the run; it was checked to work.
-    pub(crate) fn next(self, again: Option<&Again>) -> String {
-        let Outcome { termination, decided_by, verified, retry_after, provider, .. } = self.0;
+    /// `journal` is its journal, if commands need `--journal` to find it.
+    pub(crate) fn next(self, again: Option<&Again>, journal: Option<&Path>) -> String {
+        let Outcome { termination, decided_by, verified, retry_after, .. } = self.0;
         let (termination, layer) = (*termination, decided_by.layer);
-        let table = || advice(termination);
-        if let Some(again) = again.filter(|_| self.asks_for_resume()) {
-            let command = again.command();
-            return match (termination, *retry_after) {
-                (Termination::Cancelled | Termination::Terminated, _) => {
-                    format!("nothing is left running; to resume: {command}")
-                }
-                (Termination::ErrorDuringExecution, Some(wait)) => {
-                    format!("wait {} as the provider asks, then resume: {command}", seconds(wait))
-                }
-                (Termination::ErrorDuringExecution, None) => format!(
-                    "resume: {command}; if it fails again, check the address and the provider's status"
-                ),
-                _ => format!("resume with a higher limit: {command}"),
-            };
+        let table = || self.in_table();
+        if let (Some(again), Some(remedy)) = (again, self.remedy()) {
+            return self.with_command(remedy, again);
         }
         match (termination, layer, &decided_by.decision) {
             (Termination::Stop | Termination::Submitted, ..) if *verified == Some(false) => {
@@ -50,7 +42,10 @@ impl Facts<'_> {
                 Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens,
                 _,
                 Decision::SharedBudget,
-            ) => "raise the shared budget or run fewer agents at once; `endstop spend` shows the ceilings of the day".to_owned(),
+            ) => format!(
+                "raise the shared budget or run fewer agents at once; `{}` shows the ceilings of the day",
+                in_journal("endstop spend", journal)
+            ),
             (Termination::ErrorDuringExecution, _, Decision::UnknownFinish) => {
                 "if the answer is complete, add --accept-unknown-finish".to_owned()
             }
@@ -81,11 +76,19 @@ impl Facts<'_> {
                 _,
                 Decision::CallFailed(ErrorClass::QuotaExhausted),
             ) => {
-                "check the plan and the billing of the provider's account".to_owned()
+                QUOTA.to_owned()
             }
-            (Termination::ErrorProviderAuth, ..) => {
-                let name = provider.as_deref().unwrap_or("NAME");
-                table().replace("NAME", &visible(name))
+            // No cap was reached.
+            (Termination::ErrorThinkingStarved, _, Decision::Limit(_)) => {
+                "raise --thinking-timeout, or lower the model's thinking effort".to_owned()
+            }
+            // A schema is not the cause: the call was lost before it.
+            (Termination::ErrorSchemaValidation, _, Decision::ToolCalls) => {
+                "configure the server's tool parser and reasoning parser for the model, and run again"
+                    .to_owned()
+            }
+            (Termination::ErrorDuringExecution, _, Decision::Paused) => {
+                "run again; if the provider pauses again, give its own tools less work".to_owned()
             }
             (Termination::ErrorHalted, Layer::Policy, policy) => format!(
                 "if it stopped too early, change the policy `{}`; otherwise reduce the task",
@@ -102,12 +105,62 @@ impl Facts<'_> {
         }
     }
 
+    /// Returns the advice of the table, with the name of the provider.
+    fn in_table(self) -> String {
+        let advice = advice(self.0.termination);
+        match self.0.provider.as_deref() {
+            Some(name) => advice.replace("NAME", &visible(name)),
+            None => advice,
+        }
+    }
+
+    /// Returns the advice with a command that was checked to work.
+    fn with_command(self, remedy: Remedy, again: &Again) -> String {
+        let Outcome { termination, retry_after, .. } = self.0;
+        let command = again.command();
+        match remedy {
+            Remedy::OutputCap => format!("repeat the turn with a higher output cap: {command}"),
+            Remedy::Limit(Limit::AcceptUnknownFinish) => {
+                format!("if the answer is complete, accept it: {command}")
+            }
+            Remedy::Limit(Limit::MaxContinuations) => {
+                format!("let the model continue its answer: {command}")
+            }
+            // A higher limit alone does not remove the cause.
+            Remedy::Limit(
+                Limit::MaxConsecutiveMistakes | Limit::MaxUnproductiveTurns | Limit::MaxEmptyTurns,
+            ) => format!("{}; to continue nevertheless: {command}", self.in_table()),
+            Remedy::Limit(_) if again.repeats_turn() => {
+                format!("repeat the turn with a higher limit: {command}")
+            }
+            Remedy::Limit(_) => format!("resume with a higher limit: {command}"),
+            Remedy::Nothing => match (termination, retry_after) {
+                (Termination::Cancelled | Termination::Terminated, _) => {
+                    format!("nothing is left running; to resume: {command}")
+                }
+                (_, Some(wait)) => {
+                    format!("wait {} as the provider asks, then resume: {command}", seconds(*wait))
+                }
+                (Termination::ErrorDuringExecution, None) => format!(
+                    "resume: {command}; if it fails again, check the address and the provider's status"
+                ),
+                (Termination::ErrorCompactionFailed, None) => {
+                    format!("{}; to try the compaction again: {command}", self.in_table())
+                }
+                (Termination::ErrorProviderRejected, None) => {
+                    format!("{QUOTA}, and resume: {command}")
+                }
+                _ => format!("{}, and resume: {command}", self.in_table()),
+            },
+        }
+    }
+
     /// Names the limit to raise if the table, which has one row per ending, names another limit.
     fn other_limit(self) -> Option<String> {
-        let row = LimitRow::of(self.limit()?)?;
-        let flag = format!("--{}", row.name.replace('_', "-"));
-        let is_named = advice(self.0.termination).contains(&flag);
-        (!is_named).then(|| format!("raise {flag}, or reduce the task"))
+        let flag = format!("--{}", self.limit()?.name().replace('_', "-"));
+        let table = self.in_table();
+        let is_named = table.contains(&flag);
+        (!is_named).then(|| format!("{table}; or raise {flag}"))
     }
 
     /// Names the ceiling or the output cap under which the next call would have been allowed.

@@ -1,15 +1,15 @@
-//! The command that resumes a run. It is printed only after a resume under those limits was tried
+//! The command that resumes a run or repeats its last turn. It is printed only after a resume under those limits was tried
 //! on the run's recorded events, so that the hint works.
 
-use super::facts::Facts;
+use super::facts::{Facts, Remedy};
 use crate::config::settings::is_resumable;
 use crate::config::trust::seal;
-use endstop::core::limits::{LimitRow, Unit};
+use endstop::core::limits::Unit;
 use endstop::core::replay::go_on;
 use endstop::journal::RecordedRun;
 use endstop::{
     Limits,
-    core::{LimitValue, Resumption},
+    core::{Effect, Limit, LimitValue, Replay, Resumption, RunSpec},
 };
 use endstop_report::advice::quoted;
 use serde_json::Value;
@@ -19,16 +19,16 @@ use std::path::{Path, PathBuf};
 /// ends.
 const DOUBLINGS: u32 = 24;
 
-/// A command that resumes a run.
+/// A command that resumes a run, or repeats its last turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Again {
-    run: String,
+    /// The command with the run's id.
+    command: String,
+    repeats_turn: bool,
     journal: Option<PathBuf>,
     /// `true` if the run has no seal that marks it as the user's own, because there is no state
     /// folder for the key.
     unmarked: bool,
-    /// The flag that raises the limit.
-    raised: Option<String>,
 }
 
 impl Again {
@@ -39,24 +39,40 @@ impl Again {
         run: &str,
         journal: Option<&Path>,
     ) -> Option<Again> {
-        let possible =
-            facts.asks_for_resume() && is_resumable(&recorded.header) && recorded.damage.is_none();
-        if !possible || recorded.spec(None).is_err() {
+        let remedy = facts.remedy()?;
+        if !is_resumable(&recorded.header) || recorded.damage.is_some() {
             return None;
         }
+        let spec = recorded.spec(None).ok()?;
         let limits = recorded.limits();
-        // A run that hit a limit ends at once if it is resumed under the same limit, so the command
-        // must raise it.
-        let raised = if let Some(limit) = facts.limit() {
-            Some(enough(recorded, limits, limit)?)
-        } else if continues(recorded, limits) {
-            None
-        } else {
-            return None;
+        let (command, repeats_turn) = match remedy {
+            Remedy::Nothing => (continues(recorded, limits).then(|| resume(run))?, false),
+            // A run that hit a limit ends at once if it is resumed under the same limit, so the
+            // command must raise it.
+            Remedy::Limit(limit) => match enough(recorded, limits.clone(), limit) {
+                Some(flags) => (format!("{} {flags}", resume(run)), false),
+                // The ceiling had cut the answer, which stays cut if the run is resumed.
+                None if matches!(limit, Limit::MaxBudgetUsd | Limit::MaxTokens) => {
+                    let (turn, _) = last_call(recorded, spec)?;
+                    let mut limits = limits;
+                    let command = branch(recorded, run, turn)?;
+                    (format!("{command} {}", raise(&mut limits, limit)?), true)
+                }
+                None => return None,
+            },
+            Remedy::OutputCap => {
+                let most = spec.max_output.unwrap_or(u64::MAX);
+                let (turn, cap) = last_call(recorded, spec)?;
+                // As much as the kernel raises it, which was not enough.
+                let raised = cap?.saturating_mul(4).min(most);
+                if raised <= cap? {
+                    return None;
+                }
+                let command = branch(recorded, run, turn)?;
+                (format!("{command} --max-output-tokens {raised}"), true)
+            }
         };
-        let journal = journal.map(Path::to_owned);
-        let unmarked = is_unmarked(recorded);
-        Some(Again { run: run.to_owned(), journal, unmarked, raised })
+        Some(Again { repeats_turn, ..Again::new(command, recorded, journal) })
     }
 
     /// Returns the command that resumes a run whose process died, or `None` if no command can.
@@ -69,17 +85,22 @@ impl Again {
             && recorded.damage.is_none()
             && recorded.spec(None).is_ok()
             && continues(recorded, recorded.limits());
+        possible.then(|| Again::new(resume(run), recorded, journal))
+    }
+
+    fn new(command: String, recorded: &RecordedRun, journal: Option<&Path>) -> Again {
+        let unmarked = recorded.header.settings.get(seal::MEMBER).is_none();
         let journal = journal.map(Path::to_owned);
-        let unmarked = is_unmarked(recorded);
-        possible.then(|| Again { run: run.to_owned(), journal, unmarked, raised: None })
+        Again { command, repeats_turn: false, journal, unmarked }
+    }
+
+    /// `true` if the command repeats the last turn, instead of resuming the run after it.
+    pub(crate) fn repeats_turn(&self) -> bool {
+        self.repeats_turn
     }
 
     pub(crate) fn command(&self) -> String {
-        let mut command = format!("endstop run --resume {}", self.run);
-        if let Some(flag) = &self.raised {
-            command.push(' ');
-            command.push_str(flag);
-        }
+        let mut command = self.command.clone();
         // Without this flag the command would stop and ask, because a journal outside the state
         // folder that carries no seal may come from another user.
         if self.journal.is_some() && self.unmarked {
@@ -89,8 +110,29 @@ impl Again {
     }
 }
 
-fn is_unmarked(recorded: &RecordedRun) -> bool {
-    recorded.header.settings.get(seal::MEMBER).is_none()
+fn resume(run: &str) -> String {
+    format!("endstop run --resume {run}")
+}
+
+/// Returns the command that repeats this turn, or `None` if the run cannot be branched before it.
+fn branch(recorded: &RecordedRun, run: &str, turn: u32) -> Option<String> {
+    let kept = turn.checked_sub(1)?;
+    recorded.prefix(kept, None).ok()?;
+    Some(format!("endstop branch {run} --at {kept}"))
+}
+
+/// Returns the turn of the run's last model call, and the output cap that was sent.
+fn last_call(recorded: &RecordedRun, spec: RunSpec) -> Option<(u32, Option<u64>)> {
+    let mut replay = Replay::new(spec);
+    let mut last = None;
+    for event in &recorded.events {
+        for effect in replay.feed(event.clone()) {
+            if let Effect::CallModel { turn, output_cap, .. } = effect {
+                last = Some((*turn, *output_cap));
+            }
+        }
+    }
+    last
 }
 
 /// Appends `--journal` to a command if the journal is not found without it.
@@ -101,32 +143,47 @@ pub(crate) fn in_journal(command: &str, journal: Option<&Path>) -> String {
     }
 }
 
-/// Returns the flag with the first doubled value under which the run continues.
-fn enough(recorded: &RecordedRun, mut limits: Limits, limit: &str) -> Option<String> {
+/// Returns the flags with the first doubled value under which the run continues.
+fn enough(recorded: &RecordedRun, mut limits: Limits, limit: Limit) -> Option<String> {
     // One doubling is not always enough: the cost of the next call may exceed the raised ceiling
     // too.
     for _ in 0..DOUBLINGS {
-        let value = doubled(&limits, limit)?;
-        // As for flags: numbers parse as JSON, durations stay strings.
-        let read = serde_json::from_str(&value).unwrap_or(Value::String(value.clone()));
-        limits.set(limit, &read).ok()?;
+        let flag = raise(&mut limits, limit)?;
         if continues(recorded, limits.clone()) {
-            return Some(format!("--{} {value}", limit.replace('_', "-")));
+            return Some(flag);
+        }
+        // An answer that the ceiling had cut must be continued as well.
+        let mut both = limits.clone();
+        if let Some(continuing) = raise(&mut both, Limit::MaxContinuations)
+            && continues(recorded, both)
+        {
+            return Some(format!("{flag} {continuing}"));
         }
     }
     None
 }
 
-/// Returns twice the value of a limit, in the form that its flag accepts.
-fn doubled(limits: &Limits, limit: &str) -> Option<String> {
-    let row = LimitRow::of(limit)?;
+/// Raises a limit, and returns the flag that does so.
+fn raise(limits: &mut Limits, limit: Limit) -> Option<String> {
+    let value = raised(limits, limit)?;
+    // As for flags: numbers and switches parse as JSON, durations stay strings.
+    let read = serde_json::from_str(&value).unwrap_or(Value::String(value.clone()));
+    limits.set(limit.name(), &read).ok()?;
+    let flag = format!("--{}", limit.name().replace('_', "-"));
+    Some(if read == true { flag } else { format!("{flag} {value}") })
+}
+
+/// Returns twice the value of a limit, or a switch that is on, in the form that its flag accepts.
+fn raised(limits: &Limits, limit: Limit) -> Option<String> {
+    let row = limit.row();
     // The `max` calls keep a limit of 0 from staying 0, however often it is doubled.
     Some(match (row.value(limits), row.unit) {
         (LimitValue::Count(count), Unit::Tokens) => count.max(500).checked_mul(2)?.to_string(),
         (LimitValue::Count(count), _) => count.max(1).checked_mul(2)?.to_string(),
         (LimitValue::Usd(usd), _) => (usd.max(0.005) * 2.0).to_string(),
         (LimitValue::Time(time), _) => format!("{}s", (time.as_secs_f64() * 2.0).ceil().max(1.0)),
-        (LimitValue::Off | LimitValue::Switch(_) | LimitValue::Tokens(_), _) => return None,
+        (LimitValue::Switch(false), _) => "true".to_owned(),
+        (LimitValue::Off | LimitValue::Switch(true) | LimitValue::Tokens(_), _) => return None,
     })
 }
 
@@ -141,21 +198,22 @@ fn continues(recorded: &RecordedRun, limits: Limits) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endstop::core::limits::{LimitRow, TABLE};
+    use endstop::core::limits::TABLE;
 
     #[test]
-    fn every_set_limit_can_be_doubled() {
+    fn every_set_limit_can_be_raised() {
         let mut limits = Limits::default();
-        let numeric = |row: &&LimitRow| !matches!(row.unit, Unit::Switch | Unit::TokensCounted);
-        for row in TABLE.iter().filter(numeric) {
-            limits.set(row.name, &Value::from(row.least)).unwrap();
+        for row in TABLE.iter().filter(|row| row.unit != Unit::TokensCounted) {
+            let is_switch = row.unit == Unit::Switch;
+            let low = if is_switch { Value::Bool(false) } else { Value::from(row.least) };
+            limits.set(row.name, &low).unwrap();
             let before = row.value(&limits);
-            let value = doubled(&limits, row.name).unwrap();
+            let value = raised(&limits, row.limit).unwrap();
             let read = serde_json::from_str(&value).unwrap_or(Value::String(value));
             limits.set(row.name, &read).unwrap();
             assert!(row.value(&limits) > before, "{}", row.name);
         }
-        assert_eq!(doubled(&limits, "shared_budget"), None);
+        assert_eq!(raised(&limits, Limit::WrapUp), None);
     }
 
     #[test]

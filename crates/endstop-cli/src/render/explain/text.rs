@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 
 /// Writes a line with secrets redacted again, because the process that stored the run may not have known
 /// all of them.
-fn shown(line: &str) -> std::io::Result<()> {
-    output::line(&output::hidden(line))
+fn shown(line: &str) {
+    output::line(&output::hidden(line));
 }
 
 /// Prints the timeline and the ending.
@@ -21,21 +21,21 @@ pub(crate) fn tell(timeline: &Timeline) {
         let id = |text: &str| shorten(text, 120).replace(['\n', '\t'], " ");
         let model = id(run.model.as_deref().unwrap_or("?"));
         let date = format::date(run.started_ms);
-        let _ = shown(&format!("run {} · {date} · {model}", id(&run.id)));
+        shown(&format!("run {} · {date} · {model}", id(&run.id)));
         if let Some(earlier) = &run.continues {
             let earlier = id(earlier);
-            let _ = shown(&format!("continues run {earlier}, which had ended"));
+            shown(&format!("continues run {earlier}, which had ended"));
         }
         for line in format::branches(run) {
-            let _ = shown(&shorten(&line, 400));
+            shown(&shorten(&line, 400));
         }
-        let _ = shown(&format!("task: {}\n", shorten(&run.task, 300)));
+        shown(&format!("task: {}\n", shorten(&run.task, 300)));
     }
     for problem in &timeline.problems {
         output::note(&format!("⚠ {}", shorten(problem, 600)));
     }
     for line in event_lines(timeline) {
-        let _ = shown(&line);
+        shown(&line);
     }
     for (nth, repeat) in timeline.repeats.iter().enumerate() {
         let calls: Vec<String> = repeat
@@ -45,23 +45,23 @@ pub(crate) fn tell(timeline: &Timeline) {
             .collect();
         let what = calls.join(", ");
         let heading = if nth == 0 { "\n" } else { "" };
-        let _ = shown(&format!("{heading}repeats: {what}: {}", format::repeated(repeat)));
+        shown(&format!("{heading}repeats: {what}: {}", format::repeated(repeat)));
     }
     let Some(outcome) = &timeline.ending else {
-        let _ = shown(&format!("\n{}", format::no_outcome(timeline.state)));
+        shown(&format!("\n{}", format::no_outcome(timeline.state)));
         if let Some(next) = &timeline.next {
-            let _ = shown(&format!("next: {next}"));
+            shown(&format!("next: {next}"));
         }
         return;
     };
     let limits = timeline.limits.last().map(format::limits).filter(|limits| !limits.is_empty());
     if let Some(limits) = limits {
-        let _ = shown(&format!("\nlimits at the end: {limits}"));
+        shown(&format!("\nlimits at the end: {limits}"));
     }
-    let _ = shown("");
+    shown("");
     // Without colours, because this is standard output and may be a pipe or a file.
     for line in card(outcome, &timeline.allowed, &timeline.beside(), false).lines() {
-        let _ = shown(line);
+        shown(line);
     }
 }
 

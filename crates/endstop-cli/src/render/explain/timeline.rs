@@ -206,7 +206,8 @@ impl Timeline {
             return again.map(|again| format!("resume: {}", again.command()));
         }
         let facts = self.ending.as_ref().map(Facts::of)?;
-        let next = facts.next(Again::of(facts, run, &header.id, journal).as_ref());
+        let again = Again::of(facts, run, &header.id, journal);
+        let next = facts.next(again.as_ref(), journal);
         let demo = header.settings["demo"].is_string() && facts.is_failure();
         Some(if demo { of_demo(&next) } else { next })
     }
@@ -235,7 +236,7 @@ impl Timeline {
         timeline.end(outcome);
         timeline.next = match timeline.diverged() {
             Some(_) => Some(AFTER_DIVERGENCE.to_owned()),
-            None => timeline.ending.as_ref().map(|outcome| Facts::of(outcome).next(None)),
+            None => timeline.ending.as_ref().map(|outcome| Facts::of(outcome).next(None, None)),
         };
         timeline.close();
         timeline
