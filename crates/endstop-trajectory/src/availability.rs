@@ -184,7 +184,9 @@ mod tests {
             (json!("stuck"), None),
             (json!({"same_error": {"times": 2}}), None),
             (json!({"name": "no_new", "config": {"times": 2}}), None),
-            (json!({"tool_called": {"name": "x"}}), Some(json!({"tool_called": {"name": "x"}}))),
+            // Only the results tell if a call has succeeded.
+            (json!({"tool_called": {"name": "x"}}), None),
+            (json!({"text_mention": {"text": "x"}}), Some(json!({"text_mention": {"text": "x"}}))),
             (json!({"any": ["final_pattern", "stuck"]}), Some(json!({"any": ["final_pattern"]}))),
             (json!({"any": ["no_new", "stuck"]}), None),
             (json!({"all": ["final_pattern", "stuck"]}), None),

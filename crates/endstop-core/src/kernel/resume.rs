@@ -68,23 +68,27 @@ pub(super) fn resumed(
             if !call.text.trim().is_empty() {
                 context.said.last_text = Some(context.said.with(&call.text));
             }
-            over_limit(context).unwrap_or(Next::Call)
+            check_limits(context)?;
+            Next::Call
         }
         // The call failed, and is repeated when its failure arrives.
         Phase::Calling(call) if call_again && guest.is_none() => {
-            over_limit(context).unwrap_or(Next::Wait(Phase::Calling(call)))
+            check_limits(context)?;
+            Next::Wait(Phase::Calling(call))
         }
         Phase::Backoff { until } => {
-            over_limit(context).unwrap_or(Next::Wait(Phase::Backoff { until }))
+            check_limits(context)?;
+            Next::Wait(Phase::Backoff { until })
         }
         // The reservation was computed with the old limits and price. A grant of that size would be
         // mistaken for everything that the shared budget has, so ask again.
         Phase::Reserving { id } => {
             effects.push(Effect::Abandon { id });
             if guest.is_some() {
-                return Next::Wait(Phase::Guest(Idle::default()));
+                return Continue(Next::Wait(Phase::Guest(Idle::default())));
             }
-            over_limit(context).unwrap_or(Next::Call)
+            check_limits(context)?;
+            Next::Call
         }
         Phase::Tools(mut open) => {
             let starts = start_again(&mut open, &lost, context, effects);
@@ -109,13 +113,6 @@ pub(super) fn resumed(
         }
         other => Next::Wait(other),
     })
-}
-
-/// Returns the end of a run whose next call is repeated, if a limit is reached that was higher when
-/// the turn began.
-fn over_limit(context: &RunContext) -> Option<Next> {
-    let ending = check_limits(context).break_value()?;
-    Some(Next::End { ending, calls: OpenCalls::default() })
 }
 
 /// The wait of a guest whose model call was lost.
