@@ -220,10 +220,11 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
     Ok(Line::Step(Box::new(step), Box::new(context)))
 }
 
-/// Parses calls: objects with `name` and `arguments`. The arguments are an object, or a string that
-/// contains one, because both forms occur in recorded traces.
+/// Parses calls: objects with `name` and `arguments`, and if known the `success` and `result` of the call.
+/// The arguments are an object, or a string that contains one, because both forms occur in recorded
+/// traces.
 fn calls_of(calls: &Value) -> Result<Vec<StepCall>, String> {
-    let wanted = "is not a list of calls, each of `name` and `arguments`";
+    let wanted = "is not a list of calls, each of `name` and `arguments`, with `success` and `result` if they are known";
     let calls = calls.as_array().ok_or(wanted)?;
     let call = |call: &Value| {
         let name = call.get("name")?.as_str()?.to_owned();
@@ -233,7 +234,15 @@ fn calls_of(calls: &Value) -> Result<Vec<StepCall>, String> {
             Some(Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
         };
-        Some(StepCall { name, arguments, success: None, result: None })
+        let success = match call.get("success") {
+            None | Some(Value::Null) => None,
+            Some(value) => Some(value.as_bool()?),
+        };
+        let result = match call.get("result") {
+            None | Some(Value::Null) => None,
+            Some(value) => Some(value.as_str()?.to_owned()),
+        };
+        Some(StepCall { name, arguments, success, result })
     };
     calls.iter().map(|one| call(one).ok_or_else(|| wanted.to_owned())).collect()
 }

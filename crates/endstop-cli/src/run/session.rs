@@ -24,6 +24,7 @@ use crate::render::screen::Screen;
 use crate::telemetry::Telemetry;
 use crate::visible::visible;
 use endstop::agent::{Agent, RunHandle};
+use endstop::core::visible_text;
 use endstop::event::AgentEvent;
 use endstop::journal::SqliteJournal;
 use endstop::park::{ParkRequest, RunStatus};
@@ -435,7 +436,8 @@ fn show_answer(outcome: &Outcome, alone: bool) {
         return;
     }
     let Some(answer) = outcome.answer() else { return };
-    if alone || outcome.last_text.as_deref() != Some(answer.as_str()) {
+    let streamed = outcome.last_text.as_deref().map(visible_text);
+    if alone || streamed != Some(answer.as_str()) {
         // A pipe gets the answer unchanged, because a program reads it.
         let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
         output::raw_line(&shown);

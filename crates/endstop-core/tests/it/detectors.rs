@@ -1,6 +1,8 @@
 //! Detectors compared with their definitions: over random runs, each rule fires at the step at
 //! which a slow and literal implementation of its definition does.
 
+use endstop_core::Registry;
+use endstop_core::decide::Decider;
 use endstop_core::detector::{Rule, RuleSet};
 use proptest::prelude::*;
 use serde_json::json;
@@ -212,5 +214,24 @@ fn rule_specification_round_trips() {
     ] {
         let error = Rule::from_spec(&spec).unwrap_err().to_string();
         assert!(error.contains(problem), "{spec}: {error}");
+    }
+}
+
+/// In `decide` a call has succeeded if its own `success` says so, or else that of the step.
+#[test]
+fn decided_step_states_if_its_calls_succeeded() {
+    for (step, fires) in [
+        (json!({"calls": [{"name": "b"}]}), true),
+        (json!({"calls": [{"name": "b"}], "success": false}), false),
+        (json!({"calls": [{"name": "b", "success": true, "result": "42"}]}), true),
+        (json!({"calls": [{"name": "b", "success": false, "result": "42"}]}), false),
+        (
+            json!({"calls": [{"name": "a", "success": true}, {"name": "b", "success": false}]}),
+            false,
+        ),
+    ] {
+        let policy = Registry::new().build_text(r#"tool_called={"name":"b"}"#).unwrap();
+        let decided = Decider::new(policy).line(json!({ "result": step }).to_string());
+        assert_eq!(decided.unwrap().unwrap()["terminate"], fires, "{step}");
     }
 }
