@@ -97,7 +97,12 @@ fn cases(ending: Termination) -> Vec<Case> {
             vec![Case::new(0, "--tool shell", finish("deliverable"), Says("the work is done"))]
         }
         Termination::ErrorMaxTurns => {
-            vec![Case::served(20, "--tool shell --max-turns 1", busy, Continues("--max-turns 2"))]
+            let several = "--tool shell --max-consecutive-mistakes 3 --max-unproductive-turns 2 --max-turns 3";
+            vec![
+                Case::served(20, "--tool shell --max-turns 1", busy, Continues("--max-turns 2")),
+                // Several limits end the run in the same moment, so all of them are raised.
+                Case::new(20, several, call("nothing"), Continues("--max-unproductive-turns 4")),
+            ]
         }
         Termination::ErrorMaxBudgetUsd => vec![
             Case::served(
@@ -349,6 +354,10 @@ fn follow(ending: Termination, case: &Case) -> Result<(), String> {
         return Err(format!("it ended otherwise: {}", done.stderr));
     }
     let next = row(&done, "next");
+    let explained = shell(&cli, "endstop explain last --journal 'my runs.db'").stdout;
+    if row_of(&explained, "next") != next {
+        return Err(format!("`explain` gives other advice: {explained}"));
+    }
     let (words, must_continue) = match case.next {
         Continues(words) => (words, true),
         Says(words) => (words, false),

@@ -5,10 +5,10 @@ use super::facts::{Facts, Remedy};
 use crate::config::settings::is_resumable;
 use crate::config::trust::seal;
 use endstop::core::limits::Unit;
-use endstop::core::replay::go_on;
+use endstop::core::replay::{CannotGoOn, go_on};
 use endstop::journal::RecordedRun;
 use endstop::{
-    Limits,
+    Limits, Outcome,
     core::{Effect, Limit, LimitValue, Replay, Resumption, RunSpec},
 };
 use endstop_report::advice::quoted;
@@ -143,21 +143,24 @@ pub(crate) fn in_journal(command: &str, journal: Option<&Path>) -> String {
     }
 }
 
-/// Returns the flags with the first doubled value under which the run continues.
-fn enough(recorded: &RecordedRun, mut limits: Limits, limit: Limit) -> Option<String> {
-    // One doubling is not always enough: the cost of the next call may exceed the raised ceiling
-    // too.
+/// Returns the flags under which the run continues: the limit is raised, and then each limit that
+/// would end the run again. One doubling is not always enough, because the cost of the next call may
+/// exceed the raised ceiling too.
+fn enough(recorded: &RecordedRun, mut limits: Limits, first: Limit) -> Option<String> {
+    let (mut limit, mut flags) = (first, Vec::<(Limit, String)>::new());
     for _ in 0..DOUBLINGS {
         let flag = raise(&mut limits, limit)?;
-        if continues(recorded, limits.clone()) {
-            return Some(flag);
-        }
-        // An answer that the ceiling had cut must be continued as well.
-        let mut both = limits.clone();
-        if let Some(continuing) = raise(&mut both, Limit::MaxContinuations)
-            && continues(recorded, both)
-        {
-            return Some(format!("{flag} {continuing}"));
+        flags.retain(|(raised, _)| *raised != limit);
+        flags.push((limit, flag));
+        match resumed(recorded, limits.clone()) {
+            Ok(()) => {
+                let flags: Vec<String> = flags.into_iter().map(|(_, flag)| flag).collect();
+                return Some(flags.join(" "));
+            }
+            Err(again) => match Facts::of(&*again?).remedy()? {
+                Remedy::Limit(next) => limit = next,
+                Remedy::Nothing | Remedy::OutputCap => return None,
+            },
         }
     }
     None
@@ -189,10 +192,21 @@ fn raised(limits: &Limits, limit: Limit) -> Option<String> {
 
 /// `true` if the run continues under these limits.
 fn continues(recorded: &RecordedRun, limits: Limits) -> bool {
+    resumed(recorded, limits).is_ok()
+}
+
+/// Resumes the run under these limits, on its record alone.
+///
+/// # Errors
+/// The run cannot be resumed. With an outcome, it would end again at once.
+fn resumed(recorded: &RecordedRun, limits: Limits) -> Result<(), Option<Box<Outcome>>> {
     // The callers have refused a run whose spec cannot be rebuilt, so the fallback is not used.
     let spec = || recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
     let with = Resumption { limits: Some(limits), ..Resumption::default() };
-    go_on(spec, recorded.events.clone(), with).is_ok()
+    go_on(spec, recorded.events.clone(), with).map(drop).map_err(|why| match why {
+        CannotGoOn::EndsAgain(outcome) => Some(outcome),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
