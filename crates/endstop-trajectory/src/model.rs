@@ -16,6 +16,9 @@ use std::borrow::Cow;
 
 type Text<'a> = Cow<'a, str>;
 
+/// Member of a step's `extra` if the recorder left its content out.
+pub(crate) const NOT_RECORDED: &str = "content_not_recorded";
+
 /// A recorded run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trajectory<'a> {
@@ -357,6 +360,11 @@ impl<'a> Step<'a> {
     pub fn is_turn(&self) -> bool {
         // Copied steps were turns of another run and would be counted twice.
         self.role == Role::Agent && !self.copied
+    }
+
+    /// `false` if the recorder left the text of the step out, so that a step without text states nothing.
+    pub fn has_content(&self) -> bool {
+        self.extra.as_ref().is_none_or(|extra| !extra.contains_key(NOT_RECORDED))
     }
 
     fn into_owned(self) -> Step<'static> {

@@ -217,7 +217,7 @@ fn rule_specification_round_trips() {
     }
 }
 
-/// In `decide` a call has succeeded if its own `success` says so, or else that of the step.
+/// In `decide` a call has succeeded if its own `success` states it, or else that of the step.
 #[test]
 fn decided_step_states_if_its_calls_succeeded() {
     for (step, fires) in [

@@ -111,7 +111,10 @@ impl Ended {
                     && run.turns().last().is_none_or(|step| blank(&step.text));
                 // A final response without text is not an answer, even if the recording calls it
                 // final.
-                if &*said.reason == "final" && silent {
+                let is_kept = run.turns().last().is_none_or(Step::has_content);
+                if &*said.reason == "final" && silent && !is_kept {
+                    (How::Unknown, "it ended, and its content is not recorded")
+                } else if &*said.reason == "final" && silent {
                     (How::NoAnswer, "it ended, and its last response has no text")
                 } else {
                     (How::Answered, "answered")
@@ -129,6 +132,9 @@ impl Ended {
             "provider_error" => (How::Failed, "the provider failed"),
             "agent_error" => (How::Failed, "the agent failed"),
             "harness_error" => (How::Failed, "the harness failed"),
+            _ if is_filtered(said) => {
+                (How::Failed, "the model refused, or a filter cut the answer")
+            }
             _ => (How::Unknown, "how it ended is unknown"),
         };
         // The failure message is more specific than the name of the reason.
@@ -227,6 +233,12 @@ impl Ended {
     }
 }
 
+/// `true` if the recorder's own name for the ending is that of a refusal or of a filter.
+fn is_filtered(said: &Ending<'_>) -> bool {
+    let filtered = ["refusal", "content_filter", "content-filter", "content_filtered", "SAFETY"];
+    said.native.as_deref().is_some_and(|native| filtered.contains(&native))
+}
+
 /// Maps a recorded ending to Endstop's: by the recorder's own name if it is one of Endstop's,
 /// otherwise by the reason.
 fn termination(said: &Ending<'_>) -> Option<Termination> {
@@ -248,6 +260,7 @@ fn termination(said: &Ending<'_>) -> Option<Termination> {
         "provider_error" => {
             provider_error::termination(message.map_or("", |message| message), said.http_status)
         }
+        _ if is_filtered(said) => Termination::ErrorContentFiltered,
         _ => return None,
     })
 }

@@ -115,3 +115,65 @@ fn stop_by_guard_is_recognised() {
         assert_eq!((ended.how, ended.termination), (How::Limit, Some(T::ErrorMaxTurns)), "{file}");
     }
 }
+
+#[test]
+fn refusal_is_a_failure() {
+    let text = json!([{"type": "text", "text": ""}]);
+    let ended = written(
+        "claude-code",
+        &[
+            json!({"type": "user", "uuid": "a", "sessionId": "s", "message": {"role": "user", "content": "go"}}),
+            json!({"type": "assistant", "uuid": "b", "parentUuid": "a", "sessionId": "s",
+                "message": {"id": "m", "role": "assistant", "content": text, "stop_reason": "refusal"}}),
+        ],
+    );
+    assert_eq!((ended.how, ended.termination), (How::Failed, Some(T::ErrorContentFiltered)));
+}
+
+/// Reads a trace with one model call that has these attributes in addition.
+fn traced(more: Value) -> Session {
+    let mut attributes = json!({"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5",
+        "gen_ai.response.finish_reasons": ["stop"], "gen_ai.usage.input_tokens": 1000,
+        "gen_ai.usage.output_tokens": 200});
+    for (key, value) in more.as_object().unwrap() {
+        attributes[key] = value.clone();
+    }
+    let span = json!({"traceId": "t", "spanId": "a", "parentSpanId": "", "name": "chat", "startTimeUnixNano": "1",
+        "endTimeUnixNano": "2", "attributes": attributes});
+    let document = json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]});
+    Session::of(&parsed("s.json", document.to_string()).remove(0), &Prices::new())
+}
+
+#[test]
+fn content_that_is_not_recorded_is_no_missing_answer() {
+    let said = |text: &str| {
+        json!([{"role": "assistant", "parts": [{"type": "text", "content": text}]}]).to_string()
+    };
+    for (more, how, in_question) in [
+        (json!({}), How::Unknown, false),
+        (
+            json!({"gen_ai.input.messages": json!([{"role": "user", "parts": []}]).to_string()}),
+            How::Unknown,
+            false,
+        ),
+        (json!({"gen_ai.output.messages": said("Paris.")}), How::Answered, false),
+        (json!({"gen_ai.output.messages": said("")}), How::NoAnswer, true),
+        (json!({"gen_ai.response.finish_reasons": ["length"]}), How::Cut, true),
+    ] {
+        let session = traced(more.clone());
+        assert_eq!(session.ended.how, how, "{more}: {:?}", session.ended);
+        assert_eq!(session.in_question().tokens() > 0, in_question, "{more}");
+    }
+    assert!(traced(json!({})).ended.words.contains("not recorded"));
+}
+
+#[test]
+fn cached_tokens_next_to_the_input_are_counted() {
+    for (cached, written, tokens) in
+        [(0, 0, 1200), (900, 0, 1200), (5000, 0, 6200), (800, 300, 2300), (0, 5000, 6200)]
+    {
+        let session = traced(json!({"gen_ai.usage.cache_read.input_tokens": cached,
+            "gen_ai.usage.cache_creation.input_tokens": written}));
+        assert_eq!(session.spent.tokens(), tokens, "{cached} {written}");
+    }
+}

@@ -1,9 +1,10 @@
 //! Tests the reader for Claude Code. The expected counts come from a script that read the raw
 //! files.
 
+use crate::common::parsed;
 use crate::reading::{counts, ending, fixture, ids, lines, read, tokens};
-use endstop_trajectory::Role;
 use endstop_trajectory::read::ProblemKind;
+use endstop_trajectory::{Role, Trajectory};
 use serde_json::{Value, json};
 
 #[test]
@@ -331,4 +332,42 @@ fn records_of_other_formats_are_counted() {
     assert_eq!(counts(read.only()), (3, 2, 1, 1, 0));
     let note = "event_msg 1, queue-operation 1, response_item 5, session_meta 1, turn_context 1";
     assert_eq!(read.only().notes, [format!("records that are not messages: {note}")]);
+}
+
+/// A session of three responses with these message ids and stop reasons, with a result after each call.
+fn session_with_ids(ids: [&str; 3], reasons: [&str; 3]) -> Trajectory<'static> {
+    let mut lines = vec![r#"{"type":"user","uuid":"u","sessionId":"s","message":{"role":"user","content":"Do it."}}"#.to_owned()];
+    let mut parent = "u".to_owned();
+    for (nth, (id, reason)) in ids.iter().zip(reasons).enumerate() {
+        let part = match nth {
+            2 => r#"{"type":"text","text":"Done."}"#.to_owned(),
+            _ => format!(r#"{{"type":"tool_use","id":"t{nth}","name":"Bash","input":{{}}}}"#),
+        };
+        lines.push(format!(
+            r#"{{"type":"assistant","uuid":"a{nth}","parentUuid":"{parent}","sessionId":"s","requestId":"{id}","message":{{"id":"{id}","role":"assistant","model":"m","content":[{part}],"stop_reason":{reason},"usage":{{"input_tokens":10,"output_tokens":20}}}}}}"#
+        ));
+        lines.push(format!(
+            r#"{{"type":"user","uuid":"r{nth}","parentUuid":"a{nth}","sessionId":"s","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{nth}","content":"x"}}]}}}}"#
+        ));
+        parent = format!("r{nth}");
+    }
+    lines.pop();
+    parsed("s.jsonl", lines.join("\n")).remove(0)
+}
+
+#[test]
+fn constant_ids_do_not_merge_turns() {
+    let [call, end] = [r#""tool_use""#, r#""end_turn""#];
+    for (ids, reasons, turns) in [
+        (["m1", "m2", "m3"], [call, call, end], 3),
+        (["chatcmpl-0"; 3], [call, call, end], 3),
+        ([""; 3], [call, call, end], 3),
+        ([" "; 3], ["null", "null", "null"], 3),
+        // Without a stop reason these are blocks of one response between the results of its calls.
+        (["m1"; 3], ["null", "null", end], 1),
+        (["m1", "m1", "m2"], ["null", call, end], 2),
+    ] {
+        let run = session_with_ids(ids, reasons);
+        assert_eq!(run.turns().count(), turns, "{ids:?} {reasons:?}");
+    }
 }

@@ -262,3 +262,54 @@ fn responses_without_turn_are_paid() {
     assert_eq!(outside[0].model.as_deref(), Some("gpt-5.1-codex"));
     assert_eq!(outside[0].usage.prompt_tokens, Some(30));
 }
+
+/// A record at this second.
+fn at(second: u32, mut record: Value) -> Value {
+    record["timestamp"] = json!(format!("2026-01-01T00:00:{second:02}.000Z"));
+    record
+}
+
+#[test]
+fn history_of_another_session_is_counted_there() {
+    let meta = |id: &str, from: Option<&str>| {
+        line("session_meta", json!({"id": id, "cli_version": "1", "forked_from_id": from}))
+    };
+    let history = |begun: u32| {
+        [
+            event(json!({"type": "task_started"})),
+            message("user", "Do it."),
+            message("assistant", "Done."),
+            tokens_of(100, 100),
+            event(json!({"type": "task_complete", "last_agent_message": "Done."})),
+        ]
+        .map(|record| at(begun, record))
+    };
+    let own = [
+        at(9, message("user", "More.")),
+        at(10, message("assistant", "More done.")),
+        at(10, tokens_of(50, 150)),
+    ];
+    for (heads, ends, turns, tokens) in [
+        // Without another session nothing is copied.
+        (vec![meta("a", None)], true, 2, 150),
+        // Resumed in the same file.
+        (vec![meta("a", None), meta("a", None)], true, 2, 150),
+        (vec![meta("b", Some("a")), meta("a", None)], true, 1, 50),
+        (vec![meta("c", Some("b")), meta("b", Some("a")), meta("a", None)], true, 1, 50),
+        // Recorders that name only the other session, or only copy its record.
+        (vec![meta("b", Some("a"))], true, 1, 50),
+        (vec![meta("b", None), meta("a", None)], true, 1, 50),
+        // A fork that has done nothing yet.
+        (vec![meta("b", Some("a")), meta("a", None)], false, 0, 0),
+    ] {
+        let mut records: Vec<Value> = heads.iter().cloned().map(|head| at(6, head)).collect();
+        records.extend(history(6));
+        records.extend(own.iter().filter(|_| ends).cloned());
+        let run = read("codex", &lines(&records)).only().clone();
+        let counted =
+            run.turns().filter_map(|step| step.usage.as_ref()?.prompt_tokens).sum::<u64>();
+        assert_eq!((run.turns().count(), counted), (turns, tokens), "{heads:?}");
+        let total = run.totals.prompt_tokens.unwrap_or(0);
+        assert!(total == 0 || total == tokens, "{heads:?}");
+    }
+}

@@ -9,7 +9,12 @@ use crate::read::build::fields::{Fields, kind_of};
 use crate::read::format::{Head, Place, Sink};
 use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
+use endstop_wire::without_lone_surrogates;
 use serde_json::Value;
+use std::borrow::Cow;
+
+/// Number of places of a damaged line at which a whole record is looked for.
+const MOST_TRIES: usize = 64;
 
 /// A line of a file.
 #[derive(Clone, Copy)]
@@ -22,12 +27,36 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Parses the line as a JSON object.
+    /// Parses the line. Of a damaged line, returns the whole records in it, and the problem: a writer that
+    /// was killed leaves a part of a record, and the next one writes its record behind it.
+    pub(crate) fn objects(&self, file: &str) -> (Vec<Fields>, Option<Problem>) {
+        let problem = match self.object(file) {
+            Ok(map) => return (vec![map], None),
+            Err(problem) => problem,
+        };
+        let (mut found, mut at, mut tries) = (Vec::new(), 0, 0);
+        while let Some(begin) = next_record(self.bytes, at).filter(|_| tries < MOST_TRIES) {
+            tries += 1;
+            let end = object_end(&self.bytes[begin..]).map(|end| begin + end);
+            let record = end.map(|end| Line { bytes: &self.bytes[begin..end], ..*self });
+            let map = record.and_then(|record| record.object(file).ok());
+            at = match (map, end) {
+                (Some(map), Some(end)) => {
+                    found.push(map);
+                    end
+                }
+                _ => begin + 1,
+            };
+        }
+        (found, Some(problem))
+    }
+
+    /// Parses the line as a JSON object. A lone half of a character costs that character only.
     pub(crate) fn object(&self, file: &str) -> Result<Fields, Problem> {
         let problem = |kind, what: String| {
             Err(Problem { file: file.to_owned(), at: Some(self.at), kind, what })
         };
-        match bounded_json::from_slice(self.bytes) {
+        match bounded_json::from_slice(&repaired(self.bytes)) {
             Ok(Value::Object(map)) => Ok(map),
             Ok(other) => problem(
                 ProblemKind::Malformed,
@@ -40,6 +69,42 @@ impl Line<'_> {
             Err(e) => problem(ProblemKind::Malformed, format!("invalid JSON: {e}")),
         }
     }
+}
+
+/// Returns the text with each lone surrogate escape replaced.
+fn repaired(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let text = std::str::from_utf8(bytes).ok().and_then(without_lone_surrogates);
+    text.map_or(Cow::Borrowed(bytes), |text| Cow::Owned(text.into_bytes()))
+}
+
+/// Returns the next place at which a record may begin: an object that is not a member or an element of
+/// another value.
+fn next_record(bytes: &[u8], from: usize) -> Option<usize> {
+    memchr::memmem::find_iter(&bytes[from..], b"{\"").map(|at| from + at).find(|at| {
+        let before = bytes[..*at].trim_ascii_end().last();
+        !before.is_some_and(|before| matches!(before, b':' | b',' | b'['))
+    })
+}
+
+/// Returns the end of the object that the text begins with.
+fn object_end(bytes: &[u8]) -> Option<usize> {
+    let (mut depth, mut quoted, mut escaped) = (0_u32, false, false);
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' if !quoted => depth += 1,
+            b'}' if !quoted => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Iterates over the lines that are not blank.
@@ -76,15 +141,15 @@ pub(crate) fn each_object(
     mut take: impl FnMut(Fields) -> Result<(), String>,
 ) {
     for line in lines(bytes) {
-        let taken = line.object(place.file).and_then(|map| {
-            take(map).map_err(|what| Problem {
-                file: place.file.to_owned(),
-                at: Some(line.at),
-                kind: ProblemKind::Malformed,
-                what,
-            })
+        let (objects, damaged) = line.objects(place.file);
+        let refused = objects.into_iter().filter_map(|map| take(map).err());
+        let refused = refused.map(|what| Problem {
+            file: place.file.to_owned(),
+            at: Some(line.at),
+            kind: ProblemKind::Malformed,
+            what,
         });
-        if let Err(problem) = taken {
+        for problem in refused.chain(damaged) {
             sink(Err(problem));
         }
     }
@@ -145,6 +210,50 @@ fn objects<'l>(lines: impl Iterator<Item = Line<'l>>) -> Vec<Fields> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn damaged_line_loses_only_itself() {
+        let whole = r#"{"a":{"b":"}{\"c\":1}"},"d":[{"e":2}]}"#;
+        for (line, found) in [
+            (whole.to_owned(), 1),
+            (format!("{whole}{whole}"), 2),
+            (format!("{whole} {whole}"), 2),
+            (format!("{{\"type\":\"x\",\"n{whole}"), 1),
+            (format!("{{\"type\":\"x\",\"text\":\"cut{whole}{whole}"), 2),
+            (format!("\0\0\0{whole}"), 1),
+            (format!("{whole}\0\0"), 1),
+            (format!("{whole}{{\"cut\":"), 1),
+            (format!("oops {whole} oops"), 1),
+            // A part of a cut record is not a record.
+            (r#"{"type":"x","message":{"id":1}"#.to_owned(), 0),
+            (r#"{"type":"x","list":[{"id":1},{"id":2}"#.to_owned(), 0),
+            (r#"{"type":"x","text":"as \"{\"id\":1}\" says"#.to_owned(), 0),
+            (r#""text": "no record""#.to_owned(), 0),
+        ] {
+            let one = Line { at: 1, bytes: line.as_bytes(), ended: true };
+            let (objects, problem) = one.objects("f");
+            assert_eq!(objects.len(), found, "{line}");
+            assert_eq!(problem.is_none(), line == whole, "{line}");
+        }
+        let hostile = "{\"a\":\"".repeat(100_000);
+        assert_eq!(Line { at: 1, bytes: hostile.as_bytes(), ended: true }.objects("f").0.len(), 0);
+    }
+
+    #[test]
+    fn lone_surrogate_costs_one_character() {
+        for (line, text) in [
+            (r#"{"t":"a\ud83d"}"#, "a\u{fffd}"),
+            (r#"{"t":"\ude00b"}"#, "\u{fffd}b"),
+            (r#"{"t":"\ud83d\ude00"}"#, "\u{1f600}"),
+            (r#"{"t":"\ud83dx\ude00"}"#, "\u{fffd}x\u{fffd}"),
+            (r#"{"t":"\\ud83d"}"#, "\\ud83d"),
+        ] {
+            let line = Line { at: 1, bytes: line.as_bytes(), ended: true };
+            assert_eq!(line.object("f").unwrap()["t"], text);
+        }
+        let key = Line { at: 1, bytes: br#"{"\ud83d":1}"#, ended: true };
+        assert!(key.object("f").is_ok());
+    }
 
     #[test]
     fn unterminated_last_line_is_half() {

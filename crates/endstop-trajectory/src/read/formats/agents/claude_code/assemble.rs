@@ -12,7 +12,7 @@ use crate::model::{Call, CallResult, Role, Step, Totals, Trajectory, Usage};
 use crate::read::build::conversation::{Conversation, Tally};
 use crate::read::build::fields::{self, Fields, append, content, merge_extra, peek, text};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Record fields that describe the session. A step only keeps such a field if its value differs.
 const OF_THE_SESSION: &[&str] = &["cwd", "gitBranch", "userType", "entrypoint", "version"];
@@ -214,6 +214,8 @@ struct Thread {
     run: Conversation,
     /// Maps a response id to its step.
     responses: HashMap<String, usize>,
+    /// The ids of the records of the user's role.
+    heard: HashSet<String>,
     unknown: Tally,
 }
 
@@ -221,7 +223,14 @@ impl Thread {
     fn take(&mut self, record: Record, session: &mut Fields) {
         let response = record.response().map(str::to_owned);
         let synthetic = record.is_synthetic();
-        let Record { uuid, at, what, mut rest, .. } = record;
+        let Record { uuid, parent, at, what, mut rest, .. } = record;
+        // Blocks of a response may come between the results of its calls. But a record that follows the
+        // results of a response which has its stop reason is another response, whatever its id: some
+        // gateways give all responses the same one.
+        let follows_results = parent.is_some_and(|parent| self.heard.contains(&parent));
+        if let (Some(uuid), What::User(_)) = (&uuid, &what) {
+            self.heard.insert(uuid.clone());
+        }
         for key in OF_THE_SESSION {
             if let Some(value) = rest.get(*key)
                 && session.get(*key).is_none_or(|known| known == value)
@@ -246,6 +255,9 @@ impl Thread {
             }
             What::Assistant(said) => {
                 let known = response.as_ref().and_then(|id| self.responses.get(id));
+                let known = known.filter(|index| {
+                    !follows_results || self.run.steps[**index].finish_reason.is_none()
+                });
                 // Further blocks of a known response are added to its turn.
                 let index = known
                     .copied()

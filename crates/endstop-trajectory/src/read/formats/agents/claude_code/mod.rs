@@ -129,10 +129,16 @@ struct Sessions {
 
 impl Sessions {
     fn take(&mut self, line: Line<'_>, file: &str, sink: &mut Sink<'_>) {
-        let map = match line.object(file) {
-            Ok(map) => map,
-            Err(problem) => return sink(Err(problem)),
-        };
+        let (objects, damaged) = line.objects(file);
+        for map in objects {
+            self.take_object(map, line, file, sink);
+        }
+        if let Some(problem) = damaged {
+            sink(Err(problem));
+        }
+    }
+
+    fn take_object(&mut self, map: Fields, line: Line<'_>, file: &str, sink: &mut Sink<'_>) {
         let record = match record::read(map, line.at) {
             Ok(record) => record,
             Err(what) => {

@@ -90,8 +90,10 @@ impl Record {
     pub(super) fn response(&self) -> Option<&str> {
         match &self.what {
             What::Assistant(said) => {
-                // Early versions write no message id, but a request id for each response.
-                peek(&said.rest, "id").or_else(|| peek(&self.rest, "requestId"))
+                // Early versions write no message id, but a request id for each response. Some
+                // gateways send an empty one.
+                let ids = [peek(&said.rest, "id"), peek(&self.rest, "requestId")];
+                ids.into_iter().flatten().find(|id| !id.trim().is_empty())
             }
             _ => None,
         }

@@ -11,6 +11,7 @@ use crate::read::build::conversation::{Conversation, Tally};
 use crate::read::build::fields::{
     self, Fields, add_extra, append, arguments, content, merge_extra, peek, text,
 };
+use crate::time::unix_ms;
 use endstop_core::bounded_json;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -47,11 +48,18 @@ pub(super) fn is_item(map: &Fields) -> bool {
     peek(map, "type").is_some_and(|kind| ITEMS.contains(&kind)) && !map.contains_key("payload")
 }
 
+/// Time within which a fork writes the history of the other session, in milliseconds: all at once, and before
+/// the first response of its own.
+const COPY_MS: i64 = 1000;
+
 #[derive(Default)]
 pub(super) struct Rollout {
     run: Conversation,
     head: Trajectory<'static>,
     sessions: u64,
+    /// The time of the session record that the history of another session follows, in milliseconds.
+    copies_since: Option<i64>,
+    has_copy: bool,
     /// The step of the current response.
     open: Option<usize>,
     model: Option<String>,
@@ -77,6 +85,10 @@ struct Outcome {
 impl Rollout {
     pub(super) fn take(&mut self, mut map: Fields) -> Result<(), String> {
         let at: At = text(&mut map, "timestamp").map(Into::into);
+        let time = at.as_deref().and_then(unix_ms);
+        if self.copies_since.zip(time).is_some_and(|(since, time)| time >= since + COPY_MS) {
+            self.end_copy();
+        }
         let Some(kind) = text(&mut map, "type") else {
             return self.bare(map, at);
         };
@@ -95,7 +107,14 @@ impl Rollout {
         };
         self.begun = true;
         match kind.as_str() {
-            "session_meta" => self.session(payload),
+            "session_meta" => {
+                let is_copied = peek(&payload, "forked_from_id").is_some()
+                    || self.sessions > 0 && peek(&payload, "id") != Some(&*self.head.run_id);
+                if is_copied {
+                    self.copies_since = time;
+                }
+                self.session(payload);
+            }
             "turn_context" => self.context(payload),
             "response_item" => self.item(payload, at),
             "event_msg" => self.event(payload),
@@ -146,7 +165,8 @@ impl Rollout {
         }
         if map.get("forked_from_id").is_some_and(Value::is_string) {
             self.head.notes.push(
-                "forked from another session: it may begin with steps of that one".to_owned(),
+                "forked from another session: its steps at the beginning are of that one"
+                    .to_owned(),
             );
         }
         self.head.extra.extend(fields::without_nulls(map));
@@ -433,9 +453,22 @@ impl Rollout {
         }
     }
 
-    pub(super) fn finish(self) -> Option<Trajectory<'static>> {
+    /// Ends the history of the session that this one was forked from. Its steps are context here, and
+    /// their tokens were counted there.
+    fn end_copy(&mut self) {
+        self.copies_since = None;
+        self.has_copy = true;
+        self.run.steps.iter_mut().for_each(|step| step.copied = true);
+        self.outside.clear();
+        (self.open, self.ending, self.error) = (None, None, None);
+    }
+
+    pub(super) fn finish(mut self) -> Option<Trajectory<'static>> {
         if !self.begun {
             return None;
+        }
+        if self.copies_since.is_some() && self.sessions > 1 {
+            self.end_copy();
         }
         let mut run = self.head;
         let (steps, notes) = self.run.finish();
@@ -453,7 +486,8 @@ impl Rollout {
                 result.is_error |= outcome.failed;
             }
         }
-        if let Some(Value::Object(total)) = self.total {
+        // The counters of a fork go on from those of the other session.
+        if let Some(Value::Object(total)) = self.total.filter(|_| !self.has_copy) {
             let usage = usage(total);
             run.totals = Totals {
                 prompt_tokens: usage.prompt_tokens,

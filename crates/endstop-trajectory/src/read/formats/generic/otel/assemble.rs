@@ -12,7 +12,7 @@ use super::facts::{
 };
 use super::message::{self, Message};
 use super::span::Span;
-use crate::model::{Call, CallResult, Ending, Role, Step, Trajectory};
+use crate::model::{Call, CallResult, Ending, NOT_RECORDED, Role, Step, Trajectory};
 use crate::read::build::conversation::{Conversation, Tally};
 use crate::read::build::fields::{self, add_extra, merge_extra};
 use serde_json::Value;
@@ -92,6 +92,7 @@ impl Builder {
         let index = self.run.push(step);
         if silent {
             self.silent.insert(index);
+            add_extra(&mut self.run.steps[index].extra, NOT_RECORDED, Value::Bool(true));
         }
         for call in answer.calls {
             if let Some(id) = call.id.as_deref() {

@@ -181,7 +181,7 @@ pub(super) fn finish_reason(span: &Span) -> Option<String> {
 }
 
 pub(super) fn usage(span: &Span) -> Option<Usage> {
-    let usage = Usage {
+    let mut usage = Usage {
         prompt_tokens: span.count(&[
             "gen_ai.usage.input_tokens",
             "gen_ai.usage.prompt_tokens",
@@ -218,6 +218,13 @@ pub(super) fn usage(span: &Span) -> Option<Usage> {
         ]),
         extra: Fields::new(),
     };
+    // A part cannot be larger than the whole, so these are counted in addition to the prompt, as
+    // Anthropic's API does.
+    let (read, written) = (usage.cached_tokens.unwrap_or(0), usage.cache_write_tokens.unwrap_or(0));
+    let cached = read.saturating_add(written);
+    usage.prompt_tokens = usage
+        .prompt_tokens
+        .map(|prompt| if cached > prompt { prompt.saturating_add(cached) } else { prompt });
     (usage != Usage::default()).then_some(usage)
 }
 
