@@ -46,6 +46,9 @@ const MARKS: &[&str] = &[
     "```tool_code",        // Gemini
 ];
 
+/// Number of marks outside code that are examined one by one. A text with more of them repeats itself.
+const MOST_MARKS: usize = 256;
+
 /// Prefixes of a function's name in calls that are written as code.
 const NAMESPACES: &[&str] = &["default_api.", "functions.", "tools."];
 
@@ -137,7 +140,11 @@ fn raw_call(text: &str, offered: &dyn Fn(&str) -> bool) -> Option<&'static str> 
     let fences =
         text.match_indices("```tool_code").map(|(at, mark)| (at, &text[at..at + mark.len()]));
     let fences = fences.filter_map(|(at, mark)| Some((at, known(mark)?)));
-    outside_code(text, known).into_iter().chain(fences).find_map(|(at, mark)| {
+    let marks = outside_code(text, known);
+    if marks.len() > MOST_MARKS {
+        return marks.first().map(|(_, mark)| *mark);
+    }
+    marks.into_iter().chain(fences.take(MOST_MARKS)).find_map(|(at, mark)| {
         let body = &text[at + mark.len()..];
         let begins_line = text[..at].rsplit('\n').next().is_none_or(|line| line.trim().is_empty());
         let is_call = TOKENS.contains(&mark)
@@ -154,8 +161,12 @@ fn is_envelope(body: &str) -> bool {
     let closed = body.is_empty() || body.ends_with(['}', ']', '>', ')', '|']);
     // A call that was cut in the middle has an opening bracket, and no closing tag.
     let cut = body.starts_with(['{', '[']) && !body.contains("</");
-    let parameters = ["<arg_key>", "<parameter=", "<parameter name="];
-    closed || cut || parameters.iter().any(|mark| body.contains(mark))
+    let has = |marks: &[&str]| marks.iter().any(|mark| body.contains(mark));
+    let in_parameters = || {
+        has(&["<arg_key>", "<parameter=", "<parameter name="])
+            && !has(&["</tool_call>", "</function>", "</invoke>", "</function_calls>"])
+    };
+    closed || cut || in_parameters()
 }
 
 /// `true` if what follows a mark begins with a call of an offered tool, whole or cut.
@@ -374,6 +385,18 @@ mod tests {
     }
 
     #[test]
+    fn repeated_marks_take_linear_time() {
+        for text in
+            ["<tool_call>\n", "<tool_call>{\"a\":\"", "```tool_code\n", "ls(", "[", "<think>"]
+        {
+            let text = text.repeat(200_000);
+            // Quadratic work would take hours.
+            is_lost(&text);
+            crate::visible_text(&text);
+        }
+    }
+
+    #[test]
     fn text_about_calls_is_an_answer() {
         for text in [
             "",
@@ -383,6 +406,7 @@ mod tests {
             "Write it so:\n```\n<tool_call>\n{\"name\": \"ls\"}\n</tool_call>\n```",
             "<tool_call>\n{\"name\": \"dir\"}\n</tool_call>\n\nThat is what a call looks like.",
             "The token `<|python_tag|>` begins a call.",
+            "<function=dir>\n<parameter=path>\n.\n</parameter>\n</function>\n\nThat is what a call looks like.",
             "a < b and [1, 2]",
             // JSON that is an answer.
             "{\"name\": \"Ada\", \"arguments\": {}}",
