@@ -51,6 +51,7 @@ pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
 pub use guest::Guest;
+pub use kernel::holds_lost_call;
 pub use kernel::{
     BranchPoint, BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction,
     CompactionAttempt, CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect,

@@ -126,6 +126,12 @@ impl NoAnswer {
     }
 }
 
+/// `true` if the visible text of a complete response holds a call that the server did not parse.
+/// `offered` is `true` for the name of a tool that the model was offered.
+pub fn holds_lost_call(visible: &str, offered: &dyn Fn(&str) -> bool) -> bool {
+    raw_call(visible, offered).is_some() || is_call_alone(visible, offered)
+}
+
 /// Returns the token or mark of a call within the text.
 fn raw_call(text: &str, offered: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     let known = |rest: &str| {
@@ -328,7 +334,7 @@ mod tests {
     }
 
     fn is_lost(text: &str) -> bool {
-        raw_call(text, &offered).is_some() || is_call_alone(text, &offered)
+        holds_lost_call(text, &offered)
     }
 
     #[test]

@@ -173,6 +173,7 @@ pub use event::{
 pub use fallback_model::{FallbackModel, ModelSwitch, ModelUse};
 pub use guest_mode::{GuestCall, GuestMode};
 pub use limit_changes::LimitChanges;
+pub use lost_call::holds_lost_call;
 pub use nested_ending::NestedEnding;
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, StoppedWork, Unsuccessful,

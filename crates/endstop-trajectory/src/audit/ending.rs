@@ -11,8 +11,10 @@ use super::quote::short;
 use super::request::INTERRUPTED;
 use crate::model::{Ending, Role, Step, Trajectory};
 use crate::read::{http_status, is_aside};
-use endstop_core::{Category, Termination};
+use endstop_core::{Category, Termination, holds_lost_call, visible_text};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::HashSet;
 use std::fmt;
 
 /// The kind of a session's ending.
@@ -106,7 +108,7 @@ impl Ended {
         let Some(said) = &run.ending else { return Ended::seen(run) };
         let (how, words) = match &*said.reason {
             "final" | "agent_submit" | "reward_threshold" | "plan_end" | "handoff" => {
-                let blank = |text: &str| text.trim().is_empty();
+                let blank = |text: &str| visible_text(text).trim().is_empty();
                 let silent = said.answer.as_deref().is_none_or(blank)
                     && run.turns().last().is_none_or(|step| blank(&step.text));
                 // A final response without text is not an answer, even if the recording calls it
@@ -116,6 +118,8 @@ impl Ended {
                     (How::Unknown, "it ended, and its content is not recorded")
                 } else if &*said.reason == "final" && silent {
                     (How::NoAnswer, "it ended, and its last response has no text")
+                } else if &*said.reason == "final" && ends_in_lost_call(run) {
+                    (How::NoAnswer, LOST_CALL)
                 } else {
                     (How::Answered, "answered")
                 }
@@ -206,8 +210,10 @@ impl Ended {
             };
         }
         if last.calls.is_empty() {
-            return if last.text.trim().is_empty() {
+            return if visible_text(&last.text).trim().is_empty() {
                 seen(How::NoAnswer, "its last response has no text")
+            } else if ends_in_lost_call(run) {
+                seen(How::NoAnswer, LOST_CALL)
             } else {
                 seen(How::Answered, "answered")
             };
@@ -231,6 +237,22 @@ impl Ended {
             seen(How::Interrupted, &words)
         }
     }
+}
+
+const LOST_CALL: &str = "its last response has a tool call in its text, which was not run";
+
+/// `true` if the text of the last response holds a call of a tool that the run had.
+fn ends_in_lost_call(run: &Trajectory<'_>) -> bool {
+    let names = |tool: &Value| {
+        let name = tool.get("name").or_else(|| tool.get("function")?.get("name"));
+        name.and_then(Value::as_str).map(str::to_owned)
+    };
+    let called = run.turns().flat_map(|step| &step.calls).map(|call| call.name.to_string());
+    let tools: HashSet<String> = called.chain(run.tools.iter().filter_map(names)).collect();
+    let last = run.turns().last().filter(|last| last.calls.is_empty() && !tools.is_empty());
+    last.is_some_and(|last| {
+        holds_lost_call(visible_text(&last.text), &|name: &str| tools.contains(name))
+    })
 }
 
 /// `true` if the recorder's own name for the ending is that of a refusal or of a filter.

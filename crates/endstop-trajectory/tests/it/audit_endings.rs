@@ -177,3 +177,39 @@ fn cached_tokens_next_to_the_input_are_counted() {
         assert_eq!(session.spent.tokens(), tokens, "{cached} {written}");
     }
 }
+
+#[test]
+fn call_in_the_last_text_is_not_an_answer() {
+    let session = |last: &str| {
+        let part = |part: Value| json!([part]);
+        let call = json!({"type": "tool_use", "id": "t", "name": "Bash", "input": {}});
+        let result = json!({"type": "tool_result", "tool_use_id": "t", "content": "x"});
+        written(
+            "claude-code",
+            &[
+                json!({"type": "user", "uuid": "a", "sessionId": "s", "message": {"role": "user", "content": "go"}}),
+                json!({"type": "assistant", "uuid": "b", "parentUuid": "a", "sessionId": "s",
+                    "message": {"id": "m", "role": "assistant", "content": part(call), "stop_reason": "tool_use"}}),
+                json!({"type": "user", "uuid": "c", "parentUuid": "b", "sessionId": "s",
+                    "message": {"role": "user", "content": part(result)}}),
+                json!({"type": "assistant", "uuid": "d", "parentUuid": "c", "sessionId": "s",
+                    "message": {"id": "n", "role": "assistant", "stop_reason": "end_turn",
+                        "content": part(json!({"type": "text", "text": last}))}}),
+            ],
+        )
+        .how
+    };
+    for (last, how) in [
+        ("Done.", How::Answered),
+        (
+            "court\n<invoke name=\"Bash\">\n<parameter name=\"command\">ls</parameter>\n</invoke>",
+            How::NoAnswer,
+        ),
+        ("{\"name\": \"Bash\", \"arguments\": {}}", How::NoAnswer),
+        ("{\"name\": \"Read\", \"arguments\": {}}", How::Answered),
+        ("<think>Hm.</think>", How::NoAnswer),
+        ("Use `<invoke name=\"Bash\">` for that.", How::Answered),
+    ] {
+        assert_eq!(session(last), how, "{last}");
+    }
+}
