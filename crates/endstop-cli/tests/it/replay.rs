@@ -72,6 +72,19 @@ fn replay_ends_like_recorded_run() {
     }
 }
 
+/// The number of attempts follows from the waits, which are drawn from the seed of the recording.
+#[test]
+fn used_up_retries_are_replayed() {
+    for _ in 0..3 {
+        let cli = Cli::new();
+        let overloaded = || Turn::error(503, r#"{"error": {"message": "overloaded"}}"#);
+        let server = playing(std::iter::repeat_with(overloaded).take(20).collect::<Vec<_>>());
+        let outcome = same_again(&cli, server, "openai-chat", "Hi.", &["--retry-for", "3s"], &[]);
+        assert_eq!(outcome["termination"], "error_during_execution");
+        assert!(outcome["model_calls"].as_u64() > Some(2), "{outcome}");
+    }
+}
+
 /// Returns a number of bytes into a stream after which its text has started.
 fn midst(api: &str) -> usize {
     if matches!(api, "openai-responses" | "bedrock-invoke") { 2_200 } else { 900 }
