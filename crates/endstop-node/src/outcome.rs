@@ -40,8 +40,8 @@ pub struct OutcomeFields {
     /// Other terminations that also applied.
     #[napi(readonly, ts_type = "readonly Termination[]")]
     pub also: Vec<String>,
-    /// The answer: what a policy found, else the last text. Of a run that is not a success, this
-    /// may be partial.
+    /// The answer of a success: what was declared, else the visible part of the last text. Null if the run
+    /// is not a success; see `lastText`.
     #[napi(readonly)]
     pub answer: Option<String>,
     /// The last visible text that is not blank; partial if the response was cut.

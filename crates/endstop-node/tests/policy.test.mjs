@@ -58,12 +58,12 @@ test('function sees the step and the context', () => {
     task: 'Count.',
     variables: { goal: 3 },
     policy: policy('watch', (step, context) => {
-      seen.push([step.actionType, step.output, step.calls.length, step.outputs.length, context.task, context.step, context.variables.goal]);
+      seen.push([step.actionType, step.output, step.calls[0]?.result, step.outputs.length, context.task, context.step, context.variables.goal]);
       return context.step === 1 ? Verdict.stop(null, { evidence: 'enough', deliverable: { n: 2 } }) : undefined;
     }, 'Watches.'),
   });
   for (let turn = 1; run.go(); turn++) run.result(run.turn(tool(turn, `{"text":"${turn}"}`)).calls[0], `out ${turn}`);
-  assert.deepEqual(seen.map((one) => one.slice(2)), [[1, 1, 'Count.', 0, 3], [1, 1, 'Count.', 1, 3]]);
+  assert.deepEqual(seen.map((one) => one.slice(2)), [['out 1', 0, 'Count.', 0, 3], ['out 2', 0, 'Count.', 1, 3]]);
   const { outcome } = run;
   assert.deepEqual([outcome.termination, outcome.answer, outcome.evidence], ['submitted', '{"n":2}', 'enough']);
   assert.deepEqual(outcome.deliverable, { n: 2 });

@@ -291,8 +291,8 @@ export interface OutcomeFields {
   /** Other terminations that also applied. */
   readonly also: readonly Termination[]
   /**
-   * The answer: what a policy found, else the last text. Of a run that is not a success, this
-   * may be partial.
+   * The answer of a success: what was declared, else the visible part of the last text. Null if the run
+   * is not a success; see `lastText`.
    */
   readonly answer: string | null
   /** The last visible text that is not blank; partial if the response was cut. */

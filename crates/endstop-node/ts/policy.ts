@@ -56,9 +56,14 @@ export interface Step {
   readonly output: string | null;
   /** Metadata of the step. */
   readonly metadata: Record<string, any>;
-  /** The tool calls of the step, in order. */
-  readonly calls: readonly { readonly name: string; readonly arguments: string }[];
-  /** The outputs of the step's tools, in call order. */
+  /** The tool calls of the step, in order, with their results if these are known. */
+  readonly calls: readonly {
+    readonly name: string;
+    readonly arguments: string;
+    readonly success?: boolean;
+    readonly result?: string;
+  }[];
+  /** The outputs of the step's own code, in call order. What tools return is in `calls`. */
   readonly outputs: readonly {
     readonly name: string;
     readonly actionType: string;

@@ -56,8 +56,8 @@ impl Outcome {
         self.0.also.iter().map(|one| member(py, Enumeration::Termination, one.as_str())).collect()
     }
 
-    /// The answer: what a policy found, else the last text. Of a run that is not a success, this
-    /// may be partial.
+    /// The answer of a success: what was declared, else the visible part of the last text. None if the run is
+    /// not a success; see `last_text`.
     #[getter]
     fn answer(&self) -> Option<String> {
         self.0.answer()

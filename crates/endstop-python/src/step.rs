@@ -2,7 +2,7 @@
 
 use crate::call::Call;
 use crate::json;
-use endstop_core::{NanoUsd, StepContext, StepResult, ToolCall};
+use endstop_core::{NanoUsd, StepCall, StepContext, StepResult, ToolCall};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -68,7 +68,15 @@ impl Step {
         calls.map(Call::of).collect()
     }
 
-    /// The outputs of the step's tools, in call order: dicts with `name`, `action_type`, `success`
+    /// The results of the step's tools, in call order: dicts with `name`, `success` and `result`.
+    #[getter]
+    fn results<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let known = self.0.calls.iter().filter(|call| call.success.is_some());
+        let result = |call: &StepCall| serde_json::json!({"name": call.name, "success": call.success, "result": call.result});
+        json::to_python(py, &known.map(result).collect::<Vec<_>>())
+    }
+
+    /// The outputs of the step's own code, in call order: dicts with `name`, `action_type`, `success`
     /// and `output`.
     #[getter]
     fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

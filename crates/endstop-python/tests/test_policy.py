@@ -79,7 +79,9 @@ def test_policy_sees_the_step() -> None:
     @endstop.policy("sees", description="Looks on.")
     def sees(step: Step, context: Context) -> None:
         calls = [call.name for call in step.calls]
-        seen.append((step.output, calls, [o["output"] for o in step.outputs], context.step))
+        results = [one["result"] for one in step.results]
+        assert step.outputs == [], "what tools return is data"
+        seen.append((step.output, calls, results, context.step))
 
     assert sees.description == "Looks on."
     ends(sees, tool(), chat("Done."))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +204,33 @@ class TestOriginal:
             assert composite.should_terminate(result, base.PolicyContext()) == (True, "42")
         finally:
             PolicyRegistry._termination_policies = before
+
+
+class _Scalar:
+    """A number as NumPy and PyTorch have them."""
+
+    def __float__(self) -> float:
+        return 0.9
+
+
+@pytest.mark.parametrize(
+    ("reward", "stops"),
+    [
+        (0.9, True),
+        (1, True),
+        (Decimal("0.9"), True),
+        (Fraction(9, 10), True),
+        (_Scalar(), True),
+        ("0.9", True),
+        ("good", False),
+        (True, False),
+        (None, False),
+        (float("nan"), False),
+        (float("inf"), False),
+    ],
+)
+def test_rewards_of_any_number_type_count(reward: object, stops: bool) -> None:
+    policy = rlm.RewardThresholdTerminationPolicy()
+    context = rlm.PolicyContext(metrics={"last_reward": reward})
+    step = rlm.ActionResult("code", True, "text")
+    assert policy.should_terminate(step, context)[0] is stops

@@ -370,7 +370,7 @@ class Outcome:
         """Other terminations that also applied."""
     @property
     def answer(self) -> str | None:
-        """The answer: what a policy found, else the last text. May be partial unless a success."""
+        """The answer of a success: what was declared, else the visible part of the last text."""
     @property
     def last_text(self) -> str | None:
         """The last visible text that is not blank; partial if the response was cut."""
@@ -679,7 +679,10 @@ class Step:
         """The tool calls of the step, in order. Their ids are blank."""
     @property
     def outputs(self) -> list[dict[str, Any]]:
-        """The outputs of the step's tools, in call order."""
+        """The outputs of the step's own code, in call order."""
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The results of the step's tools, in call order: `name`, `success` and `result`."""
     def __eq__(self, other: object, /) -> bool: ...
 
 @final
