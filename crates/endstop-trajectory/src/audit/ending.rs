@@ -12,6 +12,7 @@ use super::request::INTERRUPTED;
 use crate::model::{Ending, Role, Step, Trajectory};
 use crate::read::{http_status, is_aside};
 use endstop_core::{Category, Termination, holds_lost_call, visible_text};
+use endstop_wire::signal::finish::{Finish, finish_of_any};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -210,7 +211,9 @@ impl Ended {
             };
         }
         if last.calls.is_empty() {
-            return if visible_text(&last.text).trim().is_empty() {
+            return if !last.has_content() {
+                seen(How::Unknown, "it ended, and its content is not recorded")
+            } else if visible_text(&last.text).trim().is_empty() {
                 seen(How::NoAnswer, "its last response has no text")
             } else if ends_in_lost_call(run) {
                 seen(How::NoAnswer, LOST_CALL)
@@ -257,8 +260,9 @@ fn ends_in_lost_call(run: &Trajectory<'_>) -> bool {
 
 /// `true` if the recorder's own name for the ending is that of a refusal or of a filter.
 fn is_filtered(said: &Ending<'_>) -> bool {
-    let filtered = ["refusal", "content_filter", "content-filter", "content_filtered", "SAFETY"];
-    said.native.as_deref().is_some_and(|native| filtered.contains(&native))
+    // The AI SDK writes its names with hyphens.
+    let finish = |native: &str| finish_of_any(&native.replace('-', "_"));
+    said.native.as_deref().is_some_and(|native| finish(native) == Finish::ContentFilter)
 }
 
 /// Maps a recorded ending to Endstop's: by the recorder's own name if it is one of Endstop's,

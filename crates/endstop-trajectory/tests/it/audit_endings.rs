@@ -145,6 +145,25 @@ fn traced(more: Value) -> Session {
 }
 
 #[test]
+fn filtered_endings_have_the_names_of_providers() {
+    for name in [
+        "content_filter",
+        "content-filter",
+        "refusal",
+        "SAFETY",
+        "PROHIBITED_CONTENT",
+        "RECITATION",
+        "SPII",
+    ] {
+        let session = traced(json!({"gen_ai.response.finish_reasons": [name]}));
+        assert_eq!(session.ended.how, How::Failed, "{name}");
+        assert_eq!(session.ended.termination, Some(T::ErrorContentFiltered), "{name}");
+    }
+    let session = traced(json!({"gen_ai.response.finish_reasons": ["banana"]}));
+    assert_eq!(session.ended.how, How::Unknown);
+}
+
+#[test]
 fn content_that_is_not_recorded_is_no_missing_answer() {
     let said = |text: &str| {
         json!([{"role": "assistant", "parts": [{"type": "text", "content": text}]}]).to_string()
@@ -156,6 +175,8 @@ fn content_that_is_not_recorded_is_no_missing_answer() {
             How::Unknown,
             false,
         ),
+        (json!({"gen_ai.response.finish_reasons": []}), How::Unknown, false),
+        (json!({"gen_ai.response.finish_reasons": ["tool_calls"]}), How::Unknown, false),
         (json!({"gen_ai.output.messages": said("Paris.")}), How::Answered, false),
         (json!({"gen_ai.output.messages": said("")}), How::NoAnswer, true),
         (json!({"gen_ai.response.finish_reasons": ["length"]}), How::Cut, true),

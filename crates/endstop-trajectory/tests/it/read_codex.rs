@@ -313,3 +313,22 @@ fn history_of_another_session_is_counted_there() {
         assert!(total == 0 || total == tokens, "{heads:?}");
     }
 }
+
+#[test]
+fn turns_before_another_session_record_are_not_copied() {
+    let other = line("session_meta", json!({"id": "other", "cli_version": "1"}));
+    let file = lines(&[
+        at(1, meta()),
+        at(2, message("user", "Do it.")),
+        at(3, message("assistant", "Done.")),
+        at(3, tokens_of(100, 100)),
+        at(6, other),
+        at(9, message("user", "More.")),
+        at(10, message("assistant", "More done.")),
+        at(10, tokens_of(50, 150)),
+    ]);
+    let read = read("codex", &file);
+    let run = read.only();
+    let counted: u64 = run.turns().filter_map(|step| step.usage.as_ref()?.prompt_tokens).sum();
+    assert_eq!((run.turns().count(), counted), (2, 150));
+}

@@ -13,7 +13,7 @@ use endstop_wire::without_lone_surrogates;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Number of places of a damaged line at which a whole record is looked for.
+/// Number of places of a damaged line at which a whole record is looked for in vain.
 const MOST_TRIES: usize = 64;
 
 /// A line of a file.
@@ -36,17 +36,16 @@ impl Line<'_> {
         };
         let (mut found, mut at, mut tries) = (Vec::new(), 0, 0);
         while let Some(begin) = next_record(self.bytes, at).filter(|_| tries < MOST_TRIES) {
-            tries += 1;
             let end = object_end(&self.bytes[begin..]).map(|end| begin + end);
             let record = end.map(|end| Line { bytes: &self.bytes[begin..end], ..*self });
             let map = record.and_then(|record| record.object(file).ok());
-            at = match (map, end) {
-                (Some(map), Some(end)) => {
-                    found.push(map);
-                    end
-                }
-                _ => begin + 1,
-            };
+            if let (Some(map), Some(end)) = (map, end) {
+                found.push(map);
+                at = end;
+            } else {
+                tries += 1;
+                at = begin + 1;
+            }
         }
         (found, Some(problem))
     }
@@ -218,6 +217,8 @@ mod tests {
             (whole.to_owned(), 1),
             (format!("{whole}{whole}"), 2),
             (format!("{whole} {whole}"), 2),
+            (whole.repeat(101), 101),
+            (format!("{{\"cut\":\"{}", whole.repeat(101)), 101),
             (format!("{{\"type\":\"x\",\"n{whole}"), 1),
             (format!("{{\"type\":\"x\",\"text\":\"cut{whole}{whole}"), 2),
             (format!("\0\0\0{whole}"), 1),

@@ -110,7 +110,8 @@ impl Rollout {
             "session_meta" => {
                 let is_copied = peek(&payload, "forked_from_id").is_some()
                     || self.sessions > 0 && peek(&payload, "id") != Some(&*self.head.run_id);
-                if is_copied {
+                // A copy comes first: what stands before this record is the session's own.
+                if is_copied && self.run.steps.is_empty() {
                     self.copies_since = time;
                 }
                 self.session(payload);
