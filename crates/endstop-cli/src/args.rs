@@ -146,6 +146,10 @@ pub(crate) struct GuardArgs {
     /// other option changes a request.
     #[arg(long)]
     pub(crate) cap_output: bool,
+    /// What happens to requests that may cost and that guard cannot count, such as batches and paths that it
+    /// does not know: `refuse`, or `pass` [default: refuse under a limit on money, tokens or turns].
+    #[arg(long, value_name = "HOW", value_parser = ["refuse", "pass"])]
+    pub(crate) other: Option<String>,
     /// Exit with the status of Endstop's ending, even if the program ended by itself.
     #[arg(long)]
     pub(crate) strict: bool,

@@ -13,6 +13,7 @@
 //! | Detect why a recorded response ended | [`detect`](mod@detect) |
 //! | Look up providers, prices and token limits | [`catalog`] |
 //! | Resolve `provider/model` to a URL, a key and headers | [`endpoint`] |
+//! | Recognise a request by its method and path | [`route`] |
 //! | Redact secrets | [`redact`] |
 //! | Implement termination detection for a custom provider | [`detect::detector`] |
 //!
@@ -33,6 +34,7 @@ mod json;
 pub mod media;
 pub mod params;
 pub mod redact;
+pub mod route;
 pub mod signal;
 pub mod stream;
 

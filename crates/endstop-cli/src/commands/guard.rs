@@ -133,6 +133,7 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
         }));
     }
     settings.on_limit = args.on_limit.parse::<OnLimit>().map_err(Failure::usage)?;
+    settings.other = args.other.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
     settings.cap_output = args.cap_output;
     settings.price = configured.price;
     settings.aws = aws_keys();

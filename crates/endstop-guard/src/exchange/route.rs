@@ -1,10 +1,8 @@
-//! Routes: the meaning of a method and a path.
-//!
-//! Clients put different prefixes before the same paths (`/v1`, `/openai/deployments/D`, nothing), so
-//! a path is recognised by its end.
+//! A request line: the run in its prefix, and the call behind it.
 
 use super::run_name::{InvalidRunName, RunName};
-use endstop_wire::WireFormat;
+use endstop_wire::route::{COMPACTION, recognise};
+pub use endstop_wire::route::{Call, Delivery, Metered};
 use percent_encoding::percent_decode_str;
 use std::fmt;
 
@@ -12,44 +10,6 @@ use std::fmt;
 const LONGEST_TARGET: usize = 64 << 10;
 /// The longest name of a model that is echoed, in characters.
 pub(super) const LONGEST_MODEL: usize = 256;
-
-/// The form in which a client expects the answer to a model call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// One JSON object.
-    Whole,
-    /// Server-sent events.
-    Events,
-    /// One JSON array that grows (Gemini without `alt=sse`).
-    Array,
-    /// JSON objects, one in each line (Ollama).
-    Lines,
-    /// Amazon's binary frames.
-    Frames,
-}
-
-/// The kind of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Call {
-    /// A model call.
-    Model {
-        /// The format of the call.
-        format: WireFormat,
-        /// The delivery, if the path decides it. Otherwise the body does.
-        delivery: Option<Delivery>,
-    },
-    /// A count of the tokens of a prompt; costs nothing.
-    CountTokens,
-    /// A list or a description of models.
-    Models,
-    /// Embeddings.
-    Embeddings,
-    /// Claude Code's test of the connection.
-    Hello,
-    /// Anything else, which passes through.
-    Other,
-}
 
 /// A request line, understood.
 #[derive(Clone, PartialEq, Eq)]
@@ -63,6 +23,10 @@ pub struct Route {
     pub call: Call,
     /// The model, if the path names it.
     pub model: Option<String>,
+    /// The id of a response that the provider stores, if the path names it.
+    pub stored: Option<String>,
+    /// `true` if the path is another spelling of one that costs.
+    pub is_respelt: bool,
 }
 
 impl Route {
@@ -129,8 +93,9 @@ pub fn route(method: &str, target: &str) -> Result<Route, RouteError> {
     if path.split('/').any(|segment| percent_decode_str(segment).eq(*b"..")) {
         return Err(RouteError::Traversal);
     }
-    let (call, model) = call(method, path, &target);
-    Ok(Route { run, target, call, model })
+    let found = recognise(method, &target);
+    let endstop_wire::route::Recognised { call, model, id: stored, is_respelt } = found;
+    Ok(Route { run, target, call, model, stored, is_respelt })
 }
 
 fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {
@@ -141,99 +106,4 @@ fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {
     // A bare prefix stands for the root, as without a prefix.
     let slash = if rest.starts_with('/') { "" } else { "/" };
     Ok((Some(name), format!("{slash}{rest}")))
-}
-
-const fn model(format: WireFormat) -> Call {
-    Call::Model { format, delivery: None }
-}
-
-const fn delivered(format: WireFormat, delivery: Delivery) -> Call {
-    Call::Model { format, delivery: Some(delivery) }
-}
-
-/// OpenAI's compaction of a history, which has the form of a model call.
-const COMPACTION: &str = "/responses/compact";
-
-/// Ends of paths of POST requests. The first row that fits counts.
-const POSTS: &[(&str, Call)] = &[
-    ("/chat/completions", model(WireFormat::OpenAiChat)),
-    (COMPACTION, delivered(WireFormat::OpenAiResponses, Delivery::Whole)),
-    ("/responses/input_tokens", Call::CountTokens),
-    ("/responses", model(WireFormat::OpenAiResponses)),
-    ("/messages/count_tokens", Call::CountTokens),
-    ("/messages", model(WireFormat::Anthropic)),
-    ("/embeddings", Call::Embeddings),
-    ("/api/chat", model(WireFormat::Ollama)),
-    ("/v2/chat", model(WireFormat::CohereV2)),
-    ("/api/embed", Call::Embeddings),
-    ("/count-tokens", Call::CountTokens),
-];
-
-/// Last words of paths such as `/models/M:generateContent` and `/model/M/invoke`.
-const VERBS: &[(&str, Call)] = &[
-    (":generateContent", delivered(WireFormat::Gemini, Delivery::Whole)),
-    (":streamGenerateContent", delivered(WireFormat::Gemini, Delivery::Array)),
-    (":countTokens", Call::CountTokens),
-    (":embedContent", Call::Embeddings),
-    (":batchEmbedContents", Call::Embeddings),
-    // Claude on Vertex: Anthropic's format, with the model in the path.
-    (":rawPredict", delivered(WireFormat::Anthropic, Delivery::Whole)),
-    (":streamRawPredict", delivered(WireFormat::Anthropic, Delivery::Events)),
-    ("/invoke", delivered(WireFormat::BedrockInvoke, Delivery::Whole)),
-    ("/invoke-with-response-stream", delivered(WireFormat::BedrockInvoke, Delivery::Frames)),
-    ("/converse", delivered(WireFormat::BedrockConverse, Delivery::Whole)),
-    ("/converse-stream", delivered(WireFormat::BedrockConverse, Delivery::Frames)),
-];
-
-fn call(method: &str, path: &str, target: &str) -> (Call, Option<String>) {
-    let path = path.trim_end_matches('/');
-    // Claude Code asks with HEAD; any answer will do.
-    if path.ends_with("/api/hello") {
-        return (Call::Hello, None);
-    }
-    if method == "GET" {
-        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        // Some servers answer for a single model under the same path.
-        let models = ["/models", "/api/tags"].iter().any(|end| path.ends_with(end));
-        let listed = models || parent.ends_with("/models");
-        return (if listed { Call::Models } else { Call::Other }, None);
-    }
-    if method != "POST" {
-        return (Call::Other, None);
-    }
-    if let Some((verb, call)) = VERBS.iter().find(|(verb, _)| path.ends_with(verb)) {
-        return in_path(*call, &path[..path.len() - verb.len()], target);
-    }
-    // Messages of OpenAI's Assistants share their last word with Anthropic's.
-    let found = POSTS.iter().find(|(end, _)| path.ends_with(end) && !path.contains("/threads/"));
-    (found.map_or(Call::Other, |(_, call)| *call), None)
-}
-
-/// Completes a call whose path names the model at the end of `before`.
-fn in_path(call: Call, before: &str, target: &str) -> (Call, Option<String>) {
-    let Some((parents, model)) = before.rsplit_once('/') else { return (Call::Other, None) };
-    if !["/models", "/model"].iter().any(|folder| parents.ends_with(folder)) {
-        return (Call::Other, None);
-    }
-    let query = target.split_once('?').map_or("", |(_, query)| query);
-    let call = match call {
-        // Claude on Vertex counts tokens under the name of a model.
-        Call::Model { format: WireFormat::Anthropic, .. } if model == "count-tokens" => {
-            Call::CountTokens
-        }
-        // Other publishers' models on Vertex have formats of their own.
-        Call::Model { format: WireFormat::Anthropic, .. }
-            if !parents.ends_with("/publishers/anthropic/models") =>
-        {
-            Call::Other
-        }
-        Call::Model { format, delivery: Some(Delivery::Array) }
-            if query.split('&').any(|pair| pair == "alt=sse") =>
-        {
-            delivered(format, Delivery::Events)
-        }
-        call => call,
-    };
-    let model = percent_decode_str(model).decode_utf8_lossy();
-    (call, Some(model.chars().take(LONGEST_MODEL).collect()))
 }

@@ -33,6 +33,10 @@ pub(super) struct CallFacts {
     pub(super) kind: Kind,
     /// `true` if the client is a coding agent that guard knows.
     pub(super) is_known_agent: bool,
+    /// `true` if the call makes no text: embeddings, images. It can be no answer of the program.
+    pub(super) is_metered: bool,
+    /// `true` if the provider works on after its response, which the client then asks for by its id.
+    pub(super) is_background: bool,
     pub(super) reply: Reply,
     pub(super) request: RequestFacts,
     pub(super) dialect: &'static Dialect,
@@ -53,7 +57,7 @@ pub(super) trait OpenCall: Send {
 pub(super) type WeakCall = Weak<Mutex<dyn OpenCall>>;
 
 /// The admission of a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ticket {
     pub(super) number: u64,
     pub(super) place: Place,

@@ -9,6 +9,9 @@ use endstop_core::{GuestCall, ModelError, ModelTurn, ToolReport, ToolStatus, Tur
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// The most calls of a run that providers work on in the background.
+const MOST_HELD: usize = 1024;
+
 /// The result of a call, as its observer decoded it.
 pub(super) type Response = Result<ModelTurn, (ModelError, Option<Box<ModelTurn>>)>;
 
@@ -92,6 +95,9 @@ impl Guarded {
     /// `true` if a call of this conversation is in flight whose client still waits, or has what it waited for.
     /// A call whose client is gone is aborted, because the next one takes its place.
     fn is_busy(&self, conversation: &Place) -> bool {
+        if self.is_held(conversation) {
+            return true;
+        }
         let Some(exchange) = self.last_exchange(conversation) else { return false };
         let is_over = exchange.gone && !exchange.finished;
         if is_over {
@@ -161,9 +167,28 @@ impl Guarded {
         }
     }
 
+    /// Keeps a call open whose response is to be asked for by its id. Until then, or until the run ends, what was
+    /// reserved for it counts. Returns `false` if there are too many.
+    pub(super) fn hold(
+        &mut self,
+        at: Duration,
+        id: &str,
+        ticket: &Ticket,
+        facts: &Arc<CallFacts>,
+    ) -> bool {
+        if self.outcome.is_some() || self.held.len() >= MOST_HELD || self.held.contains_key(id) {
+            return false;
+        }
+        self.exchanges.remove(&ticket.number);
+        self.active_at = at;
+        self.held.insert(id.to_owned(), (ticket.clone(), Arc::clone(facts)));
+        true
+    }
+
     /// Reports the end of a call.
     pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) {
-        self.exchanges.remove(&ticket.number);
+        let is_metered =
+            self.exchanges.remove(&ticket.number).is_some_and(|one| one.facts.is_metered);
         self.active_at = at;
         let Guarded { threads, books, budget, .. } = self;
         let Some(thread) = threads.get_mut(&ticket.place) else { return };
@@ -175,6 +200,7 @@ impl Guarded {
         }
         match &ticket.place {
             // One call is the whole thread, so its ending is known. It is only asked for if no other follows.
+            place if is_metered => drop(self.threads.remove(place)),
             place @ Place::Auxiliary(_) => {
                 self.last_auxiliary = self.threads.remove(place).map(|thread| (at, thread));
             }

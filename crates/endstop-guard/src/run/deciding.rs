@@ -8,10 +8,10 @@ use super::gate::{Gate, lock};
 use super::guarded::Guarded;
 use super::observer::{self, CallObserver, NOT_SENT};
 use super::passing::checked;
-use super::pricing::dialect_of;
+use super::pricing::{dialect_of, no_price, price_of};
 use super::resign::Signed;
 use super::runs::{RunHandle, Shared};
-use crate::exchange::answer::{Reply, bad_request};
+use crate::exchange::answer::{Reply, bad_request, unknown_response};
 use crate::exchange::{
     Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, cap_output, route,
 };
@@ -53,14 +53,12 @@ impl Gate {
         may_wait: bool,
     ) -> Result<Decision, RunHandle> {
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-        let mut line = match route(head.method.as_str(), target) {
-            Ok(line) => line,
+        let line = match route(head.method.as_str(), target) {
+            Ok(line) => self.in_only_run(line),
             Err(error) => return Ok(self.refuse(head, &error.to_string())),
         };
-        if let Some(only) = &self.only {
-            line.run = Some(only.clone());
-        }
         let (raw, decoded) = match (line.call, body) {
+            _ if line.is_respelt => return Ok(self.other_request(head, &line, body)),
             (Call::Model { .. }, RequestBody::Whole { raw, decoded }) => (raw, decoded),
             (Call::Model { format, .. }, body) => {
                 let reason = match body {
@@ -70,9 +68,17 @@ impl Gate {
                 };
                 return Ok(self.pass(head, &line, Some(format), reason));
             }
-            _ => return Ok(self.other(head, &line)),
+            _ => return Ok(self.other_request(head, &line, body)),
         };
         self.model_call(head, &line, (raw, decoded), may_wait)
+    }
+
+    /// Puts a request into the only run, if there is one.
+    fn in_only_run(&self, mut line: Line) -> Line {
+        if let Some(only) = &self.only {
+            line.run = Some(only.clone());
+        }
+        line
     }
 
     fn model_call(
@@ -99,11 +105,11 @@ impl Gate {
         {
             return Err(run);
         }
-        Ok(self.admit(head, line, &facts, &request, (raw, decoded)))
+        Ok(self.place_call(head, line, &facts, &request, (raw, decoded)))
     }
 
     /// Places a model call in its run, and admits or answers it.
-    fn admit(
+    fn place_call(
         &self,
         head: &RequestHead,
         line: &Line,
@@ -133,6 +139,8 @@ impl Gate {
             seat: placed.seat.clone(),
             kind: placed.kind,
             is_known_agent: facts.client.is_some(),
+            is_metered: false,
+            is_background: request.background,
             reply,
             request: RequestFacts {
                 output_cap: request.output_cap,
@@ -142,11 +150,28 @@ impl Gate {
             dialect: dialect_of(spoken(request), url.host()),
             catalogue,
         });
-        let guest_call = guest_call(request, &mut placed, price);
         let shared = &run.0;
         let place = place_of(&placed);
         let at = shared.now();
         let mut guarded = shared.lock();
+        let is_unknown = !placed.prompt_known && guarded.is_counting();
+        if let (true, Some(_)) = (is_unknown, &request.previous_response) {
+            drop(guarded);
+            return self.refuse_as(head, UNKNOWN, unknown_response(request.shape, UNKNOWN));
+        }
+        // A conversation that the provider stores may fill the model's window.
+        if is_unknown && !guarded.is_strict() {
+            let model = request.model.as_deref().unwrap_or_default();
+            let info = price_of(request.format, url.host(), model);
+            let window = info.and_then(|info| info.context_window).unwrap_or(USUAL_WINDOW);
+            // Without a strict ceiling, the kernel estimates a token for four bytes.
+            placed.prompt_bytes = placed.prompt_bytes.max(window.saturating_mul(4));
+            if !std::mem::replace(&mut guarded.has_told_unknown, true) {
+                let target = head.redacted_target();
+                (self.hear)(GuardEvent::Passed { target, reason: UNKNOWN_LENGTH.to_owned() });
+            }
+        }
+        let guest_call = guest_call(request, &mut placed, price);
         if let Some(reason) = objection(&guarded, request, &placed, price) {
             drop(guarded);
             return self.refuse(head, &reason);
@@ -250,7 +275,7 @@ impl Gatekeeper for Gate {
     fn route(&self, head: &RequestHead) -> Route {
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         match route(head.method.as_str(), target) {
-            Ok(line) if matches!(line.call, Call::Model { .. }) => Route::Read,
+            Ok(line) if self.reads_body(head, &self.in_only_run(line.clone())) => Route::Read,
             _ => Route::Stream,
         }
     }
@@ -266,6 +291,15 @@ impl Gatekeeper for Gate {
     }
 }
 
+/// The context window of a model that the catalogue does not know, in tokens: that of the largest usual ones.
+const USUAL_WINDOW: u64 = 1_048_576;
+/// The reason for a refusal of a response that guard has not seen.
+const UNKNOWN: &str = "guard has not seen the response that this request continues, so that it cannot count the \
+     conversation: send it whole";
+/// The note about a conversation that the provider stores.
+const UNKNOWN_LENGTH: &str = "the provider stores this conversation, whose length guard does not know: each call is \
+     reserved as if it filled the model's context window";
+
 /// Returns the reason why a ceiling of the run could not be kept with a call.
 fn objection(
     run: &Guarded,
@@ -277,11 +311,7 @@ fn objection(
         return None;
     }
     if price.is_none() && run.needs_price() {
-        let model = request.model.as_deref().unwrap_or("unknown");
-        return Some(format!(
-            "no price is known for the model `{model}`, so the cost limit cannot be enforced; give \
-             one with --price"
-        ));
+        return Some(no_price(request.model.as_deref()));
     }
     if !run.is_strict() {
         return None;
@@ -291,10 +321,7 @@ fn objection(
     } else if request.has_media() {
         "the request has an image or a file, whose size in tokens is not known".into()
     } else {
-        format!(
-            "the request lets the provider run `{}` itself, whose uses are billed in addition",
-            request.hosted_tool()?
-        )
+        request.unbounded()?
     };
     Some(format!("{unbounded}, and --cap-output cannot keep the ceiling"))
 }

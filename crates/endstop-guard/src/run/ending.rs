@@ -197,6 +197,7 @@ impl Guarded {
         self.threads = std::collections::HashMap::new();
         (self.unassigned, self.last_auxiliary) = (None, None);
         self.meter().ended(outcome.termination);
+        self.held.clear();
         for (_, exchange) in std::mem::take(&mut self.exchanges) {
             // A client that has read a part of a response cannot be given another one.
             let stop = if exchange.started {

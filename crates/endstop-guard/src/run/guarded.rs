@@ -10,7 +10,7 @@
 //! tokens and time hold for all of them together.
 
 use super::books::Books;
-use super::call::{CallFacts, Place, WeakCall};
+use super::call::{CallFacts, Place, Ticket, WeakCall};
 use super::event::{GuardEvent, Hear};
 use super::journal::RunRecord;
 use super::meter::Meter;
@@ -91,6 +91,8 @@ pub(super) struct Guarded {
     /// The threads in memory; none after the end.
     pub(super) threads: HashMap<Place, Thread>,
     pub(super) exchanges: HashMap<u64, Exchange>,
+    /// Calls whose response has passed while the provider works on, by the id of the response.
+    pub(super) held: HashMap<String, (Ticket, Arc<CallFacts>)>,
     pub(super) next_exchange: u64,
     /// The thread of the first turn, which is the one that the journal records. It stays in memory.
     pub(super) lead: Option<Place>,
@@ -110,6 +112,8 @@ pub(super) struct Guarded {
     fired: Vec<RuleHit>,
     /// Final texts that the main thread may still get, one for each stopped sub-agent.
     pub(super) more_finals: u32,
+    /// `true` once it was said that the length of a conversation is not known.
+    pub(super) has_told_unknown: bool,
     wall_ms: u64,
     /// Time of the last call, or of the end of one.
     pub(super) active_at: Duration,
@@ -143,6 +147,7 @@ impl Guarded {
             budget,
             threads: HashMap::new(),
             exchanges: HashMap::new(),
+            held: HashMap::new(),
             next_exchange: 0,
             lead: None,
             last_main: None,
@@ -151,6 +156,7 @@ impl Guarded {
             told: HashMap::new(),
             fired: Vec::new(),
             more_finals: 0,
+            has_told_unknown: false,
             wall_ms,
             active_at: Duration::ZERO,
             counts: Counts::default(),
@@ -230,6 +236,11 @@ impl Guarded {
         self.exchanges.get(&number).filter(|one| one.place == *place)
     }
 
+    /// `true` if the provider still works on a call of this place.
+    pub(super) fn is_held(&self, place: &Place) -> bool {
+        self.held.values().any(|(ticket, _)| ticket.place == *place)
+    }
+
     /// The number of calls in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.exchanges.len()
@@ -245,9 +256,9 @@ impl Guarded {
         self.settings.cap_output && self.settings.has_ceiling()
     }
 
-    /// `true` if a limit holds for the run as a whole.
-    pub(super) fn has_limits(&self) -> bool {
-        self.settings.has_limits()
+    /// `true` if the run has not ended, and a limit counts its calls or what they cost.
+    pub(super) fn is_counting(&self) -> bool {
+        self.outcome.is_none() && self.settings.counts_calls()
     }
 
     /// Begins the journal's record of the run, if it has not begun.

@@ -19,13 +19,16 @@ mod guarded;
 mod journal;
 mod key_sets;
 mod meter;
+mod metered;
 mod observer;
+mod other;
 mod passing;
 mod pricing;
 #[cfg_attr(not(feature = "bedrock"), path = "unsigned.rs")]
 mod resign;
 mod runs;
 mod settings;
+mod stored;
 mod thread;
 mod threads;
 
@@ -36,4 +39,4 @@ pub use guarded::Counts;
 pub use journal::{JournalSettings, Records};
 pub use meter::{BUCKETS_MS, Meter, Tally};
 pub use runs::{LiveRun, RunHandle};
-pub use settings::{MakePolicy, OnLimit, Settings};
+pub use settings::{MakePolicy, OnLimit, OtherCalls, Settings};

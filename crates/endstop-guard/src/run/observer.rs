@@ -159,13 +159,7 @@ impl Reading {
 impl Reading {
     fn head(&mut self, head: &ResponseHead) {
         self.status = head.status.as_u16();
-        let mut headers = Headers::default();
-        for (name, value) in &head.headers {
-            headers.push(name.as_str(), String::from_utf8_lossy(value.as_bytes()));
-        }
-        let (dialect, request) = (self.facts.dialect, self.facts.request);
-        let decoder = StreamDecoder::new(dialect, head.status.as_u16(), headers, request);
-        self.decoder = Some(Box::new(decoder));
+        self.decoder = Some(Box::new(decoder_of(&self.facts, head)));
     }
 
     fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
@@ -257,6 +251,21 @@ impl OpenCall for Reading {
     }
 }
 
+/// Creates the decoder of a response.
+pub(super) fn decoder_of(facts: &CallFacts, head: &ResponseHead) -> StreamDecoder {
+    let headers = headers_of(head);
+    StreamDecoder::new(facts.dialect, head.status.as_u16(), headers, facts.request)
+}
+
+/// The headers of a response, as decoders read them.
+pub(super) fn headers_of(head: &ResponseHead) -> Headers {
+    let mut headers = Headers::default();
+    for (name, value) in &head.headers {
+        headers.push(name.as_str(), String::from_utf8_lossy(value.as_bytes()));
+    }
+    headers
+}
+
 /// The response of a connection that ended too early. A decoder that has seen the end of the message or its finish
 /// value has a whole response all the same.
 fn broken(decoder: Option<Box<StreamDecoder>>, facts: &CallFacts, why: &str) -> Response {
@@ -278,7 +287,7 @@ fn broken(decoder: Option<Box<StreamDecoder>>, facts: &CallFacts, why: &str) -> 
     }
 }
 
-fn decoded(mut decoded: Option<Decoded>, facts: &CallFacts) -> Response {
+pub(super) fn decoded(mut decoded: Option<Decoded>, facts: &CallFacts) -> Response {
     if let Some(decoded) = &mut decoded {
         decoded.price_service_tier(facts.catalogue.as_ref());
     }

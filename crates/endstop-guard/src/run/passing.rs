@@ -5,15 +5,16 @@ use super::event::GuardEvent;
 use super::gate::{Gate, lock};
 use super::resign::Signed;
 use super::runs::RunHandle;
+use super::settings::Settings;
 use crate::clients::AwsKeys;
-use crate::exchange::answer::bad_request;
-use crate::exchange::{Call, ClientFacts, Route as Line, owner};
+use crate::exchange::answer::{Answer, bad_request};
+use crate::exchange::{ClientFacts, Route as Line, owner};
 use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
 use bytes::Bytes;
 use endstop_wire::WireFormat;
 use http::Uri;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::sync::Arc;
 
 /// The answer to a request with a signature of Amazon Web Services.
 const SIGNED: &str = "this request is signed for the address of the proxy, and Amazon Bedrock would \
@@ -35,55 +36,29 @@ impl Gate {
         format: Option<WireFormat>,
         reason: &str,
     ) -> Decision {
-        if let Some(run) = self.named_run(head, line) {
-            let mut guarded = run.0.lock();
-            if let Some(answer) = guarded.refuse_late() {
-                guarded.counts.refusals += 1;
-                drop(guarded);
-                run.0.changed();
-                return Decision::Answer(answer);
-            }
-            if guarded.needs_price() || guarded.has_limits() {
-                drop(guarded);
-                let reason = format!("{reason}, so the limits of this run cannot be enforced");
-                return self.refuse(head, &reason);
-            }
-            guarded.counts.unread += 1;
-        } else if self.settings().has_limits() {
-            // No call of its run has been read yet, so its run is not known.
-            let reason = format!("{reason}, so the limits of its run cannot be enforced");
+        let run = self.named_run(head, line);
+        if let Some(answer) = run.as_ref().and_then(|run| late(run, true)) {
+            return answer;
+        }
+        if self.settings_of(run.as_ref()).counts_calls() {
+            let reason = format!("{reason}, so the limits of this run cannot be enforced");
             return self.refuse(head, &reason);
+        }
+        if let Some(run) = run {
+            run.0.lock().counts.unread += 1;
         }
         let target = head.redacted_target();
         (self.hear)(GuardEvent::Passed { target, reason: reason.to_owned() });
         self.forward(head, line, format)
     }
 
-    /// Passes a request that does not call a model. An ended run gets no more of those that may cost.
-    pub(super) fn other(&self, head: &RequestHead, line: &Line) -> Decision {
-        let may_cost = matches!(line.call, Call::Other | Call::Embeddings);
-        let run = self.named_run(head, line);
-        let Some(run) = run.filter(|_| may_cost && head.method == http::Method::POST) else {
-            return self.forward(head, line, None);
-        };
-        let mut guarded = run.0.lock();
-        if let Some(answer) = guarded.refuse_late() {
-            // Not counted as a refused call, because it may be telemetry: a program that sends some
-            // does not ignore the end.
-            return Decision::Answer(answer);
-        }
-        guarded.counts.others += 1;
-        drop(guarded);
-        let mut decision = self.forward(head, line, None);
-        if let Decision::Forward(forward) = &mut decision {
-            let began = run.0.now();
-            forward.observer = Box::new(Timed { run, began });
-        }
-        decision
+    /// The settings of a run, whose limits can have changed, or those of the next one.
+    pub(super) fn settings_of(&self, run: Option<&RunHandle>) -> Arc<Settings> {
+        run.map_or_else(|| self.settings(), |run| Arc::clone(&run.0.lock().settings))
     }
 
     /// Returns the run that the request line or a header names, if it has started.
-    fn named_run(&self, head: &RequestHead, line: &Line) -> Option<RunHandle> {
+    pub(super) fn named_run(&self, head: &RequestHead, line: &Line) -> Option<RunHandle> {
         let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let facts = ClientFacts::read(headers, &line.target, &self.salt);
         let key = lock(&self.threads).run_in_headers(&facts, line).ok().flatten()?;
@@ -96,6 +71,26 @@ impl Gate {
         line: &Line,
         format: Option<WireFormat>,
     ) -> Decision {
+        self.forward_as(head, line, format, || Box::new(Unread))
+    }
+
+    /// Forwards a request other than a model call, with an observer of its response.
+    pub(super) fn forward_to(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        observer: impl FnOnce() -> Box<dyn ResponseObserver>,
+    ) -> Decision {
+        self.forward_as(head, line, None, observer)
+    }
+
+    fn forward_as(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        format: Option<WireFormat>,
+        observer: impl FnOnce() -> Box<dyn ResponseObserver>,
+    ) -> Decision {
         let format = format.or_else(|| owner(&line.target, |name| head.header(name)));
         let url = match self.url(line, format) {
             Ok(url) => url,
@@ -106,7 +101,7 @@ impl Gate {
             .and_then(|signed| signed.map(|signed| signed.headers(&url, None)).transpose());
         match signed {
             Ok(headers) => {
-                let mut forward = Forward::unchanged(url, Box::new(Unread));
+                let mut forward = Forward::unchanged(url, observer());
                 forward.headers = headers.unwrap_or_default();
                 Decision::Forward(forward)
             }
@@ -115,10 +110,15 @@ impl Gate {
     }
 
     pub(super) fn refuse(&self, head: &RequestHead, reason: &str) -> Decision {
+        self.refuse_as(head, reason, bad_request(reason))
+    }
+
+    /// Refuses a request with an answer of the format's own.
+    pub(super) fn refuse_as(&self, head: &RequestHead, reason: &str, answer: Answer) -> Decision {
         let target = head.redacted_target();
         self.settings().meter.refused();
         (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
-        Decision::Answer(to_proxy(bad_request(reason)))
+        Decision::Answer(to_proxy(answer))
     }
 
     pub(super) fn url(&self, line: &Line, format: Option<WireFormat>) -> Result<Uri, String> {
@@ -130,24 +130,23 @@ impl Gate {
     }
 }
 
+/// Returns the refusal of a request to a run that has ended.
+pub(super) fn late(run: &RunHandle, is_counted: bool) -> Option<Decision> {
+    let mut guarded = run.0.lock();
+    let answer = guarded.refuse_late()?;
+    if is_counted {
+        guarded.counts.refusals += 1;
+        drop(guarded);
+        run.0.changed();
+    }
+    Some(Decision::Answer(answer))
+}
+
 /// Observes a response that belongs to no model call.
 struct Unread;
 
 impl ResponseObserver for Unread {
     fn end(self: Box<Self>, _end: End) {}
-}
-
-/// Takes the time of a request that does not call a model.
-struct Timed {
-    run: RunHandle,
-    began: Duration,
-}
-
-impl ResponseObserver for Timed {
-    fn end(self: Box<Self>, _end: End) {
-        let took = self.run.0.now().saturating_sub(self.began);
-        self.run.0.lock().counts.others_time += took;
-    }
 }
 
 /// `true` if a request has a signature, which covers its host.

@@ -15,6 +15,14 @@ pub(super) fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> O
     prices::lookup(provider, model)
 }
 
+/// The reason for a refusal of a model without a price.
+pub(super) fn no_price(model: Option<&str>) -> String {
+    let model = model.unwrap_or("unknown");
+    format!(
+        "no price is known for the model `{model}`, so the cost limit cannot be enforced; give one with --price"
+    )
+}
+
 /// Returns the dialect that the upstream speaks: that of the provider at its host, or that of the
 /// format's own provider.
 pub(super) fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dialect {

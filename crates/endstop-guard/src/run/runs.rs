@@ -10,7 +10,7 @@ use super::key_sets::KeySets;
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
 use endstop_core::guest::Spending;
-use endstop_core::{Limits, NanoUsd, Outcome, RuleHit, Termination};
+use endstop_core::{Limits, NanoUsd, Outcome, RuleHit, SignalReason, Termination};
 use endstop_wire::redact::KnownKeys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -109,8 +109,18 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Reports the end of a call to the run, and what its response says to the table of threads.
-    pub(super) fn finished(&self, ticket: &Ticket, facts: &CallFacts, response: Response) {
+    /// Reports the end of a call to the run, and what its response says to the table of threads. A call that the
+    /// provider works on stays open.
+    pub(super) fn finished(&self, ticket: &Ticket, facts: &Arc<CallFacts>, response: Response) {
+        if let Some(id) = works_on(facts, &response)
+            && self.lock().hold(self.now(), id, ticket, facts)
+        {
+            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            threads.works_on(&facts.seat, facts.kind, id);
+            drop(threads);
+            self.changed();
+            return;
+        }
         {
             let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
             match &response {
@@ -123,6 +133,17 @@ impl Shared {
         let response = response.map(|turn| as_answer(turn, facts.reply.structured.as_ref()));
         self.lock().ended(at, ticket, response);
         self.changed();
+    }
+}
+
+/// Returns the id of a response that the provider still works on.
+fn works_on<'a>(facts: &CallFacts, response: &'a Response) -> Option<&'a str> {
+    match response {
+        _ if !facts.is_background => None,
+        Ok(turn) if turn.signal.reason == SignalReason::InProgress => turn.response_id.as_deref(),
+        Ok(_) => None,
+        // The client left the stream, and the provider continues.
+        Err((_, partial)) => partial.as_deref()?.response_id.as_deref(),
     }
 }
 

@@ -45,6 +45,28 @@ impl fmt::Display for OnLimit {
     }
 }
 
+/// What happens to requests that may cost and that guard cannot count: paths that it does not know whose body
+/// looks like a model call, batches, legacy completions, interactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherCalls {
+    /// They are refused with the reason.
+    Refuse,
+    /// They pass, and no limit counts them.
+    Pass,
+}
+
+impl FromStr for OtherCalls {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OtherCalls, String> {
+        match text {
+            "refuse" => Ok(OtherCalls::Refuse),
+            "pass" => Ok(OtherCalls::Pass),
+            other => Err(format!("unknown value `{other}`; expected `refuse` or `pass`")),
+        }
+    }
+}
+
 /// Creates the policy of a thread.
 pub type MakePolicy = Arc<dyn Fn() -> Box<dyn TerminationPolicy> + Send + Sync>;
 
@@ -60,6 +82,9 @@ pub struct Settings {
     pub watches: Vec<Watch>,
     /// The answer to calls after the end.
     pub on_limit: OnLimit,
+    /// What happens to requests that may cost and that guard cannot count. `None`: they are refused while
+    /// [calls are counted](Settings::counts_calls), and pass otherwise.
+    pub other: Option<OtherCalls>,
     /// `true` to lower the output cap in requests, so that ceilings are strict.
     pub cap_output: bool,
     /// A price for all models, instead of the catalogue's.
@@ -75,10 +100,19 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// `true` if a limit holds for a run as a whole, or for several runs together.
-    pub fn has_limits(&self) -> bool {
-        let Limits { max_turns, timeout, .. } = self.limits;
-        max_turns.is_some() || timeout.is_some() || self.has_ceiling()
+    /// `true` if a limit counts calls or what they cost, for a run as a whole or for several runs together. A
+    /// timeout counts neither.
+    pub fn counts_calls(&self) -> bool {
+        self.limits.max_turns.is_some() || self.has_ceiling()
+    }
+
+    /// `true` if requests that may cost and that guard cannot count are refused.
+    pub(super) fn refuses_other(&self) -> bool {
+        match self.other {
+            Some(OtherCalls::Refuse) => true,
+            Some(OtherCalls::Pass) => false,
+            None => self.counts_calls(),
+        }
     }
 
     /// `true` if money or tokens have a ceiling.
@@ -96,6 +130,7 @@ impl Default for Settings {
             policy: None,
             watches: Watch::usual(),
             on_limit: OnLimit::default(),
+            other: None,
             cap_output: false,
             price: None,
             aws: None,

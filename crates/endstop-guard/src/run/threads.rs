@@ -65,7 +65,9 @@ impl Guarded {
         }
         let before = self.last_main.replace(place.clone());
         // A single call was kept only because it was the last one.
-        let is_over = |place: &Place| place.is_single() && self.last_exchange(place).is_none();
+        let is_over = |place: &Place| {
+            place.is_single() && self.last_exchange(place).is_none() && !self.is_held(place)
+        };
         if let Some(before) = before.filter(is_over) {
             self.leave(at, &before);
         }
@@ -78,7 +80,9 @@ impl Guarded {
         }
         // A conversation with a call in flight must stay, because its response is still to be
         // booked.
-        let busy: HashSet<&Place> = self.exchanges.values().map(|one| &one.place).collect();
+        let in_flight = self.exchanges.values().map(|one| &one.place);
+        let held = self.held.values().map(|(ticket, _)| &ticket.place);
+        let busy: HashSet<&Place> = in_flight.chain(held).collect();
         let stays = |place: &Place| {
             let place = Some(place);
             place == self.lead.as_ref() || place == self.last_main.as_ref()
@@ -125,6 +129,7 @@ impl Guarded {
             Place::Auxiliary(_)
                 if self.lead.is_some()
                     || facts.is_known_agent
+                    || facts.is_metered
                     || facts.kind == Kind::Compaction =>
             {
                 Judged::Call

@@ -26,7 +26,7 @@ use super::tokens::Tokens;
 use super::toml::{Entry, Node, parse};
 use crate::exchange::RunName;
 use crate::proxy::{Upstream, UpstreamMap};
-use crate::run::{OnLimit, Settings};
+use crate::run::{OnLimit, OtherCalls, Settings};
 use endstop_core::limits::{parse_duration, unknown_key};
 use endstop_core::{GuestMode, Limits, NanoUsd, Registry, TerminationPolicy, Watch};
 use endstop_wire::WireFormat::{
@@ -42,8 +42,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const TOP: [&str; 6] = ["allow_http", "idle_after", "profile", "state", "tokens", "upstream"];
-const OF_PROFILE: [&str; 9] =
-    ["cap_output", "day", "limits", "on_limit", "policy", "price", "runs", "tokens", "watch"];
+const OF_PROFILE: [&str; 10] = [
+    "cap_output",
+    "day",
+    "limits",
+    "on_limit",
+    "other",
+    "policy",
+    "price",
+    "runs",
+    "tokens",
+    "watch",
+];
 const OF_DAY: [&str; 2] = ["max_budget_usd", "max_tokens"];
 
 /// Names of upstreams, their formats, and the address that is used if the file names none.
@@ -274,6 +284,10 @@ fn read_profile(at: &Place, entry: &Entry) -> Result<Profile, String> {
             "tokens" => profile.tokens = at.texts(entry)?,
             "on_limit" => settings.on_limit = on_limit(&at, entry)?,
             "cap_output" => settings.cap_output = at.switch(entry)?,
+            "other" => {
+                let other = at.text(entry)?.parse::<OtherCalls>();
+                settings.other = Some(other.map_err(|error| at.wrong(&error))?);
+            }
             "limits" => settings.limits = limits(&at, entry)?,
             "price" => {
                 let price = parse_price(&at.text(entry)?);

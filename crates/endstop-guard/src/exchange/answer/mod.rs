@@ -17,7 +17,7 @@ mod reply;
 mod tail;
 mod turns;
 
-pub use refusal::{bad_request, refusal, upgrade_required};
+pub use refusal::{bad_request, refusal, unknown_response, upgrade_required};
 pub use reply::{Answer, Reply, Stamp, stop_message};
 pub use tail::{Ending, Tail};
 pub use turns::final_turn;

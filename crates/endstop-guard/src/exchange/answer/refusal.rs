@@ -51,6 +51,22 @@ pub fn bad_request(message: &str) -> Answer {
     error_answer(400, &openai(message))
 }
 
+/// Returns the answer to a request that continues a response which guard has not seen. It has the form that makes
+/// the clients of these APIs send the whole conversation: Anthropic's error for a thread that cannot be continued,
+/// OpenAI's for a response that is not stored.
+pub fn unknown_response(shape: WireFormat, message: &str) -> Answer {
+    let kind = "invalid_request_error";
+    let body = if shape == WireFormat::Anthropic {
+        let details = json!({"error_code": "thread_unsupported_request"});
+        json!({"type": "error", "error": {"type": kind, "message": message, "details": details}})
+    } else {
+        let code = "previous_response_not_found";
+        let param = "previous_response_id";
+        json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    };
+    error_answer(400, &body)
+}
+
 fn openai(message: &str) -> Value {
     let kind = "invalid_request_error";
     json!({"error": {"message": message, "type": kind, "param": null, "code": null}})

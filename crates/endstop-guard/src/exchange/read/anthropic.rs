@@ -12,7 +12,13 @@ use serde_json::Value;
 pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
     // `output_config` also holds the effort, so only its format asks for JSON.
     let format = fields.object("output_config").value("format");
+    // A message thread: after its creation a request has only the new messages, without system and tools.
+    let thread = fields.object("thread");
+    let previous = thread.string("previous_message_id").filter(|id| !id.is_empty());
+    let continues = thread.string("type").is_some_and(|kind| kind != "create");
     Top {
+        stored: continues && previous.is_none(),
+        previous_response: previous,
         tools: tools_of(fields, "tools"),
         schema: asks_for_json(&format) || asks_for_json(&fields.value("output_format")),
         tool_choice: forces_tool(&fields.value("tool_choice")),

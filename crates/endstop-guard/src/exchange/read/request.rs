@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, any};
 use super::top::{Structured, Top};
-use super::{anthropic, chat, cohere, converse, gemini, hosted, media, responses};
+use super::{anthropic, chat, cohere, converse, gemini, media, responses, strict};
 use crate::exchange::route::{Call, Delivery, LONGEST_MODEL, Route};
 use crate::exchange::signs::Signs;
 use endstop_core::{Message, bounded_json};
@@ -37,7 +37,7 @@ pub enum Unreadable {
     #[error("the body is not a JSON object: {0}")]
     Json(String),
     /// The body of an InvokeModel call has a format that guard does not read.
-    #[error("the body has no `messages`; guard does not read the formats of older models")]
+    #[error("guard does not read the formats of older models and of Cohere's first version")]
     Shape,
 }
 
@@ -67,6 +67,8 @@ pub struct Request<'a> {
     pub body_bytes: u64,
     /// The response that this request continues.
     pub previous_response: Option<String>,
+    /// `true` if the provider answers at once and works on; its result is then asked for by its id.
+    pub background: bool,
     /// Ids in the body.
     pub signs: Signs,
     stored: bool,
@@ -135,6 +137,7 @@ impl<'a> Request<'a> {
             usage_requested: delivery == Delivery::Whole || !top.usage_omitted,
             body_bytes: body.len() as u64,
             previous_response: top.previous_response,
+            background: top.background,
             signs: top.signs,
             stored: top.stored,
             body: text,
@@ -154,10 +157,18 @@ impl<'a> Request<'a> {
         self.messages.iter().any(|message| media::has_media(&any(message)))
     }
 
-    /// The name of a tool that the provider runs itself, such as a web search, if the request allows
-    /// one. Each use has a price of its own, and adds to the prompt.
-    pub fn hosted_tool(&self) -> Option<String> {
-        hosted::hosted_tool(&Fields::of(self.body).ok()?)
+    /// The reason why the cost of the call has no known bound: what the provider adds to it, or what a server may
+    /// read otherwise than guard does. `None` if it has one. The sizes of [media](Request::has_media) and of
+    /// [continued conversations](Request::continues) are not looked at.
+    pub fn unbounded(&self) -> Option<String> {
+        let Ok(fields) = Fields::of(self.body) else {
+            return Some("the request cannot be read".into());
+        };
+        // OpenAI's items can be references to stored ones.
+        if self.messages.iter().any(|message| any(message)["type"] == "item_reference") {
+            return Some("the request refers to an item that the provider stores".to_owned());
+        }
+        strict::unbounded(self.shape, &fields)
     }
 
     /// `true` if the body has only what is new, because the provider stores the messages before it.
@@ -211,6 +222,9 @@ fn place(error: &serde_json::Error) -> String {
 
 /// Returns the format of a body, which inside InvokeModel depends on the model.
 fn shape(format: WireFormat, fields: &Fields<'_>) -> Result<WireFormat, Unreadable> {
+    if format == WireFormat::CohereV1 {
+        return Err(Unreadable::Shape);
+    }
     if format != WireFormat::BedrockInvoke {
         return Ok(format);
     }

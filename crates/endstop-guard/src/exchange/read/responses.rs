@@ -31,6 +31,7 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
         named_tool: named_tool(&fields.value("tool_choice")),
         previous_response: fields.string("previous_response_id").filter(|id| !id.is_empty()),
         stored: !conversation.is_empty(),
+        background: fields.has("background") && fields.raw("background") != Some("false"),
         signs,
         messages,
         ..Top::new(WireFormat::OpenAiResponses, fields)

@@ -52,6 +52,8 @@ pub(super) struct Top<'a> {
     pub(super) previous_response: Option<String>,
     /// `true` if the provider stores the conversation.
     pub(super) stored: bool,
+    /// `true` if the provider answers at once and works on.
+    pub(super) background: bool,
     pub(super) signs: Signs,
     /// The texts of the messages.
     pub(super) messages: Vec<&'a str>,

@@ -9,8 +9,10 @@ use serde_json::{Map, Value};
 
 /// The most call ids.
 const CALLS: usize = 65_536;
-/// The most response ids, and the most prompts.
-const OTHERS: usize = 32_768;
+/// The most response ids. The one that was used least recently goes.
+const RESPONSES: usize = 100_000;
+/// The most prompts.
+const PROMPTS: usize = 32_768;
 /// The shortest prompt for a sub-agent, in bytes. Shorter strings are options such as `general`.
 const SHORTEST_PROMPT: usize = 12;
 /// The most prompts that one call can carry.
@@ -24,6 +26,8 @@ pub(super) struct Continued {
     pub(super) seat: Seat,
     /// Bytes of its prompt and of its answer.
     pub(super) bytes: u64,
+    /// `true` if it was a turn of its conversation.
+    pub(super) is_turn: bool,
 }
 
 /// The three tables.
@@ -39,8 +43,8 @@ impl Links {
         Links {
             salt,
             calls: BoundedMap::new(CALLS),
-            responses: BoundedMap::new(OTHERS),
-            prompts: BoundedMap::new(OTHERS),
+            responses: BoundedMap::new(RESPONSES),
+            prompts: BoundedMap::new(PROMPTS),
         }
     }
 
@@ -66,14 +70,24 @@ impl Links {
     }
 
     /// Learns the id of a response.
-    pub(super) fn learn_response(&mut self, seat: &Seat, turn: &ModelTurn, prompt_bytes: u64) {
+    pub(super) fn learn_response(
+        &mut self,
+        seat: &Seat,
+        turn: &ModelTurn,
+        prompt_bytes: u64,
+        is_turn: bool,
+    ) {
         if let Some(id) = &turn.response_id {
             // The answer is a part of the next prompt.
             let answer: u64 = turn.parts.iter().map(endstop_core::Part::byte_len).sum();
-            let bytes = prompt_bytes.saturating_add(answer);
-            let key = self.key("response", seat.scope, id);
-            self.responses.put(key, Continued { seat: seat.clone(), bytes });
+            self.learn_id(seat, id, prompt_bytes.saturating_add(answer), is_turn);
         }
+    }
+
+    /// Learns the id of a response, and the bytes of the conversation up to its end.
+    pub(super) fn learn_id(&mut self, seat: &Seat, id: &str, bytes: u64, is_turn: bool) {
+        let key = self.key("response", seat.scope, id);
+        self.responses.put(key, Continued { seat: seat.clone(), bytes, is_turn });
     }
 
     /// Learns the calls of a turn.

@@ -77,6 +77,23 @@ impl Threads {
         self.len() == 0
     }
 
+    /// Returns the seat of a call other than a model call: in the run that it names, or else in the one that the
+    /// same key used last.
+    ///
+    /// # Errors
+    /// The header `x-endstop-run` has an invalid name, and no prefix takes precedence.
+    pub fn seat_of_other(
+        &mut self,
+        facts: &ClientFacts,
+        route: &Route,
+    ) -> Result<Seat, InvalidRunName> {
+        let known = self.run_in_headers(facts, route)?;
+        let scope = self.scope(known.as_ref(), facts.key);
+        let recent = self.recent.get(&scope).map(|run| run.clone());
+        let run = known.or(recent).unwrap_or_else(|| self.run_of_key(scope, "other"));
+        Ok(Seat { run, thread: ThreadId::new("other", &"calls"), scope })
+    }
+
     /// Decides what a request is, and remembers it as the last one of its thread.
     ///
     /// # Errors
@@ -92,7 +109,9 @@ impl Threads {
         // A summary of codex has no tools either, so its own sign is checked first.
         let kind = if signs.compaction || route.is_compaction() || asks_for_summary(request) {
             Kind::Compaction
-        } else if request.tools.is_empty() {
+        } else if request.tools.is_empty()
+            && !self.continues_turn(facts, known.as_ref(), &signs, request)
+        {
             Kind::Auxiliary
         } else {
             Kind::Main
@@ -104,6 +123,24 @@ impl Threads {
         } else {
             other(found, kind)
         })
+    }
+
+    /// `true` if a request continues a turn by its id, so that it is one itself: its tools are those that the
+    /// provider stores.
+    fn continues_turn(
+        &mut self,
+        facts: &ClientFacts,
+        known: Option<&RunKey>,
+        signs: &Signs,
+        request: &Request<'_>,
+    ) -> bool {
+        let scope = self.scope(known, facts.key);
+        if let Some(id) = &request.previous_response {
+            return self.links.response(scope, id).is_some_and(|continued| continued.is_turn);
+        }
+        let Some(named) = named(signs).filter(|_| request.continues()) else { return false };
+        let run = known.cloned().unwrap_or_else(|| self.run_of_key(scope, named.thread.as_str()));
+        self.states.peek(&Seat { run, thread: named.thread, scope }).is_some()
     }
 
     /// Returns the run that the path or a header names, for a request whose body cannot be read.
@@ -142,7 +179,25 @@ impl Threads {
             self.links.learn_calls(seat, turn);
         }
         // A summary can be continued by id too, so every response is learned.
-        self.links.learn_response(seat, turn, prompt_bytes);
+        self.links.learn_response(seat, turn, prompt_bytes, kind.is_turn());
+    }
+
+    /// Learns the id of a response that the provider still works on.
+    pub fn works_on(&mut self, seat: &Seat, kind: Kind, id: &str) {
+        let prompt_bytes = self.states.get(seat).map_or(0, |state| state.prompt_bytes);
+        self.links.learn_id(seat, id, prompt_bytes, kind.is_turn());
+    }
+
+    /// Returns the run of the response with this id, if the client of the request has received it.
+    pub fn run_of_response(
+        &mut self,
+        facts: &ClientFacts,
+        route: &Route,
+        id: &str,
+    ) -> Option<RunKey> {
+        let known = self.run_in_headers(facts, route).ok()?;
+        let scope = self.scope(known.as_ref(), facts.key);
+        self.links.response(scope, id).map(|continued| continued.seat.run)
     }
 
     /// Learns that a call failed: an error status, a cut stream, or an abort.
@@ -373,6 +428,7 @@ fn sent_of(salt: &Salt, state: &ThreadState, (request, marks): (&Request<'_>, &M
         last,
         // A continued request has only new messages, so its count does not show the length of the history.
         chained: request.continues(),
+        grows: request.continues() && request.previous_response.is_none(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Routes: kinds of calls, prefixes, and hostile targets.
 
-use endstop_guard::exchange::{Call, Delivery, RouteError, RunName, route};
+use endstop_guard::exchange::{Call, Delivery, Metered, RouteError, RunName, route};
 use endstop_wire::WireFormat;
 
 fn kind(method: &str, target: &str) -> Call {
@@ -27,13 +27,13 @@ fn paths_have_their_kinds() {
         ("POST", "/v1/messages?beta=true", anthropic),
         ("POST", "/messages", anthropic),
         ("POST", "/v1/messages/count_tokens", Call::CountTokens),
-        ("POST", "/v1/messages/batches", Call::Other),
-        ("POST", "/v1/threads/t_1/messages", Call::Other),
+        ("POST", "/v1/messages/batches", Call::Unread),
+        ("POST", "/v1/threads/t_1/messages", Call::Free),
         ("POST", "/v1beta/models/g:generateContent", gemini(Delivery::Whole)),
         ("POST", "/v1beta/models/g:streamGenerateContent?alt=sse", gemini(Delivery::Events)),
         ("POST", "/v1/models/g:streamGenerateContent?key=k", gemini(Delivery::Array)),
         ("POST", "/v1beta/models/g:countTokens", Call::CountTokens),
-        ("POST", "/v1beta/models/g:embedContent", Call::Embeddings),
+        ("POST", "/v1beta/models/g:embedContent", Call::Metered(Metered::Vectors)),
         ("POST", &format!("{vertex}/google/models/g:generateContent"), gemini(Delivery::Whole)),
         (
             "POST",
@@ -41,7 +41,7 @@ fn paths_have_their_kinds() {
             given(WireFormat::Anthropic, Delivery::Events),
         ),
         ("POST", &format!("{vertex}/anthropic/models/count-tokens:rawPredict"), Call::CountTokens),
-        ("POST", &format!("{vertex}/mistralai/models/m:rawPredict"), Call::Other),
+        ("POST", &format!("{vertex}/mistralai/models/m:rawPredict"), Call::Unread),
         ("POST", "/model/m/invoke", given(WireFormat::BedrockInvoke, Delivery::Whole)),
         (
             "POST",
@@ -52,12 +52,12 @@ fn paths_have_their_kinds() {
         ("POST", "/model/m/converse-stream", given(WireFormat::BedrockConverse, Delivery::Frames)),
         ("POST", "/api/chat", Call::Model { format: WireFormat::Ollama, delivery: None }),
         ("POST", "/v2/chat", Call::Model { format: WireFormat::CohereV2, delivery: None }),
-        ("POST", "/v1/chat", Call::Other),
-        ("POST", "/v1/embeddings", Call::Embeddings),
+        ("POST", "/v1/chat", Call::Model { format: WireFormat::CohereV1, delivery: None }),
+        ("POST", "/v1/embeddings", Call::Metered(Metered::Vectors)),
         ("GET", "/v1/models", Call::Models),
         ("GET", "/v1/models/gpt-5", Call::Models),
         ("HEAD", "/api/hello", Call::Hello),
-        ("POST", "/v1/files", Call::Other),
+        ("POST", "/v1/files", Call::Free),
         ("DELETE", "/v1/messages", Call::Other),
         ("POST", "/", Call::Other),
         ("POST", "/invoke", Call::Other),

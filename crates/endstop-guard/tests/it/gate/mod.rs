@@ -4,6 +4,7 @@ mod agents;
 mod chaos;
 mod costs;
 mod early;
+mod front_door;
 mod hostile;
 mod rules;
 mod signed;

@@ -7,7 +7,7 @@ use endstop::budget::SharedBudget;
 use endstop_core::{Limits, NanoUsd, Termination, Watch};
 use endstop_guard::exchange::RunName;
 use endstop_guard::proxy::{Decision, Upstream, UpstreamMap};
-use endstop_guard::run::{Gate, Settings};
+use endstop_guard::run::{Gate, OtherCalls, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,13 +108,18 @@ fn compaction_costs_and_is_no_turn() {
 fn other_requests_are_counted_and_refused_after_the_end() {
     run(async {
         let limits = Limits { max_turns: Some(1), ..Limits::default() };
-        let (guard, bills) = guard(limited(limits), always(Manner::Answer)).await;
+        let settings = Settings { other: Some(OtherCalls::Pass), ..limited(limits) };
+        let (guard, bills) = guard(settings, always(Manner::Answer)).await;
         assert_eq!(call(guard.address, &title("o")).await.0, 200);
         let run = guard.run("o").expect("a run");
         for path in ["embeddings", "messages/batches", "audio/speech"] {
             assert_eq!(call(guard.address, &plain("o", path)).await.0, 200, "{path}");
         }
-        assert_eq!(run.counts().others, 3);
+        assert_eq!(
+            (run.counts().others, run.counts().auxiliary),
+            (1, 3),
+            "a title, two with usage"
+        );
         assert_eq!(run.spent().turns, 1, "only the model call is a turn");
         assert_eq!(call(guard.address, &title("o")).await.0, 400, "the end");
         let refusals = run.counts().refusals;
@@ -122,7 +127,7 @@ fn other_requests_are_counted_and_refused_after_the_end() {
             let (status, body) = call(guard.address, &plain("o", path)).await;
             assert!(status == 400 && body.expect("a body").contains("1 of 1 turns"), "{path}");
         }
-        assert_eq!((run.counts().others, run.counts().refusals), (3, refusals));
+        assert_eq!((run.counts().others, run.counts().refusals), (1, refusals));
         assert_eq!(bills.of("o").calls, 4);
     });
 }

@@ -1,0 +1,319 @@
+//! Calls that cost, but are not turns: embeddings, rankings, images, speech. They are calls of the kernel like a
+//! title or a summary, with the usage that their response reports.
+
+use super::call::{CallFacts, Place, Ticket};
+use super::calls::{Admitted, Response};
+use super::gate::{Gate, lock};
+use super::observer::{NOT_SENT, headers_of};
+use super::passing::checked;
+use super::pricing::{dialect_of, no_price, price_of};
+use super::runs::Shared;
+use crate::exchange::answer::Reply;
+use crate::exchange::{Attempt, ClientFacts, History, Kind, Metered, Placed, Route as Line, owner};
+use crate::proxy::{
+    Decision, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
+};
+use endstop_core::{
+    Confidence, ErrorClass, GuestCall, ModelError, ModelTurn, Part, SignalReason,
+    TerminationSignal, Usage,
+};
+use endstop_wire::{Headers, RequestFacts, WireFormat};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The bytes of a response that are kept of its beginning, and of its end. Servers write the usage before or
+/// after the vectors and images, which can be very long.
+const KEPT: usize = 64 << 10;
+
+impl Gate {
+    /// Decides about a call that costs, but is not a turn.
+    pub(super) fn metered(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        kind: Metered,
+        body: &RequestBody,
+    ) -> Decision {
+        let RequestBody::Whole { raw, decoded } = body else {
+            return self
+                .refuse(head, "the body cannot be read, so what this call costs is not known");
+        };
+        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let facts = ClientFacts::read(headers, &line.target, &self.salt);
+        let seat = match lock(&self.threads).seat_of_other(&facts, line) {
+            Ok(seat) => seat,
+            Err(error) => return self.refuse(head, &error.to_string()),
+        };
+        let format =
+            owner(&line.target, |name| head.header(name)).unwrap_or(WireFormat::OpenAiChat);
+        let url = match self.url(line, Some(format)) {
+            Ok(url) => url,
+            Err(error) => return self.refuse(head, &error),
+        };
+        let settings = self.settings();
+        let signed = checked(settings.aws.as_ref(), head, &url, Some(raw))
+            .and_then(|signed| signed.map(|signed| signed.headers(&url, Some(raw))).transpose());
+        let own = match signed {
+            Ok(own) => own.unwrap_or_default(),
+            Err(error) => return self.refuse(head, &error),
+        };
+        let model = line.model.clone().or_else(|| model_of(decoded));
+        let catalogue = model.as_deref().and_then(|model| price_of(format, url.host(), model));
+        let price = settings.price.or(catalogue.as_ref().map(|info| info.price));
+        let run = self.run_of(&seat.run);
+        let shared = &run.0;
+        let at = shared.now();
+        let mut guarded = shared.lock();
+        let ended = guarded.outcome().is_some();
+        if !ended && price.is_none() && guarded.needs_price() {
+            drop(guarded);
+            return self.refuse(head, &no_price(model.as_deref()));
+        }
+        if !ended && kind == Metered::Media && guarded.is_strict() {
+            drop(guarded);
+            return self.refuse(head, MEDIA);
+        }
+        let call = Arc::new(CallFacts {
+            seat: seat.clone(),
+            kind: Kind::Auxiliary,
+            is_known_agent: facts.client.is_some(),
+            is_metered: true,
+            is_background: false,
+            reply: Reply::unread(line, &facts),
+            request: RequestFacts::default(),
+            dialect: dialect_of(format, url.host()),
+            catalogue: None,
+        });
+        let prompt_bytes = decoded.len() as u64;
+        let placed = Placed {
+            seat,
+            parent: None,
+            kind: Kind::Auxiliary,
+            turn: 0,
+            attempt: Attempt::First,
+            history: History::New,
+            input: Vec::new(),
+            results: Vec::new(),
+            unmatched: 0,
+            prompt_bytes,
+            prompt_known: true,
+            dropped: None,
+        };
+        let asked = GuestCall {
+            prompt_bytes,
+            // Vectors are no output that has a price.
+            output_cap: (kind == Metered::Vectors).then_some(1),
+            model,
+            price,
+            ..GuestCall::default()
+        };
+        match guarded.admit(at, placed, asked, &call, head) {
+            Admitted::Ended => {
+                let answer = guarded.answer(&Place::Auxiliary(u64::MAX), &call);
+                drop(guarded);
+                shared.changed();
+                Decision::Answer(answer)
+            }
+            Admitted::Go(ticket) => {
+                drop(guarded);
+                shared.changed();
+                let abort = ticket.abort.clone();
+                let observer = Counting::new(Arc::clone(shared), ticket, call);
+                let mut forward = Forward::unchanged(url, Box::new(observer));
+                forward.abort = abort;
+                forward.headers = own;
+                Decision::Forward(forward)
+            }
+        }
+    }
+}
+
+/// The reason for a refusal under a strict ceiling.
+const MEDIA: &str =
+    "the size of what this call returns is not known, and --cap-output cannot keep the ceiling";
+
+/// Returns the model in a body: of JSON, or of a form.
+fn model_of(body: &[u8]) -> Option<String> {
+    if let Ok(value) = serde_json::from_slice::<Value>(body) {
+        return Some(value.get("model")?.as_str()?.chars().take(256).collect());
+    }
+    // RFC 7578: the name of a part is in its header, and its value follows an empty line.
+    let text = String::from_utf8_lossy(body.get(..KEPT.min(body.len()))?);
+    let (_, rest) = text.split_once("name=\"model\"")?;
+    let (_, value) = rest.split_once("\r\n\r\n")?;
+    Some(value.lines().next()?.chars().take(256).collect())
+}
+
+/// Counts what a response reports.
+struct Counting {
+    shared: Arc<Shared>,
+    ticket: Ticket,
+    facts: Arc<CallFacts>,
+    status: u16,
+    headers: Headers,
+    first: Vec<u8>,
+    last: Vec<u8>,
+    is_ended: bool,
+}
+
+impl Counting {
+    fn new(shared: Arc<Shared>, ticket: Ticket, facts: Arc<CallFacts>) -> Counting {
+        Counting {
+            shared,
+            ticket,
+            facts,
+            status: 0,
+            headers: Headers::default(),
+            first: Vec::new(),
+            last: Vec::new(),
+            is_ended: false,
+        }
+    }
+
+    fn finish(&mut self, end: &End) {
+        if std::mem::replace(&mut self.is_ended, true) {
+            return;
+        }
+        let response = self.response(end);
+        self.shared.finished(&self.ticket, &self.facts, response);
+    }
+
+    fn response(&self, end: &End) -> Response {
+        if self.status >= 400 {
+            let text = String::from_utf8_lossy(&self.first);
+            let provider = self.facts.dialect.family.provider();
+            let error = endstop_wire::errors::classify(self.status, &self.headers, &text, provider);
+            return Err((error, None));
+        }
+        let usage = usage_in(&self.last).or_else(|| usage_in(&self.first));
+        let is_whole = matches!(end, End::Complete | End::Ended | End::ClientGone { whole: true });
+        if !is_whole && usage.is_none() {
+            let class = match end {
+                End::NoResponse { sent: false, .. } => ErrorClass::ServerError,
+                _ => ErrorClass::IncompleteStream,
+            };
+            return Err((ModelError::new(class, "the response did not end"), None));
+        }
+        let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::Medium);
+        // A text, because a turn without content would be an empty answer.
+        let text = "(no text)".to_owned();
+        let turn = ModelTurn::new(vec![Part::Text { text }], signal);
+        Ok(ModelTurn { usage: usage.unwrap_or_default(), ..turn })
+    }
+}
+
+impl ResponseObserver for Counting {
+    fn head(&mut self, head: &ResponseHead) {
+        self.status = head.status.as_u16();
+        self.headers = headers_of(head);
+        self.shared.lock().response_began(&self.ticket);
+    }
+
+    fn bytes(&mut self, chunk: &[u8]) -> Flow {
+        let room = KEPT.saturating_sub(self.first.len());
+        self.first.extend_from_slice(&chunk[..room.min(chunk.len())]);
+        self.last.extend_from_slice(&chunk[chunk.len().saturating_sub(KEPT)..]);
+        let over = self.last.len().saturating_sub(KEPT);
+        // Seldom, because each time half of it goes.
+        if over > KEPT {
+            self.last.drain(..over);
+        }
+        Flow::Pass
+    }
+
+    fn end(mut self: Box<Self>, end: End) {
+        self.finish(&end);
+    }
+}
+
+impl Drop for Counting {
+    // The request was dropped before it was forwarded.
+    fn drop(&mut self) {
+        self.finish(&End::NoResponse { error: NOT_SENT.to_owned(), sent: false });
+    }
+}
+
+/// Names of objects with usage: of OpenAI and most others, of Google, of Cohere.
+const OBJECTS: &[&str] = &["usage", "usageMetadata", "billed_units"];
+/// Names of the prompt's tokens, and of the generated ones.
+const INPUT: &[&str] = &["prompt_tokens", "input_tokens", "promptTokenCount"];
+const OUTPUT: &[&str] = &["completion_tokens", "output_tokens", "candidatesTokenCount"];
+
+/// Returns the last usage in a part of a response.
+fn usage_in(text: &[u8]) -> Option<Usage> {
+    let text = String::from_utf8_lossy(text);
+    OBJECTS
+        .iter()
+        .find_map(|name| {
+            // Quotes in a string of JSON are escaped, so that this is a name and not text of the model.
+            let (_, rest) = text.rsplit_once(&format!("\"{name}\""))?;
+            let rest = rest.trim_start().strip_prefix(':')?;
+            let value =
+                serde_json::Deserializer::from_str(rest).into_iter::<Value>().next()?.ok()?;
+            let count = |names: &[&str]| names.iter().find_map(|name| value.get(name)?.as_u64());
+            let total = value.get("total_tokens").and_then(Value::as_u64);
+            let (input, output) = (count(INPUT), count(OUTPUT));
+            let usage = Usage {
+                input_tokens: input.or(total.map(|all| all.saturating_sub(output.unwrap_or(0)))),
+                output_tokens: output.or(Some(0)),
+                ..Usage::default()
+            };
+            // Zero tokens for something are not a report.
+            (usage.total_tokens() > 0).then_some(usage)
+        })
+        .or_else(|| {
+            let (_, rest) = text.rsplit_once("\"prompt_eval_count\"")?;
+            let digits: String = rest
+                .trim_start_matches([':', ' '])
+                .chars()
+                .take_while(char::is_ascii_digit)
+                .collect();
+            let input_tokens = digits.parse().ok().filter(|count| *count > 0);
+            input_tokens?;
+            Some(Usage { input_tokens, output_tokens: Some(0), ..Usage::default() })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{model_of, usage_in};
+
+    #[test]
+    fn usage_of_each_server_is_read() {
+        for (text, expected) in [
+            (r#"{"data":[[1]],"usage":{"prompt_tokens":8,"total_tokens":8}}"#, Some((8, 0))),
+            (r#"…0.1]}],"model":"m","usage": {"total_tokens":9}}"#, Some((9, 0))),
+            (
+                r#"{"usage":{"input_tokens":3,"output_tokens":4160,"total_tokens":4163}}"#,
+                Some((3, 4160)),
+            ),
+            (
+                "data: {\"type\":\"done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":5}}\n\n",
+                Some((3, 5)),
+            ),
+            (r#"{"meta":{"billed_units":{"input_tokens":7}}}"#, Some((7, 0))),
+            (r#"{"embeddings":[[1]],"prompt_eval_count":12}"#, Some((12, 0))),
+            (r#"{"usageMetadata":{"promptTokenCount":5}}"#, Some((5, 0))),
+            (r#"{"data":[{"revised_prompt":"\"usage\":{\"total_tokens\":1}"}]}"#, None),
+            (r#"{"usage":{"prompt_tokens":0}}"#, None),
+            (r#"{"usage":null}"#, None),
+            (r#"{"usage":{"prompt_tokens":"#, None),
+            ("", None),
+        ] {
+            let found = usage_in(text.as_bytes());
+            let found =
+                found.map(|usage| (usage.input_tokens.unwrap(), usage.output_tokens.unwrap()));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn model_is_read_from_json_and_forms() {
+        assert_eq!(model_of(br#"{"model":"m"}"#).as_deref(), Some("m"));
+        let form =
+            b"--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--x--";
+        assert_eq!(model_of(form).as_deref(), Some("whisper-1"));
+        assert_eq!(model_of(b"--x"), None);
+        assert_eq!(model_of(b"{}"), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Requests other than model calls: what the table of paths does not count is refused under a limit that counts.
+
+use super::gate::Gate;
+use super::passing::late;
+use super::runs::RunHandle;
+use crate::exchange::{Call, Route as Line, is_like_model_call};
+use crate::proxy::{Decision, End, RequestBody, RequestHead, ResponseObserver};
+use http::header::CONTENT_TYPE;
+use std::time::Duration;
+
+impl Gate {
+    /// `true` if the body of a request decides about it.
+    pub(super) fn reads_body(&self, head: &RequestHead, line: &Line) -> bool {
+        match line.call {
+            Call::Model { .. } => true,
+            Call::Metered(_) => self.is_counted(head, line),
+            Call::Other => is_writing(head) && self.refuses_other(head, line),
+            _ => false,
+        }
+    }
+
+    fn is_counted(&self, head: &RequestHead, line: &Line) -> bool {
+        self.settings_of(self.named_run(head, line).as_ref()).counts_calls()
+    }
+
+    fn refuses_other(&self, head: &RequestHead, line: &Line) -> bool {
+        self.settings_of(self.named_run(head, line).as_ref()).refuses_other()
+    }
+
+    /// Decides about a request other than a model call that can be read. An ended run gets no more of those that may cost.
+    pub(super) fn other_request(
+        &self,
+        head: &RequestHead,
+        line: &Line,
+        body: &RequestBody,
+    ) -> Decision {
+        let run = self.named_run(head, line);
+        let may_cost = (line.call.costs() || line.call == Call::Other) && is_writing(head);
+        // Not counted as a refused call, because it may be telemetry: a program that sends some does not ignore the
+        // end.
+        if let Some(answer) = run.as_ref().filter(|_| may_cost).and_then(|run| late(run, false)) {
+            return answer;
+        }
+        let settings = self.settings_of(run.as_ref());
+        if line.is_respelt && (settings.counts_calls() || settings.refuses_other()) {
+            return self.refuse(head, RESPELT);
+        }
+        match line.call {
+            Call::Metered(kind) if self.is_counted(head, line) => {
+                return self.metered(head, line, kind, body);
+            }
+            Call::Unread if self.refuses_other(head, line) => {
+                return self.refuse(head, &format!("guard cannot count what this call costs{LET}"));
+            }
+            Call::Other if is_writing(head) && self.refuses_other(head, line) => {
+                if let Some(problem) = objection_to(head, body) {
+                    return self.refuse(head, &format!("{problem}{LET}"));
+                }
+            }
+            Call::Stored => return self.stored_response(head, line),
+            _ => {}
+        }
+        let Some(run) = run.filter(|_| may_cost) else { return self.forward(head, line, None) };
+        run.0.lock().counts.others += 1;
+        let began = run.0.now();
+        self.forward_to(head, line, || Box::new(Timed { run, began }))
+    }
+}
+
+/// The reason for a refusal of a path in another spelling.
+const RESPELT: &str = "the path is another spelling of a call that costs, which a server may accept and guard \
+     would not count; use the spelling of the API's documentation";
+
+/// What to do about a call that cannot be counted.
+const LET: &str = ", so the limits of the run cannot be kept; `--other pass` (`other = \"pass\"` in a profile) lets \
+     such calls pass uncounted";
+
+/// Returns the reason why a request to a path that no row knows may be a model call.
+fn objection_to(head: &RequestHead, body: &RequestBody) -> Option<&'static str> {
+    let found = match body {
+        RequestBody::Whole { decoded, .. } if decoded.is_empty() => Some(false),
+        RequestBody::Whole { decoded, .. } => is_like_model_call(decoded).or_else(|| {
+            // Whatever its label is: text in another encoding, or JSON with an error that some server accepts.
+            let begin = decoded.iter().find(|byte| {
+                !matches!(byte, 0 | 0xef | 0xbb | 0xbf | 0xfe | 0xff | b' ' | b'\t' | b'\r' | b'\n')
+            });
+            (begin == Some(&b'{')).then_some(true)
+        }),
+        RequestBody::Streamed | RequestBody::Unreadable { .. } | RequestBody::TooLarge { .. } => {
+            None
+        }
+    };
+    let is_json = match head.headers.get(CONTENT_TYPE) {
+        None => true,
+        Some(kind) => {
+            String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase().contains("json")
+        }
+    };
+    match found {
+        Some(true) => Some("guard does not know this path, and its body looks like a model call"),
+        None if is_json => Some("guard does not know this path, and cannot read its body"),
+        Some(false) | None => None,
+    }
+}
+
+/// `true` if the method of a request may have an effect.
+fn is_writing(head: &RequestHead) -> bool {
+    let reads = [http::Method::GET, http::Method::HEAD, http::Method::OPTIONS, http::Method::TRACE];
+    !reads.contains(&head.method) && head.method != http::Method::DELETE
+}
+
+/// Takes the time of a request that does not call a model.
+struct Timed {
+    run: RunHandle,
+    began: Duration,
+}
+
+impl ResponseObserver for Timed {
+    fn end(self: Box<Self>, _end: End) {
+        let took = self.run.0.now().saturating_sub(self.began);
+        self.run.0.lock().counts.others_time += took;
+    }
+}

@@ -1,0 +1,610 @@
+//! What is not recognised does not pass a limit: spellings of paths, unknown calls, stored conversations,
+//! background responses, and calls that are no turns. The upstream decodes paths as an ASGI server does, and keeps
+//! its own bill.
+
+use super::agents::call;
+use super::support::{Guard, INPUT, OUTPUT, price};
+use crate::proxy::support::{Conn, header, run, upstream};
+use endstop_core::{Limits, Termination, Watch};
+use endstop_guard::run::{GuardEvent, OtherCalls, Settings};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+/// What the upstream was asked, and its bill.
+#[derive(Default)]
+struct Server {
+    asked: Vec<(String, String, Value)>,
+    usd: f64,
+    /// Polls that a background response still needs, by its id.
+    working: HashMap<String, u32>,
+    prompts: HashMap<String, u64>,
+}
+
+type Shared = Arc<Mutex<Server>>;
+
+impl Server {
+    fn bill(&mut self, input: u64, output: u64) -> Value {
+        self.usd += (input as f64 * INPUT + output as f64 * OUTPUT) / 1e6;
+        json!({"input_tokens": input, "output_tokens": output, "total_tokens": input + output,
+            "prompt_tokens": input, "completion_tokens": output})
+    }
+
+    /// Answers like a server that decodes its paths, and ignores case and parameters in them.
+    fn answer(&mut self, method: &str, target: &str, body: &Value) -> (u16, Value) {
+        self.asked.push((method.to_owned(), target.to_owned(), body.clone()));
+        let number = self.asked.len();
+        let path = target.split('?').next().unwrap_or_default();
+        let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy().to_lowercase();
+        let path = path.replace("//", "/").split(';').next().unwrap_or_default().to_owned();
+        let tool = json!({"type": "function_call", "id": "fc", "call_id": format!("call_{number}"),
+            "name": "bash", "arguments": "{\"a\":1}", "status": "completed"});
+        let id = format!("resp_{number}");
+        if method == "GET" && path.contains("/responses/") {
+            let id = path.rsplit('/').next().unwrap_or_default().to_owned();
+            let Some(left) = self.working.get_mut(&id) else {
+                return (404, json!({"error": {"message": "no"}}));
+            };
+            if *left > 0 {
+                *left -= 1;
+                return (
+                    200,
+                    json!({"id": id, "object": "response", "status": "in_progress", "output": []}),
+                );
+            }
+            self.working.remove(&id);
+            let usage = self.bill(1_000, 5_000);
+            let text = json!({"type": "message", "id": "m", "role": "assistant", "status": "completed",
+                "content": [{"type": "output_text", "text": "done", "annotations": []}]});
+            return (
+                200,
+                json!({"id": id, "object": "response", "status": "completed", "model": "m",
+                "output": [text], "usage": usage}),
+            );
+        }
+        if path.ends_with("/responses") && body["background"] == true {
+            self.working.insert(id.clone(), 1);
+            return (
+                200,
+                json!({"id": id, "object": "response", "status": "queued", "model": "m", "output": []}),
+            );
+        }
+        if path.ends_with("/responses") {
+            let before = body["previous_response_id"].as_str().map_or(0, |id| self.prompts[id]);
+            let prompt = before + body.to_string().len() as u64 / 4;
+            self.prompts.insert(id.clone(), prompt);
+            let usage = self.bill(prompt, 20);
+            return (
+                200,
+                json!({"id": id, "object": "response", "status": "completed", "model": "m",
+                "output": [tool], "usage": usage}),
+            );
+        }
+        if path.ends_with("/messages") {
+            let thread = &body["thread"];
+            let before = thread["previous_message_id"].as_str().map_or(0, |id| self.prompts[id]);
+            let prompt = before + body.to_string().len() as u64 / 4;
+            let id = format!("msg_{number}");
+            self.prompts.insert(id.clone(), prompt);
+            let usage = self.bill(prompt, 20);
+            return (
+                200,
+                json!({"id": id, "type": "message", "role": "assistant", "model": "m",
+                "content": [{"type": "tool_use", "id": format!("toolu_{number}"), "name": "bash", "input": {"a": 1}}],
+                "stop_reason": "tool_use", "usage": usage}),
+            );
+        }
+        if path.contains("embeddings") {
+            let usage = self.bill(body.to_string().len() as u64 / 4, 0);
+            return (
+                200,
+                json!({"object": "list", "data": [{"embedding": [0.1]}],
+                "usage": {"prompt_tokens": usage["prompt_tokens"], "total_tokens": usage["prompt_tokens"]}}),
+            );
+        }
+        if path.contains("images/") {
+            let usage = self.bill(20, 4_000);
+            return (200, json!({"data": [{"b64_json": "AAAA"}], "usage": usage}));
+        }
+        let usage = self.bill(10, 20_000);
+        (
+            200,
+            json!({"id": "c", "object": "chat.completion", "model": "m", "usage": usage,
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "paid"}, "finish_reason": "stop"}]}),
+        )
+    }
+}
+
+/// Starts the server.
+async fn server() -> (SocketAddr, Shared) {
+    let shared = Shared::default();
+    let server = Arc::clone(&shared);
+    let address = upstream(move |mut conn: Conn| {
+        let server = Arc::clone(&server);
+        async move {
+            while let Ok(head) = conn.until(b"\r\n\r\n").await {
+                let head = String::from_utf8(head).expect("text");
+                let body = match header(&head, "content-length") {
+                    Some(length) => conn.exact(length.parse().expect("a length")).await.expect("a body"),
+                    None if header(&head, "transfer-encoding").is_some() => {
+                        conn.chunked().await.expect("a body").0
+                    }
+                    None => Vec::new(),
+                };
+                let mut words = head.split(' ');
+                let (method, target) = (words.next().expect("a method"), words.next().expect("a target"));
+                let body = serde_json::from_slice(&body).unwrap_or_default();
+                let (status, answer) = server.lock().expect("a lock").answer(method, target, &body);
+                let answer = answer.to_string();
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                    answer.len()
+                );
+                conn.send(format!("{head}{answer}")).await;
+            }
+        }
+    })
+    .await;
+    (address, shared)
+}
+
+async fn guarded(settings: Settings) -> (Guard, Shared) {
+    let (address, shared) = server().await;
+    (Guard::start(settings, address).await, shared)
+}
+
+fn limited(limits: Limits) -> Settings {
+    Settings { limits, price: Some(price()), ..Settings::default() }
+}
+
+fn usd(ceiling: f64) -> Limits {
+    Limits { max_budget_usd: Some(ceiling), ..Limits::none() }
+}
+
+fn asked(server: &Shared) -> usize {
+    server.lock().expect("a lock").asked.len()
+}
+
+fn request(method: &str, target: &str, kind: Option<&str>, body: &[u8]) -> Vec<u8> {
+    let kind = kind.map(|kind| format!("content-type: {kind}\r\n")).unwrap_or_default();
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nhost: 127.0.0.1\r\n{kind}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+fn json_to(target: &str, body: &Value) -> Vec<u8> {
+    request("POST", target, Some("application/json"), body.to_string().as_bytes())
+}
+
+/// A call of a chat that costs $0.80.
+fn chat() -> Value {
+    json!({"model": "m", "tools": [{"type": "function", "function": {"name": "bash"}}],
+        "messages": [{"role": "user", "content": "hello"}]})
+}
+
+const SPELLINGS: [&str; 14] = [
+    "/v1/chat/%63ompletions",
+    "/v1/chat%2Fcompletions",
+    "/v1/chat/%2563ompletions",
+    "/v1/Chat/Completions",
+    "/v1/chat//completions",
+    "/v1/chat/completions;v=1",
+    "/v1/chat/completions%20",
+    "/v1/chat/completions%00",
+    "/v1/chat%5Ccompletions",
+    "/v1/%6dessages",
+    "/v1/Responses",
+    "/v1/completion%73",
+    "/v1beta/models/m:%67enerateContent",
+    "/model/m/%63onverse",
+];
+
+#[test]
+fn other_spellings_are_refused_under_a_ceiling() {
+    run(async {
+        for limits in [
+            usd(0.01),
+            Limits { max_turns: Some(1), ..Limits::none() },
+            Limits { max_tokens: Some(100), ..Limits::none() },
+        ] {
+            for other in [None, Some(OtherCalls::Pass)] {
+                let (guard, server) = guarded(Settings { other, ..limited(limits.clone()) }).await;
+                for path in SPELLINGS {
+                    let (status, body) =
+                        call(guard.address, &json_to(&format!("/run/a{path}"), &chat())).await;
+                    assert_eq!(status, 400, "{path}: {body:?}");
+                    assert!(body.expect("a body").contains("another spelling"), "{path}");
+                }
+                assert_eq!(asked(&server), 0);
+            }
+        }
+        // Nothing that a limit could be stepped around with: they pass.
+        for limits in [
+            Limits::none(),
+            Limits { timeout: Some(std::time::Duration::from_secs(60)), ..Limits::none() },
+        ] {
+            let (guard, server) = guarded(limited(limits)).await;
+            for path in SPELLINGS {
+                assert_ne!(call(guard.address, &json_to(path, &chat())).await.0, 400, "{path}");
+            }
+            assert_eq!(asked(&server), SPELLINGS.len());
+        }
+    });
+}
+
+#[test]
+fn other_methods_are_other_spellings() {
+    run(async {
+        let (guard, server) = guarded(limited(usd(0.01))).await;
+        for method in ["PUT", "PATCH", "post", "Post", "QUERY"] {
+            let kind = Some("application/json");
+            let body = chat().to_string();
+            let (status, _) = call(
+                guard.address,
+                &request(method, "/run/a/v1/chat/completions", kind, body.as_bytes()),
+            )
+            .await;
+            assert_eq!(status, 400, "{method}");
+        }
+        assert_eq!(asked(&server), 0);
+    });
+}
+
+#[test]
+fn unknown_calls_are_refused_by_their_bodies() {
+    run(async {
+        let json = Some("application/json");
+        let refused: [(&str, Option<&str>, &[u8]); 14] = [
+            ("/v1/unknown", json, br#"{"model":"m"}"#),
+            ("/v1/unknown", Some("text/plain"), br#"{"messages":[]}"#),
+            ("/v1/unknown", None, br#"{"prompt":"x"}"#),
+            ("/v1/unknown", json, br#"{"INPUT":"x"}"#),
+            ("/v1/unknown", json, br#"{"contents":[]}"#),
+            ("/v1/unknown", json, br#"[{"model":"m"}]"#),
+            ("/v1/unknown", json, br#"{"model":"m",}"#),
+            ("/v1/unknown", None, b"\x1f\x8b\x08"),
+            ("/v1/unknown", Some("text/plain"), b"\xff\xfe{\0\"\0m\0"),
+            ("/v1/completions", json, br#"{"x":1}"#),
+            ("/v1/messages/batches", json, br#"{"requests":[]}"#),
+            ("/api/generate", json, b"{}"),
+            ("/v1beta/interactions", json, b"{}"),
+            ("/v1/realtime/sessions", json, b"{}"),
+        ];
+        let passing: [(&str, Option<&str>, &[u8]); 12] = [
+            ("/v1/unknown", json, br#"{"event":"x"}"#),
+            ("/v1/unknown", json, b""),
+            ("/v1/unknown", None, b""),
+            ("/v1/unknown", Some("multipart/form-data; boundary=x"), b"--x\r\nmodel"),
+            ("/v1/unknown", Some("application/octet-stream"), b"\x00\x01"),
+            ("/v1/traces", json, br#"{"input":"x"}"#),
+            ("/v1/files", Some("multipart/form-data; boundary=x"), b"--x--"),
+            ("/v1/files", json, br#"{"model":"m"}"#),
+            ("/api/show", json, br#"{"model":"m"}"#),
+            ("/api/pull", json, br#"{"model":"m"}"#),
+            ("/v1/moderations", json, br#"{"model":"m","input":"x"}"#),
+            ("/v1/threads/t_1/messages", json, br#"{"role":"user","content":"x"}"#),
+        ];
+        let (guard, server) = guarded(limited(usd(0.01))).await;
+        for (path, kind, body) in refused {
+            for method in ["POST", "PUT", "PATCH"] {
+                // The rows are those of POST.
+                if method != "POST" && path != "/v1/unknown" {
+                    continue;
+                }
+                let (status, answer) =
+                    call(guard.address, &request(method, &format!("/run/a{path}"), kind, body))
+                        .await;
+                let text = String::from_utf8_lossy(body).into_owned();
+                assert_eq!(status, 400, "{method} {path} {text}: {answer:?}");
+                assert!(answer.expect("a body").contains("--other pass"), "{path}");
+            }
+        }
+        assert_eq!(asked(&server), 0);
+        for (path, kind, body) in passing {
+            let (status, _) =
+                call(guard.address, &request("POST", &format!("/run/a{path}"), kind, body)).await;
+            assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(body));
+        }
+        // They pass if that is asked for, and without a ceiling.
+        let timeout =
+            Limits { timeout: Some(std::time::Duration::from_secs(60)), ..Limits::none() };
+        for settings in [
+            Settings { other: Some(OtherCalls::Pass), ..limited(usd(0.01)) },
+            limited(Limits::none()),
+            limited(timeout),
+        ] {
+            let (guard, server) = guarded(settings).await;
+            for (path, kind, body) in refused {
+                assert_eq!(
+                    call(guard.address, &request("POST", path, kind, body)).await.0,
+                    200,
+                    "{path}"
+                );
+            }
+            assert_eq!(asked(&server), refused.len());
+        }
+        // Asked for without a ceiling, they are refused.
+        let (guard, server) =
+            guarded(Settings { other: Some(OtherCalls::Refuse), ..limited(Limits::none()) }).await;
+        for (path, kind, body) in refused {
+            assert_eq!(
+                call(guard.address, &request("POST", path, kind, body)).await.0,
+                400,
+                "{path}"
+            );
+        }
+        assert_eq!(asked(&server), 0);
+    });
+}
+
+#[test]
+fn body_without_a_length_on_an_unknown_path_is_bounded() {
+    run(async {
+        let (guard, server) = guarded(limited(usd(0.01))).await;
+        let mut conn = Conn::to(guard.address).await;
+        conn.send("POST /run/a/v1/unknown HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n").await;
+        let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
+        for _ in 0..100 {
+            // The answer may come before the end of the body.
+            use tokio::io::AsyncWriteExt;
+            if conn.stream.write_all(chunk.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+        use tokio::io::AsyncWriteExt;
+        let _ = conn.stream.write_all(b"0\r\n\r\n").await;
+        let head = conn.head().await;
+        assert!(head.starts_with("HTTP/1.1 400"), "{head}");
+        assert_eq!(asked(&server), 0);
+    });
+}
+
+/// One turn of a message thread: the first creates it, the others have only what is new.
+fn thread_turn(previous: Option<&str>, result_of: Option<&str>) -> Value {
+    match previous {
+        None => json!({"model": "m", "max_tokens": 50, "system": "long ".repeat(400),
+            "tools": [{"name": "bash", "input_schema": {}}], "thread": {"type": "create"},
+            "messages": [{"role": "user", "content": "work"}]}),
+        Some(id) => json!({"model": "m", "max_tokens": 50,
+            "thread": {"type": "continue", "previous_message_id": id},
+            "messages": [{"role": "user", "content": [{"type": "tool_result",
+                "tool_use_id": result_of.unwrap_or_default(), "content": "same"}]}]}),
+    }
+}
+
+/// Works in a message thread for as long as it is answered with calls. Returns the number of paid calls.
+async fn work_in_a_thread(guard: &Guard, most: usize) -> usize {
+    let (mut previous, mut tool) = (None::<String>, None::<String>);
+    for turn in 0..most {
+        let body = thread_turn(previous.as_deref(), tool.as_deref());
+        let (status, answer) = call(guard.address, &json_to("/run/t/v1/messages", &body)).await;
+        let answer: Value = serde_json::from_str(&answer.unwrap_or_default()).unwrap_or_default();
+        let Some(id) = answer["content"][0]["id"].as_str().filter(|_| status == 200) else {
+            return turn;
+        };
+        (previous, tool) = (answer["id"].as_str().map(str::to_owned), Some(id.to_owned()));
+    }
+    most
+}
+
+#[test]
+fn turns_of_a_message_thread_are_turns() {
+    run(async {
+        let (guard, server) =
+            guarded(limited(Limits { max_turns: Some(4), ..Limits::none() })).await;
+        assert_eq!(work_in_a_thread(&guard, 12).await, 4);
+        assert_eq!(asked(&server), 4);
+        let outcome = guard.run("t").expect("a run").outcome().expect("an end");
+        assert_eq!(
+            (outcome.termination, outcome.turns, outcome.tool_calls),
+            (Termination::ErrorMaxTurns, 4, 4)
+        );
+        // A loop is one, although no request has more than its last step.
+        let watches = vec![Watch::parse("stop:stuck").expect("a rule")];
+        let (guard, _) = guarded(Settings { watches, ..limited(Limits::none()) }).await;
+        assert!(work_in_a_thread(&guard, 12).await < 6);
+        let outcome = guard.run("t").expect("a run").outcome().expect("an end");
+        assert_eq!(outcome.termination, Termination::ErrorNoProgress);
+        // A strict ceiling counts what the provider stores.
+        let (guard, server) = guarded(Settings { cap_output: true, ..limited(usd(0.06)) }).await;
+        work_in_a_thread(&guard, 50).await;
+        let paid = server.lock().expect("a lock").usd;
+        assert!(paid > 0.01 && paid <= 0.06, "{paid}");
+        let cost = guard.run("t").expect("a run").spent().cost.to_usd();
+        assert!((cost - paid).abs() < 1e-9, "{cost} {paid}");
+    });
+}
+
+#[test]
+fn unknown_response_is_refused_in_the_form_of_its_api() {
+    run(async {
+        for limits in [usd(5.0), Limits { max_turns: Some(9), ..Limits::none() }] {
+            let (guard, server) = guarded(limited(limits)).await;
+            let body = thread_turn(Some("msg_unseen"), Some("toolu_1"));
+            let (status, answer) = call(guard.address, &json_to("/run/t/v1/messages", &body)).await;
+            let answer: Value = serde_json::from_str(&answer.expect("a body")).expect("JSON");
+            assert_eq!(status, 400);
+            assert_eq!(answer["error"]["details"]["error_code"], "thread_unsupported_request");
+            let body = json!({"model": "m", "input": "x", "previous_response_id": "resp_unseen"});
+            let (status, answer) =
+                call(guard.address, &json_to("/run/t/v1/responses", &body)).await;
+            let answer: Value = serde_json::from_str(&answer.expect("a body")).expect("JSON");
+            assert_eq!(
+                (status, &answer["error"]["code"]),
+                (400, &json!("previous_response_not_found"))
+            );
+            assert_eq!(answer["error"]["param"], "previous_response_id");
+            assert_eq!(asked(&server), 0);
+            // An id of another run is unknown here.
+            let first = json!({"model": "m", "input": "x", "tools": [{"type": "function", "name": "bash"}]});
+            let (_, answer) = call(guard.address, &json_to("/run/one/v1/responses", &first)).await;
+            let answer: Value = serde_json::from_str(&answer.expect("a body")).expect("JSON");
+            let next = json!({"model": "m", "input": "y", "previous_response_id": answer["id"]});
+            assert_eq!(call(guard.address, &json_to("/run/two/v1/responses", &next)).await.0, 400);
+            assert_eq!(call(guard.address, &json_to("/run/one/v1/responses", &next)).await.0, 200);
+        }
+    });
+}
+
+#[test]
+fn stored_conversation_is_reserved_at_the_window() {
+    run(async {
+        let body = json!({"model": "m", "input": "x", "conversation": "conv_1", "max_output_tokens": 20,
+            "tools": [{"type": "function", "name": "bash"}]});
+        // A window of a million tokens costs ten dollars.
+        let (guard, server) = guarded(limited(usd(5.0))).await;
+        let (_, answer) = call(guard.address, &json_to("/run/c/v1/responses", &body)).await;
+        assert!(answer.expect("a body").contains("error_max_budget_usd"));
+        assert_eq!(asked(&server), 0);
+        let (guard, server) = guarded(limited(usd(50.0))).await;
+        for _ in 0..3 {
+            assert_eq!(call(guard.address, &json_to("/run/c/v1/responses", &body)).await.0, 200);
+        }
+        let is_note = |event: &&GuardEvent| matches!(event, GuardEvent::Passed { .. });
+        let notes = guard.events.lock().expect("a lock").iter().filter(is_note).count();
+        assert_eq!((asked(&server), notes), (3, 1));
+        let run = guard.run("c").expect("a run");
+        assert_eq!((run.spent().turns, run.counts().threads), (3, 1), "one conversation");
+        let (guard, server) = guarded(Settings { cap_output: true, ..limited(usd(50.0)) }).await;
+        assert_eq!(call(guard.address, &json_to("/run/c/v1/responses", &body)).await.0, 400);
+        assert_eq!(asked(&server), 0);
+    });
+}
+
+fn background() -> Value {
+    json!({"model": "m", "input": "x", "background": true, "max_output_tokens": 5_000,
+        "tools": [{"type": "function", "name": "bash"}]})
+}
+
+async fn begin(guard: &Guard, run: &str) -> (u16, Value) {
+    let (status, answer) =
+        call(guard.address, &json_to(&format!("/run/{run}/v1/responses"), &background())).await;
+    (status, serde_json::from_str(&answer.unwrap_or_default()).unwrap_or_default())
+}
+
+async fn poll(guard: &Guard, run: &str, id: &Value) -> Value {
+    let id = id.as_str().expect("an id");
+    let (_, answer) =
+        call(guard.address, &request("GET", &format!("/run/{run}/v1/responses/{id}"), None, b""))
+            .await;
+    serde_json::from_str(&answer.expect("a body")).expect("JSON")
+}
+
+#[test]
+fn background_response_is_booked_by_its_poll() {
+    run(async {
+        let (guard, server) = guarded(limited(usd(1.0))).await;
+        let (status, queued) = begin(&guard, "b").await;
+        assert_eq!((status, &queued["status"]), (200, &json!("queued")));
+        let run = guard.run("b").expect("a run");
+        assert_eq!(run.spent().cost.to_usd(), 0.0);
+        // A poll of another run's client does not count here.
+        assert_eq!(poll(&guard, "other", &queued["id"]).await["status"], "in_progress");
+        server
+            .lock()
+            .expect("a lock")
+            .working
+            .insert(queued["id"].as_str().expect("an id").to_owned(), 1);
+        assert_eq!(poll(&guard, "b", &queued["id"]).await["status"], "in_progress");
+        assert_eq!(run.spent().cost.to_usd(), 0.0);
+        assert_eq!(poll(&guard, "b", &queued["id"]).await["status"], "completed");
+        let paid = server.lock().expect("a lock").usd;
+        assert!((run.spent().cost.to_usd() - paid).abs() < 1e-9);
+        // Once.
+        server
+            .lock()
+            .expect("a lock")
+            .working
+            .insert(queued["id"].as_str().expect("an id").to_owned(), 0);
+        poll(&guard, "b", &queued["id"]).await;
+        assert!((run.spent().cost.to_usd() - paid).abs() < 1e-9);
+        let outcome = run.close(true, "");
+        assert_eq!(
+            (outcome.termination, outcome.cost_unknown),
+            (Termination::Stop, false),
+            "{outcome:?}"
+        );
+        assert_eq!(outcome.last_text.as_deref(), Some("done"));
+    });
+}
+
+#[test]
+fn background_responses_are_held_to_the_ceiling() {
+    run(async {
+        // Each may cost $0.20 of output.
+        for cap_output in [false, true] {
+            let (guard, server) = guarded(Settings { cap_output, ..limited(usd(0.55)) }).await;
+            let mut admitted = 0;
+            for _ in 0..6 {
+                admitted += usize::from(begin(&guard, "b").await.1["status"] == "queued");
+            }
+            assert!(
+                admitted <= 3,
+                "{admitted} with a reservation of $0.20 each (strict: {cap_output})"
+            );
+            let run = guard.run("b").expect("a run");
+            let outcome = run.close(true, "");
+            // Never polled: booked at what was reserved.
+            let most = outcome.cost_upper.map(|upper| upper.to_usd()).expect("a bound");
+            assert!(most >= (0.20 * admitted as f64).min(0.55), "{most}");
+            assert!(outcome.cost_unknown && !outcome.termination.is_success(), "{outcome:?}");
+            drop(server);
+        }
+    });
+}
+
+#[test]
+fn embeddings_are_priced_and_are_no_turns() {
+    run(async {
+        let body = json!({"model": "e", "input": "text ".repeat(400)});
+        let settings = limited(Limits { max_turns: Some(1), ..usd(0.05) });
+        let (guard, server) = guarded(settings).await;
+        let mut paid = 0;
+        for _ in 0..20 {
+            paid += usize::from(
+                call(guard.address, &json_to("/run/e/v1/embeddings", &body)).await.0 == 200,
+            );
+        }
+        let run = guard.run("e").expect("a run");
+        let bill = server.lock().expect("a lock").usd;
+        assert!(paid > 1 && bill <= 0.05, "{paid} {bill}");
+        assert_eq!(run.outcome().expect("an end").termination, Termination::ErrorMaxBudgetUsd);
+        assert!((run.spent().cost.to_usd() - bill).abs() < 1e-9);
+        assert_eq!(run.spent().turns, 0);
+        // Without a price they are refused under a ceiling of money only.
+        for (limits, expected) in
+            [(usd(5.0), 400), (Limits { max_turns: Some(1), ..Limits::none() }, 200)]
+        {
+            let (guard, _) = guarded(Settings { price: None, ..limited(limits) }).await;
+            for (path, body) in [
+                ("/v1/embeddings", json!({"model": "e", "input": "x"})),
+                ("/v1/images/generations", json!({"model": "i", "prompt": "x"})),
+            ] {
+                let (status, answer) =
+                    call(guard.address, &json_to(&format!("/run/e{path}"), &body)).await;
+                let answer = answer.expect("a body");
+                assert_eq!(status, expected, "{path} {answer}");
+                assert!(status == 200 || answer.contains("--price"), "{answer}");
+            }
+        }
+        // The size of an image is not known before.
+        let strict = Settings { cap_output: true, ..limited(usd(5.0)) };
+        let (guard, server) = guarded(strict).await;
+        let image = json!({"model": "i", "prompt": "x"});
+        assert_eq!(
+            call(guard.address, &json_to("/run/e/v1/images/generations", &image)).await.0,
+            400
+        );
+        assert_eq!(asked(&server), 0);
+        let (guard, server) = guarded(limited(usd(5.0))).await;
+        assert_eq!(
+            call(guard.address, &json_to("/run/e/v1/images/generations", &image)).await.0,
+            200
+        );
+        let bill = server.lock().expect("a lock").usd;
+        assert!((guard.run("e").expect("a run").spent().cost.to_usd() - bill).abs() < 1e-9);
+    });
+}

@@ -1,0 +1,596 @@
+//! Routes: the meaning of a method and a path of a provider's API, as a table.
+//!
+//! Clients put different prefixes before the same paths (`/v1`, `/openai/deployments/D`, nothing), so
+//! a path is recognised by its end.
+//!
+//! A server may take several spellings for the same path: it decodes `%63`, merges slashes, or ignores
+//! case. The fixed words of a row must be spelt as the row has them; another spelling of a row that costs
+//! is recognised and marked as [`is_respelt`](Recognised::is_respelt). The name of a model may have any
+//! spelling.
+//!
+//! ```
+//! use endstop_wire::route::{Call, recognise};
+//! let plain = recognise("POST", "/v1/chat/completions?api-version=1");
+//! assert!(matches!(plain.call, Call::Model { .. }) && !plain.is_respelt);
+//! let other = recognise("POST", "/v1/chat/%63ompletions");
+//! assert!(matches!(other.call, Call::Model { .. }) && other.is_respelt);
+//! let arn = recognise("POST", "/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A1%3Aprofile%2Fc/converse");
+//! assert_eq!(arn.model.as_deref(), Some("arn:aws:bedrock:eu-west-1:1:profile/c"));
+//! ```
+
+use crate::dialect::WireFormat;
+use percent_encoding::percent_decode_str;
+use std::fmt;
+
+/// The longest name of a model or id that is returned, in characters.
+const LONGEST_NAME: usize = 256;
+/// A path is decoded at most this often. Each layer before a server may decode once.
+const MOST_DECODINGS: usize = 4;
+/// The most segments at the end of a path that a row can match, including those within a name.
+const MOST_SEGMENTS: usize = 24;
+
+/// The form in which a client expects the answer to a model call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// One JSON object.
+    Whole,
+    /// Server-sent events.
+    Events,
+    /// One JSON array that grows (Gemini without `alt=sse`).
+    Array,
+    /// JSON objects, one in each line (Ollama).
+    Lines,
+    /// Amazon's binary frames.
+    Frames,
+}
+
+/// The kind of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Call {
+    /// A model call.
+    Model {
+        /// The format of the call.
+        format: WireFormat,
+        /// The delivery, if the path decides it. Otherwise the body does.
+        delivery: Option<Delivery>,
+    },
+    /// A call that costs, but does not continue a conversation: embeddings, images, speech, rankings. Its response
+    /// may report its usage.
+    Metered(Metered),
+    /// A call that costs, in a form that is not read: batches, legacy completions, interactions, realtime
+    /// sessions.
+    Unread,
+    /// The state of a stored response: its result once it is complete, or its cancellation.
+    Stored,
+    /// A count of the tokens of a prompt; costs nothing.
+    CountTokens,
+    /// A list or a description of models.
+    Models,
+    /// Claude Code's test of the connection.
+    Hello,
+    /// A call that costs nothing by itself: telemetry, files, moderation.
+    Free,
+    /// Anything else.
+    Other,
+}
+
+impl Call {
+    /// `true` if a call of this kind may have a bill.
+    pub fn costs(self) -> bool {
+        match self {
+            Call::Model { .. } | Call::Metered(_) | Call::Unread => true,
+            Call::Stored
+            | Call::CountTokens
+            | Call::Models
+            | Call::Hello
+            | Call::Free
+            | Call::Other => false,
+        }
+    }
+}
+
+/// What a [metered](Call::Metered) call produces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Metered {
+    /// Vectors or rankings: no output has a price, and the tokens are those of the body.
+    Vectors,
+    /// Images, speech, or text of speech: the size of the output does not follow from the request.
+    Media,
+}
+
+/// A request line, understood.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Recognised {
+    /// The kind of the call.
+    pub call: Call,
+    /// The model, if the path names it, decoded; at most 256 characters.
+    pub model: Option<String>,
+    /// The id of a [stored](Call::Stored) response.
+    pub id: Option<String>,
+    /// `true` if the path is spelt differently from the row that it matches, and that row costs.
+    pub is_respelt: bool,
+}
+
+impl fmt::Debug for Recognised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recognised { call, model, id, is_respelt } = self;
+        f.debug_struct("Recognised")
+            .field("call", call)
+            .field("model", model)
+            .field("has_id", &id.is_some())
+            .field("is_respelt", is_respelt)
+            .finish()
+    }
+}
+
+impl Recognised {
+    fn other() -> Recognised {
+        Recognised { call: Call::Other, model: None, id: None, is_respelt: false }
+    }
+
+    /// The format of the response, if this is a model call.
+    pub fn format(&self) -> Option<WireFormat> {
+        match self.call {
+            Call::Model { format, .. } => Some(format),
+            _ => None,
+        }
+    }
+}
+
+const fn model(format: WireFormat) -> Call {
+    Call::Model { format, delivery: None }
+}
+
+const fn delivered(format: WireFormat, delivery: Delivery) -> Call {
+    Call::Model { format, delivery: Some(delivery) }
+}
+
+const VECTORS: Call = Call::Metered(Metered::Vectors);
+const MEDIA: Call = Call::Metered(Metered::Media);
+
+/// A row: the method, the end of the path, the kind. `*` is any segment, `{model}` and `{id}` are segments
+/// whose value is returned; a model may contain encoded slashes. The first row that fits counts.
+type Row = (&'static str, &'static str, Call);
+
+/// The method of rows that fit every method.
+const ANY: &str = "*";
+
+const ROWS: &[Row] = &[
+    // Claude Code asks with HEAD; any answer will do.
+    (ANY, "api/hello", Call::Hello),
+    // OpenAI.
+    ("POST", "chat/completions", model(WireFormat::OpenAiChat)),
+    ("POST", "responses", model(WireFormat::OpenAiResponses)),
+    ("POST", COMPACTION, delivered(WireFormat::OpenAiResponses, Delivery::Whole)),
+    ("POST", "responses/input_tokens", Call::CountTokens),
+    ("POST", "responses/{id}/cancel", Call::Stored),
+    ("GET", "responses/{id}", Call::Stored),
+    ("POST", "completions", Call::Unread),
+    ("POST", "embeddings", VECTORS),
+    ("POST", "images/generations", MEDIA),
+    ("POST", "images/edits", MEDIA),
+    ("POST", "images/variations", MEDIA),
+    ("POST", "audio/speech", MEDIA),
+    ("POST", "audio/transcriptions", MEDIA),
+    ("POST", "audio/translations", MEDIA),
+    ("POST", "videos", Call::Unread),
+    ("POST", "videos/*/remix", Call::Unread),
+    ("POST", "batches", Call::Unread),
+    ("POST", "fine_tuning/jobs", Call::Unread),
+    ("POST", "threads/runs", Call::Unread),
+    ("POST", "threads/*/runs", Call::Unread),
+    ("POST", "threads/*/messages", Call::Free),
+    ("POST", "realtime/sessions", Call::Unread),
+    ("POST", "realtime/transcription_sessions", Call::Unread),
+    ("POST", "realtime/client_secrets", Call::Unread),
+    ("POST", "realtime/calls", Call::Unread),
+    ("POST", "realtime", Call::Unread),
+    ("POST", "moderations", Call::Free),
+    ("POST", "files", Call::Free),
+    ("POST", "uploads", Call::Free),
+    ("POST", "uploads/*/parts", Call::Free),
+    ("POST", "uploads/*/complete", Call::Free),
+    // Anthropic.
+    ("POST", "messages/count_tokens", Call::CountTokens),
+    ("POST", "messages/batches", Call::Unread),
+    ("POST", "messages", model(WireFormat::Anthropic)),
+    ("POST", "v1/complete", Call::Unread),
+    ("POST", "api/event_logging/batch", Call::Free),
+    ("POST", "api/claude_code/metrics", Call::Free),
+    // Google, and Claude on Vertex, whose path has the model.
+    ("POST", "models/{model}:generateContent", delivered(WireFormat::Gemini, Delivery::Whole)),
+    (
+        "POST",
+        "models/{model}:streamGenerateContent",
+        delivered(WireFormat::Gemini, Delivery::Array),
+    ),
+    ("POST", "endpoints/{model}:generateContent", delivered(WireFormat::Gemini, Delivery::Whole)),
+    (
+        "POST",
+        "endpoints/{model}:streamGenerateContent",
+        delivered(WireFormat::Gemini, Delivery::Array),
+    ),
+    ("POST", "models/*:countTokens", Call::CountTokens),
+    ("POST", "endpoints/*:countTokens", Call::CountTokens),
+    ("POST", "models/{model}:embedContent", VECTORS),
+    ("POST", "models/{model}:batchEmbedContents", VECTORS),
+    ("POST", "models/*:asyncBatchEmbedContent", Call::Unread),
+    ("POST", "models/*:batchGenerateContent", Call::Unread),
+    ("POST", "models/*:generateAnswer", Call::Unread),
+    ("POST", "models/*:predict", Call::Unread),
+    ("POST", "models/*:predictLongRunning", Call::Unread),
+    ("POST", "endpoints/*:predict", Call::Unread),
+    ("POST", "endpoints/*:rawPredict", Call::Unread),
+    ("POST", "endpoints/*:streamRawPredict", Call::Unread),
+    ("POST", "batchPredictionJobs", Call::Unread),
+    ("POST", "publishers/anthropic/models/count-tokens:rawPredict", Call::CountTokens),
+    (
+        "POST",
+        "publishers/anthropic/models/{model}:rawPredict",
+        delivered(WireFormat::Anthropic, Delivery::Whole),
+    ),
+    (
+        "POST",
+        "publishers/anthropic/models/{model}:streamRawPredict",
+        delivered(WireFormat::Anthropic, Delivery::Events),
+    ),
+    // Other publishers' models on Vertex have formats of their own.
+    ("POST", "models/*:rawPredict", Call::Unread),
+    ("POST", "models/*:streamRawPredict", Call::Unread),
+    ("POST", "interactions", Call::Unread),
+    ("POST", "upload/v1beta/files", Call::Free),
+    // Amazon Bedrock.
+    ("POST", "model/{model}/invoke", delivered(WireFormat::BedrockInvoke, Delivery::Whole)),
+    (
+        "POST",
+        "model/{model}/invoke-with-response-stream",
+        delivered(WireFormat::BedrockInvoke, Delivery::Frames),
+    ),
+    ("POST", "model/{model}/converse", delivered(WireFormat::BedrockConverse, Delivery::Whole)),
+    (
+        "POST",
+        "model/{model}/converse-stream",
+        delivered(WireFormat::BedrockConverse, Delivery::Frames),
+    ),
+    ("POST", "model/*/count-tokens", Call::CountTokens),
+    ("POST", "model/*/invoke-with-bidirectional-stream", Call::Unread),
+    ("POST", "async-invoke", Call::Unread),
+    ("POST", "model-invocation-job", Call::Unread),
+    ("POST", "agents/*/agentAliases/*/sessions/*/text", Call::Unread),
+    ("POST", "flows/*/aliases/*", Call::Unread),
+    ("POST", "retrieveAndGenerate", Call::Unread),
+    ("POST", "retrieveAndGenerateStream", Call::Unread),
+    // Ollama.
+    ("POST", "api/chat", model(WireFormat::Ollama)),
+    ("POST", "api/generate", Call::Unread),
+    ("POST", "api/embed", VECTORS),
+    ("POST", "api/embeddings", VECTORS),
+    ("POST", "api/show", Call::Free),
+    ("POST", "api/pull", Call::Free),
+    ("GET", "api/tags", Call::Models),
+    // Cohere.
+    ("POST", "v2/chat", model(WireFormat::CohereV2)),
+    ("POST", "v1/chat", model(WireFormat::CohereV1)),
+    ("POST", "v1/generate", Call::Unread),
+    ("POST", "v1/summarize", Call::Unread),
+    ("POST", "v1/classify", Call::Unread),
+    ("POST", "v1/embed", VECTORS),
+    ("POST", "v2/embed", VECTORS),
+    ("POST", "v1/embed-jobs", Call::Unread),
+    ("POST", "rerank", VECTORS),
+    // Servers of open models: text generation inference, llama.cpp, vLLM.
+    ("POST", "generate", Call::Unread),
+    ("POST", "generate_stream", Call::Unread),
+    ("POST", "completion", Call::Unread),
+    ("POST", "infill", Call::Unread),
+    ("POST", "pooling", VECTORS),
+    ("POST", "score", VECTORS),
+    ("POST", "tokenize", Call::CountTokens),
+    ("POST", "detokenize", Call::CountTokens),
+    ("POST", "count-tokens", Call::CountTokens),
+    // OpenTelemetry.
+    ("POST", "v1/traces", Call::Free),
+    ("POST", "v1/metrics", Call::Free),
+    ("POST", "v1/logs", Call::Free),
+    // Some servers answer for a single model under the same path.
+    ("GET", "models", Call::Models),
+    ("GET", "models/*", Call::Models),
+];
+
+/// The end of the path of OpenAI's compaction of a history, which has the form of a model call.
+pub const COMPACTION: &str = "responses/compact";
+
+/// Recognises a request by its method and its target: a path that starts with `/`, and a query.
+pub fn recognise(method: &str, target: &str) -> Recognised {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let raw: Vec<&str> = path.trim_end_matches('/').rsplit('/').take(MOST_SEGMENTS).collect();
+    let plain = ROWS.iter().find_map(|row| {
+        let is_method = row.0 == ANY || row.0 == method;
+        Some((row, exact(row.1, &raw).filter(|_| is_method)?))
+    });
+    let folded = folded(path);
+    let last: Vec<&str> = folded.iter().rev().take(MOST_SEGMENTS).map(String::as_str).collect();
+    let meant = ROWS.iter().find(|row| {
+        let words: Vec<&str> = row.1.rsplit('/').collect();
+        may_be_method(row.0, method) && fits_folded(&words, &last)
+    });
+    // A row that costs nothing may be spelt in any way: it is then an unknown call.
+    let respelt =
+        meant.filter(|row| row.2.costs() && plain.as_ref().is_none_or(|p| p.0.1 != row.1));
+    match (respelt, plain) {
+        (Some(row), _) => {
+            Recognised { call: sent_as(row.2, query), is_respelt: true, ..Recognised::other() }
+        }
+        (None, Some((row, found))) => Recognised { call: sent_as(row.2, query), ..found },
+        (None, None) => Recognised::other(),
+    }
+}
+
+/// `true` if a server may take this method for that of a row: some ignore case, or take PUT for POST.
+fn may_be_method(of: &str, method: &str) -> bool {
+    match of {
+        ANY => true,
+        "GET" => method == "GET",
+        _ => !["GET", "HEAD", "OPTIONS", "TRACE", "DELETE"].contains(&method),
+    }
+}
+
+/// Google's streams are an array unless events are asked for.
+fn sent_as(call: Call, query: &str) -> Call {
+    match call {
+        Call::Model { format, delivery: Some(Delivery::Array) }
+            if query.split('&').any(|pair| pair == "alt=sse") =>
+        {
+            delivered(format, Delivery::Events)
+        }
+        call => call,
+    }
+}
+
+/// A word of a row: its beginning, and the verb after a colon.
+fn parts(word: &str) -> (&str, Option<&str>) {
+    word.split_once(':').map_or((word, None), |(head, verb)| (head, Some(verb)))
+}
+
+/// Compares the end of a path with a row, word for word, and returns the names in it. The segments are in
+/// reverse order.
+fn exact(row: &str, segments: &[&str]) -> Option<Recognised> {
+    let mut found = Recognised::other();
+    for (at, word) in row.rsplit('/').enumerate() {
+        let (head, verb) = parts(word);
+        let mut segment = *segments.get(at)?;
+        if let Some(verb) = verb {
+            // Clients may encode the colon.
+            let before = segment.strip_suffix(verb)?;
+            let colon =
+                [":", "%3A", "%3a"].into_iter().find_map(|colon| before.strip_suffix(colon));
+            segment = colon?;
+        }
+        match head {
+            "{model}" => found.model = Some(name(segment, true)?),
+            "{id}" => found.id = Some(name(segment, false)?),
+            "*" => drop(name(segment, false)?),
+            head if head == segment => {}
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+/// Returns the value of a segment that may have any spelling: one name, which leaves no folder. Only the name
+/// of a model may contain slashes.
+fn name(segment: &str, with_slashes: bool) -> Option<String> {
+    let whole = decoded(segment);
+    let mut words = whole.split(['/', '\\']);
+    let is_name = whole.trim() != "" && !words.clone().any(|word| matches!(word, "." | ".."));
+    if !is_name || (!with_slashes && words.nth(1).is_some()) {
+        return None;
+    }
+    let once = percent_decode_str(segment).decode_utf8_lossy();
+    Some(once.chars().take(LONGEST_NAME).collect())
+}
+
+/// Decodes a text as often as it has escapes.
+fn decoded(text: &str) -> String {
+    let mut text = text.to_owned();
+    for _ in 0..MOST_DECODINGS {
+        let next = percent_decode_str(&text).decode_utf8_lossy().into_owned();
+        if next == text {
+            break;
+        }
+        text = next;
+    }
+    text
+}
+
+/// Returns the segments of a path as a server may read them: decoded, without empty segments, parameters,
+/// white space and case.
+fn folded(path: &str) -> Vec<String> {
+    let mut segments: Vec<String> = Vec::new();
+    for segment in decoded(path).split(['/', '\\']) {
+        let word = segment.split([';', '?', '#']).next().unwrap_or_default();
+        let word = word.trim_matches(|c: char| c.is_whitespace() || c.is_control());
+        match word {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            // Upper case first: it folds letters such as the long s.
+            word => segments.push(word.to_uppercase().to_lowercase()),
+        }
+    }
+    segments
+}
+
+/// Compares the end of a folded path with the words of a row, both in reverse order. A name may be several
+/// segments, because its slashes are decoded.
+fn fits_folded(words: &[&str], segments: &[&str]) -> bool {
+    let Some((word, words)) = words.split_first() else { return true };
+    let Some((segment, rest)) = segments.split_first() else { return false };
+    let (head, verb) = parts(word);
+    let Some(value) = without_verb(segment, verb) else { return false };
+    if !matches!(head, "*" | "{model}" | "{id}") {
+        return value.eq_ignore_ascii_case(head) && fits_folded(words, rest);
+    }
+    if value.is_empty() {
+        return false;
+    }
+    // All rows have at most four names, and the number of segments is bounded.
+    (0..=rest.len().min(MOST_OF_NAME)).any(|more| fits_folded(words, &rest[more..]))
+}
+
+/// The most further segments of a name with slashes, such as that of an inference profile.
+const MOST_OF_NAME: usize = 4;
+
+fn without_verb<'a>(segment: &'a str, verb: Option<&str>) -> Option<&'a str> {
+    let Some(verb) = verb else { return Some(segment) };
+    let (head, last) = segment.rsplit_once(':')?;
+    last.eq_ignore_ascii_case(verb).then_some(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(method: &str, target: &str) -> (Call, bool) {
+        let found = recognise(method, target);
+        (found.call, found.is_respelt)
+    }
+
+    /// A path of each row, with names in it.
+    fn sample(row: &Row) -> String {
+        let path = row.1.replace("{model}", "m.1").replace("{id}", "resp_1").replace('*', "x-1");
+        format!("/{path}")
+    }
+
+    #[test]
+    fn each_row_is_found_behind_each_prefix() {
+        for row in ROWS {
+            let method = if row.0 == ANY { "HEAD" } else { row.0 };
+            for prefix in ["", "/v1", "/openai/deployments/My%20Model", "/a/b/c/d", "//x"] {
+                for end in ["", "/", "?api-version=1"] {
+                    let target = format!("{prefix}{}{end}", sample(row));
+                    // `v1/chat` behind a prefix with a version is still that row.
+                    assert_eq!(of(method, &target), (row.2, false), "{method} {target}");
+                }
+            }
+        }
+    }
+
+    /// Each other spelling of each row that costs is recognised, and marked.
+    #[test]
+    fn other_spellings_of_rows_that_cost_are_marked() {
+        for row in ROWS.iter().filter(|row| row.2.costs()) {
+            let path = sample(row);
+            let last = path.rfind(|c: char| c.is_ascii_alphabetic()).unwrap();
+            let letter = path.as_bytes()[last];
+            let upper = path.to_uppercase();
+            let mut spellings = vec![
+                format!("{}%{letter:02x}{}", &path[..last], &path[last + 1..]),
+                format!("{}%25{letter:02X}{}", &path[..last], &path[last + 1..]),
+                format!("{path};v=1"),
+                format!("{path}%20"),
+                format!("{path}%09/"),
+                format!("{path}%00"),
+                format!("{path}%3Fx=1"),
+                format!("/x/%2e%2e{}%2F.", path),
+                upper,
+            ];
+            if row.1.contains('/') {
+                let at = path.rfind('/').unwrap();
+                for slash in ["//", "%2F", "%2f", "%5C", "/%2e/", "%252F", "/;a/"] {
+                    spellings.push(format!("/v1{}{slash}{}", &path[..at], &path[at + 1..]));
+                }
+            }
+            for target in spellings {
+                let (call, is_respelt) = of("POST", &target);
+                assert!(call.costs(), "{target}: {call:?}");
+                // `//batches` is the plain end of another row of the same kind.
+                assert!(is_respelt || call == row.2, "{target}: {call:?}");
+            }
+            for method in ["post", "PUT", "PATCH", "QUERY", "Post"] {
+                let (call, is_respelt) = of(method, &path);
+                assert!(call.costs() && is_respelt, "{method} {path}: {call:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn spellings_of_clients_are_plain() {
+        for (target, model) in [
+            ("/v1beta/models/gemini-3-pro:generateContent", Some("gemini-3-pro")),
+            ("/v1beta/models/gemini-3-pro%3AgenerateContent", Some("gemini-3-pro")),
+            (
+                "/v1beta/tunedModels/x/models/Gemini%2D3:streamGenerateContent?alt=sse",
+                Some("Gemini-3"),
+            ),
+            ("/v1/projects/P-1/locations/us-central1/endpoints/42:generateContent", Some("42")),
+            (
+                "/v1/projects/p/locations/l/publishers/anthropic/models/claude%40x:streamRawPredict",
+                Some("claude@x"),
+            ),
+            (
+                "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.A.claude%3A0/converse",
+                Some("arn:aws:bedrock:us-east-1:1:inference-profile/us.A.claude:0"),
+            ),
+            (
+                "/model/anthropic.claude-3-5-sonnet-20241022-v2:0/invoke",
+                Some("anthropic.claude-3-5-sonnet-20241022-v2:0"),
+            ),
+            (
+                "/model/anthropic.claude-v2%3a1/invoke-with-response-stream",
+                Some("anthropic.claude-v2:1"),
+            ),
+            ("/openai/deployments/GPT%204/chat/completions?api-version=2025-01-01", None),
+            ("/OpenAI/Deployments/CHAT/chat/completions", None),
+        ] {
+            let found = recognise("POST", target);
+            assert!(matches!(found.call, Call::Model { .. }), "{target}: {found:?}");
+            assert!(!found.is_respelt, "{target}");
+            assert_eq!(found.model.as_deref(), model, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_costs_nothing_is_not_marked() {
+        for (method, target, call) in [
+            ("GET", "/v1/responses/resp_1?stream=true", Call::Stored),
+            ("GET", "/v1/chat/%63ompletions", Call::Other),
+            ("GET", "/v1/models/GPT%2D5", Call::Models),
+            ("DELETE", "/v1/responses/resp_1", Call::Other),
+            ("POST", "/v1/threads/t_1/messages", Call::Free),
+            ("POST", "/v1/Files", Call::Other),
+            ("POST", "/v1/unknown", Call::Other),
+            ("POST", "/", Call::Other),
+            ("POST", "/invoke", Call::Other),
+            ("POST", "/v1/files/a..b/.../x", Call::Other),
+        ] {
+            assert_eq!(of(method, target), (call, false), "{method} {target}");
+        }
+    }
+
+    /// A name between the words of a row leaves no folder, however it is encoded.
+    #[test]
+    fn names_leave_no_folder() {
+        for name in ["..", "%2e%2e", "%252e%252e", "x%2F..%2F..", "%5c..", "", "%20", "a%2Fb"] {
+            let target = format!("/v1/threads/{name}/messages");
+            let (call, _) = of("POST", &target);
+            assert!(call.costs(), "{target}: {call:?}");
+        }
+    }
+
+    #[test]
+    fn long_and_hostile_paths_end() {
+        for target in [
+            "/%2F".repeat(20_000),
+            "/model".repeat(10_000) + "/converse",
+            "/x/%".repeat(10_000),
+            "/agents/x".repeat(5_000) + "/agentAliases/x/sessions/x/text",
+            "%25".repeat(20_000),
+        ] {
+            let _ = recognise("POST", &target);
+        }
+        let long = recognise("POST", &format!("/model/{}/invoke", "m".repeat(5000)));
+        assert_eq!(long.model.map(|model| model.len()), Some(256));
+    }
+}
