@@ -157,6 +157,13 @@ impl NativeDetection {
     }
 }
 
+/// Returns the format of the responses to a request, by its method and its path; null if it is not a model
+/// call.
+#[napi(catch_unwind)]
+pub fn api_of(method: String, path: String) -> Option<&'static str> {
+    Some(endstop_wire::route::recognise(&method, &path).format()?.as_str())
+}
+
 /// Detects why a model's turn ended, from the body of a response.
 #[napi(catch_unwind)]
 pub fn detect(

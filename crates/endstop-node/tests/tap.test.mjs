@@ -100,6 +100,13 @@ test('other requests are left alone', async () => {
   assert.equal(recording.detections.length, 1);
 });
 
+test('another spelling of a path is that path', async () => {
+  for (const path of ['/v1/chat/%63ompletions', '/v1/chat%2Fcompletions', '/v1//chat//completions', '/v1/Chat/Completions']) {
+    const recording = await record(async () => (await post(tap(), 'm', url.replace('/v1/chat/completions', path))).text());
+    assert.equal(recording.last?.model, 'm', path);
+  }
+});
+
 test('recording of a fetch takes precedence', async () => {
   const own = new Recording();
   const other = await record(async () => (await post(tap(undefined, own), 'x')).text());

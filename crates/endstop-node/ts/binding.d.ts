@@ -94,6 +94,12 @@ export declare class NativeRun {
   progress(): Progress
 }
 
+/**
+ * Returns the format of the responses to a request, by its method and its path; null if it is not a model
+ * call.
+ */
+export declare function apiOf(method: string, path: string): string | null
+
 /** A model call that the caller is about to make. */
 export interface AskFields {
   /** Messages of the user that continue the conversation. */

@@ -13,24 +13,9 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Detection, StreamDecoder } from './detect.js';
+import { native } from './native.js';
 
 type Fetch = typeof globalThis.fetch;
-
-/** Ends of the paths of model calls, and the format of their responses. */
-const APIS: readonly (readonly [string, string])[] = [
-  ['/chat/completions', 'openai-chat'],
-  ['/responses', 'openai-responses'],
-  ['/messages', 'anthropic-messages'],
-  [':generateContent', 'gemini'],
-  [':streamGenerateContent', 'gemini'],
-  ['/converse', 'bedrock-converse'],
-  ['/converse-stream', 'bedrock-converse'],
-  ['/invoke', 'bedrock-invoke'],
-  ['/invoke-with-response-stream', 'bedrock-invoke'],
-  ['/v2/chat', 'cohere-v2'],
-  ['/v1/chat', 'cohere-v1'],
-  ['/api/chat', 'ollama'],
-];
 
 /** Statuses of responses without a body. */
 const NO_BODY = [101, 103, 204, 205, 304];
@@ -116,10 +101,8 @@ export function tap(inner?: Fetch, own?: Recording): Fetch {
 function apiOf(input: Parameters<Fetch>[0], init: Parameters<Fetch>[1]): string | undefined {
   const isRequest = input instanceof Request;
   const method = init?.method ?? (isRequest ? input.method : 'GET');
-  if (method.toUpperCase() !== 'POST') return undefined;
   const { pathname } = new URL(isRequest ? input.url : String(input));
-  const path = pathname.replace(/\/$/, '');
-  return APIS.find(([end]) => path.endsWith(end))?.[1];
+  return native.apiOf(method.toUpperCase(), pathname) ?? undefined;
 }
 
 /** Returns the request's JSON, if it was given as text or bytes. */

@@ -203,6 +203,12 @@ impl Detection {
     }
 }
 
+/// Returns the format of the responses to a request, by its method and its path; `None` if it is not a model call.
+#[pyfunction]
+pub(crate) fn api_of(method: &str, path: &str) -> Option<&'static str> {
+    Some(endstop_wire::route::recognise(method, path).format()?.as_str())
+}
+
 /// Detects why a model's turn ended.
 ///
 /// `response` is the body as bytes or text, a dict, an object of an SDK, the list of a stream's

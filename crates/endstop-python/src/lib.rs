@@ -55,7 +55,7 @@ mod _endstop {
     #[pymodule_export]
     use crate::decoder::{Delta, StreamDecoder};
     #[pymodule_export]
-    use crate::detection::{Detection, detect, response};
+    use crate::detection::{Detection, api_of, detect, response};
     #[pymodule_export]
     use crate::limits::{default_limits, limit_names};
     #[pymodule_export]

@@ -132,6 +132,15 @@ def test_requests_outside_of_a_recording_are_left_alone(server: str) -> None:
     assert [found.model for found in seen] == ["c"]
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/%63ompletions", "/v1/chat%2Fcompletions", "/v1//chat//completions", "/v1/Chat/Completions"]
+)
+def test_another_spelling_of_a_path_is_that_path(server: str, path: str) -> None:
+    with tap.wrap(httpx.Client()) as client, tap.record() as recording:
+        client.post(server.replace("/v1/chat/completions", path), json={"model": "m"})
+        assert [found.model for found in recording.detections] == ["m"]
+
+
 def test_wrapping_twice_changes_nothing() -> None:
     client = httpx.Client()
     tap.wrap(client)

@@ -816,6 +816,10 @@ class Verdict:
     def __bool__(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
 
+def api_of(method: str, path: str) -> str | None:
+    """Returns the format of the responses to a request, by its method and its path; None if it is not a
+    model call."""
+
 def default_limits() -> dict[str, Any]:
     """Returns the limits that apply if nothing is set."""
 

@@ -25,28 +25,12 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
 
-from endstop._endstop import Detection, StreamDecoder
+from endstop._endstop import Detection, StreamDecoder, api_of
 from endstop._errors import ConfigError, EndstopError
 
 __all__ = ["AsyncTransport", "Recording", "Transport", "record", "wrap"]
 
 Client = TypeVar("Client")
-
-# Ends of the paths of model calls, and the format of their responses.
-_APIS = (
-    ("/chat/completions", "openai-chat"),
-    ("/responses", "openai-responses"),
-    ("/messages", "anthropic-messages"),
-    (":generateContent", "gemini"),
-    (":streamGenerateContent", "gemini"),
-    ("/converse", "bedrock-converse"),
-    ("/converse-stream", "bedrock-converse"),
-    ("/invoke", "bedrock-invoke"),
-    ("/invoke-with-response-stream", "bedrock-invoke"),
-    ("/v2/chat", "cohere-v2"),
-    ("/v1/chat", "cohere-v1"),
-    ("/api/chat", "ollama"),
-)
 
 
 class Recording:
@@ -130,17 +114,9 @@ def _body(request: Any) -> bytes | None:
     return content if isinstance(content, bytes) and content[:1] == b"{" else None
 
 
-def api_of(method: str, path: str) -> str | None:
-    """Returns the format of the responses to a request; None if it is not a model call."""
-    if method != "POST":
-        return None
-    path = path.rstrip("/")
-    return next((api for end, api in _APIS if path.endswith(end)), None)
-
-
 def _observe(request: Any, response: Any) -> Observer | None:
     recording = _CURRENT.get()
-    api = api_of(request.method, request.url.path)
+    api = api_of(request.method, request.url.raw_path.decode("ascii", "replace"))
     if recording is None or api is None:
         return None
     return Observer(recording, api, response.status_code, response.headers, _body(request))

@@ -55,7 +55,8 @@ import endstop
 from endstop import Detection
 from endstop.adapters._base import arguments, feed
 from endstop.adapters._scope import Scope, Stopped
-from endstop.tap import Observer, api_of
+from endstop._endstop import api_of
+from endstop.tap import Observer
 
 __all__ = ["Endstop", "EndstopStopped"]
 
