@@ -3,10 +3,12 @@
 
 use super::format::{Head, Place, Shape, Sink};
 use super::formats::all;
+use super::io::repair::repaired;
 use endstop_core::bounded_json;
 
 /// Returns the first format that recognises the bytes.
 pub fn recognised(name: &str, bytes: &[u8]) -> Option<&'static str> {
+    let bytes = &*repaired(bytes);
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     // The first line is a record in most formats; otherwise the whole file is one document.
     let first = bounded_json::from_slice(line).or_else(|_| bounded_json::from_slice(bytes)).ok();
@@ -24,7 +26,7 @@ pub fn read(format: &str, file: &str, bytes: &[u8], each: &mut Sink<'_>) -> bool
     let place = Place { file, beside: &|_| None };
     for known in all().filter(|known| known.name == format) {
         if let Some(Shape::Whole(read) | Shape::Archive(read)) = known.shape {
-            read(bytes, &place, each);
+            read(&repaired(bytes), &place, each);
             return true;
         }
     }

@@ -64,8 +64,56 @@ fn invalid_utf8_is_reported_with_offset() {
     text.extend(format!("\n{}\n", line("c", "x")).into_bytes());
     assert!(bad > from);
     let (runs, problems) = read_bytes("x.jsonl", text, &Options::default());
-    assert_eq!(runs.len(), 2);
-    assert_eq!(problems[0].to_string(), format!("x.jsonl:2: not UTF-8 at byte {bad} of the file"));
+    assert_eq!(runs.len(), 3);
+    let replaced =
+        format!("x.jsonl:2: not UTF-8 at byte {bad} of the file; invalid bytes are replaced");
+    assert_eq!(problems[0].to_string(), replaced);
+}
+
+/// Half a character costs that character: in lines, in lists, and in documents.
+#[test]
+fn half_character_costs_one_character() {
+    const GEMINI: &str = r#"{"sessionId":"s","projectHash":"p","startTime":"2026-01-01T00:00:00Z""#;
+    const ROLLOUT: &str = r#"{"session":{"id":"s","timestamp":"t"},"items":[{"type":"message","role":"user","content":"x"},"#;
+    const CLAUDE: &str = r#"{"type":"user","uuid":"u","parentUuid":null,"sessionId":"s","message":{"role":"user","content":"x"}}"#;
+    let message = r#"{"role":"assistant","content":"@"}"#;
+    let gemini = r#"{"id":"1","timestamp":"t","type":"gemini","content":"@","tokens":{"input":1,"output":1}}"#;
+    let claude = r#"{"type":"assistant","uuid":"a","parentUuid":"u","sessionId":"s","message":{"role":"assistant","content":[{"type":"text","text":"@"}]}}"#;
+    let item = r#"{"type":"message","role":"assistant","content":"@"}"#;
+    let files = [
+        ("chat.json", format!(r#"{GEMINI},"messages":[{gemini}]}}"#)),
+        ("chat.jsonl", format!("{GEMINI},\"kind\":\"main\"}}\n{gemini}\n")),
+        ("rollout-1.json", format!("{ROLLOUT}{item}]}}")),
+        ("claude.jsonl", format!("{CLAUDE}\n{claude}\n")),
+        ("claude.json", format!("[{CLAUDE},{claude}]")),
+        ("list.json", format!("[{message}]")),
+        ("object.json", format!(r#"{{"messages":[{message}]}}"#)),
+        ("lists.json", format!("[[{message}]]")),
+        ("lists.jsonl", format!("{{\"messages\":[{message}]}}\n{{\"messages\":[{message}]}}\n")),
+        ("message-a-line.jsonl", format!("{message}\n{message}\n")),
+        ("neutral.jsonl", format!("{}\n", line("a", "@"))),
+    ];
+    for (name, file) in &files {
+        for (half, reported) in [
+            (&br"\ud83d"[..], 0),
+            (br"\ude00", 0),
+            (br"\uD83D\uD83D", 0),
+            (b"\xe9", 1),
+            (b"\xf0\x9f", 1),
+        ] {
+            let mut parts = file.split('@').map(str::as_bytes);
+            let first = parts.next().unwrap().to_vec();
+            let bytes = parts.fold(first, |all, part| [&all, half, part].concat());
+            let (runs, problems) = read_bytes(name, bytes, &Options::default());
+            let turns: Vec<_> = runs.iter().flat_map(|run| run.turns()).collect();
+            assert!(!turns.is_empty(), "{name}: {}: {problems:?}", half.escape_ascii());
+            for turn in turns {
+                assert!(turn.text.starts_with('\u{fffd}'), "{name}: {}", turn.text);
+            }
+            assert_eq!(problems.is_empty(), reported == 0, "{name}: {problems:?}");
+            assert!(problems.iter().all(|one| one.what.contains("invalid bytes are replaced")));
+        }
+    }
 }
 
 /// A reader of generated text of any length.

@@ -183,8 +183,9 @@ fn invalid_byte_is_located_in_file() {
         bytes.extend(second.bytes());
         bytes[at] = 0xe9;
         let (runs, problems) = read_bytes("a.jsonl", bytes, &Options::default());
-        assert_eq!((runs.len(), problems.len()), (1, 1), "{before:?}");
-        assert_eq!(problems[0].what, format!("not UTF-8 at byte {at} of the file"), "{before:?}");
+        assert_eq!((runs.len(), problems.len()), (2, 1), "{before:?}");
+        let what = format!("not UTF-8 at byte {at} of the file; invalid bytes are replaced");
+        assert_eq!(problems[0].what, what, "{before:?}");
     }
 }
 

@@ -15,6 +15,7 @@
 
 use super::memory;
 use super::open::open_regular;
+use super::repair::repaired;
 use super::source::Source;
 use super::truncated::is_half;
 use super::unpack::is_zip;
@@ -23,7 +24,7 @@ use crate::read::format::{Format, Part, Place, Shape, Sink};
 use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
 use endstop_wire::stream::json_end::is_space;
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::io::Read;
@@ -87,26 +88,27 @@ impl Chunk {
     pub fn each(&self, out: &mut Sink<'_>) {
         match (self.place.shape, &self.records) {
             (Shape::Lines(read), _) => self.lines(&mut |at, offset, line| {
-                self.record(Some(at), offset, line, out, &mut |sink| read(line, sink));
+                self.record(Some(at), offset, line, out, &mut |line, sink| read(line, sink));
             }),
             (Shape::Elements(_, read), Records::Elements(ranges)) => {
                 self.elements(ranges, &mut |at, offset, bytes| {
-                    self.record(Some(at), offset, bytes, out, &mut |sink| read(bytes, sink));
+                    self.record(Some(at), offset, bytes, out, &mut |bytes, sink| read(bytes, sink));
                 });
             }
             (Shape::Parts(_, read), Records::Elements(ranges)) => {
                 self.elements(ranges, &mut |at, offset, bytes| {
                     let place = &self.place;
                     let part = Part { stem: &place.stem, context: &self.context };
-                    self.record(Some(at), offset, bytes, out, &mut |sink| read(bytes, &part, sink));
+                    self.record(Some(at), offset, bytes, out, &mut |bytes, sink| {
+                        read(bytes, &part, sink)
+                    });
                 });
             }
             (Shape::Whole(read) | Shape::Archive(read), _) => {
                 let beside = |name: &str| self.beside(name);
                 let place = Place { file: &self.place.file, beside: &beside };
-                let bytes = &self.bytes[..];
-                let offset = self.offset;
-                self.record(None, offset, bytes, out, &mut |sink| read(bytes, &place, sink));
+                let read = &mut |bytes: &[u8], sink: &mut Sink<'_>| read(bytes, &place, sink);
+                self.record(None, self.offset, &self.bytes, out, read);
             }
             // Unreachable: `Chunks` creates the records that the shape of the format requires.
             (Shape::Elements(..) | Shape::Parts(..), _) => {}
@@ -140,10 +142,9 @@ impl Chunk {
         offset: u64,
         bytes: &[u8],
         out: &mut Sink<'_>,
-        read: &mut dyn FnMut(&mut Sink<'_>),
+        read: &mut dyn FnMut(&[u8], &mut Sink<'_>),
     ) {
         let file = &self.place.file;
-        let whole = at.is_none();
         if bytes.len() as u64 > self.max_record {
             let what =
                 format!("{} bytes, which is more than {}; not read", bytes.len(), self.max_record);
@@ -153,25 +154,26 @@ impl Chunk {
         // An archive is compressed, so its weight is not known here. Its reader checks each entry
         // instead.
         let packed = matches!(self.place.shape, Shape::Archive(_)) && is_zip(bytes);
-        let _turn = match if packed { Ok(None) } else { memory::room_for(bytes) } {
+        let text = repaired(bytes);
+        let _turn = match if packed { Ok(None) } else { memory::room_for(&text) } {
             Ok(turn) => turn,
             Err(problem) => {
                 return out(Err(Problem { file: file.clone(), at, ..problem }));
             }
         };
-        let not_text = |bytes: &[u8]| {
-            let error = std::str::from_utf8(bytes).err()?;
-            let byte = error.valid_up_to() as u64;
-            Some(format!("not UTF-8 at byte {} of the file", offset + byte))
-        };
-        // A whole file may be an archive, which is not UTF-8.
-        if !whole && let Some(what) = not_text(bytes) {
-            out(Err(Problem { file: file.clone(), at, kind: ProblemKind::Malformed, what }));
-            return;
-        }
+        // A text that was not changed is valid, and a character that is cut off at the end is not invalid.
+        let changed = matches!(text, Cow::Owned(_));
+        let invalid = changed.then(|| std::str::from_utf8(bytes).err()).flatten();
+        let invalid = invalid.filter(|error| error.error_len().is_some());
+        let mut not_text = invalid.map(|error| {
+            let byte = error.valid_up_to();
+            let line = memchr_iter(b'\n', &bytes[..byte]).count() as u64 + 1;
+            let what = format!("not UTF-8 at byte {} of the file", offset + byte as u64);
+            (at.or(Some(line)), what)
+        });
         // Reset for each record: the runs of one record are numbered from 1.
         let mut unnamed = 0;
-        read(&mut |given| match given {
+        read(&text, &mut |given| match given {
             Ok(mut run) => {
                 if run.run_id.is_empty() {
                     unnamed += 1;
@@ -188,7 +190,7 @@ impl Chunk {
                 // Find the more specific cause. Readers only see that the JSON is invalid, not that
                 // the file is truncated or is not text.
                 if problem.kind == ProblemKind::Malformed {
-                    if let Some(what) = whole.then(|| not_text(bytes)).flatten() {
+                    if let Some((_, what)) = not_text.take_if(|_| problem.at == at) {
                         problem.what = what;
                     } else if problem.at == at && is_half(bytes) {
                         let Problem { kind, what, .. } = Problem::half(bytes);
@@ -198,6 +200,11 @@ impl Chunk {
                 out(Err(problem));
             }
         });
+        // The record was read, but not exactly as it was written.
+        if let Some((at, what)) = not_text {
+            let what = format!("{what}; invalid bytes are replaced");
+            out(Err(Problem { file: file.clone(), at, kind: ProblemKind::Malformed, what }));
+        }
     }
 
     /// Returns the file's stem for its first run, and the stem with a number for the others.
@@ -222,7 +229,8 @@ impl Chunk {
         file.read_to_end(&mut bytes).ok()?;
         // One byte more than the maximum was requested, in order to detect a longer file.
         let fits = bytes.len() as u64 <= BESIDE;
-        (fits && bounded_json::check(&bytes, BESIDE_VALUES).is_ok()).then_some(bytes)
+        (fits && bounded_json::check(&bytes, BESIDE_VALUES).is_ok())
+            .then(|| repaired(&bytes).into_owned())
     }
 }
 

@@ -21,6 +21,7 @@ use super::chunk::{Chunk, Records, Whereabouts};
 use super::detect::{self, Found};
 use super::json_list::{Split, Step};
 use super::open::{open_named, open_regular};
+use super::repair::repaired;
 use super::source::{Source, bare_name, stem, unreadable};
 use super::truncated::is_half;
 use super::unpack::Input;
@@ -112,8 +113,9 @@ impl Chunks {
             what: format!("cannot be read: {error}"),
         })?;
         let name = if source.is_stdin() { "" } else { bare_name(&file) };
-        let first = detect::first_value(input.head());
-        let head = Head::new(name, input.head(), first.as_ref());
+        let text = repaired(input.head());
+        let first = detect::first_value(&text);
+        let head = Head::new(name, &text, first.as_ref());
         let (format, shape) = match detect::find(&head, options, source.is_found()) {
             Found::Format(format, shape) => (format, shape),
             Found::NotMeant(why) => return Ok(Opened::Skipped(why)),
@@ -280,7 +282,7 @@ impl Chunks {
                             let problem = self.problem(None, ProblemKind::TooManyValues, what);
                             return Some(self.with_problem(found, first, problem));
                         }
-                        match serde_json::from_slice::<Value>(value) {
+                        match serde_json::from_slice::<Value>(&repaired(value)) {
                             Ok(value) => {
                                 Arc::make_mut(&mut self.context).insert(name, value);
                             }

@@ -9,9 +9,7 @@ use crate::read::build::fields::{Fields, kind_of};
 use crate::read::format::{Head, Place, Sink};
 use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
-use endstop_wire::without_lone_surrogates;
 use serde_json::Value;
-use std::borrow::Cow;
 
 /// Number of places of a damaged line at which a whole record is looked for in vain.
 const MOST_TRIES: usize = 64;
@@ -50,12 +48,12 @@ impl Line<'_> {
         (found, Some(problem))
     }
 
-    /// Parses the line as a JSON object. A lone half of a character costs that character only.
+    /// Parses the line as a JSON object.
     pub(crate) fn object(&self, file: &str) -> Result<Fields, Problem> {
         let problem = |kind, what: String| {
             Err(Problem { file: file.to_owned(), at: Some(self.at), kind, what })
         };
-        match bounded_json::from_slice(&repaired(self.bytes)) {
+        match bounded_json::from_slice(self.bytes) {
             Ok(Value::Object(map)) => Ok(map),
             Ok(other) => problem(
                 ProblemKind::Malformed,
@@ -68,12 +66,6 @@ impl Line<'_> {
             Err(e) => problem(ProblemKind::Malformed, format!("invalid JSON: {e}")),
         }
     }
-}
-
-/// Returns the text with each lone surrogate escape replaced.
-fn repaired(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let text = std::str::from_utf8(bytes).ok().and_then(without_lone_surrogates);
-    text.map_or(Cow::Borrowed(bytes), |text| Cow::Owned(text.into_bytes()))
 }
 
 /// Returns the next place at which a record may begin: an object that is not a member or an element of
@@ -238,22 +230,6 @@ mod tests {
         }
         let hostile = "{\"a\":\"".repeat(100_000);
         assert_eq!(Line { at: 1, bytes: hostile.as_bytes(), ended: true }.objects("f").0.len(), 0);
-    }
-
-    #[test]
-    fn lone_surrogate_costs_one_character() {
-        for (line, text) in [
-            (r#"{"t":"a\ud83d"}"#, "a\u{fffd}"),
-            (r#"{"t":"\ude00b"}"#, "\u{fffd}b"),
-            (r#"{"t":"\ud83d\ude00"}"#, "\u{1f600}"),
-            (r#"{"t":"\ud83dx\ude00"}"#, "\u{fffd}x\u{fffd}"),
-            (r#"{"t":"\\ud83d"}"#, "\\ud83d"),
-        ] {
-            let line = Line { at: 1, bytes: line.as_bytes(), ended: true };
-            assert_eq!(line.object("f").unwrap()["t"], text);
-        }
-        let key = Line { at: 1, bytes: br#"{"\ud83d":1}"#, ended: true };
-        assert!(key.object("f").is_ok());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! The text is scanned once. An element that exceeds the maximum length is discarded as it is read.
 
+use super::repair::repaired;
 use endstop_wire::stream::json_end::{JsonEnd, is_space};
 use std::ops::Range;
 
@@ -191,7 +192,7 @@ impl Split {
             return Some(Step::More);
         };
         let name = &window[self.pos..self.pos + end];
-        let Ok(name) = serde_json::from_slice::<String>(name) else {
+        let Ok(name) = serde_json::from_slice::<String>(&repaired(name)) else {
             return Some(Step::Malformed("invalid string as member name".to_owned()));
         };
         self.pos += end;

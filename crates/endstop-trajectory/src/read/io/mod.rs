@@ -11,6 +11,7 @@ pub(crate) mod json_lines;
 mod json_list;
 pub(crate) mod memory;
 pub(crate) mod open;
+pub(crate) mod repair;
 pub(crate) mod source;
 pub(crate) mod truncated;
 pub(crate) mod unpack;

@@ -11,13 +11,8 @@ use serde_json::{Map, Value};
 
 pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut log = Log::new(place);
-    let mut lossy = None;
     for (line, at) in bytes.split(|byte| *byte == b'\n').zip(1..) {
         let line = String::from_utf8_lossy(line);
-        // A Latin-1 character in a passage is not a reason to lose the run, so it is only reported.
-        if lossy.is_none() && matches!(line, std::borrow::Cow::Owned(_)) {
-            lossy = Some(at);
-        }
         log.take(line.trim_end_matches('\r'), at, sink);
     }
     if log.open.as_ref().is_some_and(|run| log.is_cut(run)) {
@@ -44,14 +39,6 @@ pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     log.give(sink);
     if log.runs == 0 {
         sink(Err(nothing(place, "no question with an action")));
-    }
-    if let Some(at) = lossy {
-        sink(Err(Problem {
-            file: place.file.to_owned(),
-            at: Some(at),
-            kind: ProblemKind::Malformed,
-            what: "not UTF-8; invalid bytes are replaced".to_owned(),
-        }));
     }
 }
 

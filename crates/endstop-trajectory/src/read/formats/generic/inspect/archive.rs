@@ -14,6 +14,7 @@ use super::sample::give;
 use crate::read::build::fields::Fields;
 use crate::read::format::{Place, Sink};
 use crate::read::io::memory;
+use crate::read::io::repair::repaired;
 use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
 use memchr::memmem;
@@ -145,5 +146,5 @@ fn unpack(archive: &mut Archive<'_>, index: usize) -> Result<Vec<u8>, (ProblemKi
         let what = format!("an entry longer than {LONGEST} bytes");
         return Err((ProblemKind::TooLong, what));
     }
-    Ok(bytes)
+    Ok(repaired(&bytes).into_owned())
 }
