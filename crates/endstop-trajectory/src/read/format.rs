@@ -90,6 +90,9 @@ pub(crate) enum Shape {
     Parts(Option<&'static str>, fn(&[u8], &Part<'_>, &mut Sink<'_>)),
     /// The file is one run, or a few runs that belong together.
     Whole(fn(&[u8], &Place<'_>, &mut Sink<'_>)),
+    /// As `Whole`, for a file of lines. The reader limits the memory of each line, so that a line that is
+    /// too heavy loses only itself.
+    Session(fn(&[u8], &Place<'_>, &mut Sink<'_>)),
     /// As `Whole`, for a file that may be a zip archive. The reader limits the memory of each entry
     /// of an archive, because the length of an archive does not show how much it unpacks to.
     Archive(fn(&[u8], &Place<'_>, &mut Sink<'_>)),

@@ -25,7 +25,8 @@ pub fn is_built(format: &str) -> bool {
 pub fn read(format: &str, file: &str, bytes: &[u8], each: &mut Sink<'_>) -> bool {
     let place = Place { file, beside: &|_| None };
     for known in all().filter(|known| known.name == format) {
-        if let Some(Shape::Whole(read) | Shape::Archive(read)) = known.shape {
+        if let Some(Shape::Whole(read) | Shape::Session(read) | Shape::Archive(read)) = known.shape
+        {
             read(&repaired(bytes), &place, each);
             return true;
         }

@@ -98,3 +98,48 @@ fn members_next_to_list_are_bounded() {
     let (_, problems) = read(&path);
     assert!(kinds(&problems).contains(&ProblemKind::TooManyValues), "{problems:?}");
 }
+
+#[test]
+fn heavy_lines_of_session_lose_only_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rollout-2026-01-01T00-00-00-s.jsonl");
+    let line = |kind: &str, payload: &str| {
+        format!("{{\"timestamp\":\"t\",\"type\":\"{kind}\",\"payload\":{payload}}}\n")
+    };
+    let message = |role: &str| {
+        line(
+            "response_item",
+            &format!("{{\"type\":\"message\",\"role\":\"{role}\",\"content\":\"x\"}}"),
+        )
+    };
+    let meta = line("session_meta", "{\"id\":\"s\"}");
+    let bomb = |of: &str| {
+        line("event_msg", &format!("{{\"type\":\"x\",\"x\":[{}0]}}", of.repeat(1_000_000)))
+    };
+    let hostile = "{\"a\":\"".repeat(8 << 20 >> 3);
+    for (heavy, turns, problem) in [
+        (format!("{hostile}\n"), 1, ProblemKind::Malformed),
+        // The record behind it is not lost.
+        (
+            format!("{hostile}{}", message("assistant").replace("\"x\"", "\"y\"")),
+            1,
+            ProblemKind::Malformed,
+        ),
+        (format!("{}\n", "{\"a\":".repeat(8 << 20 >> 3)), 1, ProblemKind::Malformed),
+        (format!("{{\"a\":[{}\n", "{\"id\":1},".repeat(1 << 20)), 1, ProblemKind::Malformed),
+        (bomb("{},"), 1, ProblemKind::TooManyValues),
+        (bomb("[],[],"), 1, ProblemKind::TooManyValues),
+    ] {
+        let file = [meta.clone(), message("user"), heavy, message("user"), message("assistant")];
+        std::fs::write(&path, file.concat()).unwrap();
+        let (mut found, mut problems) = (0, Vec::new());
+        for_each(&path, &Options::default(), &mut |run| match run {
+            Ok(run) => found += run.turns().count(),
+            Err(problem) => problems.push(problem),
+        })
+        .unwrap();
+        let behind = usize::from(file[2].contains("\"y\""));
+        assert_eq!((found, kinds(&problems)), (turns + behind, vec![problem]));
+        assert_eq!(problems[0].at, Some(3));
+    }
+}

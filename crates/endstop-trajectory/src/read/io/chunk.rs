@@ -104,7 +104,7 @@ impl Chunk {
                     });
                 });
             }
-            (Shape::Whole(read) | Shape::Archive(read), _) => {
+            (Shape::Whole(read) | Shape::Session(read) | Shape::Archive(read), _) => {
                 let beside = |name: &str| self.beside(name);
                 let place = Place { file: &self.place.file, beside: &beside };
                 let read = &mut |bytes: &[u8], sink: &mut Sink<'_>| read(bytes, &place, sink);
@@ -151,11 +151,19 @@ impl Chunk {
             out(Err(Problem { file: file.clone(), at, kind: ProblemKind::TooLong, what }));
             return;
         }
-        // An archive is compressed, so its weight is not known here. Its reader checks each entry
-        // instead.
-        let packed = matches!(self.place.shape, Shape::Archive(_)) && is_zip(bytes);
         let text = repaired(bytes);
-        let _turn = match if packed { Ok(None) } else { memory::room_for(&text) } {
+        let room = match self.place.shape {
+            // An archive is compressed, so its weight is not known here. Its reader checks each entry
+            // instead.
+            Shape::Archive(_) if is_zip(bytes) => Ok(None),
+            Shape::Session(_) => Ok(memory::turn_for(&text)),
+            Shape::Lines(_)
+            | Shape::Elements(..)
+            | Shape::Parts(..)
+            | Shape::Whole(_)
+            | Shape::Archive(_) => memory::room_for(&text),
+        };
+        let _turn = match room {
             Ok(turn) => turn,
             Err(problem) => {
                 return out(Err(Problem { file: file.clone(), at, ..problem }));

@@ -124,7 +124,9 @@ impl Chunks {
         let split = match shape {
             Shape::Elements(key, _) => Split::new(*key, false),
             Shape::Parts(key, _) => Split::new(*key, true),
-            Shape::Lines(_) | Shape::Whole(_) | Shape::Archive(_) => Split::new(None, false),
+            Shape::Lines(_) | Shape::Whole(_) | Shape::Session(_) | Shape::Archive(_) => {
+                Split::new(None, false)
+            }
         };
         let stem = if name.is_empty() { "-".to_owned() } else { stem(name).to_owned() };
         let offset = input.mark;
@@ -393,7 +395,7 @@ impl Iterator for Chunks {
         match self.place.shape {
             Shape::Lines(_) => self.next_lines(),
             Shape::Elements(..) | Shape::Parts(..) => self.next_elements(),
-            Shape::Whole(_) | Shape::Archive(_) => Some(self.whole()),
+            Shape::Whole(_) | Shape::Session(_) | Shape::Archive(_) => Some(self.whole()),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Lines of a file that are JSON objects, and files that are one JSON object.
 //!
 //! ```text
-//! for line in lines(bytes) { … line.object()? … }
+//! let mut records = Records::new(bytes, file, is_record);
+//! for line in lines(bytes) { let (objects, problem) = records.of(line); … }
 //! ```
 
 use super::truncated::is_half;
@@ -9,10 +10,11 @@ use crate::read::build::fields::{Fields, kind_of};
 use crate::read::format::{Head, Place, Sink};
 use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// Number of places of a damaged line at which a whole record is looked for in vain.
-const MOST_TRIES: usize = 64;
+/// Number of bytes of a damaged line that are read in vain in search of records, for each byte of the line.
+const EFFORT: usize = 16;
 
 /// A line of a file.
 #[derive(Clone, Copy)]
@@ -25,77 +27,138 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Parses the line. Of a damaged line, returns the whole records in it, and the problem: a writer that
+    /// Parses the line as a JSON object.
+    pub(crate) fn object(&self, file: &str) -> Result<Fields, Problem> {
+        match bounded_json::from_slice(self.bytes) {
+            Ok(Value::Object(map)) => Ok(map),
+            Ok(other) => {
+                let found = kind_of(&other);
+                let what = format!("invalid record: expected a JSON object, found {found}");
+                let (file, at) = (file.to_owned(), Some(self.at));
+                Err(Problem { file, at, kind: ProblemKind::Malformed, what })
+            }
+            Err(error) => Err(self.problem(file, &error)),
+        }
+    }
+
+    fn problem(&self, file: &str, error: &serde_json::Error) -> Problem {
+        // The last line is incomplete if the file is still being written or its writer crashed.
+        let (kind, what) = if !self.ended && error.is_eof() {
+            (ProblemKind::Half, "truncated record".to_owned())
+        } else {
+            (ProblemKind::Malformed, format!("invalid JSON: {error}"))
+        };
+        Problem { file: file.to_owned(), at: Some(self.at), kind, what }
+    }
+}
+
+/// Reads the records of a file of lines.
+pub(crate) struct Records<'p> {
+    file: &'p str,
+    /// Returns `true` if an object is a record of the format, and not a part of one.
+    is_record: fn(&Fields) -> bool,
+    /// The memory that values may still take; `None` if the file is too light to need a count.
+    room: Option<u64>,
+}
+
+impl<'p> Records<'p> {
+    pub(crate) fn new(bytes: &[u8], file: &'p str, is_record: fn(&Fields) -> bool) -> Records<'p> {
+        let is_heavy = bounded_json::check(bytes, bounded_json::MOST).is_err();
+        Records { file, is_record, room: is_heavy.then_some(bounded_json::MOST) }
+    }
+
+    /// Parses a line. Of a damaged line, returns the whole records in it, and the problem: a writer that
     /// was killed leaves a part of a record, and the next one writes its record behind it.
-    pub(crate) fn objects(&self, file: &str) -> (Vec<Fields>, Option<Problem>) {
-        let problem = match self.object(file) {
+    pub(crate) fn of(&mut self, line: Line<'_>) -> (Vec<Fields>, Option<Problem>) {
+        let problem = match self.record(line) {
             Ok(map) => return (vec![map], None),
             Err(problem) => problem,
         };
-        let (mut found, mut at, mut tries) = (Vec::new(), 0, 0);
-        while let Some(begin) = next_record(self.bytes, at).filter(|_| tries < MOST_TRIES) {
-            let end = object_end(&self.bytes[begin..]).map(|end| begin + end);
-            let record = end.map(|end| Line { bytes: &self.bytes[begin..end], ..*self });
-            let map = record.and_then(|record| record.object(file).ok());
-            if let (Some(map), Some(end)) = (map, end) {
-                found.push(map);
-                at = end;
-            } else {
-                tries += 1;
-                at = begin + 1;
+        let mut found = Vec::new();
+        if problem.kind == ProblemKind::TooManyValues {
+            return (found, Some(problem));
+        }
+        let (mut from, mut effort) = (0, EFFORT.saturating_mul(line.bytes.len()));
+        for (begin, end) in objects_in(line.bytes) {
+            // An object that was read contains no record.
+            if begin < from {
+                continue;
             }
+            let room = self.room;
+            let object = Line { bytes: &line.bytes[begin..end], ..line };
+            // The syntax first: the check takes no memory, and ends at the first error.
+            let lost = match serde_json::from_slice::<IgnoredAny>(object.bytes) {
+                Err(error) => error.column(),
+                Ok(_) => match self.record(object) {
+                    Ok(map) => {
+                        from = end;
+                        let is_value = value_is_due(&line.bytes[..begin]);
+                        if !map.is_empty() && (!is_value || (self.is_record)(&map)) {
+                            found.push(map);
+                        } else {
+                            self.room = room;
+                        }
+                        continue;
+                    }
+                    Err(_) => object.bytes.len(),
+                },
+            };
+            // The search takes linear time, whatever the line contains.
+            let Some(rest) = effort.checked_sub(lost) else { break };
+            effort = rest;
         }
         (found, Some(problem))
     }
 
-    /// Parses the line as a JSON object.
-    pub(crate) fn object(&self, file: &str) -> Result<Fields, Problem> {
-        let problem = |kind, what: String| {
-            Err(Problem { file: file.to_owned(), at: Some(self.at), kind, what })
-        };
-        match bounded_json::from_slice(self.bytes) {
-            Ok(Value::Object(map)) => Ok(map),
-            Ok(other) => problem(
-                ProblemKind::Malformed,
-                format!("invalid record: expected a JSON object, found {}", kind_of(&other)),
-            ),
-            // The last line is incomplete if the file is still being written or its writer crashed.
-            Err(e) if !self.ended && e.is_eof() => {
-                problem(ProblemKind::Half, "truncated record".to_owned())
-            }
-            Err(e) => problem(ProblemKind::Malformed, format!("invalid JSON: {e}")),
+    fn record(&mut self, line: Line<'_>) -> Result<Fields, Problem> {
+        let Some(room) = &mut self.room else { return line.object(self.file) };
+        let weight = bounded_json::weight(line.bytes);
+        if weight <= *room {
+            let map = line.object(self.file)?;
+            *room -= weight;
+            return Ok(map);
         }
+        // A damaged line has no values.
+        if let Err(error) = serde_json::from_slice::<IgnoredAny>(line.bytes) {
+            return Err(line.problem(self.file, &error));
+        }
+        let what = format!(
+            "too many values: they need {weight} bytes in memory, and {room} are left; not read"
+        );
+        let (file, at) = (self.file.to_owned(), Some(line.at));
+        Err(Problem { file, at, kind: ProblemKind::TooManyValues, what })
     }
 }
 
-/// Returns the next place at which a record may begin: an object that is not a member or an element of
-/// another value.
-fn next_record(bytes: &[u8], from: usize) -> Option<usize> {
-    memchr::memmem::find_iter(&bytes[from..], b"{\"").map(|at| from + at).find(|at| {
-        let before = bytes[..*at].trim_ascii_end().last();
-        !before.is_some_and(|before| matches!(before, b':' | b',' | b'['))
-    })
+/// Returns `true` if a value follows this text within a record. An object that stands there may be a part of
+/// a record that was cut later, or the next record after one that was cut here.
+fn value_is_due(before: &[u8]) -> bool {
+    matches!(before.trim_ascii_end().last(), Some(b':' | b',' | b'['))
 }
 
-/// Returns the end of the object that the text begins with.
-fn object_end(bytes: &[u8]) -> Option<usize> {
-    let (mut depth, mut quoted, mut escaped) = (0_u32, false, false);
+/// Returns the begin and the end of each object in a damaged text, in the order of their begins.
+///
+/// A cut may have left the text within a string or outside of one, so both are tried at once: the open
+/// objects of each. An object begins outside of strings, whatever precedes it.
+fn objects_in(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let (mut outside, mut inside): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+    let (mut found, mut escaped) = (Vec::new(), false);
     for (at, byte) in bytes.iter().enumerate() {
+        let was_escaped = std::mem::take(&mut escaped);
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'{' if !quoted => depth += 1,
-            b'}' if !quoted => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(at + 1);
-                }
+            b'"' if !was_escaped => std::mem::swap(&mut outside, &mut inside),
+            b'\\' => {
+                // JSON has no backslash outside of strings.
+                outside.clear();
+                escaped = !was_escaped;
             }
+            b'{' => outside.push(at),
+            b'}' => found.extend(outside.pop().map(|begin| (begin, at + 1))),
             _ => {}
         }
     }
-    None
+    found.sort_unstable();
+    found
 }
 
 /// Iterates over the lines that are not blank.
@@ -124,15 +187,17 @@ pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
 }
 
 /// Passes the object of each line to `take`, and reports to the sink each line that is not an
-/// object or that `take` rejects with a reason.
+/// object or that `take` rejects with a reason. `is_record` recognises a record in a damaged line.
 pub(crate) fn each_object(
     bytes: &[u8],
     place: &Place<'_>,
     sink: &mut Sink<'_>,
+    is_record: fn(&Fields) -> bool,
     mut take: impl FnMut(Fields) -> Result<(), String>,
 ) {
+    let mut records = Records::new(bytes, place.file, is_record);
     for line in lines(bytes) {
-        let (objects, damaged) = line.objects(place.file);
+        let (objects, damaged) = records.of(line);
         let refused = objects.into_iter().filter_map(|map| take(map).err());
         let refused = refused.map(|what| Problem {
             file: place.file.to_owned(),
@@ -202,9 +267,16 @@ fn objects<'l>(lines: impl Iterator<Item = Line<'l>>) -> Vec<Fields> {
 mod tests {
     use super::*;
 
+    fn records_of(line: &str, is_record: fn(&Fields) -> bool) -> (Vec<Fields>, Option<Problem>) {
+        let line = Line { at: 1, bytes: line.as_bytes(), ended: true };
+        Records::new(line.bytes, "f", is_record).of(line)
+    }
+
     #[test]
     fn damaged_line_loses_only_itself() {
         let whole = r#"{"a":{"b":"}{\"c\":1}"},"d":[{"e":2}]}"#;
+        let spaced = r#"{ "a" : { "b" : "}}}{{x{" } , "d" : [ { } ] }"#;
+        let cut = r#"{"type":"x","text":"fn() { \"y\" }"#;
         for (line, found) in [
             (whole.to_owned(), 1),
             (format!("{whole}{whole}"), 2),
@@ -217,19 +289,57 @@ mod tests {
             (format!("{whole}\0\0"), 1),
             (format!("{whole}{{\"cut\":"), 1),
             (format!("oops {whole} oops"), 1),
+            // Where a value is due, the record counts as well.
+            (format!("{{\"cut\":{whole}"), 1),
+            (format!("{{\"cut\": {whole}"), 1),
+            (format!("{{\"cut\":1,{whole}"), 1),
+            (format!("{{\"cut\":[{whole}"), 1),
+            (format!("{{\"cut\":[{{\"id\":1}},{whole}"), 1),
+            (format!("{{\"cut\":{{\"id\":{whole}{whole}"), 2),
+            (format!("{{\"cut\":\"note:{whole}"), 1),
+            (format!("{{\"cut\":\"note\\{whole}"), 1),
+            (format!("{{\"cut\":{{{whole}"), 1),
+            // White space within the record.
+            (format!("{{\"cut\":\"{spaced}"), 1),
+            (format!("{{\"cut\":[{spaced}{whole}"), 2),
+            (format!("{{\"cut\":1,{}", spaced.replace(' ', "\t")), 1),
+            // Any number of fragments.
+            (format!("{}{whole}", "{\"cut\":\"".repeat(70)), 1),
+            (format!("{}{whole}", "{\"cut\":".repeat(999)), 1),
+            (format!("{}{spaced}", "{\"cut\":[{\"id\":1},".repeat(1_000)), 1),
+            (format!("{}{whole}", cut.repeat(1_001)), 1),
+            (format!("{}{whole}{whole}", format!("{cut}\\").repeat(1_002)), 2),
             // A part of a cut record is not a record.
             (r#"{"type":"x","message":{"id":1}"#.to_owned(), 0),
             (r#"{"type":"x","list":[{"id":1},{"id":2}"#.to_owned(), 0),
+            (r#"{ "type" : "x" , "list" : [ { "id" : 1 } , { "id" : 2 }"#.to_owned(), 0),
             (r#"{"type":"x","text":"as \"{\"id\":1}\" says"#.to_owned(), 0),
             (r#""text": "no record""#.to_owned(), 0),
+            (r#"{"type":"x","empty":{}"#.to_owned(), 0),
         ] {
-            let one = Line { at: 1, bytes: line.as_bytes(), ended: true };
-            let (objects, problem) = one.objects("f");
+            let (objects, problem) = records_of(&line, |map| map.contains_key("d"));
             assert_eq!(objects.len(), found, "{line}");
             assert_eq!(problem.is_none(), line == whole, "{line}");
         }
-        let hostile = "{\"a\":\"".repeat(100_000);
-        assert_eq!(Line { at: 1, bytes: hostile.as_bytes(), ended: true }.objects("f").0.len(), 0);
+    }
+
+    #[test]
+    fn hostile_line_is_searched_in_linear_time() {
+        const MANY: usize = 200_000;
+        for (line, found) in [
+            ("{\"a\":\"".repeat(MANY), 0),
+            ("{\"a\":".repeat(MANY), 0),
+            ("{".repeat(MANY), 0),
+            ("{\"a\":{\\\"".repeat(MANY), 0),
+            ("{\"a\":{}".repeat(MANY), 0),
+            (format!("{}{}", "{\"a\":".repeat(MANY), "}".repeat(MANY)), 0),
+            (format!("{}1{}", "{\"a\":".repeat(MANY), "}".repeat(MANY)), 0),
+            (format!("{}\"{}", "{\"a\":\"".repeat(MANY), "}".repeat(MANY)), 1),
+            (format!("{}{}", "{\"a\":\"".repeat(MANY), r#"{"d":1}"#), 1),
+        ] {
+            let (objects, _) = records_of(&line, |map| map.contains_key("d"));
+            assert_eq!(objects.len(), found, "{:?}", &line[..20]);
+        }
     }
 
     #[test]

@@ -20,6 +20,12 @@ pub(crate) type Turn = MutexGuard<'static, ()>;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// Waits until a file of lines may be decoded; light ones do not wait. The reader checks each line.
+pub(crate) fn turn_for(file: &[u8]) -> Option<Turn> {
+    let is_heavy = bounded_json::check(file, HEAVY).is_err();
+    is_heavy.then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// Waits until a heavy record may be decoded; light records do not wait.
 ///
 /// # Errors

@@ -34,7 +34,7 @@ use crate::model::Origin;
 use crate::read::build::conversation::Tally;
 use crate::read::build::fields::{Fields, peek};
 use crate::read::format::{Format, Head, Place, Shape, Sink};
-use crate::read::io::json_lines::{self, Line};
+use crate::read::io::json_lines::{self, Line, Records};
 use crate::read::problem::{Problem, ProblemKind};
 use endstop_core::bounded_json;
 use record::{Record, What};
@@ -46,7 +46,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "claude-code",
     about: "Claude Code: session transcripts, and output of --output-format stream-json",
     recognises,
-    shape: Some(Shape::Whole(read)),
+    shape: Some(Shape::Session(read)),
 }];
 
 /// Record types that only Claude Code writes.
@@ -86,6 +86,11 @@ fn is_own(map: &Fields) -> bool {
     }
 }
 
+fn is_record(map: &Fields) -> bool {
+    let session = ["sessionId", "session_id"].iter().any(|key| peek(map, key).is_some());
+    is_own(map) || session && peek(map, "type").is_some()
+}
+
 /// Parses a file that is one list, as `--output-format json --verbose` writes it.
 fn as_array(bytes: &[u8]) -> Option<Vec<&RawValue>> {
     if !bytes.trim_ascii_start().starts_with(b"[") {
@@ -100,15 +105,16 @@ fn line_of(raw: &RawValue, at: u64) -> Line<'_> {
 
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut sessions = Sessions::default();
+    let mut records = Records::new(bytes, place.file, is_record);
     match as_array(bytes) {
         Some(elements) => {
             for (at, element) in (1..).zip(elements) {
-                sessions.take(line_of(element, at), place.file, sink);
+                sessions.take(line_of(element, at), &mut records, place.file, sink);
             }
         }
         None => {
             for line in json_lines::lines(bytes) {
-                sessions.take(line, place.file, sink);
+                sessions.take(line, &mut records, place.file, sink);
             }
         }
     }
@@ -128,8 +134,8 @@ struct Sessions {
 }
 
 impl Sessions {
-    fn take(&mut self, line: Line<'_>, file: &str, sink: &mut Sink<'_>) {
-        let (objects, damaged) = line.objects(file);
+    fn take(&mut self, line: Line<'_>, records: &mut Records<'_>, file: &str, sink: &mut Sink<'_>) {
+        let (objects, damaged) = records.of(line);
         for map in objects {
             self.take_object(map, line, file, sink);
         }

@@ -40,7 +40,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "codex",
     about: "Codex: session rollouts, and output of codex exec --json",
     recognises,
-    shape: Some(Shape::Whole(read)),
+    shape: Some(Shape::Session(read)),
 }];
 
 /// The record types of a rollout.
@@ -57,6 +57,15 @@ fn recognises(head: &Head<'_>) -> bool {
 fn is_of_rollout(map: &Fields) -> bool {
     peek(map, "type").is_some_and(|kind| KINDS.contains(&kind))
         && map.get("payload").is_some_and(Value::is_object)
+}
+
+/// Returns `true` if an object is a line of its own. An item of an early rollout could also be the payload
+/// of a line.
+fn is_record(map: &Fields) -> bool {
+    peek(map, "type").is_some_and(|kind| {
+        map.get("payload").is_some_and(Value::is_object)
+            || ["thread.", "turn.", "item."].iter().any(|of| kind.starts_with(of))
+    })
 }
 
 fn is_of_exec(map: &Fields) -> bool {
@@ -104,7 +113,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     } else {
         let mut rollout = rollout::Rollout::default();
         let mut exec = exec::Exec::default();
-        json_lines::each_object(bytes, place, sink, |map| {
+        json_lines::each_object(bytes, place, sink, is_record, |map| {
             // Event names contain a dot, such as `item.completed`; record types of a rollout do
             // not.
             let named = peek(&map, "type").is_some_and(|kind| kind.contains('.'));

@@ -29,7 +29,7 @@ mod session;
 mod thread;
 
 use crate::model::Origin;
-use crate::read::build::fields::peek;
+use crate::read::build::fields::{Fields, peek};
 use crate::read::format::{Format, Head, Place, Shape, Sink};
 use crate::read::io::json_lines;
 use serde_json::Value;
@@ -38,7 +38,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "copilot",
     about: "GitHub Copilot CLI: events of a session",
     recognises,
-    shape: Some(Shape::Whole(read)),
+    shape: Some(Shape::Session(read)),
 }];
 
 /// Events that are frequent in a session, or that begin it.
@@ -74,21 +74,23 @@ const KINDS: &[&str] = &[
 
 fn recognises(head: &Head<'_>) -> bool {
     let objects = json_lines::first_objects(head);
-    let events = objects.iter().filter(|map| {
-        peek(map, "type").is_some_and(|kind| KINDS.contains(&kind))
-            && map.get("data").is_some_and(Value::is_object)
-            && peek(map, "timestamp").is_some()
-            && peek(map, "id").is_some()
-    });
+    let events = objects
+        .iter()
+        .filter(|map| is_event(map) && peek(map, "type").is_some_and(|kind| KINDS.contains(&kind)));
     // At least half of the lines must match, so that a log with a few similar lines is not taken
     // for a session.
     let events = events.count();
     events > 0 && 2 * events >= objects.len()
 }
 
+fn is_event(map: &Fields) -> bool {
+    map.get("data").is_some_and(Value::is_object)
+        && ["id", "timestamp", "type"].iter().all(|key| peek(map, key).is_some())
+}
+
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut session = session::Session::default();
-    json_lines::each_object(bytes, place, sink, |map| session.take(map));
+    json_lines::each_object(bytes, place, sink, is_event, |map| session.take(map));
     let origin = Origin { at: None, ..Origin::default() };
     match session.finish(&origin) {
         Some(run) => sink(Ok(run)),

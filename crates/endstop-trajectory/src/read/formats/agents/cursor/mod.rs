@@ -28,7 +28,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "cursor",
     about: "Cursor: transcripts of its agent",
     recognises,
-    shape: Some(Shape::Whole(read)),
+    shape: Some(Shape::Session(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {
@@ -53,9 +53,13 @@ fn is_turn_ended(map: &Fields) -> bool {
     peek(map, "type") == Some("turn_ended") && map.contains_key("status")
 }
 
+fn is_record(map: &Fields) -> bool {
+    is_message(map) || is_turn_ended(map)
+}
+
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut transcript = Transcript::default();
-    json_lines::each_object(bytes, place, sink, |map| transcript.take(map));
+    json_lines::each_object(bytes, place, sink, is_record, |map| transcript.take(map));
     let mut run = transcript.finish();
     if run.steps.is_empty() && run.ending.is_none() {
         return sink(Err(json_lines::nothing(place, "no message of a transcript")));

@@ -36,7 +36,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "gemini-cli",
     about: "Gemini CLI: chats of its sessions",
     recognises,
-    shape: Some(Shape::Whole(read)),
+    shape: Some(Shape::Session(read)),
 }];
 
 fn recognises(head: &Head<'_>) -> bool {
@@ -47,6 +47,11 @@ fn is_head(map: &Fields) -> bool {
     ["sessionId", "projectHash", "startTime"].iter().all(|key| peek(map, key).is_some())
 }
 
+fn is_record(map: &Fields) -> bool {
+    let is_message = ["id", "timestamp", "type"].iter().all(|key| peek(map, key).is_some());
+    is_message || is_head(map) || map.contains_key("$set") || map.contains_key("$rewindTo")
+}
+
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut chat = Chat::default();
     match as_document(bytes) {
@@ -55,7 +60,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
             chat.begin(document);
             chat.all(messages);
         }
-        None => json_lines::each_object(bytes, place, sink, |map| {
+        None => json_lines::each_object(bytes, place, sink, is_record, |map| {
             chat.take(map);
             Ok(())
         }),

@@ -28,7 +28,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "pi",
     about: "pi: sessions of the coding agent",
     recognises,
-    shape: Some(Shape::Whole(read)),
+    shape: Some(Shape::Session(read)),
 }];
 
 /// The beginning of the error of a response that the provider completed.
@@ -48,10 +48,14 @@ fn recognises(head: &Head<'_>) -> bool {
     })
 }
 
+fn is_record(map: &Fields) -> bool {
+    ["id", "timestamp", "type"].iter().all(|key| peek(map, key).is_some())
+}
+
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut session = Session::default();
     let mut entries = Vec::new();
-    json_lines::each_object(bytes, place, sink, |map| {
+    json_lines::each_object(bytes, place, sink, is_record, |map| {
         match peek(&map, "type") {
             Some("session") => session.begin(map),
             Some(_) => entries.push(map),

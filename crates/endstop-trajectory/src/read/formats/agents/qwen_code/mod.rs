@@ -32,7 +32,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "qwen-code",
     about: "Qwen Code: chats of its sessions",
     recognises,
-    shape: Some(Shape::Whole(read)),
+    shape: Some(Shape::Session(read)),
 }];
 
 /// Record fields that describe the session. A step does not repeat them.
@@ -48,9 +48,13 @@ fn recognises(head: &Head<'_>) -> bool {
     })
 }
 
+fn is_record(map: &Fields) -> bool {
+    ["uuid", "sessionId", "type"].iter().all(|key| peek(map, key).is_some())
+}
+
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut records = Vec::new();
-    json_lines::each_object(bytes, place, sink, |map| match peek(&map, "type") {
+    json_lines::each_object(bytes, place, sink, is_record, |map| match peek(&map, "type") {
         Some(_) => {
             records.push(map);
             Ok(())
