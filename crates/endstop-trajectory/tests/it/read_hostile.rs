@@ -5,6 +5,7 @@ use crate::reading::{Read, bytes, read};
 use endstop_trajectory::Trajectory;
 use endstop_trajectory::read::ProblemKind;
 use endstop_trajectory::read::testing;
+use std::path::Path;
 
 const FILES: &[(&str, &str, &str)] = &[
     ("claude-code", "claude_code", "agentpile_duplicates.jsonl"),
@@ -62,6 +63,48 @@ fn truncated_file_is_reported() {
             }
         }
     }
+}
+
+/// Each format of lines finds its records behind damaged ones, wherever those break off.
+#[test]
+fn records_behind_damaged_ones_are_read() {
+    const CUTS: &[&str] =
+        &["{\"a\":\"x", "{\"a\":", "{\"a\":1, ", "{\"a\":[", "{\"a\":[{\"b\":1},", "{\"a", "\0\0"];
+    const FOLDERS: &[(&str, &str)] = &[
+        ("claude-code", "claude_code"),
+        ("codex", "codex"),
+        ("copilot", "copilot"),
+        ("cursor", "cursor"),
+        ("gemini-cli", "gemini_cli"),
+        ("pi", "pi"),
+        ("qwen-code", "qwen_code"),
+    ];
+    let mut files = 0;
+    for (format, folder) in FOLDERS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(folder);
+        for entry in std::fs::read_dir(path).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            // This stream names no session, so its messages could be parts of other records.
+            if !name.ends_with(".jsonl") || name == "atifmake_claude-code-stream.jsonl" {
+                continue;
+            }
+            files += 1;
+            let whole = bytes(folder, &name);
+            let expected = read(format, &whole);
+            for shift in 0..CUTS.len() {
+                let lines = whole.split(|byte| *byte == b'\n').zip(shift..);
+                let damaged: Vec<_> = lines
+                    .map(|(line, nth)| [CUTS[nth % CUTS.len()].as_bytes(), line].concat())
+                    .collect();
+                let found = read(format, &damaged.join(&b'\n'));
+                let steps =
+                    |read: &Read| read.runs.iter().map(|run| run.steps.clone()).collect::<Vec<_>>();
+                assert_eq!(steps(&found), steps(&expected), "{name}");
+                assert!(found.problems.len() >= expected.problems.len());
+            }
+        }
+    }
+    assert!(files > 25);
 }
 
 #[test]

@@ -67,11 +67,11 @@ impl<'p> Records<'p> {
         Records { file, is_record, room: is_heavy.then_some(bounded_json::MOST) }
     }
 
-    /// Parses a line. Of a damaged line, returns the whole records in it, and the problem: a writer that
+    /// Parses a line, and returns each record with its bytes. Of a damaged line, returns the whole records in it, and the problem: a writer that
     /// was killed leaves a part of a record, and the next one writes its record behind it.
-    pub(crate) fn of(&mut self, line: Line<'_>) -> (Vec<Fields>, Option<Problem>) {
+    pub(crate) fn of<'l>(&mut self, line: Line<'l>) -> (Vec<(Fields, &'l [u8])>, Option<Problem>) {
         let problem = match self.record(line) {
-            Ok(map) => return (vec![map], None),
+            Ok(map) => return (vec![(map, line.bytes)], None),
             Err(problem) => problem,
         };
         let mut found = Vec::new();
@@ -94,7 +94,7 @@ impl<'p> Records<'p> {
                         from = end;
                         let is_value = value_is_due(&line.bytes[..begin]);
                         if !map.is_empty() && (!is_value || (self.is_record)(&map)) {
-                            found.push(map);
+                            found.push((map, object.bytes));
                         } else {
                             self.room = room;
                         }
@@ -198,7 +198,7 @@ pub(crate) fn each_object(
     let mut records = Records::new(bytes, place.file, is_record);
     for line in lines(bytes) {
         let (objects, damaged) = records.of(line);
-        let refused = objects.into_iter().filter_map(|map| take(map).err());
+        let refused = objects.into_iter().filter_map(|(map, _)| take(map).err());
         let refused = refused.map(|what| Problem {
             file: place.file.to_owned(),
             at: Some(line.at),
@@ -267,7 +267,10 @@ fn objects<'l>(lines: impl Iterator<Item = Line<'l>>) -> Vec<Fields> {
 mod tests {
     use super::*;
 
-    fn records_of(line: &str, is_record: fn(&Fields) -> bool) -> (Vec<Fields>, Option<Problem>) {
+    fn records_of(
+        line: &str,
+        is_record: fn(&Fields) -> bool,
+    ) -> (Vec<(Fields, &[u8])>, Option<Problem>) {
         let line = Line { at: 1, bytes: line.as_bytes(), ended: true };
         Records::new(line.bytes, "f", is_record).of(line)
     }

@@ -136,8 +136,8 @@ struct Sessions {
 impl Sessions {
     fn take(&mut self, line: Line<'_>, records: &mut Records<'_>, file: &str, sink: &mut Sink<'_>) {
         let (objects, damaged) = records.of(line);
-        for map in objects {
-            self.take_object(map, line, file, sink);
+        for (map, bytes) in objects {
+            self.take_object(map, Line { bytes, ..line }, file, sink);
         }
         if let Some(problem) = damaged {
             sink(Err(problem));
