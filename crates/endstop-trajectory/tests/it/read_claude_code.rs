@@ -1,10 +1,9 @@
 //! Tests the reader for Claude Code. The expected counts come from a script that read the raw
 //! files.
 
-use crate::common::parsed;
 use crate::reading::{counts, ending, fixture, ids, lines, read, tokens};
+use endstop_trajectory::Role;
 use endstop_trajectory::read::ProblemKind;
-use endstop_trajectory::{Role, Trajectory};
 use serde_json::{Value, json};
 
 #[test]
@@ -334,40 +333,128 @@ fn records_of_other_formats_are_counted() {
     assert_eq!(read.only().notes, [format!("records that are not messages: {note}")]);
 }
 
-/// A session of three responses with these message ids and stop reasons, with a result after each call.
-fn session_with_ids(ids: [&str; 3], reasons: [&str; 3]) -> Trajectory<'static> {
-    let mut lines = vec![r#"{"type":"user","uuid":"u","sessionId":"s","message":{"role":"user","content":"Do it."}}"#.to_owned()];
-    let mut parent = "u".to_owned();
-    for (nth, (id, reason)) in ids.iter().zip(reasons).enumerate() {
-        let part = match nth {
-            2 => r#"{"type":"text","text":"Done."}"#.to_owned(),
-            _ => format!(r#"{{"type":"tool_use","id":"t{nth}","name":"Bash","input":{{}}}}"#),
-        };
-        lines.push(format!(
-            r#"{{"type":"assistant","uuid":"a{nth}","parentUuid":"{parent}","sessionId":"s","requestId":"{id}","message":{{"id":"{id}","role":"assistant","model":"m","content":[{part}],"stop_reason":{reason},"usage":{{"input_tokens":10,"output_tokens":20}}}}}}"#
-        ));
-        lines.push(format!(
-            r#"{{"type":"user","uuid":"r{nth}","parentUuid":"a{nth}","sessionId":"s","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{nth}","content":"x"}}]}}}}"#
-        ));
-        parent = format!("r{nth}");
+/// A session: letters are responses with calls (`A`, `B`), their blocks (`a`, `b`), results (`r`), prompts
+/// (`p`), answers (`z`), and records between messages (`x`).
+#[derive(Clone, Copy)]
+struct Session<'s> {
+    ids: fn(char, usize) -> Option<String>,
+    request: fn(usize) -> Option<String>,
+    stop: fn(char) -> Value,
+    between: &'s str,
+    linked: bool,
+}
+
+impl Session<'_> {
+    fn turns(&self, records: &str) -> usize {
+        let mut lines = vec![record("user", "u", None, asked("Do it."))];
+        let (mut parent, mut open) = ("u".to_owned(), Vec::new());
+        for (nth, kind) in records.chars().enumerate() {
+            let uuid = format!("{kind}{nth}");
+            let call = format!("t{nth}");
+            let mut one = match kind {
+                'r' => {
+                    let answered: String = open.remove(0);
+                    record("user", &uuid, Some(&parent), gave(&answered))
+                }
+                'p' => record("user", &uuid, Some(&parent), asked("More.")),
+                'x' => json!({"type": self.between, "subtype": "x", "sessionId": "s", "uuid": uuid,
+                    "parentUuid": parent, "attachment": {"type": "x"}, "data": {}}),
+                _ => {
+                    let id = (self.ids)(kind, nth);
+                    let part = if kind == 'z' { says("Done.") } else { calls(&call) };
+                    if kind != 'z' {
+                        open.push(call);
+                    }
+                    let mut message = said("", part, None);
+                    message["id"] = json!(id);
+                    message["stop_reason"] = (self.stop)(kind);
+                    let mut one = record("assistant", &uuid, Some(&parent), message);
+                    one["requestId"] = json!((self.request)(nth));
+                    one
+                }
+            };
+            if !self.linked {
+                one.as_object_mut().unwrap().remove("parentUuid");
+            }
+            lines.push(one);
+            parent = uuid;
+        }
+        let read = read("claude-code", &crate::reading::lines(&lines));
+        let run = read.only();
+        let counted: u64 = run.turns().filter_map(|step| step.usage.as_ref()?.prompt_tokens).sum();
+        assert_eq!(counted, 10 * run.turns().count() as u64);
+        run.turns().count()
     }
-    lines.pop();
-    parsed("s.jsonl", lines.join("\n")).remove(0)
 }
 
 #[test]
 fn constant_ids_do_not_merge_turns() {
-    let [call, end] = [r#""tool_use""#, r#""end_turn""#];
-    for (ids, reasons, turns) in [
-        (["m1", "m2", "m3"], [call, call, end], 3),
-        (["chatcmpl-0"; 3], [call, call, end], 3),
-        ([""; 3], [call, call, end], 3),
-        ([" "; 3], ["null", "null", "null"], 3),
-        // Without a stop reason these are blocks of one response between the results of its calls.
-        (["m1"; 3], ["null", "null", end], 1),
-        (["m1", "m1", "m2"], ["null", call, end], 2),
+    let constant = Session {
+        ids: |_, _| Some("chatcmpl-0".to_owned()),
+        request: |_| None,
+        stop: |kind| json!(if kind == 'z' { "end_turn" } else { "tool_use" }),
+        between: "system",
+        linked: true,
+    };
+    let anthropic = Session { ids: |_, _| Some("msg_0".to_owned()), ..constant };
+    let empty = Session { ids: |_, _| Some(String::new()), ..constant };
+    let absent = Session { ids: |_, _| None, ..constant };
+    let no_reasons = |session: Session<'static>| Session { stop: |_| Value::Null, ..session };
+    let not_linked = |session: Session<'static>| Session { linked: false, ..session };
+    let with = |between| Session { between, ..constant };
+    for (session, records, turns) in [
+        (&constant, "ArArz", 3),
+        (&empty, "ArArz", 3),
+        (&absent, "ArArz", 3),
+        (&with("system"), "ArxArxz", 3),
+        (&with("attachment"), "ArxArxz", 3),
+        (&with("progress"), "AxrxxAxrxxz", 3),
+        (&not_linked(constant), "ArArz", 3),
+        (&not_linked(with("progress")), "AxrxAxrxz", 3),
+        (&no_reasons(constant), "ArArz", 3),
+        (&no_reasons(constant), "ArAr", 2),
+        (&no_reasons(with("attachment")), "ArxArxz", 3),
+        (&no_reasons(not_linked(constant)), "ArArz", 3),
+        (&no_reasons(constant), "zpzpz", 3),
+        (&no_reasons(anthropic), "ArArz", 3),
+        (&no_reasons(anthropic), "zpzpz", 3),
+        (&no_reasons(not_linked(anthropic)), "ArArArz", 4),
+        // Parallel calls, with results in between: blocks of one response.
+        (&constant, "AArrAArrz", 3),
+        (&no_reasons(constant), "AArrAArrz", 3),
+        (&no_reasons(not_linked(constant)), "AAAarrrrAz", 2),
+        // Another request is another response, whatever stands between.
+        (&Session { request: |nth| Some(nth.to_string()), ..no_reasons(anthropic) }, "ArAr", 2),
+        (&Session { request: |nth| Some(nth.to_string()), ..no_reasons(constant) }, "AAA", 3),
     ] {
-        let run = session_with_ids(ids, reasons);
-        assert_eq!(run.turns().count(), turns, "{ids:?} {reasons:?}");
+        assert_eq!(session.turns(records), turns, "{records}");
+    }
+}
+
+#[test]
+fn blocks_between_results_are_one_turn() {
+    let session = Session {
+        ids: |kind, _| Some(format!("msg_{}", kind.to_ascii_lowercase())),
+        request: |_| Some("same".to_owned()),
+        stop: |_| Value::Null,
+        between: "progress",
+        linked: true,
+    };
+    let other = Session { ids: |kind, _| Some(kind.to_ascii_lowercase().to_string()), ..session };
+    let at_the_end = Session { stop: |kind| json!((kind == 'z').then_some("end_turn")), ..other };
+    for (session, records, turns) in [
+        (&session, "Ara", 1),
+        (&session, "Arara", 1),
+        (&session, "AraraBrbz", 3),
+        (&session, "Axrxaxrxz", 2),
+        (&Session { linked: false, ..session }, "AraraBrbz", 3),
+        (&other, "AraraBrbz", 3),
+        (&other, "AararBbrrz", 3),
+        (&Session { linked: false, ..other }, "AraBz", 3),
+        (&at_the_end, "AraraBrbz", 3),
+        // The first response has its stop reason, and its blocks are linked to one another.
+        (&Session { stop: |_| json!("tool_use"), ..other }, "AaarrrBbrrz", 3),
+    ] {
+        assert_eq!(session.turns(records), turns, "{records}");
     }
 }

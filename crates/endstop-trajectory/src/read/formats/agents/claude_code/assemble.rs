@@ -7,12 +7,12 @@
 use super::agents::{Child, adopt};
 use super::record::{ApiError, Record, Said, Side, What};
 use super::session::Session;
-use super::{branch, ending};
+use super::{branch, ending, responses};
 use crate::model::{Call, CallResult, Role, Step, Totals, Trajectory, Usage};
 use crate::read::build::conversation::{Conversation, Tally};
 use crate::read::build::fields::{self, Fields, append, content, merge_extra, peek, text};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Record fields that describe the session. A step only keeps such a field if its value differs.
 const OF_THE_SESSION: &[&str] = &["cwd", "gitBranch", "userType", "entrypoint", "version"];
@@ -21,6 +21,7 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
     let Session { ids, records, odd } = session;
     let kept = branch::kept(&records);
     let sides = branch::sides(&records);
+    let begins = responses::begins(&records, &sides, &kept);
     let mut main = Thread::default();
     let mut agents: Vec<(Side, Thread)> = Vec::new();
     // Children keep the order in which their agents first appear.
@@ -28,7 +29,7 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
     let mut left = Tally::default();
     let mut others = Tally::default();
     let mut whole = Whole::default();
-    for ((record, kept), side) in records.into_iter().zip(kept).zip(sides) {
+    for (((record, kept), side), begins) in records.into_iter().zip(kept).zip(sides).zip(begins) {
         if !kept {
             left.add(record.kind());
             continue;
@@ -47,7 +48,7 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
             What::Assistant(_) | What::User(_) => {
                 // A response came after the error, so a retry succeeded.
                 whole.failed = None;
-                thread.take(record, &mut whole.fields);
+                thread.take(record, begins, &mut whole.fields);
             }
             What::ApiError(what) => {
                 others.add("system/api_error");
@@ -214,23 +215,14 @@ struct Thread {
     run: Conversation,
     /// Maps a response id to its step.
     responses: HashMap<String, usize>,
-    /// The ids of the records of the user's role.
-    heard: HashSet<String>,
     unknown: Tally,
 }
 
 impl Thread {
-    fn take(&mut self, record: Record, session: &mut Fields) {
+    fn take(&mut self, record: Record, begins: bool, session: &mut Fields) {
         let response = record.response().map(str::to_owned);
         let synthetic = record.is_synthetic();
-        let Record { uuid, parent, at, what, mut rest, .. } = record;
-        // Blocks of a response may come between the results of its calls. But a record that follows the
-        // results of a response which has its stop reason is another response, whatever its id: some
-        // gateways give all responses the same one.
-        let follows_results = parent.is_some_and(|parent| self.heard.contains(&parent));
-        if let (Some(uuid), What::User(_)) = (&uuid, &what) {
-            self.heard.insert(uuid.clone());
-        }
+        let Record { uuid, at, what, mut rest, .. } = record;
         for key in OF_THE_SESSION {
             if let Some(value) = rest.get(*key)
                 && session.get(*key).is_none_or(|known| known == value)
@@ -255,10 +247,8 @@ impl Thread {
             }
             What::Assistant(said) => {
                 let known = response.as_ref().and_then(|id| self.responses.get(id));
-                let known = known.filter(|index| {
-                    !follows_results || self.run.steps[**index].finish_reason.is_none()
-                });
                 // Further blocks of a known response are added to its turn.
+                let known = known.filter(|_| !begins);
                 let index = known
                     .copied()
                     .unwrap_or_else(|| self.run.push(Step { at, ..Step::new(Role::Agent) }));

@@ -9,7 +9,8 @@
 //! Quirks:
 //!
 //! - A model response is written as one record per content block, all with the same `message.id`,
-//!   and the results of its first calls may come between them. These records are one turn. Each
+//!   and the results of its first calls may come between them. These records are one turn
+//!   (`responses.rs`). Each
 //!   record repeats the usage, which grows; the largest value is counted once.
 //! - The records form a tree by `parentUuid`. If a person went back and edited a prompt, the run is
 //!   the branch of the last message; the other branches are dropped and counted in a note. The
@@ -28,6 +29,7 @@ mod assemble;
 mod branch;
 mod ending;
 mod record;
+mod responses;
 mod session;
 
 use crate::model::Origin;
