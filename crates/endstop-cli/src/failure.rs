@@ -5,7 +5,8 @@
 pub(crate) struct Failure {
     /// The error message: the place, the problem, and the fix.
     pub(crate) message: String,
-    /// The exit status. 2: usage or bad input; 70: an internal fault; 74: a write error.
+    /// The exit status. 2: usage or bad input; 70: an internal fault; 74: a write error; 126 and 127: a program that
+    /// `endstop guard` could not start.
     pub(crate) status: u8,
 }
 

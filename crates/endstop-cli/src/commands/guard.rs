@@ -20,7 +20,7 @@ use crate::run::guard_lines::GuardLines;
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
-use crate::visible::{shorten, visible};
+use crate::visible::shorten;
 use endstop::agent::GuestJournal;
 use endstop::core::limits::{TABLE, parse_duration};
 use endstop::core::{Decision, GuestMode, RuleHit, TerminationPolicy};
@@ -33,6 +33,7 @@ use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -243,9 +244,10 @@ async fn guarded(
     let on_cancel = || {
         handle.cancel();
     };
+    // The keeper starts the program, so its failure to do so arrives here.
     let program = supervise(&mut agent, &mut signals, limit, GRACE, on_cancel)
         .await
-        .map_err(io("the program could not be supervised"))?;
+        .map_err(|error| not_started(args, &error))?;
     warning.abort();
     // Some clients close before the usage arrives; it is read to its end.
     let _ = tokio::time::timeout(READ_ON, handle.idle()).await;
@@ -299,11 +301,27 @@ fn wired(
     Ok(wiring)
 }
 
-/// Names the program that could not be started.
+/// Names the program that could not be started, with the status that a shell gives: 127 if it was not found, 126 if it
+/// cannot be run.
 fn not_started(args: &GuardArgs, error: &std::io::Error) -> Failure {
-    let program = args.command.first().map(|word| word.to_string_lossy().into_owned());
-    let program = program.unwrap_or_default();
-    Failure::usage(format!("`{}` could not be started: {error}", visible(&program)))
+    let program = args.command.first().map_or(Path::new(""), Path::new);
+    let name = shorten(&program.to_string_lossy(), 400).replace('\n', " ");
+    // Without a number it is not the system that refused.
+    if error.raw_os_error().is_none() {
+        return Failure::fault(format!("`{name}` could not be started: {error}"));
+    }
+    let has_folder = program.components().count() > 1;
+    let (problem, status) = match error.kind() {
+        ErrorKind::NotFound if has_folder && program.is_file() => {
+            ("the interpreter that its first line names does not exist".to_owned(), 126)
+        }
+        ErrorKind::NotFound if has_folder => ("no such file".to_owned(), 127),
+        ErrorKind::NotFound => ("there is no such program in the folders of PATH".to_owned(), 127),
+        ErrorKind::PermissionDenied if program.is_dir() => ("it is a folder".to_owned(), 126),
+        ErrorKind::PermissionDenied => ("it is not executable".to_owned(), 126),
+        _ => (error.to_string(), 126),
+    };
+    Failure { message: format!("`{name}` could not be started: {problem}"), status }
 }
 
 /// Returns the upstream of each format.

@@ -188,6 +188,44 @@ fn limits_without_effect_are_refused() {
 }
 
 #[test]
+fn program_that_cannot_start_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let cli = Cli::new();
+    std::fs::create_dir(cli.path("folder")).unwrap();
+    cli.write("plain", "echo");
+    for (name, text) in [("odd", "#!/no/such/interpreter\n"), ("garbage", "\u{1}\u{2}")] {
+        let file = cli.write(name, text);
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for (program, status, problem) in [
+        ("no-such-program", 127, "there is no such program in the folders of PATH"),
+        ("", 127, "there is no such program in the folders of PATH"),
+        ("./missing", 127, "no such file"),
+        ("./plain/deeper", 126, "Not a directory"),
+        ("./plain", 126, "it is not executable"),
+        ("./folder", 126, "it is a folder"),
+        ("./odd", 126, "the interpreter that its first line names does not exist"),
+        ("./garbage", 126, "Exec format error"),
+    ] {
+        let expected = format!("`{program}` could not be started: {problem}");
+        for limits in [&[][..], &["--max-turns", "2"]] {
+            let args = [&["--json", "guard"], limits, &["--", program, "word"]].concat();
+            let done = cli.run(args).exits(status).notes(&[&expected]);
+            let line = done.lines().pop().unwrap();
+            assert_eq!(line["type"], "error", "{done:#?}");
+            assert!(line["message"].as_str().unwrap().contains(&expected), "{done:#?}");
+        }
+    }
+    // These statuses are the program's own.
+    for (words, status) in
+        [(["sh", "-c", "exit 126"], 126), (["env", "--", "no-such-program"], 127)]
+    {
+        let done = cli.run(["guard", "--"].iter().chain(&words)).exits(status);
+        assert!(done.stderr.contains("── stopped: "), "{done:#?}");
+    }
+}
+
+#[test]
 fn call_for_a_title_is_no_turn() {
     let server = answering(|request| match &request.body["tools"] {
         Value::Null => Reply::turn(request, &Turn::text("A title")),
