@@ -17,6 +17,7 @@ use crate::render::card::{Beside, card};
 use crate::run::agent::runtime;
 use crate::run::events::EventFile;
 use crate::run::guard_lines::GuardLines;
+use crate::run::guard_notes::GuardNotes;
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
@@ -28,7 +29,9 @@ use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::{GRACE, PrivateFolder, Quiet, Signals, Supervised, launch, supervise};
+use endstop_guard::process::{
+    GRACE, PrivateFolder, QUIET, Signals, Supervised, launch, supervise, warn_if_quiet,
+};
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
 use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
 use serde_json::{Value, json};
@@ -36,7 +39,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 /// Longest wait for responses that are still read after the program has ended.
@@ -69,14 +72,18 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let _retention = Retention::begin(journal.as_ref(), &run_args(args));
     let file = file.map(|file| EventFile::create(&file, output::keys().clone())).transpose()?;
     let (lines, writer) = GuardLines::begin(file, json);
+    let notes = GuardNotes::begin();
     if let Some(journal) = &journal {
-        settings.journal = Some(recorded(args, &configured, guests(journal)?, &lines));
+        let journal = guests(journal)?;
+        settings.journal = Some(recorded(args, &configured, journal, (&lines, &notes)));
     }
     settings.budget =
         configured.spend.budget(configured.project.as_deref(), false, journal.as_ref())?;
     let limits = settings.limits.clone();
     let runtime = runtime()?;
-    let done = runtime.block_on(guarded(args, settings, name, grace, &lines))?;
+    let done = runtime.block_on(guarded(args, settings, name, grace, (&lines, &notes)));
+    notes.release();
+    let done = done?;
     let color = output::shows_colours(&std::io::stderr());
     let run = journal.as_ref().and_then(|journal| stored(args, journal, &done.outcome));
     let status = report(args, &done, &limits, run, (json, color));
@@ -146,12 +153,12 @@ fn recorded(
     args: &GuardArgs,
     configured: &Configured,
     journal: GuestJournal,
-    lines: &GuardLines,
+    (lines, notes): (&GuardLines, &GuardNotes),
 ) -> JournalSettings {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
-    let lines = lines.clone();
+    let (lines, notes) = (lines.clone(), notes.clone());
     let report = move |problem: String| {
-        output::note(&format!("endstop guard: {problem}; the run continues without it"));
+        notes.say(&format!("endstop guard: {problem}; the run continues without it"));
         lines.warning(&problem);
     };
     JournalSettings {
@@ -210,7 +217,7 @@ async fn guarded(
     settings: Settings,
     name: RunName,
     grace: Duration,
-    lines: &GuardLines,
+    (lines, notes): (&GuardLines, &GuardNotes),
 ) -> Result<Done> {
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(io("the proxy cannot listen"))?;
     let address = listener.local_addr().map_err(io("the proxy has no address"))?;
@@ -219,12 +226,10 @@ async fn guarded(
     let address = format!("http://{address}/run/{}", name.as_str());
     let wiring = wired(args, &environment, &address, &private, lines)?;
     let on_limit = settings.on_limit;
-    let heard = Arc::new(Mutex::new(Quiet::new()));
-    let requests = Arc::clone(&heard);
-    let events = lines.clone();
+    let (events, said) = (lines.clone(), notes.clone());
     let hear = Arc::new(move |event: GuardEvent| {
         events.event(&event);
-        told(&event, &requests);
+        told(&event, &said);
     });
     let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
     lines.set_run(&handle);
@@ -239,7 +244,7 @@ async fn guarded(
     let mark = format!("{}-{:x}", name.as_str(), random());
     let mut agent = launch(&wiring, &private, &mark).map_err(|error| not_started(args, &error))?;
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
-    let warning = tokio::spawn(warn_if_quiet(handle.clone(), heard));
+    let warning = tokio::spawn(say_if_quiet(handle.clone(), lines.clone(), notes.clone()));
     let limit = limit_reached(handle.clone(), on_limit, grace);
     let on_cancel = || {
         handle.cancel();
@@ -338,33 +343,25 @@ fn upstreams(wiring: &Wiring) -> Result<UpstreamMap> {
     map.ok_or_else(|| Failure::fault("no upstream is known"))
 }
 
-fn told(event: &GuardEvent, requests: &Mutex<Quiet>) {
-    requests.lock().unwrap_or_else(PoisonError::into_inner).request();
+fn told(event: &GuardEvent, notes: &GuardNotes) {
     match event {
         GuardEvent::Passed { target, reason } => {
-            output::note(&format!("endstop guard: passed without a check: {target}: {reason}"));
+            notes.say(&format!("endstop guard: passed without a check: {target}: {reason}"));
         }
         GuardEvent::Refused { target, reason } => {
-            output::note(&format!("endstop guard: refused: {target}: {reason}"));
+            notes.say(&format!("endstop guard: refused: {target}: {reason}"));
         }
         _ => {}
     }
 }
 
-/// Warns once if the program makes no call, because it may not use the proxy.
-async fn warn_if_quiet(handle: RunHandle, quiet: Arc<Mutex<Quiet>>) {
-    let began = Instant::now();
-    loop {
-        let deadline = quiet.lock().unwrap_or_else(PoisonError::into_inner).deadline();
-        let Some(deadline) = deadline else { return };
-        tokio::time::sleep(deadline.saturating_sub(began.elapsed())).await;
-        let mut quiet = quiet.lock().unwrap_or_else(PoisonError::into_inner);
-        if handle.counts().calls > 0 {
-            quiet.request();
-        }
-        if let Some(warning) = quiet.at(began.elapsed()) {
-            output::note(&format!("endstop guard: {warning}"));
-        }
+/// Warns once if no call comes from the program, because it may not use the proxy.
+async fn say_if_quiet(handle: RunHandle, lines: GuardLines, notes: GuardNotes) {
+    let Some(warning) = warn_if_quiet(&handle, QUIET).await else { return };
+    lines.warning(&warning.to_string());
+    // Its user is in front of it and may not have asked anything yet. If that stays so, the card says it.
+    if !notes.is_taken() {
+        notes.say(&format!("endstop guard: {warning}"));
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod durable;
 pub(crate) mod earlier;
 pub(crate) mod events;
 pub(crate) mod guard_lines;
+pub(crate) mod guard_notes;
 mod line;
 mod notify;
 pub(crate) mod retention;

@@ -9,6 +9,7 @@
 )]
 
 use crate::cli::{ANTHROPIC_KEY, Cli, Done, OPENAI_KEY, Started, answering, eventually, playing};
+use crate::terminal::Terminal;
 use endstop::testkit::{Reply, Server, Turn};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -223,6 +224,43 @@ fn program_that_cannot_start_is_named() {
         let done = cli.run(["guard", "--"].iter().chain(&words)).exits(status);
         assert!(done.stderr.contains("── stopped: "), "{done:#?}");
     }
+}
+
+/// The warning of a program that makes no call. The time is the real one, so all cases wait together.
+#[test]
+fn program_that_makes_no_call_is_reported() {
+    const WARNING: &str =
+        "no call after 20 s: the program waits for you, or it does not use the proxy";
+    let server = playing([Turn::call("work", &json!({"step": 1})), Turn::text("done")]);
+    let cli = Cli::new();
+    let quiet = ["--json", "guard", "--journal", "off", "--", "sleep", "1000"];
+    let quiet = Started::new(cli.command(quiet), "");
+    let refused = ["--max-budget-usd", "1", "--journal", "journal.db"];
+    let bare = Started::new(
+        cli.command([&["guard"][..], &refused, &["--", "sh", "-c", "sleep 1000"]].concat()),
+        "",
+    );
+    let calls = Started::new(guarded(&cli, &server, &[], "sleep 25"), "");
+    let draws = ["guard", "--", "sh", "-c", "stty raw -echo; sleep 24; stty sane"];
+    let draws = Terminal::with(Cli::new(), draws);
+    let leaves = ["guard", "--", "sh", "-c", "stty raw -echo; sleep 2; stty sane; exec sleep 22"];
+    let leaves = Terminal::with(Cli::new(), leaves);
+    for started in [quiet, bare] {
+        eventually("the warning", || started.stderr().contains(WARNING));
+        kill_process(Pid::from_child(&started.child), Signal::TERM).unwrap();
+        let done = started.finish().exits(143);
+        assert_eq!(done.stderr.matches(WARNING).count(), 1, "{done:#?}");
+        let lines = done.stdout.matches(WARNING).count();
+        assert_eq!(lines, usize::from(!done.stdout.is_empty()), "{done:#?}");
+    }
+    let called = calls.finish();
+    assert!(!called.stderr.contains(WARNING), "{called:#?}");
+    assert!(!called.stdout.contains(WARNING), "{called:#?}");
+    // Not over the picture of a program.
+    let (status, shown) = draws.finish();
+    assert!(status == 0 && !shown.contains(WARNING), "{shown}");
+    let (status, shown) = leaves.finish();
+    assert!(status == 0 && shown.contains(WARNING), "{shown}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Terminal {
     }
 
     /// Runs the binary with these arguments in this folder.
-    fn with<S: AsRef<OsStr>>(cli: Cli, args: impl IntoIterator<Item = S>) -> Terminal {
+    pub(crate) fn with<S: AsRef<OsStr>>(cli: Cli, args: impl IntoIterator<Item = S>) -> Terminal {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();

@@ -32,6 +32,6 @@ mod supervise;
 
 pub use launch::{PrivateFolder, launch};
 pub use outgoing::{Outgoing, OutgoingWarning};
-pub use quiet::{QUIET, Quiet, QuietWarning};
+pub use quiet::{QUIET, QuietWarning, warn_if_quiet};
 pub use signals::{GuardSignal, Reaction, SignalRule, Signals};
 pub use supervise::{GRACE, Supervised, supervise};

@@ -1,95 +1,43 @@
 //! Notices a program that does not use the proxy.
 //!
-//! ```
-//! use endstop_guard::process::{QUIET, Quiet};
-//! let mut quiet = Quiet::new();
-//! assert!(quiet.at(QUIET / 2).is_none());
-//! assert!(quiet.at(QUIET).is_some());
-//! assert!(quiet.at(QUIET * 2).is_none(), "it warns once");
+//! ```no_run
+//! # async fn guarded(run: endstop_guard::run::RunHandle) {
+//! use endstop_guard::process::{QUIET, warn_if_quiet};
+//! if let Some(warning) = warn_if_quiet(&run, QUIET).await {
+//!     eprintln!("{warning}");
+//! }
+//! # }
 //! ```
 
+use crate::run::RunHandle;
 use std::fmt;
 use std::time::Duration;
 
-/// Time without a request after which a program is reported. Clients send their first request within
+/// Time without a model call after which a program is reported. Clients send their first call within
 /// seconds, unless they wait for the user.
 pub const QUIET: Duration = Duration::from_secs(20);
 
-/// A program whose requests are awaited. Times are since its start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Quiet {
-    settled: bool,
-}
-
-/// A program has lived for some time and sent no request.
+/// A program has lived for some time, and no model call has come through guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuietWarning {
     /// Time since its start.
     pub after: Duration,
 }
 
-impl Quiet {
-    /// Starts to wait for the first request.
-    pub fn new() -> Quiet {
-        Quiet::default()
-    }
-
-    /// Records a request.
-    pub fn request(&mut self) {
-        self.settled = true;
-    }
-
-    /// Returns the time at which [`at`](Quiet::at) must be called, and `None` if it need not be.
-    pub fn deadline(&self) -> Option<Duration> {
-        (!self.settled).then_some(QUIET)
-    }
-
-    /// Returns a warning, once, if the time is over without a request.
-    pub fn at(&mut self, elapsed: Duration) -> Option<QuietWarning> {
-        if self.settled || elapsed < QUIET {
-            return None;
-        }
-        // A second warning would say nothing new.
-        self.settled = true;
-        Some(QuietWarning { after: elapsed })
-    }
+/// Waits for the first model call of a run, and returns a warning if none comes within this time. Requests of another
+/// kind do not count: a program may test the connection, and make its calls elsewhere. Cancel-safe.
+pub async fn warn_if_quiet(run: &RunHandle, within: Duration) -> Option<QuietWarning> {
+    let called = run.until(|run| run.counts().has_model_calls());
+    let is_quiet = tokio::time::timeout(within, called).await.is_err();
+    is_quiet.then_some(QuietWarning { after: within })
 }
 
 impl fmt::Display for QuietWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no request after {} s: the program waits for you, or it does not use the proxy",
+            "no call after {} s: the program waits for you, or it does not use the proxy, and no limit holds for it",
             self.after.as_secs()
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn warns_once_and_never_after_request(
-            steps in proptest::collection::vec((0u64..60, any::<bool>()), 0..20)
-        ) {
-            let (mut quiet, mut elapsed, mut asked, mut warned) =
-                (Quiet::new(), Duration::ZERO, false, 0);
-            for (seconds, request) in steps {
-                elapsed += Duration::from_secs(seconds);
-                if request && seconds % 3 == 0 {
-                    quiet.request();
-                    asked = true;
-                }
-                if let Some(warning) = quiet.at(elapsed) {
-                    prop_assert!(!asked && warning.after >= QUIET);
-                    warned += 1;
-                }
-                prop_assert_eq!(quiet.deadline().is_some(), !asked && warned == 0);
-            }
-            prop_assert_eq!(warned, u32::from(warned > 0));
-        }
     }
 }

@@ -157,7 +157,8 @@ impl Gate {
         let is_unknown = !placed.prompt_known && guarded.is_counting();
         if let (true, Some(_)) = (is_unknown, &request.previous_response) {
             drop(guarded);
-            return self.refuse_as(head, UNKNOWN, unknown_response(request.shape, UNKNOWN));
+            let answer = unknown_response(request.shape, UNKNOWN);
+            return self.refuse_in(Some(&run), head, UNKNOWN, answer);
         }
         // A conversation that the provider stores may fill the model's window.
         if is_unknown && !guarded.is_strict() {
@@ -174,7 +175,7 @@ impl Gate {
         let guest_call = guest_call(request, &mut placed, price);
         if let Some(reason) = objection(&guarded, request, &placed, price) {
             drop(guarded);
-            return self.refuse(head, &reason);
+            return self.refuse_in(Some(&run), head, &reason, bad_request(&reason));
         }
         match guarded.admit(at, placed, guest_call, &call, head) {
             Admitted::Ended => {

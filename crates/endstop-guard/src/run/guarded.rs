@@ -63,6 +63,8 @@ pub struct Counts {
     pub refusals: u64,
     /// Calls that guard could not read, and that passed.
     pub unread: u64,
+    /// Model calls that guard refused before the end: they are not valid, or a limit could not be kept with them.
+    pub rejected: u64,
     /// POST requests that are no model calls which guard knows, such as embeddings or batches, and
     /// that passed. Their cost is not known.
     pub others: u64,
@@ -70,6 +72,14 @@ pub struct Counts {
     pub others_time: Duration,
     /// Threads.
     pub threads: u64,
+}
+
+impl Counts {
+    /// `true` if a model call has come, whatever its answer was.
+    pub fn has_model_calls(&self) -> bool {
+        let Counts { calls, unread, rejected, finals, refusals, .. } = self;
+        [calls, unread, rejected, finals, refusals].into_iter().any(|count| *count > 0)
+    }
 }
 
 /// A conversation of a run that has ended.

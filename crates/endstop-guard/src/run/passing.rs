@@ -8,7 +8,7 @@ use super::runs::RunHandle;
 use super::settings::Settings;
 use crate::clients::AwsKeys;
 use crate::exchange::answer::{Answer, bad_request};
-use crate::exchange::{ClientFacts, Route as Line, owner};
+use crate::exchange::{ClientFacts, Route as Line, RunKey, owner, route};
 use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
 use bytes::Bytes;
 use endstop_wire::WireFormat;
@@ -42,10 +42,11 @@ impl Gate {
         }
         if self.settings_of(run.as_ref()).counts_calls() {
             let reason = format!("{reason}, so the limits of this run cannot be enforced");
-            return self.refuse(head, &reason);
+            return self.refuse_in(run.as_ref(), head, &reason, bad_request(&reason));
         }
         if let Some(run) = run {
             run.0.lock().counts.unread += 1;
+            run.0.changed();
         }
         let target = head.redacted_target();
         (self.hear)(GuardEvent::Passed { target, reason: reason.to_owned() });
@@ -109,12 +110,26 @@ impl Gate {
         }
     }
 
+    /// Refuses a request, and notes that in the run of the only program.
     pub(super) fn refuse(&self, head: &RequestHead, reason: &str) -> Decision {
-        self.refuse_as(head, reason, bad_request(reason))
+        let run = self.only.as_ref().map(|name| self.run_of(&RunKey::of_prefix(name)));
+        self.refuse_in(run.as_ref(), head, reason, bad_request(reason))
     }
 
-    /// Refuses a request with an answer of the format's own.
-    pub(super) fn refuse_as(&self, head: &RequestHead, reason: &str, answer: Answer) -> Decision {
+    /// Refuses a request of a run with this answer.
+    pub(super) fn refuse_in(
+        &self,
+        run: Option<&RunHandle>,
+        head: &RequestHead,
+        reason: &str,
+        answer: Answer,
+    ) -> Decision {
+        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
+        let is_call = route(head.method.as_str(), target).is_ok_and(|line| line.call.costs());
+        if let Some(run) = run.filter(|_| is_call) {
+            run.0.lock().counts.rejected += 1;
+            run.0.changed();
+        }
         let target = head.redacted_target();
         self.settings().meter.refused();
         (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });

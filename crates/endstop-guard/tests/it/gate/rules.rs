@@ -6,7 +6,10 @@ use crate::proxy::support::{Conn, header, post, run};
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, NanoUsd, Termination, Watch};
 use endstop_guard::exchange::RunName;
-use endstop_guard::proxy::{Decision, Upstream, UpstreamMap};
+use endstop_guard::process::warn_if_quiet;
+use endstop_guard::proxy::{
+    Decision, Gatekeeper as _, RequestBody, RequestHead, Upstream, UpstreamMap,
+};
 use endstop_guard::run::{Gate, OtherCalls, Settings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,6 +167,55 @@ fn deadline_holds_before_the_first_call() {
         assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorTimeout, 0));
         drop(gate);
     });
+}
+
+/// A request to the run `quiet`, as its gate sees it.
+fn asked(method: http::Method, path: &str, body: &'static str) -> (Arc<RequestHead>, RequestBody) {
+    let head = RequestHead {
+        method,
+        target: format!("/run/quiet{path}").parse().expect("a target"),
+        version: http::Version::HTTP_11,
+        headers: http::HeaderMap::new(),
+        peer: ([127, 0, 0, 1], 9).into(),
+    };
+    let body = bytes::Bytes::from_static(body.as_bytes());
+    (Arc::new(head), RequestBody::Whole { raw: body.clone(), decoded: body })
+}
+
+#[test]
+fn only_model_calls_end_the_quiet() {
+    const SOON: Duration = Duration::from_millis(5);
+    const CALL: &str = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}"#;
+    let map = || UpstreamMap::new(Upstream::parse("http://127.0.0.1:1").expect("a URL"));
+    let (get, head, post) = (http::Method::GET, http::Method::HEAD, http::Method::POST);
+    let free = Settings { price: None, ..limited(Limits::default()) };
+    let ceiling = Limits { max_budget_usd: Some(1.0), ..Limits::none() };
+    let unpriced = Settings { price: None, ..limited(ceiling.clone()) };
+    for (method, path, body, settings, is_call) in [
+        (head.clone(), "", "", free.clone(), false),
+        (get.clone(), "/v1/models", "", free.clone(), false),
+        (get, "/v1/messages", "", free.clone(), false),
+        (post.clone(), "/v1/messages/count_tokens", CALL, free.clone(), false),
+        (post.clone(), "/v1/embeddings", CALL, free.clone(), false),
+        (post.clone(), "/api/telemetry", "{}", free.clone(), false),
+        (post.clone(), "/v1/messages/../x", CALL, free.clone(), false),
+        (post.clone(), "/v1/messages", CALL, free.clone(), true),
+        (post.clone(), "/v1/chat/completions", CALL, limited(ceiling.clone()), true),
+        // Calls that guard refuses or cannot read are calls.
+        (post.clone(), "/v1/chat/completions", CALL, unpriced, true),
+        (post.clone(), "/v1/responses", "not JSON", free, true),
+        (post, "/v1/responses", "not JSON", limited(ceiling), true),
+    ] {
+        run(async {
+            let gate = Gate::new(settings, map(), [7; 16], Arc::new(|_| {}));
+            let (gate, run) = gate.only(RunName::new("quiet").expect("a name"));
+            assert!(warn_if_quiet(&run, SOON).await.is_some(), "before {path}");
+            let (head, body) = asked(method, path, body);
+            drop(gate.decide(head, body).await);
+            let warned = warn_if_quiet(&run, SOON).await;
+            assert_eq!(warned.is_none(), is_call, "{path}: {:?}", run.counts());
+        });
+    }
 }
 
 #[test]
