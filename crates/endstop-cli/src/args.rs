@@ -153,6 +153,10 @@ pub(crate) struct GuardArgs {
     /// Exit with the status of Endstop's ending, even if the program ended by itself.
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Accept a program that makes no model call through guard, although limits are given: they hold for no call that it
+    /// makes elsewhere. Without this, such a program fails, and one that is known not to use guard is not started.
+    #[arg(long)]
+    pub(crate) allow_no_calls: bool,
     /// Time that the program has to end after a limit, before it is stopped.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) grace: String,

@@ -24,7 +24,7 @@ use crate::run::verify::verified;
 use crate::visible::shorten;
 use endstop::agent::GuestJournal;
 use endstop::core::limits::{TABLE, parse_duration};
-use endstop::core::{Decision, GuestMode, RuleHit, TerminationPolicy};
+use endstop::core::{Decision, GuestMode, LimitValue, RuleHit, TerminationPolicy};
 use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
@@ -33,7 +33,9 @@ use endstop_guard::process::{
     GRACE, PrivateFolder, QUIET, Signals, Supervised, launch, supervise, warn_if_quiet,
 };
 use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
-use endstop_guard::run::{Counts, Gate, GuardEvent, JournalSettings, OnLimit, RunHandle, Settings};
+use endstop_guard::run::{
+    Counts, Gate, GuardEvent, JournalSettings, OnLimit, ProgramEnd, RunHandle, Settings,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -80,8 +82,10 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     settings.budget =
         configured.spend.budget(configured.project.as_deref(), false, journal.as_ref())?;
     let limits = settings.limits.clone();
+    let must_call = !args.allow_no_calls && wants_calls(&configured, &limits);
     let runtime = runtime()?;
-    let done = runtime.block_on(guarded(args, settings, name, grace, (&lines, &notes)));
+    let done =
+        runtime.block_on(guarded(args, settings, name, (grace, must_call), (&lines, &notes)));
     notes.release();
     let done = done?;
     let color = output::shows_colours(&std::io::stderr());
@@ -146,6 +150,22 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     settings.price = configured.price;
     settings.aws = aws_keys();
     Ok(settings)
+}
+
+/// `true` if the command line has a limit that only calls can meet. One of a settings file may be meant for other
+/// commands, and a timeout holds without a call.
+fn wants_calls(configured: &Configured, limits: &Limits) -> bool {
+    TABLE.iter().any(|row| {
+        let origin = configured.origins.get(&format!("limits.{}", row.name));
+        let needs_call = match row.value(limits) {
+            LimitValue::Count(_) | LimitValue::Usd(_) => true,
+            LimitValue::Switch(_)
+            | LimitValue::Tokens(_)
+            | LimitValue::Time(_)
+            | LimitValue::Off => false,
+        };
+        needs_call && matches!(origin, Some(Origin::Flag(_)))
+    })
 }
 
 /// Returns how the journal records the run.
@@ -214,9 +234,9 @@ struct Done {
 
 async fn guarded(
     args: &GuardArgs,
-    settings: Settings,
+    mut settings: Settings,
     name: RunName,
-    grace: Duration,
+    (grace, must_call): (Duration, bool),
     (lines, notes): (&GuardLines, &GuardNotes),
 ) -> Result<Done> {
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(io("the proxy cannot listen"))?;
@@ -225,6 +245,8 @@ async fn guarded(
     let environment = environment();
     let address = format!("http://{address}/run/{}", name.as_str());
     let wiring = wired(args, &environment, &address, &private, lines)?;
+    let must_call = must_call && !wiring.makes_no_run;
+    settings.is_agent = wiring.is_agent;
     let on_limit = settings.on_limit;
     let (events, said) = (lines.clone(), notes.clone());
     let hear = Arc::new(move |event: GuardEvent| {
@@ -250,13 +272,15 @@ async fn guarded(
         handle.cancel();
     };
     // The keeper starts the program, so its failure to do so arrives here.
-    let program = supervise(&mut agent, &mut signals, limit, GRACE, on_cancel)
-        .await
-        .map_err(|error| not_started(args, &error))?;
+    let program = supervise(&mut agent, &mut signals, limit, GRACE, on_cancel);
+    let program = tokio::select! {
+        program = program => program.map_err(|error| not_started(args, &error))?,
+        never = notes.watch() => match never {},
+    };
     warning.abort();
     // Some clients close before the usage arrives; it is read to its end.
     let _ = tokio::time::timeout(READ_ON, handle.idle()).await;
-    let (outcome, ended_by_us) = ending(&handle, &program);
+    let (outcome, ended_by_us) = ending(&handle, &program, (must_call, notes.was_taken()));
     proxy.abort();
     handle.recorded().await;
     // From here on the report quotes what the program sent and received.
@@ -379,7 +403,11 @@ async fn limit_reached(handle: RunHandle, on_limit: OnLimit, grace: Duration) {
 }
 
 /// Determines the ending of the run, and if it was not the program's own.
-fn ending(handle: &RunHandle, program: &Supervised) -> (Arc<Outcome>, bool) {
+fn ending(
+    handle: &RunHandle,
+    program: &Supervised,
+    (needs_calls, attended): (bool, bool),
+) -> (Arc<Outcome>, bool) {
     if let Some(outcome) = handle.outcome() {
         return (outcome, true);
     }
@@ -389,8 +417,13 @@ fn ending(handle: &RunHandle, program: &Supervised) -> (Arc<Outcome>, bool) {
     if program.cancelled {
         return (handle.cancel(), true);
     }
+    let detail = format!("the program ended with {}", program.end.how());
     let ok = program.exit_code() == 0;
-    (handle.close(ok, &format!("the program ended with {}", program.end.how())), false)
+    let outcome = handle.program_ended(&ProgramEnd { ok, detail: &detail, attended, needs_calls });
+    // A program that made its calls elsewhere has not answered for its limits.
+    let is_unheld = outcome.decided_by.decision == Decision::NoCall
+        && outcome.termination == Termination::ErrorNoProgress;
+    (outcome, is_unheld)
 }
 
 /// The last line of `--json` and `--events`: the outcome, with what the program did.
@@ -425,6 +458,8 @@ fn next(done: &Done) -> Option<String> {
             return None;
         }
         _ if termination.is_success() => return None,
+        (Termination::ErrorDuringExecution, Decision::NoCall) => return None,
+        (_, Decision::UnknownPrice) => return Some(Facts::of(&done.outcome).next(None, None)),
         (Termination::ErrorMaxBudgetUsd, _) => "raise --max-budget-usd, or reduce the task",
         (Termination::ErrorMaxTokens, _) => "raise --max-tokens, or reduce the task",
         (Termination::ErrorOutputTruncated | Termination::ErrorThinkingStarved, _) => {

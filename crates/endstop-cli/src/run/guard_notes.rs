@@ -7,8 +7,14 @@
 //! ```
 
 use crate::output;
+use std::convert::Infallible;
 use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Interval at which the terminal is looked at. A person needs longer to open a program and to leave it.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Number of different lines that are kept; further ones are counted.
 const MOST_KEPT: usize = 20;
@@ -21,6 +27,8 @@ struct State {
     kept: Mutex<Kept>,
     /// `true` if guard started on a terminal that reads lines. Otherwise its state says nothing about the program.
     is_watched: bool,
+    /// `true` once the program has read single keys.
+    was_taken: AtomicBool,
 }
 
 #[derive(Default)]
@@ -36,6 +44,7 @@ impl GuardNotes {
         GuardNotes(Arc::new(State {
             kept: Mutex::default(),
             is_watched: reads_keys() == Some(false),
+            was_taken: AtomicBool::new(false),
         }))
     }
 
@@ -72,9 +81,27 @@ impl GuardNotes {
         }
     }
 
+    /// Looks at the terminal again and again.
+    pub(crate) async fn watch(&self) -> Infallible {
+        if !self.0.is_watched {
+            return std::future::pending().await;
+        }
+        loop {
+            self.is_taken();
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// `true` if the program draws the terminal, or reads single keys from it, as an editor of lines does.
     pub(crate) fn is_taken(&self) -> bool {
-        self.0.is_watched && reads_keys() == Some(true)
+        let is_taken = self.0.is_watched && reads_keys() == Some(true);
+        self.0.was_taken.fetch_or(is_taken, Ordering::Relaxed);
+        is_taken
+    }
+
+    /// `true` if the program has drawn the terminal at some time: a person sits in front of it.
+    pub(crate) fn was_taken(&self) -> bool {
+        self.0.was_taken.load(Ordering::Relaxed)
     }
 }
 

@@ -23,6 +23,9 @@ const CLIENT: &str = "GUARD_TEST_CLIENT";
 
 const TITLED: &str = "with a title";
 
+/// The client that makes requests, but no model call.
+const PROBES: &str = "probes";
+
 /// The client that forces one call and takes its arguments for the answer.
 const EXTRACTS: &str = "extract";
 
@@ -40,6 +43,16 @@ fn scripted_client() {
     let base = std::env::var("OPENAI_BASE_URL").unwrap();
     let mut messages = vec![json!({"role": "user", "content": "do the task"})];
     let url = format!("{base}/chat/completions?key={ANTHROPIC_KEY}");
+    if tool == PROBES {
+        // Requests that no limit counts.
+        let tested = TcpStream::connect(base.split('/').nth(2).unwrap()).and_then(|mut stream| {
+            stream.write_all(b"HEAD / HTTP/1.1\r\nhost: guard\r\nconnection: close\r\n\r\n")?;
+            stream.read_to_string(&mut String::new())
+        });
+        tested.unwrap();
+        post(&format!("{base}/embeddings"), &json!({"model": "e", "input": "x"}));
+        exit(0);
+    }
     if tool == TITLED {
         post(&url, &json!({"model": "gpt-4o", "stream": true, "messages": messages})).unwrap();
     }
@@ -261,6 +274,127 @@ fn program_that_makes_no_call_is_reported() {
     assert!(status == 0 && !shown.contains(WARNING), "{shown}");
     let (status, shown) = leaves.finish();
     assert!(status == 0 && shown.contains(WARNING), "{shown}");
+}
+
+/// Starts a program under these options of guard in a folder with programs that have the names of clients, do nothing,
+/// and succeed.
+fn without_calls(options: &[&str], program: &[&str]) -> Done {
+    use std::os::unix::fs::PermissionsExt;
+    let cli = Cli::new();
+    for name in ["claude", "codex", "gemini", "opencode", "aider", "agent"] {
+        let file = cli.write(name, "#!/bin/sh\n");
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    cli.write("limits.toml", "[limits]\nmax_turns = 5\nmax_budget_usd = 1.0\n");
+    let mut command =
+        cli.command([&["--json", "guard", "--journal", "off"], options, &["--"], program].concat());
+    command.env("GEMINI_API_KEY", "a-key-of-gemini");
+    Started::new(command, "").finish()
+}
+
+#[test]
+fn program_without_calls_under_limits_is_no_success() {
+    for options in [
+        &["--max-turns", "2"][..],
+        &["--max-budget-usd", "1"],
+        &["--max-tokens", "900"],
+        &["--max-consecutive-mistakes", "3"],
+        &["--timeout", "1h", "--max-turns", "9"],
+        &["--config", "limits.toml", "--max-turns", "2"],
+        &["--max-turns", "2", "--strict"],
+    ] {
+        let done = without_calls(options, &["./agent", "task"]).exits(20);
+        let outcome = outcome(&done);
+        assert_eq!(outcome["category"], "capacity", "{options:?}");
+        let evidence = &outcome["decided_by"]["evidence"];
+        assert_eq!(evidence, "no call came through guard, so no limit held", "{options:?}");
+        assert_eq!(outcome["agent"]["exit_status"], 0);
+    }
+    // Without a limit of the command line that only calls can meet, the status is the program's.
+    for options in [
+        &[][..],
+        &["--timeout", "1h"],
+        &["--max-turns", "off"],
+        &["--config", "limits.toml"],
+        &["--max-turns", "2", "--allow-no-calls"],
+        &["--price", "in=1,out=1"],
+    ] {
+        let done = without_calls(options, &["./agent", "task"]).exits(0);
+        let outcome = outcome(&done);
+        assert_eq!(outcome["decided_by"]["evidence"], "no call came through guard", "{options:?}");
+        assert_eq!(outcome["termination"], "error_during_execution", "{options:?}");
+    }
+    without_calls(&["--max-turns", "2"], &["sh", "-c", "exit 7"]).exits(7);
+    without_calls(&["--max-turns", "2"], &["sh", "-c", "kill -9 $$"]).exits(137);
+}
+
+#[test]
+fn invocation_that_makes_no_run_needs_no_call() {
+    let limits = ["--max-turns", "2"];
+    for program in [
+        &["./agent", "--version"][..],
+        &["./agent", "-h"],
+        &["./claude", "--version"],
+        &["./claude", "mcp", "list"],
+        &["./claude", "--model", "opus", "auth", "login"],
+        &["./claude", "--settings={}", "config"],
+        &["./claude", "-p", "task", "--help"],
+        &["./codex", "-c", "model=m", "login"],
+        &["./codex", "exec", "--help"],
+        &["./gemini", "extensions", "list"],
+        &["./opencode", "auth", "login"],
+        &["./aider", "--list-models", "gpt"],
+        &["env", "A=1", "./codex", "logout"],
+    ] {
+        without_calls(&limits, program).exits(0);
+    }
+    for program in [
+        &["./agent", "--version", "task"][..],
+        &["./agent", "login"],
+        &["./claude"],
+        &["./claude", "-p", "log in with mcp"],
+        &["./claude", "-p", "task", "login"],
+        &["./claude", "--model", "login", "task"],
+        &["./codex", "exec", "login"],
+        &["./codex", "-c", "login", "exec", "task"],
+        &["./codex", "exec", "--", "--help"],
+        &["./gemini", "-p", "mcp"],
+        &["./opencode", "run", "auth"],
+        &["./aider", "--message", "--version.txt is wrong"],
+    ] {
+        without_calls(&limits, program).exits(20);
+    }
+}
+
+#[test]
+fn requests_that_no_limit_counts_are_no_calls() {
+    let server = answering(|_| Reply::new(200, "application/json", "{}"));
+    let cli = Cli::new();
+    let done = Started::new(guarded(&cli, &server, &["--max-turns", "2"], PROBES), "").finish();
+    let outcome = outcome(&done);
+    let evidence = &outcome["decided_by"]["evidence"];
+    assert_eq!(evidence, "no model call came through guard, so no limit held", "{done:#?}");
+    assert_eq!(outcome["agent"]["other_requests"], 1, "{done:#?}");
+    done.exits(20);
+}
+
+#[test]
+fn person_may_leave_a_program_without_a_call() {
+    let script = "stty raw -echo; sleep 1; stty sane";
+    let args = ["guard", "--max-turns", "2", "--", "sh", "-c", script];
+    let (status, shown) = Terminal::with(Cli::new(), args).finish();
+    assert_eq!(status, 0, "{shown}");
+    for part in [
+        "stopped: cancelled",
+        "no call came through guard: its user left it, or it does not use the proxy",
+    ] {
+        assert!(shown.contains(part), "no {part:?} in {shown}");
+    }
+    // Nobody sits in front of a program that only writes to a terminal, and a failure is one.
+    for (script, expected) in [("true", 20), ("stty raw -echo; sleep 1; stty sane; exit 3", 3)] {
+        let args = ["guard", "--max-turns", "2", "--", "sh", "-c", script];
+        assert_eq!(Terminal::with(Cli::new(), args).finish().0, expected, "{script}");
+    }
 }
 
 #[test]

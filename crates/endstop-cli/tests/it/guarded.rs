@@ -33,6 +33,29 @@ fn guarded(cli: &Cli, server: &Server, options: &[&str]) -> Done {
     Started::new(command(cli, server, options, &[]), "").finish()
 }
 
+#[test]
+fn run_without_a_call_under_a_limit_is_stored() {
+    let cli = Cli::new();
+    let args =
+        ["guard", "--name", "counted", "--journal", "journal.db", "--max-turns", "2", "--", "true"];
+    cli.run(args).exits(20).notes(&[
+        "── stopped: error_no_progress (capacity)",
+        "why      guard saw no call of the program",
+        "decided  caller `no_call`: no call came through guard, so no limit held",
+        "agent    exit status 0",
+        "next     let the program use the address in OPENAI_BASE_URL",
+        "--allow-no-calls",
+    ]);
+    let stored = replays(&load(&cli, "counted"));
+    assert_eq!((&stored["category"], &stored["turns"]), (&json!("capacity"), &json!(0)));
+    let explained = cli.run(["explain", "counted", "--journal", "journal.db"]).exits(0).stdout;
+    for part in ["no call came through guard, so no limit held", "--allow-no-calls"] {
+        assert!(explained.contains(part), "no {part:?} in {explained}");
+    }
+    let page = cli.run(["explain", "counted", "--journal", "journal.db", "--json"]).exits(0);
+    assert_eq!(page.lines()[0]["outcome"]["category"], "capacity", "as the action reads it");
+}
+
 /// A server whose model calls the shell `calls` times, and then answers.
 fn counting(calls: u64) -> Server {
     answering(move |request| {
@@ -357,5 +380,6 @@ fn program_without_tools_is_stored() {
 fn program_without_calls_is_stored() {
     let stored = Waiting::new().finish();
     assert_eq!(stored["termination"], "error_during_execution");
-    assert!(stored["error_diagnostic"].as_str().unwrap().contains("no model call"));
+    assert_eq!(stored["decided_by"]["name"], "no_call");
+    assert_eq!(stored["decided_by"]["evidence"], "no call came through guard");
 }

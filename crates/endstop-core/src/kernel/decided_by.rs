@@ -156,6 +156,8 @@ decisions! {
         SharedBudget = "shared_budget",
         /// A compaction failed, and the prompt does not fit without it.
         Compaction = "compaction",
+        /// The cost of the next call has no known price, so a ceiling on cost could not be kept.
+        UnknownPrice = "unknown_price",
     }
     Caller {
         /// A cancel.
@@ -164,6 +166,10 @@ decisions! {
         Terminate = "terminate",
         /// The loop of a guest ended before the run did.
         Closed = "closed",
+        /// The loop of a guest ended, and none of its calls had been asked for. Its owner decides that.
+        NoCall = "no_call",
+        /// The owner of a guest refused its last call, and the loop ended.
+        Refused = "refused",
     }
     Fault {
         /// The driver of the run.

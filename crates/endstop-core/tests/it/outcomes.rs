@@ -235,7 +235,7 @@ proptest! {
 }
 
 /// The decisions of the kernel, by layer and name. The names are a part of the JSON.
-const DECISIONS: [(Layer, &str); 29] = [
+const DECISIONS: [(Layer, &str); 33] = [
     (Layer::Turn, "natural_completion"),
     (Layer::Turn, "token_limit_reached"),
     (Layer::Turn, "content_filtered"),
@@ -262,8 +262,12 @@ const DECISIONS: [(Layer, &str); 29] = [
     (Layer::Limit, "thinking_timeout"),
     (Layer::Limit, "max_structured_output_retries"),
     (Layer::Limit, "compaction"),
+    (Layer::Limit, "unknown_price"),
     (Layer::Caller, "cancel"),
     (Layer::Caller, "terminate"),
+    (Layer::Caller, "closed"),
+    (Layer::Caller, "no_call"),
+    (Layer::Caller, "refused"),
     (Layer::Fault, "driver"),
 ];
 

@@ -60,8 +60,11 @@ pub use wiring::{Mirror, Source, TempFile, Unguardable, Warning, Wiring};
 /// request.
 pub fn wire(request: &Request<'_>) -> Wiring {
     let (client, command) = recognise::recognise(request.command);
+    let makes_no_run = recognise::makes_no_run(client, &command);
     let mut plan = plan::Plan::new(request, command);
     plan.wiring.client = client.map(|client| client.name);
+    plan.wiring.is_agent = client.is_some_and(|client| client.offers_tools);
+    plan.wiring.makes_no_run = makes_no_run;
     variables::set(&mut plan);
     if let Some(client) = client {
         (client.wire)(&mut plan);

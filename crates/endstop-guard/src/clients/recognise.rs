@@ -57,6 +57,32 @@ pub(super) fn recognise(words: &[OsString]) -> (Option<&'static Client>, Command
     (Some(client), command)
 }
 
+/// Words that make any program describe itself, if they are its only argument.
+const DESCRIBES: [&str; 4] = ["--version", "-V", "--help", "-h"];
+
+/// `true` if a command makes no run: the program shows its version, logs in, or changes its configuration.
+pub(super) fn makes_no_run(client: Option<&'static Client>, command: &Command) -> bool {
+    let text: Vec<_> = command.words.iter().map(|word| word.to_string_lossy()).collect();
+    let Some(client) = client else {
+        return matches!(&text[..], [_, word] if DESCRIBES.contains(&&**word));
+    };
+    let is_listed = |word: &str| client.no_run.contains(&word);
+    let mut words = text[command.after.min(text.len())..].iter();
+    while let Some(word) = words.next() {
+        match &**word {
+            // What follows is a task.
+            "--" => return false,
+            word if is_listed(word.split('=').next().unwrap_or(word)) => return true,
+            word if client.valued.contains(&word) => drop(words.next()),
+            word if word.starts_with('-') => {}
+            // The first operand is a subcommand or the task.
+            _ => break,
+        }
+    }
+    // Options that only describe the program count behind a task, too.
+    words.take_while(|word| **word != "--").any(|word| word.starts_with('-') && is_listed(word))
+}
+
 /// Returns the client that the program at this index is or runs, and the index of its arguments.
 fn program(text: &[String], at: usize) -> Option<(&'static Client, usize)> {
     let name = base_name(&text[at]);

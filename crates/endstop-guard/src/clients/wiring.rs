@@ -17,6 +17,10 @@ use std::path::PathBuf;
 pub struct Wiring {
     /// Name of the client, if the program is known.
     pub client: Option<&'static str>,
+    /// `true` if the program is known to offer tools with each turn.
+    pub is_agent: bool,
+    /// `true` if the command only shows a version or a help, logs in, or changes a configuration.
+    pub makes_no_run: bool,
     /// Variables to set. The values can contain keys of the user's own configuration.
     pub env: Vec<(String, String)>,
     /// The program and its arguments, to be started instead of those of the request.
@@ -51,6 +55,8 @@ impl fmt::Debug for Wiring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wiring")
             .field("client", &self.client)
+            .field("is_agent", &self.is_agent)
+            .field("makes_no_run", &self.makes_no_run)
             .field("env", &self.env.iter().map(|(name, _)| name).collect::<Vec<_>>())
             .field("arguments", &self.command.len())
             .field("cleared", &self.cleared)

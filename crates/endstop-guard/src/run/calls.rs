@@ -72,6 +72,9 @@ impl Guarded {
             }
             Asked::Go { call, output_cap } => {
                 self.counts.calls += 1;
+                if placed.kind.is_turn() {
+                    self.rejected = None;
+                }
                 self.meter().called();
                 let abort = AbortToken::new();
                 let exchange = Exchange {
@@ -187,11 +190,13 @@ impl Guarded {
 
     /// Reports the end of a call.
     pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) {
-        let is_metered =
-            self.exchanges.remove(&ticket.number).is_some_and(|one| one.facts.is_metered);
+        let exchange = self.exchanges.remove(&ticket.number);
+        let is_metered = exchange.as_ref().is_some_and(|exchange| exchange.facts.is_metered);
+        let was_left = exchange.is_some_and(|exchange| exchange.gone);
         self.active_at = at;
         let Guarded { threads, books, budget, .. } = self;
         let Some(thread) = threads.get_mut(&ticket.place) else { return };
+        thread.was_cut = was_left && response.is_err();
         let step = thread.ended(at, ticket.call, response, books, budget.as_ref());
         self.flush(&ticket.place);
         if let Step::Stop(outcome) = step {

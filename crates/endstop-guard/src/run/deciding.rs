@@ -19,7 +19,7 @@ use crate::proxy::{
     Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver, Route,
 };
 use bytes::Bytes;
-use endstop_core::{GuestCall, Price};
+use endstop_core::{Decision as Cause, GuestCall, Price};
 use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
@@ -138,7 +138,7 @@ impl Gate {
         let call = Arc::new(CallFacts {
             seat: placed.seat.clone(),
             kind: placed.kind,
-            is_known_agent: facts.client.is_some(),
+            is_known_agent: facts.client.is_some() || settings.is_agent,
             is_metered: false,
             is_background: request.background,
             reply,
@@ -158,7 +158,7 @@ impl Gate {
         if let (true, Some(_)) = (is_unknown, &request.previous_response) {
             drop(guarded);
             let answer = unknown_response(request.shape, UNKNOWN);
-            return self.refuse_in(Some(&run), head, UNKNOWN, answer);
+            return self.refuse_in(Some(&run), head, (Cause::Refused, UNKNOWN), answer);
         }
         // A conversation that the provider stores may fill the model's window.
         if is_unknown && !guarded.is_strict() {
@@ -173,9 +173,9 @@ impl Gate {
             }
         }
         let guest_call = guest_call(request, &mut placed, price);
-        if let Some(reason) = objection(&guarded, request, &placed, price) {
+        if let Some((cause, reason)) = objection(&guarded, request, &placed, price) {
             drop(guarded);
-            return self.refuse_in(Some(&run), head, &reason, bad_request(&reason));
+            return self.refuse_in(Some(&run), head, (cause, &reason), bad_request(&reason));
         }
         match guarded.admit(at, placed, guest_call, &call, head) {
             Admitted::Ended => {
@@ -238,25 +238,15 @@ impl Gate {
             match cap_output(request, decoded, cap, call.dialect.cap_field) {
                 Ok(Some(changed)) => body = Some(Bytes::from(changed)),
                 Ok(None) => {}
-                Err(error) => {
-                    // A call whose cap cannot be lowered could cost more than was reserved.
-                    let observer = CallObserver::new(Arc::clone(shared), ticket, call);
-                    let error_at_end = format!("{NOT_SENT}: {error}");
-                    Box::new(observer).end(End::NoResponse { error: error_at_end, sent: false });
-                    return Decision::Answer(to_proxy(bad_request(&error.to_string())));
-                }
+                // A call whose cap cannot be lowered could cost more than was reserved.
+                Err(error) => return not_sent(shared, ticket, call, &error.to_string()),
             }
         }
         let own =
             signed.map(|signed| signed.headers(&url, body.as_ref().or(Some(raw)))).transpose();
         let own = match own {
             Ok(own) => own.unwrap_or_default(),
-            Err(error) => {
-                let observer = CallObserver::new(Arc::clone(shared), ticket, call);
-                let error_at_end = format!("{NOT_SENT}: {error}");
-                Box::new(observer).end(End::NoResponse { error: error_at_end, sent: false });
-                return Decision::Answer(to_proxy(bad_request(&error)));
-            }
+            Err(error) => return not_sent(shared, ticket, call, &error),
         };
         let abort = ticket.abort.clone();
         let streams = request.delivery != Delivery::Whole;
@@ -300,6 +290,13 @@ const UNKNOWN: &str = "guard has not seen the response that this request continu
 /// The note about a conversation that the provider stores.
 const UNKNOWN_LENGTH: &str = "the provider stores this conversation, whose length guard does not know: each call is \
      reserved as if it filled the model's context window";
+/// Refuses a call that was admitted, and ends it in its run.
+fn not_sent(shared: &Arc<Shared>, ticket: Ticket, call: Arc<CallFacts>, error: &str) -> Decision {
+    let observer = CallObserver::new(Arc::clone(shared), ticket, call);
+    Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}"), sent: false });
+    shared.lock().rejects(Cause::Refused, error);
+    Decision::Answer(to_proxy(bad_request(error)))
+}
 
 /// Returns the reason why a ceiling of the run could not be kept with a call.
 fn objection(
@@ -307,12 +304,12 @@ fn objection(
     request: &Request<'_>,
     placed: &Placed,
     price: Option<Price>,
-) -> Option<String> {
+) -> Option<(Cause, String)> {
     if run.outcome().is_some() {
         return None;
     }
     if price.is_none() && run.needs_price() {
-        return Some(no_price(request.model.as_deref()));
+        return Some((Cause::UnknownPrice, no_price(request.model.as_deref())));
     }
     if !run.is_strict() {
         return None;
@@ -324,7 +321,7 @@ fn objection(
     } else {
         request.unbounded()?
     };
-    Some(format!("{unbounded}, and --cap-output cannot keep the ceiling"))
+    Some((Cause::Refused, format!("{unbounded}, and --cap-output cannot keep the ceiling")))
 }
 
 /// A model call that is admitted.

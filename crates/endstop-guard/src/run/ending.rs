@@ -13,9 +13,51 @@ use super::settings::Settings;
 use super::thread::{Judged, Last, Step, Thread};
 use crate::proxy::Stop;
 use endstop_core::guest::{Guest, GuestStart};
-use endstop_core::{Limits, NanoUsd, Outcome, RunSpec};
+use endstop_core::{
+    DecidedBy, Decision, Layer, Limits, NanoUsd, NestedEnding, Outcome, RunSpec, Termination,
+};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The end of the program of a run, as the owner of the run saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramEnd<'a> {
+    /// `true` if the program reported no failure.
+    pub ok: bool,
+    /// Describes the end of the program.
+    pub detail: &'a str,
+    /// `true` if a person sat in front of the program, who may leave it in the middle.
+    pub attended: bool,
+    /// `true` if limits were to hold that only calls can meet. A run without a call is then no end like any other,
+    /// because the program may have made its calls elsewhere.
+    pub needs_calls: bool,
+}
+
+impl<'a> ProgramEnd<'a> {
+    /// The end of a program that no person sat in front of, and that need not make calls.
+    pub fn new(ok: bool, detail: &'a str) -> ProgramEnd<'a> {
+        ProgramEnd { ok, detail, attended: false, needs_calls: false }
+    }
+}
+
+/// Makes an ending that guard itself decides.
+fn own(
+    termination: Termination,
+    layer: Layer,
+    decision: Decision,
+    evidence: String,
+) -> NestedEnding {
+    NestedEnding {
+        termination,
+        error_diagnostic: Some(evidence.clone()),
+        decided_by: DecidedBy { layer, decision, evidence },
+        last_text: None,
+        deliverable: None,
+        retry_after: None,
+        would_fit: None,
+        no_progress_snapshot: None,
+    }
+}
 
 impl Guarded {
     /// Reports that time has passed.
@@ -115,17 +157,22 @@ impl Guarded {
         true
     }
 
-    /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure.
-    pub(super) fn close(&mut self, at: Duration, ok: bool, detail: &str) -> Arc<Outcome> {
+    /// Ends the run, because its program is gone.
+    pub(super) fn close(&mut self, at: Duration, end: &ProgramEnd<'_>) -> Arc<Outcome> {
         if let Some(outcome) = &self.outcome {
             return Arc::clone(outcome);
         }
+        if let Some(ending) = self.own_ending(end) {
+            return self.finish(at, &Last::As { ok: true, detail: "", ending: &ending });
+        }
+        let ProgramEnd { ok, detail, .. } = *end;
         // The last main thread decides: its answer is the one that the user sees.
         let other = self.last_main.clone().filter(|last| Some(last) != self.lead.as_ref());
         if let Some(outcome) =
             other.and_then(|place| self.close_thread(at, &place, &Last::Closed { ok, detail }))
         {
-            return self.finish(at, &Last::As { ok: true, detail: "", outcome: &outcome });
+            let ending = NestedEnding::from(&*outcome);
+            return self.finish(at, &Last::As { ok: true, detail: "", ending: &ending });
         }
         match (self.lead.is_some(), self.last_auxiliary.take()) {
             (true, _) => self.finish(at, &Last::Closed { ok, detail }),
@@ -133,14 +180,58 @@ impl Guarded {
             (false, Some((ended_at, mut last))) => {
                 let over = Last::Closed { ok: true, detail: "" };
                 let outcome = last.end(ended_at, &over, &mut self.books, self.budget.as_ref());
-                self.finish(at, &Last::As { ok, detail, outcome: &outcome })
+                let ending = NestedEnding::from(&*outcome);
+                self.finish(at, &Last::As { ok, detail, ending: &ending })
             }
-            (false, None) => {
-                let nothing = "the program made no model call";
-                let detail = if ok { nothing } else { detail };
-                self.finish(at, &Last::Closed { ok: false, detail })
-            }
+            (false, None) => self.finish(at, &Last::Closed { ok: false, detail }),
         }
+    }
+
+    /// Returns the ending of a run that none of its conversations can explain: guard refused the last call, none came,
+    /// or a person left in the middle.
+    fn own_ending(&self, end: &ProgramEnd<'_>) -> Option<NestedEnding> {
+        let decides = self.deciding();
+        let has_answer = decides.and_then(Thread::provisional).is_some_and(Termination::is_success);
+        if let Some((decision, reason)) = self.rejected.as_ref().filter(|_| !(end.ok && has_answer))
+        {
+            return Some(if *decision == Decision::UnknownPrice {
+                let termination = Termination::ErrorMaxBudgetUsd;
+                own(termination, Layer::Limit, decision.clone(), reason.clone())
+            } else {
+                let evidence = format!("guard refused the last call: {reason}");
+                let termination = Termination::ErrorProviderRejected;
+                own(termination, Layer::Caller, decision.clone(), evidence)
+            });
+        }
+        if !end.ok {
+            return None;
+        }
+        if !self.counts.has_model_calls() {
+            let what = if self.counts.others > 0 { "model call" } else { "call" };
+            let (termination, rest) = match end {
+                ProgramEnd { attended: true, .. } => {
+                    (Termination::Cancelled, ": its user left it, or it does not use the proxy")
+                }
+                ProgramEnd { needs_calls: true, .. } => {
+                    (Termination::ErrorNoProgress, ", so no limit held")
+                }
+                _ => (Termination::ErrorDuringExecution, ""),
+            };
+            let evidence = format!("no {what} came through guard{rest}");
+            return Some(own(termination, Layer::Caller, Decision::NoCall, evidence));
+        }
+        let is_open = |thread: &Thread| thread.was_cut || thread.provisional().is_none();
+        (end.attended && decides.is_some_and(is_open)).then(|| {
+            let evidence = "the program's user left it before an answer was complete".to_owned();
+            own(Termination::Cancelled, Layer::Caller, Decision::Cancel, evidence)
+        })
+    }
+
+    /// The thread whose ending is that of the run if the program ends now.
+    fn deciding(&self) -> Option<&Thread> {
+        let main = self.last_main.as_ref().and_then(|place| self.threads.get(place));
+        let lead = || self.threads.get(self.lead.as_ref()?);
+        main.or_else(lead).or(self.last_auxiliary.as_ref().map(|(_, thread)| thread))
     }
 
     /// Ends the run, because a person asked for it.
@@ -155,7 +246,8 @@ impl Guarded {
 
     /// Ends the run, because one of its conversations has ended.
     pub(super) fn stop(&mut self, at: Duration, outcome: &Arc<Outcome>) {
-        let _ = self.finish(at, &Last::As { ok: true, detail: "", outcome });
+        let ending = NestedEnding::from(&**outcome);
+        let _ = self.finish(at, &Last::As { ok: true, detail: "", ending: &ending });
     }
 
     /// Ends every thread and every call in flight, the lead thread last, so that it hears what all
@@ -166,7 +258,7 @@ impl Guarded {
             return Arc::clone(outcome);
         }
         let detail = match how {
-            Last::As { outcome, .. } => format!("the run ended as {}", outcome.termination),
+            Last::As { ending, .. } => format!("the run ended as {}", ending.termination),
             _ => "the run ended".to_owned(),
         };
         self.end_threads(at, &detail);

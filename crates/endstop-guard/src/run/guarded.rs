@@ -21,7 +21,7 @@ use crate::proxy::AbortToken;
 use endstop::agent::GuestRecord;
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
-use endstop_core::{GuestMode, Limits, NanoUsd, Outcome, RuleHit, RunSpec};
+use endstop_core::{Decision, GuestMode, Limits, NanoUsd, Outcome, RuleHit, RunSpec};
 use endstop_wire::redact::KnownKeys;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -116,6 +116,8 @@ pub(super) struct Guarded {
     /// closed only if it is needed.
     pub(super) last_auxiliary: Option<(Duration, Thread)>,
     pub(super) outcome: Option<Arc<Outcome>>,
+    /// The reason why guard refused a call, if no turn was admitted since.
+    pub(super) rejected: Option<(Decision, String)>,
     /// The conversations of the ended run.
     pub(super) told: HashMap<Place, Told>,
     /// Rules that fired in other conversations than the lead.
@@ -163,6 +165,7 @@ impl Guarded {
             last_main: None,
             last_auxiliary: None,
             outcome: None,
+            rejected: None,
             told: HashMap::new(),
             fired: Vec::new(),
             more_finals: 0,
@@ -339,6 +342,12 @@ impl Guarded {
             let (events, ended) = thread.take_recorded();
             self.record.events(events, ended);
         }
+    }
+
+    /// Notes that guard has refused a call of the run itself.
+    pub(super) fn rejects(&mut self, decision: Decision, reason: &str) {
+        self.counts.rejected += 1;
+        self.rejected = Some((decision, reason.to_owned()));
     }
 
     /// The secrets in the requests so far.

@@ -8,11 +8,12 @@ use super::observer::{NOT_SENT, headers_of};
 use super::passing::checked;
 use super::pricing::{dialect_of, no_price, price_of};
 use super::runs::Shared;
-use crate::exchange::answer::Reply;
+use crate::exchange::answer::{Reply, bad_request};
 use crate::exchange::{Attempt, ClientFacts, History, Kind, Metered, Placed, Route as Line, owner};
 use crate::proxy::{
     Decision, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
 };
+use endstop_core::Decision as Cause;
 use endstop_core::{
     Confidence, ErrorClass, GuestCall, ModelError, ModelTurn, Part, SignalReason,
     TerminationSignal, Usage,
@@ -67,7 +68,9 @@ impl Gate {
         let ended = guarded.outcome().is_some();
         if !ended && price.is_none() && guarded.needs_price() {
             drop(guarded);
-            return self.refuse(head, &no_price(model.as_deref()));
+            let reason = no_price(model.as_deref());
+            let answer = bad_request(&reason);
+            return self.refuse_in(Some(&run), head, (Cause::UnknownPrice, &reason), answer);
         }
         if !ended && kind == Metered::Media && guarded.is_strict() {
             drop(guarded);

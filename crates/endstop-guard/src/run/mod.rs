@@ -33,6 +33,7 @@ mod thread;
 mod threads;
 
 pub use crate::clients::AwsKeys;
+pub use ending::ProgramEnd;
 pub use event::{GuardEvent, Hear};
 pub use gate::{Gate, OnStart};
 pub use guarded::Counts;

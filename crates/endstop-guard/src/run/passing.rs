@@ -11,6 +11,7 @@ use crate::exchange::answer::{Answer, bad_request};
 use crate::exchange::{ClientFacts, Route as Line, RunKey, owner, route};
 use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
 use bytes::Bytes;
+use endstop_core::Decision as Cause;
 use endstop_wire::WireFormat;
 use http::Uri;
 use std::net::IpAddr;
@@ -42,7 +43,8 @@ impl Gate {
         }
         if self.settings_of(run.as_ref()).counts_calls() {
             let reason = format!("{reason}, so the limits of this run cannot be enforced");
-            return self.refuse_in(run.as_ref(), head, &reason, bad_request(&reason));
+            let answer = bad_request(&reason);
+            return self.refuse_in(run.as_ref(), head, (Cause::Refused, &reason), answer);
         }
         if let Some(run) = run {
             run.0.lock().counts.unread += 1;
@@ -113,7 +115,7 @@ impl Gate {
     /// Refuses a request, and notes that in the run of the only program.
     pub(super) fn refuse(&self, head: &RequestHead, reason: &str) -> Decision {
         let run = self.only.as_ref().map(|name| self.run_of(&RunKey::of_prefix(name)));
-        self.refuse_in(run.as_ref(), head, reason, bad_request(reason))
+        self.refuse_in(run.as_ref(), head, (Cause::Refused, reason), bad_request(reason))
     }
 
     /// Refuses a request of a run with this answer.
@@ -121,13 +123,13 @@ impl Gate {
         &self,
         run: Option<&RunHandle>,
         head: &RequestHead,
-        reason: &str,
+        (cause, reason): (Cause, &str),
         answer: Answer,
     ) -> Decision {
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         let is_call = route(head.method.as_str(), target).is_ok_and(|line| line.call.costs());
         if let Some(run) = run.filter(|_| is_call) {
-            run.0.lock().counts.rejected += 1;
+            run.0.lock().rejects(cause, reason);
             run.0.changed();
         }
         let target = head.redacted_target();

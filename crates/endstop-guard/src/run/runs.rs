@@ -3,6 +3,7 @@
 use super::answer_call::as_answer;
 use super::call::{CallFacts, Ticket};
 use super::calls::Response;
+use super::ending::ProgramEnd;
 use super::event::Hear;
 use super::guarded::{Counts, Guarded};
 use super::journal::RunRecord;
@@ -273,7 +274,7 @@ impl RunHandle {
             return false;
         }
         // Under the same lock, so that no call can begin in between.
-        run.close(now, true, detail);
+        run.close(now, &ProgramEnd::new(true, detail));
         drop(run);
         self.0.changed();
         true
@@ -347,7 +348,12 @@ impl RunHandle {
     /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure,
     /// described by `detail`. Returns the outcome that stands.
     pub fn close(&self, ok: bool, detail: &str) -> Arc<Outcome> {
-        self.finish(|run, at| run.close(at, ok, detail))
+        self.program_ended(&ProgramEnd::new(ok, detail))
+    }
+
+    /// Ends the run, because its program is gone. Returns the outcome that stands.
+    pub fn program_ended(&self, end: &ProgramEnd<'_>) -> Arc<Outcome> {
+        self.finish(|run, at| run.close(at, end))
     }
 
     /// Ends the run, because a person asked for it. Returns the outcome that stands.

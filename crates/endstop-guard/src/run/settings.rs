@@ -89,6 +89,9 @@ pub struct Settings {
     pub cap_output: bool,
     /// A price for all models, instead of the catalogue's.
     pub price: Option<Price>,
+    /// `true` if the program is known to be a coding agent, which offers tools with each turn: a call
+    /// without tools is then none, even if its headers do not name the client.
+    pub is_agent: bool,
     /// The keys to sign calls to Amazon Bedrock again; without them, signed calls are refused.
     pub aws: Option<AwsKeys>,
     /// A budget that all runs share, for example of a day.
@@ -133,6 +136,7 @@ impl Default for Settings {
             other: None,
             cap_output: false,
             price: None,
+            is_agent: false,
             aws: None,
             budget: None,
             meter: Arc::default(),

@@ -7,7 +7,7 @@ use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
 use endstop_core::usage::Unreported;
 use endstop_core::{
     Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding, Outcome,
-    RuleHit, RunEvent, ToolReport, TurnDelta, WatchMode,
+    RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub(super) struct Thread {
     name: Option<Arc<str>>,
     /// Events for observers that were not sent yet.
     unsent: Vec<RunEvent>,
+    /// `true` if the client closed the connection of the last call before its response was complete.
+    pub(super) was_cut: bool,
     /// The number of the last call, so that the thread that was idle longest can be found.
     pub(super) last_call: u64,
 }
@@ -110,6 +112,7 @@ impl Thread {
             hits: Vec::new(),
             name: None,
             unsent: Vec::new(),
+            was_cut: false,
             last_call: 0,
         }
     }
@@ -288,8 +291,8 @@ impl Thread {
         self.hear(at, books, budget);
         let outcome = match how {
             Last::Closed { ok, detail } => self.guest.close(at, *ok, *detail),
-            Last::As { ok, detail, outcome } => {
-                self.guest.close_as(at, *ok, *detail, NestedEnding::from(*outcome))
+            Last::As { ok, detail, ending } => {
+                self.guest.close_as(at, *ok, *detail, NestedEnding::clone(ending))
             }
             Last::Cancelled => match self.guest.cancel(at) {
                 GuestReply::Stop(outcome) => outcome,
@@ -304,6 +307,11 @@ impl Thread {
 
     pub(super) fn wake_at(&self) -> Option<Duration> {
         self.guest.wake_at()
+    }
+
+    /// The ending that the thread has if its client ends now; `None` while a response or a result is awaited.
+    pub(super) fn provisional(&self) -> Option<Termination> {
+        self.guest.run()?.provisional().map(|(termination, _)| termination)
     }
 
     /// Tells the guest what other threads have spent since it last heard of them. A guest that has
@@ -383,11 +391,11 @@ pub(super) enum Last<'a> {
         ok: bool,
         detail: &'a str,
     },
-    /// Another conversation decided how the run ends.
+    /// Another conversation, or guard itself, decided how the run ends.
     As {
         ok: bool,
         detail: &'a str,
-        outcome: &'a Outcome,
+        ending: &'a NestedEnding,
     },
     Cancelled,
     Terminated,

@@ -29,6 +29,18 @@ impl<'a> Facts<'a> {
                 "the provider sent an unknown finish value, so the answer may be incomplete"
                     .to_owned()
             }
+            (Termination::ErrorNoProgress | Termination::ErrorDuringExecution, _)
+                if *decision == Decision::NoCall =>
+            {
+                "guard saw no call of the program, which may have made its calls elsewhere"
+                    .to_owned()
+            }
+            (_, Layer::Limit) if *decision == Decision::UnknownPrice => {
+                "a ceiling on cost holds, and the price of a call is not known".to_owned()
+            }
+            (_, Layer::Caller) if *decision == Decision::Refused => {
+                "guard refused a call; repeating it will not help".to_owned()
+            }
             (Termination::ErrorDuringExecution, Layer::Fault) => {
                 format!("the code of `{name}` failed")
             }

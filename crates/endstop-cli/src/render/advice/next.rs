@@ -46,6 +46,18 @@ impl Facts<'_> {
                 "raise the shared budget or run fewer agents at once; `{}` shows the ceilings of the day",
                 in_journal("endstop spend", journal)
             ),
+            (_, _, Decision::UnknownPrice) => {
+                "give the price of the model with --price in=USD,out=USD for a million tokens".to_owned()
+            }
+            (_, _, Decision::Refused) => {
+                "change what \"decided\" names: the program's request, or the option that forbids it"
+                    .to_owned()
+            }
+            (_, _, Decision::NoCall) => {
+                "let the program use the address in OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL, \
+                 which guard sets for it; --allow-no-calls accepts a program that need not call a model"
+                    .to_owned()
+            }
             (Termination::ErrorDuringExecution, _, Decision::UnknownFinish) => {
                 "if the answer is complete, add --accept-unknown-finish".to_owned()
             }
